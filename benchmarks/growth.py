@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = "10_000,100_000,1_000_000"
 PEOPLE, TURNS_PER_SESSION = 200, 50
-MAX_WRITTEN = 1_000_000  # Turns that are written; more are these again.
-MAX_LONGEST = 100_000  # Turns of the longest session, which has a tenth of all.
+MAX_WRITTEN_TURNS = 1_000_000  # Turns that are written; more are these again.
+MAX_SESSION_TURNS = 100_000  # Turns of the longest session, which has a tenth of all.
 BUILT = "built.json"  # In a folder that is complete.
 ROUNDS, SEARCHES = 30, 12
 
@@ -103,7 +103,7 @@ def build(data_dir: Path, turns: int) -> None:
 
     from .installation import Size, repeat_installation, write_installation
 
-    written = min(turns, MAX_WRITTEN)
+    written = min(turns, MAX_WRITTEN_TURNS)
     began = perf_counter()
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA synchronous=OFF")  # What is half built is built anew.
@@ -112,7 +112,7 @@ def build(data_dir: Path, turns: int) -> None:
             people=PEOPLE,
             sessions=written // TURNS_PER_SESSION,
             turns=written,
-            longest=min(written // 10, MAX_LONGEST),
+            longest=min(written // 10, MAX_SESSION_TURNS),
         )
     )
     repeat_installation(turns // written - 1)

@@ -20,7 +20,7 @@ from conversations.models import Session
 
 EXCHANGES_AT_ONCE = 100
 TURNS_PER_EXCHANGE, ROWS_PER_EXCHANGE = 4, 6
-KINDS = 120
+DISTINCT_EXCHANGES = 120
 """Different exchanges, so that no page has one twice and compresses like prose."""
 
 SYLLABLES = "bacedifogulamenioruraset"
@@ -84,7 +84,7 @@ def _sentences(random: Random, count: int) -> str:
 def _exchanges(session: Session) -> Iterator[tuple[list[NewTurn], Rows]]:
     """Different ones, rendered once."""
     random = Random(1)
-    for number in range(KINDS):
+    for number in range(DISTINCT_EXCHANGES):
         question = _sentences(random, random.randint(1, 3))
         said, answer = _sentences(random, 1), make_answer(random)
         output = "\n".join(f"{n}: {_words(random, 7)}" for n in range(random.randint(1, 30)))

@@ -40,7 +40,7 @@ START, DAYS = datetime(2024, 11, 1, 8, tzinfo=UTC), 730
 _TURN_COLUMNS = ("number", *CONTENT_COLUMNS, "created_at")
 MODELS = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5", "local-model")
 TOOLS = ("read_file", "edit_file", "shell_execute", "search_files", "fetch_url", "write_file")
-FAILED, ARCHIVED, EXPIRED, REVIEWED = 0.05, 0.1, 0.03, 0.5
+FAILED_SHARE, ARCHIVED_SHARE, EXPIRED_SHARE, REVIEWED_SHARE = 0.05, 0.1, 0.03, 0.5
 """Shares of the tools' results, and of the sessions."""
 
 
@@ -210,13 +210,13 @@ def _make_session(
         model=model,
         next_turn=length + 1,
         unindexed_turn=length + 1,
-        reviewed_turn=length if random.random() < REVIEWED else 0,
+        reviewed_turn=length if random.random() < REVIEWED_SHARE else 0,
         turn_digest=first_digest(uuid, chain="turns"),
         event_digest=first_digest(uuid, chain="events"),
         created_at=start,
         last_active_at=last,
-        archived_at=last if random.random() < ARCHIVED else None,
-        expires_at=last if random.random() < EXPIRED else None,
+        archived_at=last if random.random() < ARCHIVED_SHARE else None,
+        expires_at=last if random.random() < EXPIRED_SHARE else None,
     )
     return session, turns
 
@@ -239,7 +239,7 @@ def _make_turn(random: Random, number: int, *, model: str, at: datetime) -> NewT
             content=make_text(random, words=(10, 150)),
             tool_call_id=call_id,
             tool_name=tool,
-            metadata=dump_json({"ok": random.random() >= FAILED}),
+            metadata=dump_json({"ok": random.random() >= FAILED_SHARE}),
             created_at=at,
         )
     text = make_text(random, words=(20, 140) if number % 4 == 3 else (4, 20))

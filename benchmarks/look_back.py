@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .chats import Chat
 
-CALLS = 3
+MAX_CALLS = 3
 WINDOW_TURNS = 20  # The last turns of a chat, which are in the window
 IDLE_MESSAGES = Path(__file__).with_name("idle_messages.txt")
 QUOTATION_END = "</archive_quotation>"
@@ -109,7 +109,7 @@ def follow(context: "ToolContext", question: str, policy: Policy) -> Iterator[se
     """After each call the turns that were quoted so far."""
     arguments: Arguments | None = {"action": "search", "query": question}
     seen: set[int] = set()
-    for _ in range(CALLS):
+    for _ in range(MAX_CALLS):
         if arguments:
             output = call_recall(context, arguments)
             seen |= quoted_turns(output)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .chats import Chat
 
 DEPTHS = (5, 10, 25, 50)  # Hits; the second is the depth by which parts are judged.
-AT_ONCE = 100  # Turns of one append.
+BATCH_TURNS = 100  # Turns of one append.
 
 # Shares of the evidence among the first of DEPTHS hits, by a question's group and kind.
 type Shares = Mapping[tuple[str, str], Sequence[tuple[float, ...]]]
@@ -102,7 +102,7 @@ def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
         uuid = _uuid_of(chat)
         if uuid not in known:
             session = create_session(workspace, owner=owner, uuid=uuid, title=chat.name)
-            for turns in batched(chat.turns, AT_ONCE, strict=False):
+            for turns in batched(chat.turns, BATCH_TURNS, strict=False):
                 append(session.pk, session_uuid=uuid, turns=turns)
             known[uuid] = session.pk
         sessions[chat.name] = known[uuid]
@@ -115,8 +115,8 @@ def _parts() -> dict[str, dict[str, object]]:
     """Constants of the ranking, and what they are without a part of it."""
     return {
         "who spoke": {"source.MAX_WORDINESS": 1.0},
-        "neighbours": {"ranking.NEAR": (), "ranking.NEAREST": ()},
-        "farther neighbours": {"best.DISTANCE_BY_WORDS": 0.0},
+        "neighbours": {"ranking.NEIGHBOUR_SHARES": (), "ranking.INNER_NEIGHBOUR_SHARES": ()},
+        "farther neighbours": {"best.DISTANCE_EXPONENT": 0.0},
         "words that are everywhere": {"ranking.COMMON_SHARE": 1.0},
         "length": {"ranking.LENGTH_WEIGHT": 0.0},
         "replies": {"best.REPLY_WEIGHT": 1.0},
@@ -125,7 +125,7 @@ def _parts() -> dict[str, dict[str, object]]:
         "answers in summaries": {"best.SUMMARY": frozenset()},
         "spread": {"best.COURSE": frozenset()},
         "dates": {"best.DATE_WEIGHT": 1.0},
-        "recency": {"best.RECENCY": 0.0},
+        "recency": {"best.RECENCY_WEIGHT": 0.0},
         "meaning": {"best.MEANING_WEIGHT": 0.0, "best.MIN_SIMILARITY": 2.0},
     }
 

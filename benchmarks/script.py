@@ -9,7 +9,7 @@ from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from tests.wire.scenario import Scenario, ToolCall, make_words
 
 TOOL = "read_sample"
-LONGEST = 60_000
+MAX_RESULT_CHARS = 60_000
 """Characters of the longest result: about half of a window of 32,000 tokens."""
 
 
@@ -39,7 +39,7 @@ def make_script(exchanges: int, *, seed: int = 1) -> Iterator[Exchange]:
 
 
 def _make_call(random: Random) -> ToolCall:
-    size = min(LONGEST, int(random.lognormvariate(6.5, 1.3)))
+    size = min(MAX_RESULT_CHARS, int(random.lognormvariate(6.5, 1.3)))
     return ToolCall(name=TOOL, input={"size": size, "seed": random.randrange(10**6)})
 
 

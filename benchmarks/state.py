@@ -25,10 +25,10 @@ from .chats import read_questions
 
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
 # The share of an instruction's words that stand in one line, so that it counts as held.
-MIN_WORDS = 0.7
+MIN_WORD_SHARE = 0.7
 # A preference is named with its reasons, which the person often leaves out: the share is that of
 # the shorter one, and of words that are not among the commonest; so many are shared at least.
-MIN_SHARED, MIN_SHARED_WORDS = 0.6, 3
+MIN_SHARED_SHARE, MIN_SHARED_WORDS = 0.6, 3
 _WORD = re.compile(r"\w+(?:['’.,/:]\w+)*")
 _NUMBER = re.compile(r"\d[\d,.]*(?::\d\d)?")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n")
@@ -110,7 +110,7 @@ def is_held(asked: Asked, lines: list[str]) -> bool:
     a word of the question that is not among the commonest."""
     if asked.kind == INSTRUCTION:
         words = words_of(asked.text)
-        return any(len(words & words_of(line)) >= MIN_WORDS * len(words) for line in lines)
+        return any(len(words & words_of(line)) >= MIN_WORD_SHARE * len(words) for line in lines)
     if asked.kind == PREFERENCE:
         words = words_of(asked.text) - STOP_WORDS
         return any(_is_same(words, line.partition(" (turn ")[0]) for line in lines)
@@ -146,7 +146,7 @@ def _tokens_of(text: str) -> set[str]:
 
 def _is_same(words: set[str], line: str) -> bool:
     said = words_of(line) - STOP_WORDS
-    least = max(MIN_SHARED_WORDS, MIN_SHARED * min(len(words), len(said)))
+    least = max(MIN_SHARED_WORDS, MIN_SHARED_SHARE * min(len(words), len(said)))
     return len(words & said) >= least
 
 

@@ -44,10 +44,10 @@ else:
     AnyPaginator = Paginator
 
 PER_PAGE = 50
-PAGES = 100  # pages that a list offers; what lies beyond is found by search and filters
+MAX_PAGES = 100  # pages that a list offers; what lies beyond is found by search and filters
 
-SHOWN_CHARS = 20_000
-FOUND_SESSIONS = 500
+MAX_SHOWN_CHARS = 20_000
+MAX_FOUND_SESSIONS = 500
 
 
 class AtLeast(int):
@@ -63,7 +63,7 @@ class WindowPaginator(AnyPaginator):
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        most = self.per_page * PAGES
+        most = self.per_page * MAX_PAGES
         found = len(rows.values_list("pk", flat=True)[: most + 1])
         return AtLeast(most) if found > most else found
 
@@ -95,12 +95,12 @@ def long_text(name: str) -> Callable[[Model], SafeString | str]:
         text = getattr(row, name)
         if not text:
             return "-"
-        cut = len(text) - SHOWN_CHARS
+        cut = len(text) - MAX_SHOWN_CHARS
         note = ""
         if cut > 0:
             more = ngettext("%(count)s more character", "%(count)s more characters", cut)
             note = "\n… " + more % {"count": cut}
-        shown = text[:SHOWN_CHARS]
+        shown = text[:MAX_SHOWN_CHARS]
         if not note and text[:1] in "[{":
             with suppress(ValueError, RecursionError):  # damaged: as it is
                 shown = json.dumps(json.loads(text), indent=2)
@@ -212,14 +212,14 @@ class TableAdmin(ReadOnlyAdmin):
         if self._session_path == "pk":
             return queryset.filter(is_meant), False
         found = Session.objects.filter(is_meant)
-        keys = list(found.order_by("-pk").values_list("pk", flat=True)[: FOUND_SESSIONS + 1])
-        if len(keys) > FOUND_SESSIONS:
+        keys = list(found.order_by("-pk").values_list("pk", flat=True)[: MAX_FOUND_SESSIONS + 1])
+        if len(keys) > MAX_FOUND_SESSIONS:
             said = ngettext(
                 "More than %(count)s session matches; only the rows of the newest are found.",
                 "More than %(count)s sessions match; only the rows of the newest are found.",
-                FOUND_SESSIONS,
+                MAX_FOUND_SESSIONS,
             )
-            self.message_user(request, said % {"count": FOUND_SESSIONS}, messages.WARNING)
+            self.message_user(request, said % {"count": MAX_FOUND_SESSIONS}, messages.WARNING)
             keys.pop()
         return queryset.filter(**{f"{self._session_path}__in": keys}), False
 

@@ -11,7 +11,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 
-from loomweb.sqlite3.base import MAX_IDLE
+from loomweb.sqlite3.base import MAX_IDLE_CONNECTIONS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
 
@@ -57,7 +57,7 @@ class OneThreadHandler(ASGIHandler):
             async with ThreadSensitiveContext(executor=thread):
                 await self.handle(scope, receive, send)
         finally:
-            if thread.is_idle and len(self.idle) < MAX_IDLE:
+            if thread.is_idle and len(self.idle) < MAX_IDLE_CONNECTIONS:
                 self.idle.append(thread)
             else:
                 thread.end()

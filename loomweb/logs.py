@@ -22,7 +22,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 WINDOW_SECONDS = 60.0  # in which the lines of one event are counted
 MAX_NAME_CHARS = 200  # of the text that says of which event lines were left out
-MAX_CHAIN = 20  # exceptions behind an exception that are looked at
+MAX_CHAINED_ERRORS = 20  # exceptions behind an exception that are looked at
 
 REDIS_AWAY = "redis_away"
 
@@ -174,7 +174,7 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
     from django.http.multipartparser import MultiPartParserError
 
     error = record.exc_info[1] if record.exc_info else None
-    away = _error_of_redis(error, depth=MAX_CHAIN)
+    away = _error_of_redis(error, depth=MAX_CHAINED_ERRORS)
     if away is None:
         if record.name.partition(".")[0] not in SERVERS_LOGGERS:
             return record  # the same error in work of our own is our fault

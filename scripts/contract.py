@@ -119,7 +119,7 @@ async def play(data_dir: Path, frames: list[str], digests: list[str]) -> None:
     from asgiref.sync import sync_to_async
     from django.contrib.auth.models import User
 
-    from benchmarks.groups.window import LIMIT, MODEL
+    from benchmarks.groups.window import MAX_INPUT_TOKENS, MODEL
     from benchmarks.script import SAMPLE_TOOL, make_script
     from conversations.agent.tools.registry import TOOLS
     from conversations.archive.sessions import create_session
@@ -135,7 +135,9 @@ async def play(data_dir: Path, frames: list[str], digests: list[str]) -> None:
     wire = WireThread()
     wire.start()
     models = wire.server.models
-    models[MODEL.id] = replace(models[MODEL.id], max_input_tokens=LIMIT, max_tokens=8_000)
+    models[MODEL.id] = replace(
+        models[MODEL.id], max_input_tokens=MAX_INPUT_TOKENS, max_tokens=8_000
+    )
     options = replace(
         read_options(supervise=True),
         data_dir=data_dir / "runtime",

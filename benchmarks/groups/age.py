@@ -39,13 +39,13 @@ from conversations.models import Session
 from conversations.search.indexing import index_waiting
 
 OLD_TURNS, QUICK_OLD_TURNS, YOUNG_TURNS = 100_000, 20_000, 300
-MOST = 1.3
+MAX_RATIO = 1.3
 """The ratio of old to young that is still the same."""
 
-OPENING, OLDER = 250, 200
+OPENED_ROWS, OLDER_ROWS = 250, 200
 ROUNDS, QUICK_ROUNDS = 80, 30
 MESSAGES, QUICK_MESSAGES = 12, 5
-SETTINGS = {"LOOM_PAGE_SIZE": str(OPENING), "LOOM_MAX_INPUT_TOKENS": "20000"}
+SETTINGS = {"LOOM_PAGE_SIZE": str(OPENED_ROWS), "LOOM_MAX_INPUT_TOKENS": "20000"}
 """A window that both sessions fill, so that assembling it is the same work."""
 
 TEXT = "[[wire: words=5]] And now?"
@@ -62,7 +62,7 @@ class Pair:
     @property
     def older(self) -> tuple[str, str]:
         rows = YOUNG_TURNS // TURNS_PER_EXCHANGE * ROWS_PER_EXCHANGE
-        return f"seq:{self.old.last_seq - rows + OLDER + 1}", f"seq:{OLDER + 1}"
+        return f"seq:{self.old.last_seq - rows + OLDER_ROWS + 1}", f"seq:{OLDER_ROWS + 1}"
 
 
 type Times = tuple[list[float], list[float]]
@@ -108,7 +108,7 @@ def _compare(work: Callable[[int], float], rounds: int) -> Times:
 
 def _ratio(name: str, times: Times) -> Figure:
     return Figure(
-        name=f"{name}, old/young", value=median(times[0]) / median(times[1]), at_most=MOST
+        name=f"{name}, old/young", value=median(times[0]) / median(times[1]), at_most=MAX_RATIO
     )
 
 
@@ -130,11 +130,11 @@ def _reading(pair: Pair, rounds: int) -> list[Figure]:
     uuids, pks = (pair.old.uuid, pair.young.uuid), (pair.old.pk, pair.young.pk)
 
     def read_opening(which: int) -> object:
-        return read_page(get_session(uuids[which]), limit=OPENING)
+        return read_page(get_session(uuids[which]), limit=OPENED_ROWS)
 
     def read_older(which: int) -> object:
         before = parse_cursor(pair.older[which])
-        return read_page(get_session(uuids[which]), limit=OLDER, before=before)
+        return read_page(get_session(uuids[which]), limit=OLDER_ROWS, before=before)
 
     def read_early_state(which: int) -> object:
         session = (pair.old, pair.young)[which]
@@ -144,8 +144,8 @@ def _reading(pair: Pair, rounds: int) -> list[Figure]:
     return [
         *_compared("session state", lambda which: read_state_text(pks[which]), rounds),
         *_compared("session state of an earlier turn", read_early_state, rounds),
-        *_compared(f"opening page, {OPENING} rows, archive", read_opening, rounds),
-        *_compared(f"older page, {OLDER} rows, archive", read_older, rounds),
+        *_compared(f"opening page, {OPENED_ROWS} rows, archive", read_opening, rounds),
+        *_compared(f"older page, {OLDER_ROWS} rows, archive", read_older, rounds),
     ]
 
 
@@ -194,9 +194,12 @@ def _served(bench: Bench, pair: Pair, server: Server, cookie: str, rounds: int) 
     uuids = (pair.old.uuid, pair.young.uuid)
     opening = [f"/s/{uuid}/" for uuid in uuids]
     older = [f"/s/{u}/?before={before}" for u, before in zip(uuids, pair.older, strict=True)]
-    newest, before = f"newest {OPENING} rows", f"{OLDER} older rows"
-    for name, paths, rows, goal in (newest, opening, OPENING, 25), (before, older, OLDER, 60):
-        is_part = rows == OLDER
+    newest, before = f"newest {OPENED_ROWS} rows", f"{OLDER_ROWS} older rows"
+    for name, paths, rows, goal in (
+        (newest, opening, OPENED_ROWS, 25),
+        (before, older, OLDER_ROWS, 60),
+    ):
+        is_part = rows == OLDER_ROWS
         reader.read(paths[0], fragment=is_part)
         pieces = bench.data_dir / "pieces.sqlite3"
         write_pieces(pieces, reader.html, on_page=rows, count=pair.old.last_seq)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 LINES, LINE_CHARS = 2_000, 50
-CHUNK, RATE = 7, 100
+CHUNK_CHARS, CHUNKS_PER_SECOND = 7, 100
 SECONDS, QUICK_SECONDS = 15, 8
 SETTLE_SECONDS = 3
 """Of those in which the end of the answer comes: they are not traced."""
@@ -42,7 +42,7 @@ ADD_WORDS = """
 }
 """
 
-FRAME_US, LONG_US = 1_000_000 / 60, 50_000
+FRAME_US, LONG_TASK_US = 1_000_000 / 60, 50_000
 SIZE = {"width": 1360, "height": 900}
 
 
@@ -72,7 +72,7 @@ def measure(bench: Bench) -> list[Figure]:
         ),
         Figure(
             name=f"{name}: tasks over 50 ms",
-            value=sum(task > LONG_US for _, task in tasks),
+            value=sum(task > LONG_TASK_US for _, task in tasks),
             at_most=0,
         ),
         Figure(
@@ -97,8 +97,8 @@ def _trace(
     """The tasks of the main thread while the end of the answer came."""
     lines = [f"x = read(x)  # line {number} " for number in range(LINES)]
     text = "```python\n" + "\n".join(f"{line:<{LINE_CHARS - 1}}" for line in lines) + "\n"
-    ahead = len(text) // CHUNK - seconds * RATE
-    wire.enqueue(Scenario(text=text, chunk=CHUNK, rate=RATE, ahead=ahead))
+    ahead = len(text) // CHUNK_CHARS - seconds * CHUNKS_PER_SECOND
+    wire.enqueue(Scenario(text=text, chunk=CHUNK_CHARS, rate=CHUNKS_PER_SECOND, ahead=ahead))
     with _open_page(path) as page:
         page.goto(link)
         page.goto(session)
@@ -106,7 +106,7 @@ def _trace(
         message = page.locator("textarea").first
         message.fill("Write a long program.")
         message.press("Enter")
-        begun = f"line {ahead * CHUNK // LINE_CHARS} "
+        begun = f"line {ahead * CHUNK_CHARS // LINE_CHARS} "
         page.wait_for_function(
             "begun => document.body.textContent.includes(begun)", arg=begun, timeout=60_000
         )
@@ -123,7 +123,7 @@ def _trace_bare(path: str, seconds: int) -> list[tuple[int, int]]:
     """The tasks of the main thread of a page that only adds text and shows its end."""
     with _open_page(path) as page:
         page.set_content('<pre style="height: 600px; overflow: auto"></pre>')
-        page.evaluate(ADD_WORDS, [CHUNK, LINE_CHARS, 1000 / RATE])
+        page.evaluate(ADD_WORDS, [CHUNK_CHARS, LINE_CHARS, 1000 / CHUNKS_PER_SECOND])
         events = _watch(page, seconds)
     return main_tasks(events)
 

@@ -12,8 +12,8 @@ from benchmarks.pages import PageSocket
 from benchmarks.processes import running_server, running_wire
 
 EXCHANGES, QUICK_EXCHANGES = 500, 60
-COMPARED = 25
-WARM_UP = 5
+COMPARED_EXCHANGES = 25
+WARM_UP_EXCHANGES = 5
 
 TEXT = "[[wire: words=50]] What else is there to say about this?"
 
@@ -23,7 +23,7 @@ def measure(bench: Bench) -> list[Figure]:
     with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as server:
         cookie = server.sign_in()
         [warm, session] = bench.new_sessions(2)
-        asyncio.run(_converse(server.port, cookie, warm, WARM_UP))
+        asyncio.run(_converse(server.port, cookie, warm, WARM_UP_EXCHANGES))
         wire.take_answers()
         before = resident_megabytes(server.pid)
         times = asyncio.run(_converse(server.port, cookie, session, count))
@@ -32,13 +32,15 @@ def measure(bench: Bench) -> list[Figure]:
             (answer.pieces()[-1].at - answer.arrived) / 1e9 for answer in wire.take_answers()
         ]
     added = [taken - answer for taken, answer in zip(times, answers, strict=True)]
-    first, last = median(added[:COMPARED]), median(added[-COMPARED:])
+    first, last = median(added[:COMPARED_EXCHANGES]), median(added[-COMPARED_EXCHANGES:])
     return [
         Figure(
-            name=f"added to exchange 1 to {COMPARED} of a session", value=1000 * first, unit="ms"
+            name=f"added to exchange 1 to {COMPARED_EXCHANGES} of a session",
+            value=1000 * first,
+            unit="ms",
         ),
         Figure(
-            name=f"added to exchange {count} against the first, median of {COMPARED}",
+            name=f"added to exchange {count} against the first, median of {COMPARED_EXCHANGES}",
             value=last / first,
             at_most=1.2,
         ),

@@ -14,9 +14,9 @@ from conversations.agent.tools.file_changes import EditFile, prepare_edit
 from conversations.agent.tools.find_files import GlobFiles, glob_files
 
 FILES, QUICK_FILES = 20_000, 4_000
-IN_FOLDER = 50
-LINES = 100
-MOST_SECONDS = 5.0
+FILES_PER_FOLDER = 50
+LINES_PER_FILE = 100
+MAX_SECONDS = 5.0
 """For looking into every file with ripgrep; a search is ended after 20."""
 
 
@@ -27,7 +27,7 @@ def measure(bench: Bench) -> list[Figure]:
     figures = [
         Figure(name="files", value=count),
         Figure(name="their size", value=size / 1e6, unit="MB"),
-        Figure(name="paths by pattern", value=_glob(root), unit="s", at_most=MOST_SECONDS),
+        Figure(name="paths by pattern", value=_glob(root), unit="s", at_most=MAX_SECONDS),
         Figure(name="an edit, prepared", value=_edit(root), unit="s"),
     ]
     if shutil.which("rg"):
@@ -37,7 +37,7 @@ def measure(bench: Bench) -> list[Figure]:
                 name="no line, ripgrep",
                 value=_search(root, "nowhere"),
                 unit="s",
-                at_most=MOST_SECONDS,
+                at_most=MAX_SECONDS,
             ),
         ]
     with _without_programs():
@@ -47,9 +47,11 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _write_files(root: Path, count: int) -> int:
-    text = "".join(f"def f{n}(bed):\n    return bed + {n}  # roses\n" for n in range(LINES // 2))
+    text = "".join(
+        f"def f{n}(bed):\n    return bed + {n}  # roses\n" for n in range(LINES_PER_FILE // 2)
+    )
     for number in range(count):
-        folder = root / f"part{number % 20}" / f"bed{number // IN_FOLDER}"
+        folder = root / f"part{number % 20}" / f"bed{number // FILES_PER_FOLDER}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"file{number}.py").write_text(text)
     (root / ".gitignore").write_text("build/\n*.log\n!keep.log\n")

@@ -16,22 +16,22 @@ from benchmarks.pages import PageSocket
 from benchmarks.processes import Wire, running_server, running_wire
 
 MESSAGES, QUICK_MESSAGES = 60, 15
-PER_SESSION = 10
-WARM_UP = 3
-PAUSE = 0.05
+MESSAGES_PER_SESSION = 10
+WARM_UP_MESSAGES = 3
+PAUSE_SECONDS = 0.05
 """Seconds between two messages: the end of an answer is not part of the next."""
 
 TEXT = "[[wire: words=30 rate=200]] Say something short, please."
 
 
 def measure(bench: Bench) -> list[Figure]:
-    count = WARM_UP + (QUICK_MESSAGES if bench.is_quick else MESSAGES)
-    sessions = bench.new_sessions(-(-count // PER_SESSION))
+    count = WARM_UP_MESSAGES + (QUICK_MESSAGES if bench.is_quick else MESSAGES)
+    sessions = bench.new_sessions(-(-count // MESSAGES_PER_SESSION))
     with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as server:
         cookie = server.sign_in()
         sent = asyncio.run(converse(server.port, cookie, sessions, count))
-        times = added(sent, wire)[WARM_UP:]
-        limits = added(asyncio.run(_read_directly(wire.port, count)), wire)[WARM_UP:]
+        times = added(sent, wire)[WARM_UP_MESSAGES:]
+        limits = added(asyncio.run(_read_directly(wire.port, count)), wire)[WARM_UP_MESSAGES:]
     return [
         Figure(
             name=f"added to the first word, {name}",
@@ -52,8 +52,8 @@ async def converse(
     for session in sessions:
         page = PageSocket(port=port, cookie=cookie, session=session)
         await page.open()
-        for _ in range(min(PER_SESSION, count - len(moments))):
-            await asyncio.sleep(PAUSE)
+        for _ in range(min(MESSAGES_PER_SESSION, count - len(moments))):
+            await asyncio.sleep(PAUSE_SECONDS)
             known, sent = len(page.received), monotonic_ns()
             await page.send(TEXT)
             await page.wait_until_idle(seconds=30)
@@ -67,7 +67,7 @@ async def _read_directly(port: int, count: int) -> list[tuple[int, int]]:
     await reader.open()
     moments = []
     for _ in range(count):
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
         asked = await reader.ask(TEXT)
         moments.append((asked, reader.arrivals()[0]))
     reader.close()

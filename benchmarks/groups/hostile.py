@@ -24,8 +24,8 @@ from benchmarks.processes import running_server, running_wire
 from conversations.archive.workspaces import get_workspace
 from tests.folder.test_hostile_files import make_forty
 
-CHARS = 30_000
-MAX_TIMES = 5.0
+TEXT_CHARS = 30_000
+MAX_RATIO = 5.0
 """The pause with a hostile folder, by that with a harmless one."""
 
 HOSTILE_TEXTS = ["*_", "\\", "![", "[", "- a\n", "|a|b|\n|-|-|\n", "***a"]
@@ -44,7 +44,7 @@ def measure(bench: Bench) -> list[Figure]:
             Figure(
                 name=f"{way}, hostile by harmless",
                 value=max(waits) / max(other),
-                at_most=MAX_TIMES,
+                at_most=MAX_RATIO,
             ),
             Figure(name=f"p99 {way}, harmless", value=1000 * percentile(other, 0.99), unit="ms"),
             Figure(name=f"p99 {way}, hostile", value=1000 * percentile(waits, 0.99), unit="ms"),
@@ -113,7 +113,7 @@ async def _send_all(port: int, cookie: str, sessions: list[UUID], texts: list[st
     for session, piece in zip(sessions, texts, strict=True):
         page = PageSocket(port=port, cookie=cookie, session=session)
         await page.open()
-        text = json.dumps((piece * CHARS)[:CHARS])
+        text = json.dumps((piece * TEXT_CHARS)[:TEXT_CHARS])
         await page.send(f"[[wire: text={text} chunk=1000 rate=20]]")
         await page.wait_until_idle(seconds=120)
         await page.close()

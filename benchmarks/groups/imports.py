@@ -31,18 +31,20 @@ from conversations.domain.text import dump_json
 from conversations.domain.turns import USER, NewTurn
 from conversations.models import ChatEvent, Turn
 
-SESSIONS, QUICK_SESSIONS, TURNS = 100, 10, 200
-KINDS = 200
+SESSIONS, QUICK_SESSIONS, TURNS_PER_SESSION = 100, 10, 200
+DISTINCT_EXCHANGES = 200
 """Different exchanges; a session has half as many."""
 
-ROWS = 3
+ROWS_PER_EXCHANGE = 3
 """Of an exchange."""
 
 
 def measure(bench: Bench) -> list[Figure]:
     count = QUICK_SESSIONS if bench.is_quick else SESSIONS
     random = Random(4)
-    exchanges = [(make_answer(random)[:200], make_answer(random)) for _ in range(KINDS)]
+    exchanges = [
+        (make_answer(random)[:200], make_answer(random)) for _ in range(DISTINCT_EXCHANGES)
+    ]
     sessions = [list(_turns(random, exchanges)) for _ in range(count)]
     file = bench.data_dir / "sessions.jsonl"
     lines = (line for turns in sessions for line in make_lines(turns))
@@ -50,9 +52,9 @@ def measure(bench: Bench) -> list[Figure]:
     known, rows, before = Turn.objects.count(), ChatEvent.objects.count(), _bytes_in_use()
     began = perf_counter()
     call_command("import_sessions", str(file), "--workspace", WORKSPACE, stdout=StringIO())
-    took, turns = perf_counter() - began, count * TURNS
+    took, turns = perf_counter() - began, count * TURNS_PER_SESSION
     assert Turn.objects.count() == known + turns
-    assert ChatEvent.objects.count() == rows + turns // 2 * ROWS
+    assert ChatEvent.objects.count() == rows + turns // 2 * ROWS_PER_EXCHANGE
     text = sum(len(turn.content.encode()) for session in sessions for turn in session)
     return [
         Figure(
@@ -72,7 +74,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _turns(random: Random, exchanges: list[tuple[str, str]]) -> Iterator[NewTurn]:
-    for question, answer in random.sample(exchanges, TURNS // 2):
+    for question, answer in random.sample(exchanges, TURNS_PER_SESSION // 2):
         yield NewTurn(role="user", content=question)
         yield NewTurn(role="assistant", content=answer)
 

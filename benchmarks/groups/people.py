@@ -22,8 +22,8 @@ from conversations.models import Turn
 
 PEOPLE = 20
 SECONDS, QUICK_SECONDS = 300, 20
-PAUSE = (5.0, 15.0)  # seconds of a person between two messages
-THINKS = 2.0  # seconds between beginning to write and sending
+PAUSE_SECONDS = (5.0, 15.0)  # seconds of a person between two messages
+TYPING_SECONDS = 2.0  # seconds between beginning to write and sending
 MAX_AGE_MS = 300
 
 
@@ -80,14 +80,14 @@ async def _converse(
     async def write(page: PageSocket, name: str) -> None:
         random = Random(name)
         end = monotonic_ns() + seconds * 1_000_000_000
-        await asyncio.sleep(random.uniform(0, PAUSE[1]))
+        await asyncio.sleep(random.uniform(0, PAUSE_SECONDS[1]))
         while monotonic_ns() < end:
             began[name].append(monotonic_ns())
             await page.tell({"type": "typing", "is_writing": True})
-            await asyncio.sleep(THINKS)
+            await asyncio.sleep(TYPING_SECONDS)
             await page.tell({"type": "typing", "is_writing": False})
             await page.send(f"{name} {len(began[name])}")
-            await asyncio.sleep(random.uniform(*PAUSE))
+            await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
 
     await asyncio.gather(*map(write, pages, names))
     for page in pages:

@@ -14,7 +14,7 @@ from benchmarks.pages import PageSocket, delivered_text
 from benchmarks.processes import Server, running_server, running_wire
 from benchmarks.sdk import running_sdk
 
-SETTLE = 1.5
+SETTLE_SECONDS = 1.5
 """Seconds after an answer that still count as its cost."""
 
 BURST = "[[wire: words=2600 chunk=7]]"
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> list[Figure]:
             """Per 1,000 words, of the server and of the SDK."""
             began = cpu_seconds(server.pid)
             told = asyncio.run(_answer(server, cookie, bench.new_session().uuid, text))
-            sleep(SETTLE)
+            sleep(SETTLE_SECONDS)
             used = cpu_seconds(server.pid) - began
             alone = sdk.cpu_seconds([text])
             answer, again = wire.take_answers()

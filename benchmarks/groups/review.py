@@ -34,11 +34,11 @@ from conversations.review.queue import QueueFilters
 from conversations.review.remarks import set_flag
 
 SEARCHES, QUICK_SEARCHES = 40, 10
-MOST_MS, MOST_RATIO = 100, 1.5
-FLAGGED_EACH = 100
+MAX_MS, MAX_RATIO = 100, 1.5
+SESSIONS_PER_FLAG = 100
 """Every so many sessions one has a flag."""
 
-QUEUE_REPEATS, FAR = 30, 0.95
+QUEUE_REPEATS, FAR_SHARE = 30, 0.95
 """How often a page of the queue is read, and the share of the list that is before the
 far one."""
 
@@ -71,7 +71,7 @@ def sign_in() -> Client:
 
 def _flag_some() -> None:
     origin = AuditOrigin(user=User.objects.filter(is_superuser=True).order_by("pk")[0])
-    for session in Session.objects.filter(next_turn__gt=1).order_by("pk")[::FLAGGED_EACH]:
+    for session in Session.objects.filter(next_turn__gt=1).order_by("pk")[::SESSIONS_PER_FLAG]:
         set_flag(session, origin, label="quality", text="Look at this", turn=1)
 
 
@@ -88,7 +88,7 @@ def measure_search(size: Size, searches: int) -> list[Figure]:
         everything += times
         figures += [
             Figure(name=f"{name}, median", value=median(times), unit="ms"),
-            Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MOST_MS),
+            Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MAX_MS),
         ]
     return [
         *figures,
@@ -97,7 +97,7 @@ def measure_search(size: Size, searches: int) -> list[Figure]:
             name="all searches, p95",
             value=percentile(everything, 0.95),
             unit="ms",
-            at_most=MOST_MS,
+            at_most=MAX_MS,
         ),
         Figure(name="all searches, p95 of processor", value=percentile(processor, 0.95), unit="ms"),
     ]
@@ -193,7 +193,7 @@ def measure_queue() -> list[Figure]:
             Figure(
                 name=f"queue {queue}, far page against first",
                 value=median(far_times) / median(first_times),
-                at_most=MOST_RATIO,
+                at_most=MAX_RATIO,
             ),
         ]
     return figures
@@ -202,5 +202,5 @@ def measure_queue() -> list[Figure]:
 def _cursor(filters: QueueFilters) -> str:
     """After so much of the list."""
     rows = filters.sessions.order_by("-last_active_at", "-pk").values_list("pk", "last_active_at")
-    pk, moment = rows[int(rows.count() * FAR)]
+    pk, moment = rows[int(rows.count() * FAR_SHARE)]
     return f"{moment.isoformat()}~{pk}"

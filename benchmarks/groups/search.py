@@ -39,10 +39,10 @@ SESSIONS, TURNS = 20, 50_000
 QUICK_SESSIONS, QUICK_TURNS = 4, 5_000
 SEARCHES, QUICK_SEARCHES = 200, 60
 APPENDS, QUICK_APPENDS = 1500, 300
-APPEND_PAUSE = 0.01
+APPEND_PAUSE_SECONDS = 0.01
 
-WORDS_EACH, AT_ONCE = (20, 140), 500
-MOST_MS, MOST_APPEND_MS = 50, 20
+WORDS_PER_TURN, BATCH_TURNS = (20, 140), 500
+MAX_MS, MAX_APPEND_MS = 50, 20
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -72,8 +72,8 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _write(session: Session, *, turns: int, seed: int) -> None:
-    start, texts = datetime(2026, 1, 1, tzinfo=UTC), make_texts(Random(seed), words=WORDS_EACH)
-    for numbers in batched(range(turns), AT_ONCE, strict=False):
+    start, texts = datetime(2026, 1, 1, tzinfo=UTC), make_texts(Random(seed), words=WORDS_PER_TURN)
+    for numbers in batched(range(turns), BATCH_TURNS, strict=False):
         new = [
             NewTurn(
                 role=("user", "assistant")[number % 2],
@@ -117,7 +117,7 @@ def _searching(session: Session, searches: int) -> list[Figure]:
         times = [_timed(lambda q: search_session(session.pk, q, limit=20), q) for q in queries]
         figures += [
             Figure(name=f"{name}, median", value=median(times), unit="ms"),
-            Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MOST_MS),
+            Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MAX_MS),
         ]
     make = make_queries(Random(6))["three common words"]
     queries = [make() for _ in range(searches)]
@@ -166,13 +166,13 @@ async def _appending(sessions: list[Session], appends: int) -> list[Figure]:
             name="append, p99, while indexing",
             value=percentile(with_index, 0.99),
             unit="ms",
-            at_most=MOST_APPEND_MS,
+            at_most=MAX_APPEND_MS,
         ),
     ]
 
 
 async def _append_all(writer: Writer, session: Session, appends: int) -> list[float]:
-    texts, times = make_texts(Random(8), words=WORDS_EACH), []
+    texts, times = make_texts(Random(8), words=WORDS_PER_TURN), []
     for _ in range(appends):
         text = next(texts)
         event = prepare_event(
@@ -184,7 +184,7 @@ async def _append_all(writer: Writer, session: Session, appends: int) -> list[fl
             append, session.pk, session_uuid=session.uuid, turns=[turn], events=[event]
         )
         times.append(1000 * (perf_counter() - began))
-        await asyncio.sleep(APPEND_PAUSE)
+        await asyncio.sleep(APPEND_PAUSE_SECONDS)
     return times
 
 

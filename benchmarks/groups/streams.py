@@ -23,19 +23,26 @@ from benchmarks.wire import SentAnswer
 from conversations.models import Session, Turn
 
 COUNTS, QUICK_COUNTS = (1, 20, 50, 100, 200, 400), (1, 20)
-RATE = 30
+CHUNKS_PER_SECOND = 30
 WORDS, QUICK_WORDS = 312, 120
 """Of the text; a piece of seven characters, which is counted as a word, is 1.4 of them."""
 
-SPREAD = 1.0
+SENDING_SECONDS = 1.0
 """Seconds over which the messages are sent."""
 
-LONGEST = 120.0
-FEW = 20
+ANSWER_TIMEOUT_SECONDS = 120.0
+MAX_UNCOALESCED_STREAMS = 20
 """Answers up to which the processor time has a goal: those at which nothing is put together."""
 
-FIRST_WORD_P95 = {100: 25, 200: 60}
-AGE = {1: (3, 10), 20: (3, 10), 50: (3, 10), 100: (None, 30), 200: (None, 60), 400: (None, 200)}
+MAX_FIRST_WORD_P95_MS = {100: 25, 200: 60}
+MAX_AGE_MS = {
+    1: (3, 10),
+    20: (3, 10),
+    50: (3, 10),
+    100: (None, 30),
+    200: (None, 60),
+    400: (None, 200),
+}
 """Goals in milliseconds, for the age of the median and the p95."""
 
 
@@ -69,7 +76,9 @@ def measure(bench: Bench) -> list[Figure]:
         for count in QUICK_COUNTS if bench.is_quick else COUNTS:
             relayed = _relay(bench, server, wire, cookie, count, words)
             limit = _read_directly(wire, count, words)
-            alone = _read_by_sdk(sdk, wire, count, words) if count <= FEW else None
+            alone = (
+                _read_by_sdk(sdk, wire, count, words) if count <= MAX_UNCOALESCED_STREAMS else None
+            )
             figures += _figures(count, relayed, limit, alone)
     return figures
 
@@ -80,7 +89,10 @@ def _figures(count: int, relayed: Relayed, limit: Relayed, alone: float | None) 
         name=f"{at} whole at the page and in the archive", value=relayed.whole, at_least=count
     )
     yield Figure(name=f"{at} errors in the log", value=relayed.errors, at_most=0)
-    for name, share, goal in (("median", 0.5, None), ("p95", 0.95, FIRST_WORD_P95.get(count))):
+    for name, share, goal in (
+        ("median", 0.5, None),
+        ("p95", 0.95, MAX_FIRST_WORD_P95_MS.get(count)),
+    ):
         if count > 1:
             yield Figure(
                 name=f"{at} added to the first word, {name}",
@@ -89,7 +101,7 @@ def _figures(count: int, relayed: Relayed, limit: Relayed, alone: float | None) 
                 at_most=goal,
                 limit=1000 * percentile(limit.first_words, share),
             )
-    for name, share, goal in zip(("median", "p95"), (0.5, 0.95), AGE[count], strict=True):
+    for name, share, goal in zip(("median", "p95"), (0.5, 0.95), MAX_AGE_MS[count], strict=True):
         yield Figure(
             name=f"{at} age of a word, {name}",
             value=1000 * percentile(relayed.ages, share),
@@ -107,7 +119,7 @@ def _figures(count: int, relayed: Relayed, limit: Relayed, alone: float | None) 
         name=f"{at} processor time of 1,000 words",
         value=1000 * relayed.cpu / relayed.words,
         unit="CPU-s",
-        at_most=0.2 if count <= FEW else None,
+        at_most=0.2 if count <= MAX_UNCOALESCED_STREAMS else None,
         limit=alone,
     )
     yield Figure(name=f"{at} memory of the server then", value=relayed.memory, unit="MB")
@@ -148,7 +160,7 @@ def _added(sent: int, first: int, answer: SentAnswer) -> float:
 
 
 def _text_of(number: int, words: int) -> str:
-    return f"[[wire: words={words} chunk=7 rate={RATE}]] #{number}#"
+    return f"[[wire: words={words} chunk=7 rate={CHUNKS_PER_SECOND}]] #{number}#"
 
 
 async def _converse(
@@ -167,10 +179,10 @@ async def _converse(
 
 
 async def _ask(page: PageSocket, number: int, count: int, words: int) -> int:
-    await asyncio.sleep(SPREAD * number / count)
+    await asyncio.sleep(SENDING_SECONDS * number / count)
     sent = monotonic_ns()
     await page.send(_text_of(number, words))
-    await page.wait_until_idle(seconds=LONGEST)
+    await page.wait_until_idle(seconds=ANSWER_TIMEOUT_SECONDS)
     return sent
 
 
@@ -200,7 +212,7 @@ async def _ask_directly(wire: Wire, count: int, words: int) -> list[tuple[Direct
         await reader.open()
 
     async def ask(number: int, reader: DirectReader) -> int:
-        await asyncio.sleep(SPREAD * number / count)
+        await asyncio.sleep(SENDING_SECONDS * number / count)
         return await reader.ask(_text_of(number, words))
 
     sent = await asyncio.gather(*(ask(number, reader) for number, reader in enumerate(readers)))

@@ -24,13 +24,13 @@ from conversations.domain.events import AssistantText, Payload, ToolCallComplete
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 
-ROWS = 200
+PAGE_ROWS = 200
 OUTPUT_CHARS, QUICK_OUTPUT_CHARS = 1_000_000, 100_000
-IN_EVENT = 20_000
+EVENT_CHARS = 20_000
 """Characters of an output that its event holds."""
 
 ROUNDS, QUICK_ROUNDS = 60, 20
-MOST = 1.3
+MAX_RATIO = 1.3
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -40,7 +40,7 @@ def measure(bench: Bench) -> list[Figure]:
     _write(tools, _calls(size))
     _write(texts, _answers())
     with running_wire() as wire:
-        settings = wire.settings | {"LOOM_PAGE_SIZE": str(ROWS)}
+        settings = wire.settings | {"LOOM_PAGE_SIZE": str(PAGE_ROWS)}
         with running_server(bench.data_dir, settings=settings) as server:
             reader = PageReader(port=server.port, cookie=server.sign_in())
             figures = _opened(
@@ -53,7 +53,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 def _calls(size: int) -> Iterator[tuple[NewTurn, Payload]]:
     random = Random(3)
-    for number in range(ROWS):
+    for number in range(PAGE_ROWS):
         line = f"tests/test_{number}.py::test_that \x1b[32mPASSED\x1b[0m {random.random()}\n"
         output = (line * (size // len(line) + 1))[:size]
         call = ToolCallCompleted(
@@ -61,7 +61,7 @@ def _calls(size: int) -> Iterator[tuple[NewTurn, Payload]]:
             name="shell_execute",
             ok=True,
             arguments={"command": f"pytest tests/test_{number}.py"},
-            output=output[:IN_EVENT],
+            output=output[:EVENT_CHARS],
             output_chars=size,
             duration_ms=number,
             call=str(uuid4()),
@@ -71,7 +71,7 @@ def _calls(size: int) -> Iterator[tuple[NewTurn, Payload]]:
 
 def _answers() -> Iterator[tuple[NewTurn, Payload]]:
     random = Random(4)
-    for _ in range(ROWS):
+    for _ in range(PAGE_ROWS):
         text = make_answer(random)
         yield NewTurn(role="assistant", content=text), AssistantText(text=text)
 
@@ -95,13 +95,13 @@ def _opened(reader: PageReader, tools: UUID, texts: UUID, rounds: int) -> list[F
             for session in (tools, texts) if number % 2 else (texts, tools):
                 times[session].append(reader.read(f"/s/{session}/", gzipped=gzipped))
                 sizes[session] = reader.size
-                assert reader.html.count("data-seq=") == ROWS
+                assert reader.html.count("data-seq=") == PAGE_ROWS
         taken = {session: median(kept[3:]) for session, kept in times.items()}
         how = "gzip" if gzipped else "plain"
         figures += [
-            Figure(name=f"{ROWS} tool rows, {how}", value=1000 * taken[tools], unit="ms"),
-            Figure(name=f"{ROWS} text rows, {how}", value=1000 * taken[texts], unit="ms"),
-            Figure(name=f"tool/text, {how}", value=taken[tools] / taken[texts], at_most=MOST),
+            Figure(name=f"{PAGE_ROWS} tool rows, {how}", value=1000 * taken[tools], unit="ms"),
+            Figure(name=f"{PAGE_ROWS} text rows, {how}", value=1000 * taken[texts], unit="ms"),
+            Figure(name=f"tool/text, {how}", value=taken[tools] / taken[texts], at_most=MAX_RATIO),
             Figure(name=f"size with tools, {how}", value=sizes[tools] / 1000, unit="kB"),
             Figure(name=f"size with texts, {how}", value=sizes[texts] / 1000, unit="kB"),
         ]
@@ -110,7 +110,7 @@ def _opened(reader: PageReader, tools: UUID, texts: UUID, rounds: int) -> list[F
 
 def _paged(reader: PageReader, session: UUID) -> list[Figure]:
     """The first page of an output, as the opening of a row asks for it."""
-    address = f"/s/{session}/t/{ROWS}/output/"
+    address = f"/s/{session}/t/{PAGE_ROWS}/output/"
     times = [reader.read(address, fragment=True) for _ in range(20)]
     return [Figure(name="a page of an output", value=1000 * median(times), unit="ms")]
 

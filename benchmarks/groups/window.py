@@ -37,12 +37,12 @@ from tests.wire.prompt_cache import PromptCache
 from tests.wire.rules.prompt import count_tokens
 from tests.wire.server import WireThread
 
-LIMIT = 32_000
-SEED_OUTPUT = 8_000
+MAX_INPUT_TOKENS = 32_000
+SEED_OUTPUT_TOKENS = 8_000
 """What the earlier design reserves for the answer."""
 
 MODEL = ModelInfo(
-    id="claude-haiku-4-5", name="Small", max_input_tokens=LIMIT, max_output_tokens=8_000
+    id="claude-haiku-4-5", name="Small", max_input_tokens=MAX_INPUT_TOKENS, max_output_tokens=8_000
 )
 EXCHANGES, QUICK_EXCHANGES = 2_000, 200
 OLD_TURNS, QUICK_OLD_TURNS, YOUNG_TURNS = 100_000, 20_000, 300
@@ -79,7 +79,9 @@ async def _play(bench: Bench, session: Session, exchanges: int) -> Played:
     wire = WireThread()
     wire.start()
     models = wire.server.models
-    models[MODEL.id] = replace(models[MODEL.id], max_input_tokens=LIMIT, max_tokens=8_000)
+    models[MODEL.id] = replace(
+        models[MODEL.id], max_input_tokens=MAX_INPUT_TOKENS, max_tokens=8_000
+    )
     runtime = Runtime(
         replace(
             read_options(supervise=True),
@@ -119,7 +121,7 @@ def _describe_play(calls: list[ModelCall], played: Played, exchanges: int) -> li
         Figure(name="exchanges", value=exchanges),
         Figure(name="model calls", value=len(calls)),
         Figure(name="requests refused", value=len(played.refused), at_most=0),
-        Figure(name="largest request with its answer", value=max(sizes), at_most=LIMIT),
+        Figure(name="largest request with its answer", value=max(sizes), at_most=MAX_INPUT_TOKENS),
         Figure(
             name="exchanges whose message was always there", value=played.newest, at_least=exchanges
         ),
@@ -171,7 +173,7 @@ def _seed_body(pieces: list[Piece], sent: dict[str, Any], turn: int) -> dict[str
     system = [{"type": "text", "text": sent["system"][0]["text"] + state}]
     used, taken = len(system[0]["text"]) // 4, list[Piece]()
     for piece in reversed(pieces):
-        if used + piece.cost > LIMIT - SEED_OUTPUT:
+        if used + piece.cost > MAX_INPUT_TOKENS - SEED_OUTPUT_TOKENS:
             break
         used += piece.cost
         taken.append(piece)

@@ -62,7 +62,7 @@ def name_of_agent(agent: str) -> str:
 
 MAX_DEVICES_LISTED = 100
 
-KEPT = timedelta(days=90)  # how long it is known that a device was signed in once
+MAX_DEVICE_AGE = timedelta(days=90)  # how long it is known that a device was signed in once
 
 
 def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
@@ -75,7 +75,7 @@ def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> N
     }
     if Device.objects.filter(session_key=session_key).update(**facts):
         return
-    Device.objects.filter(user=user_pk, last_seen_at__lt=now - KEPT).delete()
+    Device.objects.filter(user=user_pk, last_seen_at__lt=now - MAX_DEVICE_AGE).delete()
     try:
         with transaction.atomic():
             Device.objects.create(user_id=user_pk, session_key=session_key, created_at=now, **facts)
@@ -123,7 +123,7 @@ def move_device(old: str, new: str) -> None:
     Device.objects.filter(session_key=old).update(session_key=new)
 
 
-EVERY_SECONDS = 300.0  # how exact it is when a device was seen last
+SEEN_INTERVAL_SECONDS = 300.0  # how exact it is when a device was seen last
 
 MAX_DEVICES_KNOWN = 10_000
 
@@ -153,7 +153,7 @@ class DeviceMiddleware:
 
 def _see(request: HttpRequest, user: User) -> None:
     key = request.session.session_key or ""
-    if not key or time.monotonic() - _seen.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
+    if not key or time.monotonic() - _seen.get(key, -SEEN_INTERVAL_SECONDS) < SEEN_INTERVAL_SECONDS:
         return
     if len(_seen) >= MAX_DEVICES_KNOWN:
         _seen.clear()

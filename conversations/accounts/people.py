@@ -25,7 +25,7 @@ from conversations.models import Preferences, Workspace
 from .devices import sign_out_devices
 from .tokens import revoke_tokens
 
-GROUP_NAME = 150
+MAX_GROUP_NAME_CHARS = 150
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -236,7 +236,7 @@ def find_group(pk: int) -> Group:
 
 def create_group(name: str, *, origin: AuditOrigin) -> Group:
     """Raises Rejected for a name that is empty or taken."""
-    chosen = one_line(storable(name), limit=GROUP_NAME)
+    chosen = one_line(storable(name), limit=MAX_GROUP_NAME_CHARS)
     if not chosen:
         raise Rejected("Enter a name for the group.", code="name_empty")
     try:

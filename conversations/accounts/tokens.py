@@ -42,7 +42,7 @@ def missing_scope(scope: str, has: frozenset[str]) -> str:
 MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
 
 # How exact it is when a token was used last: a busy program costs a write a minute.
-SEEN_EVERY = timedelta(minutes=1)
+SEEN_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def find_caller(token: str, *, address: str) -> Caller | None:
     if found is None or not found.user.is_active:
         return None
     now = timezone.now()
-    if found.last_used_at is None or now - found.last_used_at >= SEEN_EVERY:
+    if found.last_used_at is None or now - found.last_used_at >= SEEN_INTERVAL:
         ApiToken.objects.filter(pk=found.pk).update(last_used_at=now, last_address=address[:45])
     return Caller(user=found.user, token_pk=found.pk, scopes=frozenset(found.scopes.split()))
 

@@ -8,7 +8,7 @@ from ninja import Field, Schema
 from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
-from conversations.archive.turns import MAX_PAGE
+from conversations.archive.turns import MAX_PAGE_ROWS
 from conversations.domain.keyset import PageCursor, parse_optional_number, parse_page_cursor
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.text import YEARS, is_storable
@@ -83,7 +83,7 @@ class Page[T](Schema):
 class Paging(Schema):
     """What every list takes."""
 
-    limit: int = Field(50, ge=1, le=MAX_PAGE, description="Maximum number of items per page.")
+    limit: int = Field(50, ge=1, le=MAX_PAGE_ROWS, description="Maximum number of items per page.")
     cursor: str = Field(
         "", max_length=400, description="`next` or `previous` from another page of this list."
     )

@@ -21,7 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
-LINES_SECONDS = 10  # after which somebody with too many streams may have fewer
+RETRY_AFTER_SECONDS = 10  # after which somebody with too many streams may have fewer
 
 # Status → the code of an error that has no better one.
 CODES = {
@@ -82,7 +82,7 @@ def problem_of(error: LoomError) -> HttpResponse:
     """What the product refuses on purpose."""
     response = problem(error.status, error.message, code=error.code)
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        response["Retry-After"] = str(LINES_SECONDS)
+        response["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(error, Unavailable) and error.retry_after:
         response["Retry-After"] = str(error.retry_after)
     return response

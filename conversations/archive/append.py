@@ -42,8 +42,8 @@ from .storage import is_storage_error
 
 logger = logging.getLogger(__name__)
 
-PREVIEW_CHARS = 160
-TITLE_CHARS = 80
+MAX_PREVIEW_CHARS = 160
+MAX_TITLE_CHARS = 80
 
 
 def placeholders(values: Sized) -> str:
@@ -99,8 +99,8 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
     if turn.role == "user" and not title:
-        title = one_line(without_unseen(turn.content[: TITLE_CHARS * 8]), limit=TITLE_CHARS)
-    return title, one_line(without_unseen(strip_marks(turn.content)), limit=PREVIEW_CHARS)
+        title = one_line(without_unseen(turn.content[: MAX_TITLE_CHARS * 8]), limit=MAX_TITLE_CHARS)
+    return title, one_line(without_unseen(strip_marks(turn.content)), limit=MAX_PREVIEW_CHARS)
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000

@@ -19,7 +19,7 @@ from .turns import read_rewound, stored_turns, walk_active_turns_back
 
 # How far back from its end a refused request is looked through for what is new in it, and so how
 # many turns a marker names at most.
-MAX_REFUSED = 400
+MAX_REFUSED_TURNS = 400
 REFUSAL = "refusal"
 
 # What a marker is known by; its metadata is JSON of ours or of an import.
@@ -49,7 +49,7 @@ def _read_marker(turn: StoredTurn) -> tuple[bool, set[int]] | None:
     match value:
         case {"from": int(low), "to": int(high), "is_aside": bool(is_aside)}:
             # An import may name any turns: later ones are not marked, and no more than ours names.
-            low, high = max(low, 1), min(high, low + MAX_REFUSED, turn.number - 1)
+            low, high = max(low, 1), min(high, low + MAX_REFUSED_TURNS, turn.number - 1)
             return is_aside, set(range(low, high + 1))
     return None
 
@@ -69,7 +69,7 @@ def find_refused(session_pk: int) -> tuple[int, int] | None:
     end = last.values_list("number", flat=True).first() or 0
     new: list[int] = []
     walk = walk_active_turns_back(
-        session_pk, down_to=max(1, end - MAX_REFUSED), page=20, aside=read_aside(session_pk)
+        session_pk, down_to=max(1, end - MAX_REFUSED_TURNS), page=20, aside=read_aside(session_pk)
     )
     for turn in walk:
         if turn.role == ASSISTANT and turn.stop_reason != REFUSAL:

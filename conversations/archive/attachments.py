@@ -35,9 +35,9 @@ from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
 # How long a file waits to be sent. Its blob goes when unused blobs are removed.
-KEPT_UNSENT = timedelta(days=1)
+MAX_UNSENT_AGE = timedelta(days=1)
 
-MAX_UNSENT = 100  # Files of one person that wait in one session.
+MAX_UNSENT_FILES = 100  # Files of one person that wait in one session.
 
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) 
     waiting = Attachment.objects.filter(
         session=session_pk, turn_number=None, added_by=user_pk
     ).count()
-    if waiting >= MAX_UNSENT:
+    if waiting >= MAX_UNSENT_FILES:
         raise Conflict(
             "%(waiting)s files are already waiting to be sent. Remove some first.",
             waiting=waiting,
@@ -175,7 +175,7 @@ def record_sent(attachments: Sequence[Attachment], *, turn: int) -> None:
 def remove_unsent() -> int:
     """Forget files that were never sent, after a day; returns how many."""
     old = Attachment.objects.filter(
-        turn_number=None, created_at__lt=timezone.now() - KEPT_UNSENT
+        turn_number=None, created_at__lt=timezone.now() - MAX_UNSENT_AGE
     ).order_by("pk")
     rows = list(old.values_list("pk", "session_id", "uuid"))
     if not rows:

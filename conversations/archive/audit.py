@@ -18,9 +18,9 @@ from conversations.domain.audit import FIRST, READINGS, SERVER, Chained, entry_d
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD = 1  # The key of the one head.
+HEAD_PK = 1  # The key of the one head.
 
-CHUNK = 500
+BATCH_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
         head = lock_log()
         entries = [_next_entry(head, origin, note, at=timezone.now()) for note in notes]
         AuditEntry.objects.bulk_create(entries)
-        AuditHead.objects.filter(pk=HEAD).update(number=head.number, digest=head.digest)
+        AuditHead.objects.filter(pk=HEAD_PK).update(number=head.number, digest=head.digest)
     return entries
 
 
@@ -78,10 +78,10 @@ def lock_log() -> AuditHead:
     """Until the caller's transaction ends nobody else can add entries: acts that decide by
     what they find, and are entered, follow each other. Before any other lock."""
     heads = AuditHead.objects.select_for_update()
-    if found := heads.filter(pk=HEAD).first():
+    if found := heads.filter(pk=HEAD_PK).first():
         return found
-    AuditHead.objects.get_or_create(pk=HEAD, defaults={"digest": FIRST})
-    return heads.get(pk=HEAD)
+    AuditHead.objects.get_or_create(pk=HEAD_PK, defaults={"digest": FIRST})
+    return heads.get(pk=HEAD_PK)
 
 
 def _next_entry(
@@ -121,9 +121,11 @@ def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:
 def verify_audit() -> tuple[int, str]:
     """How many entries are as they were written, and what is wrong with the next one;
     an empty text when all are. In constant memory; entries may be added meanwhile."""
-    head = AuditHead.objects.filter(pk=HEAD).first() or AuditHead(number=0, digest=FIRST)
+    head = AuditHead.objects.filter(pk=HEAD_PK).first() or AuditHead(number=0, digest=FIRST)
     digest, count = FIRST, 0
-    while batch := list(AuditEntry.objects.filter(number__gt=count).order_by("number")[:CHUNK]):
+    while batch := list(
+        AuditEntry.objects.filter(number__gt=count).order_by("number")[:BATCH_ROWS]
+    ):
         for entry in batch:
             if entry.number != count + 1:
                 return count, f"audit entry {count + 1} is missing"

@@ -18,13 +18,13 @@ from django.conf import settings
 
 from conversations.domain.errors import NotFound
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 # Up to so many new blobs of a batch are flushed each by itself, more of them by one flush of
 # everything that the system has to write: a disk takes milliseconds for each.
-ONE_BY_ONE = 16
+MAX_SINGLE_FLUSHES = 16
 
 
 def put_blob(data: bytes) -> str:
@@ -96,13 +96,13 @@ class BlobBatch:
     def copy(self, source: BinaryIO) -> tuple[str, int]:
         """Keep what an open file has from here on, of any size; returns the digest and
         how many bytes it was."""
-        first = source.read(PIECE)
-        if len(first) < PIECE:
+        first = source.read(PIECE_BYTES)
+        if len(first) < PIECE_BYTES:
             return self.put(first), len(first)
         digest, size = hashlib.sha256(first), len(first)
         with self._draft() as (draft, path):
             draft.write(first)
-            while piece := source.read(PIECE):
+            while piece := source.read(PIECE_BYTES):
                 digest.update(piece)
                 draft.write(piece)
                 size += len(piece)
@@ -130,7 +130,7 @@ class BlobBatch:
 
     def keep(self) -> None:
         """Flush the drafts, then give them their names."""
-        if len(self._drafts) > ONE_BY_ONE:
+        if len(self._drafts) > MAX_SINGLE_FLUSHES:
             os.sync()
         else:
             for draft in self._drafts.values():

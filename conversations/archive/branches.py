@@ -22,7 +22,7 @@ from .transcript import TranscriptPage, read_page
 from .turns import marker_columns, read_beginnings
 
 MAX_BRANCHES = 100  # That a list has, those that were left last.
-LINE_CHARS = 160
+MAX_LINE_CHARS = 160
 PARTING = (Rewind.Reason.EDIT, Rewind.Reason.REGENERATE)
 
 
@@ -50,7 +50,7 @@ def list_branches(session: Session) -> list[LeftBranch]:
     markers = [Marker(*row[:3]) for row in rows]
     found = list(islice(find_branches(markers, last=session.turn_count), MAX_BRANCHES))
     firsts = [branch.first for branch in found]
-    begins = read_beginnings(session.pk, firsts, chars=LINE_CHARS * 4)
+    begins = read_beginnings(session.pk, firsts, chars=MAX_LINE_CHARS * 4)
     roles = _roles(session, firsts)
     return [
         LeftBranch(
@@ -58,7 +58,7 @@ def list_branches(session: Session) -> list[LeftBranch]:
             tip=branch.tip,
             turns=branch.length,
             role=roles.get(branch.first, ""),
-            begins=one_line(strip_marks(begins.get(branch.first, "")), limit=LINE_CHARS),
+            begins=one_line(strip_marks(begins.get(branch.first, "")), limit=MAX_LINE_CHARS),
             left_at=rows[branch.back_to][3],
             reason=rows[branch.back_to][4],
         )

@@ -32,12 +32,12 @@ MAX_PIXELS = 50_000_000
 
 # Pixels to which the provider scales an image down (its pages on vision); what is sent is no
 # larger. It refuses what has more than 8,000 on an edge.
-LONG_EDGE = 1568
+MAX_SENT_EDGE_PIXELS = 1568
 
 # The provider takes 5 MB of an image as base64, which is a third longer.
 MAX_SENT_BYTES = 3_700_000
 
-THUMBNAIL_EDGE = 320
+THUMBNAIL_EDGE_PIXELS = 320
 
 PIXELS_PER_TOKEN = 750
 
@@ -219,7 +219,9 @@ def _read_image(data: bytes, name: str) -> FileType:
         is_usual = image.mode != "CMYK" and image.format != "MPO"
         is_plain = is_usual and not getattr(image, "is_animated", False)
         turned = image.getexif().get(0x0112, 1)
-        image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
+        image.draft(
+            "RGB", (MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS)
+        )  # a JPEG is decoded no larger than needed
         # The first picture, upright, with nothing but its pixels.
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):
@@ -230,16 +232,16 @@ def _read_image(data: bytes, name: str) -> FileType:
         whole.info = {}
     if turned in (5, 6, 7, 8):
         width, height = height, width
-    whole.thumbnail((LONG_EDGE, LONG_EDGE))
+    whole.thumbnail((MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
     is_as_sent = (
         is_plain
         and turned in (0, 1)
-        and max(width, height) <= LONG_EDGE
+        and max(width, height) <= MAX_SENT_EDGE_PIXELS
         and len(data) <= MAX_SENT_BYTES
     )
     sent, sent_type = (None, media_type) if is_as_sent else _encode(whole, media_type)
     tokens = max(1, whole.width * whole.height // PIXELS_PER_TOKEN)
-    whole.thumbnail((THUMBNAIL_EDGE, THUMBNAIL_EDGE))
+    whole.thumbnail((THUMBNAIL_EDGE_PIXELS, THUMBNAIL_EDGE_PIXELS))
     return FileType(
         kind=IMAGE,
         media_type=media_type,

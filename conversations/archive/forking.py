@@ -39,8 +39,8 @@ from .sessions import create_session, get_session
 from .turns import read_markers, walk_turns
 
 # Turns that are copied, the last ones; the model can look up those before in the parent.
-MAX_TURNS = 2000
-CHUNK = 200
+MAX_COPIED_TURNS = 2000
+BATCH_ROWS = 200
 
 
 def fork_session(session: Session, *, turn: int, owner: User, channel: str = "web") -> Session:
@@ -63,8 +63,8 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
         Session.objects.filter(pk=made.pk).update(fork_turn=turn)
         numbers = {one.number: number for number, one in enumerate(turns, 1)}
         names = _copy_attachments(session, made, numbers)
-        for start in range(0, len(turns), CHUNK):
-            copies = [_copy(one, names) for one in turns[start : start + CHUNK]]
+        for start in range(0, len(turns), BATCH_ROWS):
+            copies = [_copy(one, names) for one in turns[start : start + BATCH_ROWS]]
             append(made.pk, session_uuid=made.uuid, turns=copies)
         _copy_skills(session, made, numbers, gone=gone)
     return get_session(made.uuid)
@@ -73,11 +73,11 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
 def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTurn]:
     aside = read_aside(session.pk, gone=gone)
     later = walk_turns(
-        session.pk, start=turn, is_back=False, limit=CHUNK, rewound=gone, active=True
+        session.pk, start=turn, is_back=False, limit=BATCH_ROWS, rewound=gone, active=True
     )
     results = list(takewhile(lambda one: one.role == TOOL, later))
     earlier = walk_turns(
-        session.pk, start=turn + 1, is_back=True, limit=MAX_TURNS, rewound=gone, active=True
+        session.pk, start=turn + 1, is_back=True, limit=MAX_COPIED_TURNS, rewound=gone, active=True
     )
     whole = [*reversed(earlier), *results]
     # What stands aside was refused: the fork begins without it, and without the notes that say so.
@@ -86,7 +86,7 @@ def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTur
         for one in whole
         if not are_within(one.number, aside) and ASIDE not in read_metadata(one)
     ]
-    if len(earlier) == MAX_TURNS:  # never in the middle of an answer
+    if len(earlier) == MAX_COPIED_TURNS:  # never in the middle of an answer
         first = next((place for place, one in enumerate(kept) if one.role == USER), 0)
         return kept[first:]
     return kept
@@ -124,7 +124,7 @@ def _copy_attachments(
     names: dict[str, str] = {}
     copies = []
     sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
-    for one in sent.order_by("pk").iterator(chunk_size=CHUNK):
+    for one in sent.order_by("pk").iterator(chunk_size=BATCH_ROWS):
         number = numbers.get(one.turn_number or 0)
         if number is not None:
             old, new = str(one.uuid), uuid4()
@@ -132,7 +132,7 @@ def _copy_attachments(
             one.pk, one.uuid, one.session = None, new, made
             one.turn_number = number
             copies.append(one)
-    Attachment.objects.bulk_create(copies, batch_size=CHUNK)
+    Attachment.objects.bulk_create(copies, batch_size=BATCH_ROWS)
     return names
 
 

@@ -16,7 +16,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.session_state import (
     FOR_PERSON,
     FOR_WORKSPACE,
-    ITEM_CHARS,
+    MAX_ITEM_CHARS,
     PREFERENCE,
     RULE,
     KeptItem,
@@ -145,10 +145,10 @@ def list_declined(session: Session, user_pk: int) -> frozenset[str]:
 
 
 def _checked(text: str) -> str:
-    text = one_line(storable(text), limit=ITEM_CHARS + 1)
-    if not text or len(text) > ITEM_CHARS:
+    text = one_line(storable(text), limit=MAX_ITEM_CHARS + 1)
+    if not text or len(text) > MAX_ITEM_CHARS:
         raise Rejected(
-            "Write 1 to %(limit)s characters.", limit=ITEM_CHARS, code="memory_text_length"
+            "Write 1 to %(limit)s characters.", limit=MAX_ITEM_CHARS, code="memory_text_length"
         )
     return text
 

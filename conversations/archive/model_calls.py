@@ -41,7 +41,7 @@ from .runs import Claimed
 from .tool_calls import end_call
 from .turns import count_active_before
 
-MAX_OF_RUN = 100  # Calls of one run that a page lists.
+MAX_RUN_CALLS = 100  # Calls of one run that a page lists.
 
 OWN_INSTRUCTIONS = "Instructions of this session:"  # In a system prompt, in front of them.
 
@@ -208,7 +208,7 @@ def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
 
 def list_calls_of_run(run_pk: int) -> list[ModelCall]:
     """The first of them, in order; with their run and without their manifests."""
-    return list(_listed(ModelCall.objects.filter(run=run_pk)).order_by("ordinal")[:MAX_OF_RUN])
+    return list(_listed(ModelCall.objects.filter(run=run_pk)).order_by("ordinal")[:MAX_RUN_CALLS])
 
 
 def read_past_calls(run_pk: int) -> list[ModelCall]:

@@ -11,7 +11,7 @@ from conversations.models import Session, Turn
 
 from .turns import active_user_turns
 
-LINE_CHARS = 120
+MAX_LINE_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,13 @@ def read_outline(session: Session, *, before: int | None, limit: int) -> list[Ou
     """Messages on the active path below a turn (None: the last ones), oldest first."""
     below = session.turn_count + 1 if before is None else before
     turns = active_user_turns(session.pk, below, has_rewinds=session.rewind_count > 0)
-    rows = turns.annotate(begins=Left("content", LINE_CHARS * 4))
+    rows = turns.annotate(begins=Left("content", MAX_LINE_CHARS * 4))
     found = rows.values_list("number", "begins", "created_at")[:limit]
     return [
         OutlineEntry(
-            turn=number, text=one_line(strip_marks(text), limit=LINE_CHARS), created_at=created_at
+            turn=number,
+            text=one_line(strip_marks(text), limit=MAX_LINE_CHARS),
+            created_at=created_at,
         )
         for number, text, created_at in reversed(found)
     ]

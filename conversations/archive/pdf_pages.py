@@ -11,14 +11,14 @@ import sys
 from io import BytesIO
 from typing import Any
 
-CPU_SECONDS, MEMORY_BYTES = 5, 1_500_000_000
+MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 5, 1_500_000_000
 
 MAX_NODES = 5_000
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from pypdf import PdfReader
 

@@ -62,11 +62,11 @@ from .audit import AuditOrigin, note_of, record
 from .messages import refuse_busy
 from .model_calls import OWN_INSTRUCTIONS
 
-CHUNK = 500
+BATCH_ROWS = 500
 
 # Calls of other sessions that are looked through for a prompt of the purged one, of some kilobytes
 # each: the purge holds up all writers.
-MAX_CALLS = 10_000
+MAX_COMPARED_CALLS = 10_000
 
 
 # Of calls in sessions that have instructions of their own, or may have had.
@@ -96,7 +96,7 @@ def _given_to_no_other(pk: int, digests: set[str]) -> set[str]:
     name = Session.objects.filter(pk=pk).values("workspace__name")
     others = ModelCall.objects.filter(_INSTRUCTED, session__workspace__name__in=name)
     others = others.exclude(session=pk).order_by("-pk")
-    if not digests or others[MAX_CALLS : MAX_CALLS + 1].exists():
+    if not digests or others[MAX_COMPARED_CALLS : MAX_COMPARED_CALLS + 1].exists():
         return set()
     return digests - _named(others, "system_digest")
 
@@ -350,7 +350,7 @@ def named_by_features(digests: Iterable[str]) -> set[str]:
 def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Those of the digests that a row of any session but this one names."""
     found: set[str] = set()
-    for some in batched(sorted(digests), CHUNK, strict=False):
+    for some in batched(sorted(digests), BATCH_ROWS, strict=False):
         for model, column in _NAMING:
             rows = model._default_manager.filter(**{f"{column}__in": some})
             if session_pk is not None:
@@ -361,7 +361,7 @@ def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) 
 
 def note_contents(digests: Iterable[str], *, now: datetime) -> None:
     """These are to go as soon as nothing names them any more."""
-    for some in batched(sorted(digests), CHUNK, strict=False):
+    for some in batched(sorted(digests), BATCH_ROWS, strict=False):
         PurgedContent.objects.bulk_create(
             [PurgedContent(digest=digest, purged_at=now) for digest in some],
             update_conflicts=True,
@@ -374,7 +374,7 @@ def waiting_contents(*, after: str = "") -> dict[str, datetime]:
     """Digests of contents that are to go, in order, a page of them, and when they were noted
     last."""
     rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
-    return dict(rows.values_list("digest", "purged_at")[:CHUNK])
+    return dict(rows.values_list("digest", "purged_at")[:BATCH_ROWS])
 
 
 def forget_contents(noted: dict[str, datetime]) -> None:

@@ -17,7 +17,7 @@ from conversations.models import ChatEvent, Run, Session, Turn
 from .append import require_first
 from .journal import StoredEvent, walk_events
 
-PAGE = 200  # Rows that are read at once.
+PAGE_ROWS = 200  # Rows that are read at once.
 
 # With their sessions, of which only this is read.
 _RUNS = (
@@ -93,7 +93,7 @@ def read_story_rows(
     if any(event.seq == after and _ends(run, event) for event in told_before):
         return [], last_seq, True
     low = max(after, reached, run.first_seq - 1)
-    found = walk_events(run.session_id, start=low, limit=PAGE)
+    found = walk_events(run.session_id, start=low, limit=PAGE_ROWS)
     there = [event for event in found if event.seq <= last_seq]
     told, has_ended = [], False
     for event in there:
@@ -110,7 +110,7 @@ def read_story_rows(
         StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
         for event in own
     ]
-    return rows, last_seq if len(there) < PAGE else there[-1].seq, has_ended
+    return rows, last_seq if len(there) < PAGE_ROWS else there[-1].seq, has_ended
 
 
 def _ends(run: Run, event: StoredEvent) -> bool:

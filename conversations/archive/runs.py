@@ -48,7 +48,7 @@ from .attachments import attachment_block, list_attachments, read_uuids, record_
 from .journal import StoredEvent, append_draft_chunks, walk_events
 from .run_transcript import Draft, add_chunks
 from .tool_calls import close_open_calls
-from .turns import MAX_PAGE
+from .turns import MAX_PAGE_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,7 +467,7 @@ def read_run_events(run_pk: int) -> list[StoredEvent]:
     run = Run.objects.get(pk=run_pk)
     found: list[StoredEvent] = []
     after = (run.first_seq or 1) - 1
-    while page := walk_events(run.session_id, start=after, limit=MAX_PAGE):
+    while page := walk_events(run.session_id, start=after, limit=MAX_PAGE_ROWS):
         for event in page:
             found.append(event)
             if isinstance(event.payload, TurnSeparator) and event.payload.run == str(run.uuid):

@@ -28,8 +28,8 @@ from conversations.domain.session_state import (
     ERROR,
     FILE,
     FOCUS,
-    FOCUS_CHARS,
-    ITEM_CHARS,
+    MAX_FOCUS_CHARS,
+    MAX_ITEM_CHARS,
     MAX_PINS,
     PIN,
     PREFERENCE,
@@ -200,7 +200,7 @@ def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) ->
 
 # The session state made anew from the archive, as it came about.
 
-ATTEMPTS = 4  # Foldings without the lock; after them, with it.
+MAX_UNLOCKED_ATTEMPTS = 4  # Foldings without the lock; after them, with it.
 
 type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 
@@ -321,7 +321,7 @@ def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[tuple[int, i
 def rebuild_state(session_pk: int) -> bool:
     """Make the state and its checkpoints anew; whether anything was different."""
     # Folding takes its time: without the lock, and again where the session moved on.
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_UNLOCKED_ATTEMPTS):
         rebuilt = fold_session(session_pk, read_stored_state(session_pk).moment)
         with transaction.atomic():
             lock_session(session_pk)
@@ -343,7 +343,7 @@ def catch_up_state(session_pk: int) -> None:
 def check_state(session_pk: int) -> str:
     """What of the stored state and checkpoints differs first from what the archive
     gives; empty if nothing does."""
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_UNLOCKED_ATTEMPTS):
         stored, checkpoints = read_stored_state(session_pk), _stored_checkpoints(session_pk)
         rebuilt = fold_session(session_pk, stored.moment)
         if read_stored_state(session_pk).moment == rebuilt.moment:
@@ -515,13 +515,13 @@ def edit_state(
             action=repr(action[:40]),
             code="state_action_unknown",
         )
-    wording = one_line(storable(text), limit=ITEM_CHARS + 1) if action == REWORD else ""
+    wording = one_line(storable(text), limit=MAX_ITEM_CHARS + 1) if action == REWORD else ""
     if action == REWORD and not wording:
         raise Rejected("A wording must have at least one character.", code="state_text_empty")
-    if len(wording) > ITEM_CHARS:
+    if len(wording) > MAX_ITEM_CHARS:
         raise TooLarge(
             "A wording can have at most %(limit)s characters.",
-            limit=ITEM_CHARS,
+            limit=MAX_ITEM_CHARS,
             code="state_text_too_long",
         )
     catch_up_state(session.pk)
@@ -562,10 +562,10 @@ def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: s
             else say("Restore the item first."),
             code="state_action_impossible",
         )
-    if item.kind == FOCUS and len(wording) > FOCUS_CHARS:
+    if item.kind == FOCUS and len(wording) > MAX_FOCUS_CHARS:
         raise TooLarge(
             "The focus can have at most %(limit)s characters.",
-            limit=FOCUS_CHARS,
+            limit=MAX_FOCUS_CHARS,
             code="state_text_too_long",
         )
     pins = sum(item.is_pinned for item in view.items)

@@ -66,7 +66,7 @@ def take_note(session: UUID, *, now: datetime) -> bool:
         )
 
 
-TITLE_LIMIT = 120
+MAX_TITLE_CHARS = 120
 
 _UUID_START = re.compile(r"[0-9a-fA-F]{4}[0-9a-fA-F-]{0,31}")
 
@@ -91,7 +91,7 @@ def create_session(
     given. ``continues`` is the one in whose place it goes on. Raises IntegrityError when
     the key or uuid is taken."""
     uuid = uuid or uuid4()
-    title = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
+    title = one_line(without_unseen(storable(title)), limit=MAX_TITLE_CHARS)
     now = created_at or timezone.now()
     if expires_at is None and workspace.expire_after_hours:
         expires_at = now + timedelta(hours=workspace.expire_after_hours)
@@ -237,7 +237,7 @@ def find_session(name: str) -> Session:
 
 def rename_session(session: Session, *, title: str) -> str:
     """Give the session a title of the person's choice; empty is refused."""
-    chosen = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
+    chosen = one_line(without_unseen(storable(title)), limit=MAX_TITLE_CHARS)
     if not chosen:
         raise Rejected("A title must have at least one character.", code="title_empty")
     Session.objects.filter(pk=session.pk).update(title=chosen, title_is_chosen=True)

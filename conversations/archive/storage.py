@@ -179,14 +179,14 @@ MIB = 2**20
 PROBE_BYTES = 64 * 1024
 
 # For so long an answer of :func:`can_write` holds: whoever asks often writes no more.
-PROBE_SECONDS = 1.0
+PROBE_INTERVAL_SECONDS = 1.0
 
 # How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
 PROBE_WAIT_MS = 500
 
 # Times the threshold has to be free before the shortage counts as over, so that a disk around
 # it does not fill the log.
-ENOUGH_AGAIN = 1.1
+RECOVERY_FACTOR = 1.1
 
 
 def min_free_bytes() -> int:
@@ -282,7 +282,7 @@ class DiskMonitor:
             if free < wanted and not self._is_low:
                 logger.warning("disk_space_low", extra={"fields": fields})
                 self._is_low = True
-            elif self._is_low and free >= wanted * ENOUGH_AGAIN:
+            elif self._is_low and free >= wanted * RECOVERY_FACTOR:
                 logger.info("disk_space_recovered", extra={"fields": fields})
                 self._is_low = False
         return free < wanted
@@ -296,7 +296,7 @@ class DiskMonitor:
                     probe_writes()
                 except Exception as error:
                     self._problem = error
-                self._until = time.monotonic() + PROBE_SECONDS
+                self._until = time.monotonic() + PROBE_INTERVAL_SECONDS
                 if self._problem is not None and before is None:
                     reason = {"error_class": type(self._problem).__name__, "reason": self._problem}
                     logger.error("write_probe_failed", extra={"fields": reason})

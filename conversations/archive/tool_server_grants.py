@@ -20,7 +20,7 @@ from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.domain.text import dump_json, load_json
 from conversations.models import ToolServerGrant
 
-MAX_SIGN_IN = timedelta(minutes=10)  # From the button to the answer of the authorization server
+MAX_SIGN_IN_AGE = timedelta(minutes=10)  # From the button to the answer of the authorization server
 MAX_ANSWER_CHARS = 4_000
 
 PURPOSE = "tool_server"
@@ -77,7 +77,7 @@ def keep_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
             state_digest=digest,
             answer="",
             asked_by=user_pk,
-            asked_at__gt=timezone.now() - MAX_SIGN_IN,
+            asked_at__gt=timezone.now() - MAX_SIGN_IN_AGE,
         )
         found = waiting.first() if len(words) <= MAX_ANSWER_CHARS else None
         if found is None:

@@ -16,7 +16,7 @@ from conversations.models import Rewind, Turn
 
 from .append import read_moment, walk_rows
 
-MAX_PAGE = 500  # Rows or turns that one read returns at most.
+MAX_PAGE_ROWS = 500  # Rows or turns that one read returns at most.
 
 # What is read of a turn: the fields of :class:`StoredTurn`.
 COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
@@ -39,7 +39,7 @@ _WITHIN = {
 
 
 def page_limit(limit: int) -> int:
-    return max(1, min(limit, MAX_PAGE))
+    return max(1, min(limit, MAX_PAGE_ROWS))
 
 
 def read_turn(session_pk: int, number: int) -> StoredTurn | None:
@@ -122,7 +122,7 @@ def read_user_turn_before(
     return next(iter(stored_turns(turns[:1])), None)
 
 
-LINE_TURNS = 400  # How far below a turn its predecessors are looked for.
+MAX_DISTANCE_TURNS = 400  # How far below a turn its predecessors are looked for.
 
 
 def list_user_turns_before(
@@ -135,7 +135,7 @@ def list_user_turns_before(
 ) -> list[int]:
     """Numbers of the person's active messages that stand shortly below a turn."""
     turns = active_user_turns(session_pk, number, has_rewinds=has_rewinds, aside=aside)
-    turns = turns.filter(number__gte=number - LINE_TURNS)
+    turns = turns.filter(number__gte=number - MAX_DISTANCE_TURNS)
     return list(turns.values_list("number", flat=True)[:limit])[::-1]
 
 

@@ -31,7 +31,7 @@ from .blobs import read_blob
 from .context import digest_of
 from .turns import COLUMNS
 
-CHUNK = 500
+BATCH_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def _check_gaps(session: Session) -> str:
     columns = ("from_turn", "to_turn", "after_seq")
     rows = gaps.order_by("from_turn").values_list(*columns)
     reached, after = 0, 0
-    for low, high, after_seq in rows.iterator(chunk_size=CHUNK):
+    for low, high, after_seq in rows.iterator(chunk_size=BATCH_ROWS):
         if not reached < low <= high or not after <= after_seq < now["next_seq"]:
             return f"the gap of turns {low} to {high} does not match the journal"
         reached, after = high, after_seq

@@ -31,7 +31,7 @@ MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
 
 # Characters of a tool's or a model's name that count. PostgreSQL's index refuses words of more than
 # 2,700 bytes.
-MAX_NAME = 255
+MAX_NAME_CHARS = 255
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "reply"))
@@ -44,7 +44,7 @@ REPLY_MARK = "\ue009"  # Of a message that begins with thanks or agreement: it r
 
 # Each turn is marked with its year, month, day and hour in UTC. So any stretch of time is covered
 # by a handful of marks, however long it is. Years outside of these share one mark on each side.
-FIRST, LAST = 2000, 2049
+FIRST_YEAR, LAST_YEAR = 2000, 2049
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class DateSpan:
     @property
     def is_odd(self) -> bool:
         """It stands for all years before the first, or all after the last."""
-        return bool(self.numbers) and not FIRST <= self.numbers[0] <= LAST
+        return bool(self.numbers) and not FIRST_YEAR <= self.numbers[0] <= LAST_YEAR
 
     @property
     def first(self) -> datetime | None:
         """When it begins; None: there is no beginning."""
-        if not self.numbers or self.numbers[0] < FIRST:
+        if not self.numbers or self.numbers[0] < FIRST_YEAR:
             return None
         year, month, day, hour = (*self.numbers, *(1, 1, 0)[len(self.numbers) - 1 :])
         return datetime(year, month, day, hour, tzinfo=UTC)
@@ -79,7 +79,7 @@ class DateSpan:
     @property
     def end(self) -> datetime | None:
         """When it is over; None: it has no end."""
-        if not self.numbers or self.numbers[0] > LAST:
+        if not self.numbers or self.numbers[0] > LAST_YEAR:
             return None
         year, month, *_ = (*self.numbers, 12)
         if len(self.numbers) < 3:
@@ -91,7 +91,7 @@ class DateSpan:
         """One step smaller, the latest first; an hour and the years that share a mark have none."""
         match self.numbers:
             case ():
-                numbers = range(FIRST - 1, LAST + 2)
+                numbers = range(FIRST_YEAR - 1, LAST_YEAR + 2)
             case (_,):
                 numbers = range(1, 13)
             case (year, month):
@@ -121,8 +121,8 @@ ALL_TIME = DateSpan()
 def marks_of(moment: datetime) -> list[str]:
     """The marks of a turn that was written then."""
     at = moment.astimezone(UTC)
-    if not FIRST <= at.year <= LAST:
-        return [DateSpan((min(max(at.year, FIRST - 1), LAST + 1),)).mark]
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        return [DateSpan((min(max(at.year, FIRST_YEAR - 1), LAST_YEAR + 1),)).mark]
     numbers = (at.year, at.month, at.day, at.hour)
     return [DateSpan(numbers[:count]).mark for count in range(1, 5)]
 
@@ -197,7 +197,7 @@ def workspace_mark(workspace_pk: int) -> str:
 
 def _one_word(name: str) -> str:
     # A name may have any characters, a word of the index letters and digits alone.
-    short = name.strip()[:MAX_NAME].casefold()
+    short = name.strip()[:MAX_NAME_CHARS].casefold()
     return "".join(c if c.isalnum() else _OTHER for c in short)
 
 

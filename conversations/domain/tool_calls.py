@@ -68,7 +68,7 @@ def read_unparsed_input(block: dict[str, Any]) -> str | None:
 
 
 # How a call ended, as the turn that the model reads and the rows that people see.
-ROW_CHARS = 20_000  # Characters of an output that its row holds; the turn has all of it.
+MAX_ROW_OUTPUT_CHARS = 20_000  # Characters of an output that its row holds; the turn has all of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
     an error, unless a program ran and said so by its exit code."""
     output = storable(ending.output)
     is_error = not ending.ok and ending.exit_code is None
-    shown = output[:ROW_CHARS]
+    shown = output[:MAX_ROW_OUTPUT_CHARS]
     completed = ToolCallCompleted(
         call_id=ending.call_id,
         name=ending.name,
@@ -126,7 +126,7 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
         duration_ms=ending.duration_ms,
         call=ending.call,
         state="" if ending.state == COMPLETED else ending.state,
-        output_chars=len(output) if len(output) > ROW_CHARS else None,
+        output_chars=len(output) if len(output) > MAX_ROW_OUTPUT_CHARS else None,
         exit_code=ending.exit_code,
         diff=storable(ending.diff),
         decision=ending.decision,

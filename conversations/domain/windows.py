@@ -36,15 +36,15 @@ HEADINGS = (
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
 COMPACTION_REASONS = (MANUAL, THRESHOLD, END)
-LEAST_GAIN = 0.2  # Share of the window that a summary has to save for it to be made unasked.
+MIN_GAIN_SHARE = 0.2  # Share of the window that a summary has to save for it to be made unasked.
 
 # Share by which the window has to grow before an attempt that did not help (it failed, was
 # stopped, saved too little or was undone) is made again unasked.
-BACK_OFF = 0.25
+RETRY_GROWTH_SHARE = 0.25
 
 # Share of the high-water mark at which the strategy ``summarize`` has one written, so that it
 # is there before the floor would move.
-SUMMARIZE_AT = 0.85
+SUMMARIZE_AT_SHARE = 0.85
 
 
 def tokens_at(threshold: int, *, limit: int) -> int:
@@ -54,4 +54,4 @@ def tokens_at(threshold: int, *, limit: int) -> int:
 
 def is_due(tokens: int, *, at: int, tried: int | None) -> bool:
     """``tried`` is the size of the window at the last attempt, if that did not help."""
-    return tokens >= at and (tried is None or tokens >= tried * (1 + BACK_OFF))
+    return tokens >= at and (tried is None or tokens >= tried * (1 + RETRY_GROWTH_SHARE))

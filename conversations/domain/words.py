@@ -31,8 +31,8 @@ IRREGULAR = {
 VERSION = 4  # Goes up when the same turn gives another entry: indexes are then made anew.
 
 # Characters of a token; pieces of a compound whose whole is a token too.
-MAX_TOKEN, MAX_PIECES = 64, 8
-KEPT_WORDS = 100_000
+MAX_TOKEN_CHARS, MAX_PIECES = 64, 8
+MAX_CACHED_WORDS = 100_000
 
 # Signs on or between letters, which Python does not count as part of a word.
 _MARKS = (
@@ -90,7 +90,7 @@ def read_tokens(text: str) -> list[str]:
     return [token for word in _WORD.findall(text) for token in tokens_of_word(word)]
 
 
-@lru_cache(maxsize=KEPT_WORDS)
+@lru_cache(maxsize=MAX_CACHED_WORDS)
 def tokens_of_word(word: str) -> tuple[str, ...]:
     """The tokens of one word: its pieces, then the whole if there are several."""
     if _PLAIN.fullmatch(word):
@@ -127,9 +127,9 @@ def _with_whole(pieces: list[str], whole: str) -> tuple[str, ...]:
 
 def _token(piece: str) -> str:
     if len(piece) < 3 or not piece.isascii() or not piece.isalpha():
-        return piece[:MAX_TOKEN]
+        return piece[:MAX_TOKEN_CHARS]
     # A stemmer is not safe for several threads.
     stemmer: Stemmer | None = getattr(_local, "stemmer", None)
     if stemmer is None:
         stemmer = _local.stemmer = Stemmer("english", 0)
-    return str(stemmer.stemWord(IRREGULAR.get(piece, piece)))[:MAX_TOKEN]
+    return str(stemmer.stemWord(IRREGULAR.get(piece, piece)))[:MAX_TOKEN_CHARS]

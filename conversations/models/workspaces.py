@@ -10,7 +10,7 @@ from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.session_state import (
     FOR_PERSON,
     FOR_WORKSPACE,
-    ITEM_CHARS,
+    MAX_ITEM_CHARS,
     PREFERENCE,
     RULE,
 )
@@ -150,7 +150,7 @@ class MemoryEntry(models.Model):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+"
     )
     kind = models.CharField(max_length=10)
-    text = models.CharField(max_length=ITEM_CHARS)
+    text = models.CharField(max_length=MAX_ITEM_CHARS)
     session = models.ForeignKey(
         "conversations.Session", null=True, on_delete=models.PROTECT, related_name="+"
     )

@@ -8,7 +8,12 @@ from conversations.domain.stream import ModelInfo, ModelRequest
 from conversations.domain.text import dump_json
 
 from .model_limits import read_models, read_next_page
-from .sdk_client import CONNECT_TIMEOUT, LIST_TIMEOUT, SdkProvider, make_http_options
+from .sdk_client import (
+    CONNECT_TIMEOUT_SECONDS,
+    LIST_TIMEOUT_SECONDS,
+    SdkProvider,
+    make_http_options,
+)
 
 if TYPE_CHECKING:
     import anthropic
@@ -70,7 +75,7 @@ class AnthropicProvider(SdkProvider):
             answer = await client.models.with_raw_response.list(
                 limit=1000,
                 after_id=after or anthropic.omit,
-                timeout=httpx2.Timeout(LIST_TIMEOUT, connect=CONNECT_TIMEOUT),
+                timeout=httpx2.Timeout(LIST_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
             )
             page = json.loads(await answer.read())
             models += read_models(page)

@@ -28,7 +28,7 @@ from typing import Any
 
 from conversations.domain.stream import CAPABILITIES, ModelInfo
 
-from .model_limits import CACHE_READ, CACHE_WRITE, Price, PriceList, find_limits
+from .model_limits import CACHE_READ_FACTOR, CACHE_WRITE_FACTORS, Price, PriceList, find_limits
 
 ANTHROPIC, OPENAI, OPENAI_RESPONSES = "anthropic", "openai", "openai-responses"
 KINDS = (ANTHROPIC, OPENAI, OPENAI_RESPONSES)
@@ -242,7 +242,7 @@ def read_provider_prices(providers: tuple[ProviderConfig, ...]) -> PriceList:
     prices = {}
     for provider in providers:
         is_messages = provider.kind == ANTHROPIC
-        writing, reading = (CACHE_WRITE, CACHE_READ) if is_messages else ({}, 1.0)
+        writing, reading = (CACHE_WRITE_FACTORS, CACHE_READ_FACTOR) if is_messages else ({}, 1.0)
         for model_id, model in provider.models.items():
             if price := model.get("price"):
                 known = Price(

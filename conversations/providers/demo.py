@@ -32,14 +32,14 @@ from conversations.domain.windows import ADDED, HEADINGS, TASK
 
 CONNECT = "To connect a real model, open *Models* in the account menu."
 LONG_ANSWER_WORDS = 2_000
-MAX_ECHO = 200
-MAX_QUOTE = 600
+MAX_ECHO_CHARS = 200
+MAX_QUOTE_CHARS = 600
 MAX_KEYWORD_WORDS = 4
-MAX_SUMMED_UP = 5  # Messages that a summary names
+MAX_SUMMED_UP_MESSAGES = 5  # Messages that a summary names
 
-CHUNK = 4  # Characters in a delta: about a token
+DELTA_CHARS = 4  # Characters in a delta: about a token
 CHARACTERS_PER_TOKEN = 4
-DEFAULT_DELAY = 0.02  # Seconds between deltas: about 50 tokens a second
+DEFAULT_DELAY_SECONDS = 0.02  # Seconds between deltas: about 50 tokens a second
 DEMO_MODEL = ModelInfo(
     id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
 )
@@ -164,7 +164,7 @@ def bare_word(word: str) -> str:
 
 
 def make_echo(text: str) -> str:
-    words = shorten(" ".join(text.split()), MAX_ECHO)
+    words = shorten(" ".join(text.split()), MAX_ECHO_CHARS)
     said = f"You wrote:\n\n> {words}\n\n" if words else ""
     return (
         f"## Hello from the demo model\n\n{LABEL} {said}A real model would answer this. I can show"
@@ -188,10 +188,10 @@ def shorten(text: str, limit: int) -> str:
 def make_summary(text: str) -> str:
     """A summary of quoted turns: their first and last messages, under the headings."""
     quoted = re.findall(r"^\[turn (\d+), person[^\]]*\]\n(.*)", text, re.M)
-    named = [f"- turn {number}: {words[:MAX_ECHO]}" for number, words in quoted]
-    if len(named) > MAX_SUMMED_UP:
-        left_out = f"- … {len(named) - MAX_SUMMED_UP + 1} more"
-        named = [*named[:2], left_out, *named[3 - MAX_SUMMED_UP :]]
+    named = [f"- turn {number}: {words[:MAX_ECHO_CHARS]}" for number, words in quoted]
+    if len(named) > MAX_SUMMED_UP_MESSAGES:
+        left_out = f"- … {len(named) - MAX_SUMMED_UP_MESSAGES + 1} more"
+        named = [*named[:2], left_out, *named[3 - MAX_SUMMED_UP_MESSAGES :]]
     said = {"What was done": "\n".join(named) or "None.", "Goal": f"{LABEL} I cannot tell."}
     return "\n\n".join(f"## {heading}\n{said.get(heading, 'None.')}" for heading in HEADINGS)
 
@@ -397,7 +397,7 @@ class DemoProvider:
 
     is_demo = True
 
-    def __init__(self, *, delay: float = DEFAULT_DELAY) -> None:
+    def __init__(self, *, delay: float = DEFAULT_DELAY_SECONDS) -> None:
         self._delay = delay
         self._calls = count(1)
 
@@ -439,8 +439,8 @@ def make_items(request: ModelRequest, *, number: int) -> Iterator[StreamItem]:
         start = {**block, key: empty} | ({"signature": ""} if kind == "thinking" else {})
         yield BlockStarted(index=index, kind=kind, block=start)
         text = json.dumps(block["input"]) if is_call else block[key]
-        for at in range(0, len(text), CHUNK):
-            yield BlockDelta(index=index, kind=kind, text=text[at : at + CHUNK])
+        for at in range(0, len(text), DELTA_CHARS):
+            yield BlockDelta(index=index, kind=kind, text=text[at : at + DELTA_CHARS])
         yield BlockCompleted(index=index, block=block)
     calls = any(block["type"] == "tool_use" for block in blocks)
     yield MessageCompleted(
@@ -466,7 +466,7 @@ def make_blocks(request: ModelRequest, digest: str) -> list[Block]:
         for result in results:
             said = read_text(result)
             head = "It failed with:" if result.get("is_error") else "It said:"
-            parts.append(f"{head}\n\n{quote(shorten(said, MAX_QUOTE))}")
+            parts.append(f"{head}\n\n{quote(shorten(said, MAX_QUOTE_CHARS))}")
         parts.append(f"A real model would go on from here. {CONNECT}")
         return [make_text("\n\n".join(parts))]
     if call := choose_call(text, request.tools):

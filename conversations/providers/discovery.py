@@ -20,7 +20,7 @@ PORTS = {
     5000: "text-generation-webui",
 }
 OWNERS = {"llamacpp": "llama.cpp", "library": "Ollama", "vllm": "vLLM"}
-SECONDS = 1.5  # For the answer of each port
+PORT_TIMEOUT_SECONDS = 1.5  # For the answer of each port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ async def _ask(port: int) -> FoundServer | None:
 
     address = f"http://127.0.0.1:{port}/v1/models"
     try:
-        async with httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as client:
+        async with httpx2.AsyncClient(timeout=PORT_TIMEOUT_SECONDS, trust_env=False) as client:
             answer = await client.get(address)
             answer.raise_for_status()
             body = answer.json()

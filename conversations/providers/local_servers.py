@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
-DETAIL_TIMEOUT = 2.0  # Seconds for each page
-MAX_SHOWN = 100  # Models of an Ollama that it is asked about, which are requests of their own
-SHOWN_AT_ONCE = 2
-OLLAMA_WINDOW = (
+DETAIL_TIMEOUT_SECONDS = 2.0  # Seconds for each page
+MAX_DETAILED_MODELS = (
+    100  # Models of an Ollama that it is asked about, which are requests of their own
+)
+MAX_DETAILS_AT_ONCE = 2
+OLLAMA_WINDOW_TOKENS = (
     4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
 )
 
@@ -85,7 +87,7 @@ async def _ask_llama_cpp(client: "openai.AsyncOpenAI") -> dict[str, bool]:
 
     takes: dict[str, bool] = {}
     with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-        props = await _get(client, f"{_root(client)}/props", timeout=DETAIL_TIMEOUT)
+        props = await _get(client, f"{_root(client)}/props", timeout=DETAIL_TIMEOUT_SECONDS)
         caps = props.get("chat_template_caps") or {}
         for theirs, ours in LLAMA_CPP_CAPABILITIES.items():
             if isinstance(caps.get(theirs), bool):
@@ -98,7 +100,7 @@ async def _ask_lm_studio(client: "openai.AsyncOpenAI") -> dict[str, ModelInfo]:
     import openai
 
     with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-        body = await _get(client, f"{_root(client)}/api/v0/models", timeout=DETAIL_TIMEOUT)
+        body = await _get(client, f"{_root(client)}/api/v0/models", timeout=DETAIL_TIMEOUT_SECONDS)
         return {model.id: model for model in read_models(body)}
     return {}
 
@@ -108,7 +110,7 @@ async def _is_ollama(client: "openai.AsyncOpenAI") -> bool:
     import openai
 
     with suppress(openai.APIError, httpx2.HTTPError):
-        said = await _read(client, f"{_root(client)}/", timeout=DETAIL_TIMEOUT)
+        said = await _read(client, f"{_root(client)}/", timeout=DETAIL_TIMEOUT_SECONDS)
         return said.startswith(b"Ollama is running")
     return False
 
@@ -119,30 +121,30 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
 
     loaded: dict[str, int] = {}
     with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-        body = await _get(client, f"{_root(client)}/api/ps", timeout=DETAIL_TIMEOUT)
+        body = await _get(client, f"{_root(client)}/api/ps", timeout=DETAIL_TIMEOUT_SECONDS)
         for entry in read_entries(body):
             if window := read_figure(entry, ("context_length",)):
                 loaded[str(entry.get("name"))] = window
 
     # The time that one may take would be over while it waits for the others.
-    few = asyncio.Semaphore(SHOWN_AT_ONCE)
+    few = asyncio.Semaphore(MAX_DETAILS_AT_ONCE)
 
     async def detail(place: int, model: ModelInfo) -> ModelInfo:
         shown: dict[str, Any] = {}
         with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-            if place < MAX_SHOWN:
+            if place < MAX_DETAILED_MODELS:
                 async with few:
                     answer = await client.post(
                         f"{_root(client)}/api/show",
                         body={"model": model.id},
                         cast_to=httpx2.Response,
-                        options={"timeout": DETAIL_TIMEOUT},
+                        options={"timeout": DETAIL_TIMEOUT_SECONDS},
                     )
                     shown = json.loads(await answer.aread())
         window = loaded.get(model.id) or read_parameter(shown, "num_ctx")
         return replace(
             model,
-            max_input_tokens=window or min(OLLAMA_WINDOW, read_trained_window(shown)),
+            max_input_tokens=window or min(OLLAMA_WINDOW_TOKENS, read_trained_window(shown)),
             is_limit_known=window is not None,
             takes=read_capabilities(shown | {"owned_by": OLLAMA_OWNER}),
         )
@@ -163,4 +165,4 @@ def read_trained_window(shown: dict[str, Any]) -> int:
     for key, value in (shown.get("model_info") or {}).items():
         if str(key).endswith(".context_length") and isinstance(value, int):
             return value
-    return OLLAMA_WINDOW
+    return OLLAMA_WINDOW_TOKENS

@@ -193,8 +193,8 @@ PRICES = Path(__file__).with_name("prices.toml")
 
 # What the Messages API's cache costs, times the input price, where nothing else is said (the
 # source is named in ``prices.toml``).
-CACHE_WRITE: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
-CACHE_READ = 0.1
+CACHE_WRITE_FACTORS: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
+CACHE_READ_FACTOR = 0.1
 
 # The date that ends the id of one snapshot of a model, and what ends that of the newest.
 _SNAPSHOT = re.compile(r"-(20\d{6}|latest)$")
@@ -264,8 +264,8 @@ def read_prices(own: Path | None = None) -> PriceList:
 
 def _read(path: Path) -> dict[str, tuple[Price, ...]]:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    reading = float(table.get("cache_read", CACHE_READ))
-    writing = table.get("cache_write", CACHE_WRITE)
+    reading = float(table.get("cache_read", CACHE_READ_FACTOR))
+    writing = table.get("cache_write", CACHE_WRITE_FACTORS)
     found = {}
     for model, entries in table["models"].items():
         prices = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from conversations.domain.stream import Block, ModelRequest
 
-MAX_CALL_ID, MAX_NAME = 40, 64
+MAX_CALL_ID_CHARS, MAX_NAME_CHARS = 40, 64
 
 FAILED = "The call failed: "  # Results have no mark of their own for it
 NO_OUTPUT = "(no output)"
@@ -21,7 +21,7 @@ NOT_SENT = "[{}: this model server cannot be given it.]"
 
 def short_call_id(call_id: str) -> str:
     """The id where it is short enough, else another one, the same each time."""
-    if len(call_id) <= MAX_CALL_ID:
+    if len(call_id) <= MAX_CALL_ID_CHARS:
         return call_id
     return f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
 
@@ -39,9 +39,9 @@ def short_names(request: ModelRequest) -> dict[str, str]:
 
 
 def short_name(name: str) -> str:
-    if len(name) <= MAX_NAME:
+    if len(name) <= MAX_NAME_CHARS:
         return name
-    return f"{name[: MAX_NAME - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[: MAX_NAME_CHARS - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def text_of(content: Any) -> str:

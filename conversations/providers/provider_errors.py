@@ -21,8 +21,8 @@ from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS
 from conversations.providers.window_errors import NOT_NAMED, WindowFigures, read_limit
 
-MAX_DETAIL = 300
-MAX_RETRY_AFTER = 300.0
+MAX_DETAIL_CHARS = 300
+MAX_RETRY_AFTER_SECONDS = 300.0
 
 MESSAGES = {
     "no_key": say("No API key for the provider is set."),
@@ -159,7 +159,7 @@ def clean_detail(detail: str, *, secret: str = "") -> str:
     if secret:
         detail = detail.replace(secret, "[key]")
     words = " ".join(KEY_LIKE.sub("[key]", detail).split())
-    return words if len(words) <= MAX_DETAIL else words[: MAX_DETAIL - 1].rstrip() + "…"
+    return words if len(words) <= MAX_DETAIL_CHARS else words[: MAX_DETAIL_CHARS - 1].rstrip() + "…"
 
 
 def error_from_status(
@@ -270,7 +270,7 @@ def text_of(value: object) -> str:
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by ``retry-after-ms`` or ``retry-after``, at most
-    MAX_RETRY_AFTER; None where neither says something usable."""
+    MAX_RETRY_AFTER_SECONDS; None where neither says something usable."""
     value = headers.get("retry-after", "")
     if (milliseconds := read_number(headers.get("retry-after-ms", ""))) is not None:
         seconds = milliseconds / 1000
@@ -281,7 +281,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
         except ValueError:
             return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
 
 def read_number(value: str) -> float | None:

@@ -33,10 +33,12 @@ from .provider_errors import (
 if TYPE_CHECKING:
     import httpx2
 
-READ_TIMEOUT = 90.0  # Seconds of silence within an answer; the Messages API pings well before
-CONNECT_TIMEOUT = 5.0
-LIST_TIMEOUT = 20.0
-DRAIN_TIMEOUT = 0.25  # Seconds to wait for the end of an answer that is complete already
+READ_TIMEOUT_SECONDS = (
+    90.0  # Seconds of silence within an answer; the Messages API pings well before
+)
+CONNECT_TIMEOUT_SECONDS = 5.0
+LIST_TIMEOUT_SECONDS = 20.0
+DRAIN_TIMEOUT_SECONDS = 0.25  # Seconds to wait for the end of an answer that is complete already
 CONNECTION_LIMITS: dict[str, Any] = {
     "max_connections": 1_000,
     "max_keepalive_connections": 100,
@@ -65,7 +67,7 @@ class SdkProvider:
         *,
         api_key: str,
         base_url: str | None = None,
-        timeout: float = READ_TIMEOUT,
+        timeout: float = READ_TIMEOUT_SECONDS,
         fallback_models: Sequence[ModelInfo] = (),
     ) -> None:
         self._api_key = api_key.strip()
@@ -126,7 +128,7 @@ class SdkProvider:
                 reader.require_end()
                 # What follows is read, so that the connection can be used again.
                 with suppress(ProviderError, TimeoutError):
-                    async with asyncio.timeout(DRAIN_TIMEOUT):
+                    async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
                         async for _ in chunks:
                             pass
 
@@ -257,6 +259,6 @@ def make_http_options(timeout: float) -> tuple[Any, Any]:
     import httpx2
 
     return (
-        httpx2.Timeout(timeout, connect=CONNECT_TIMEOUT),
+        httpx2.Timeout(timeout, connect=CONNECT_TIMEOUT_SECONDS),
         httpx2.Limits(**CONNECTION_LIMITS),
     )

@@ -12,7 +12,7 @@ from conversations.domain.text import an_object
 
 # Below this a figure is no model's window: older versions of vLLM subtract the tokens of the
 # answer first and name what is left ("maximum context length is 3 tokens").
-LEAST_LIMIT = 256
+MIN_WINDOW_TOKENS = 256
 
 _NUMBER = r"(\d[\d,]*)"
 _LIMITS = (
@@ -61,7 +61,9 @@ def read_limit(message: str, body: object = None) -> WindowFigures:
     fields = an_object(an_object(body).get("error", body))
     limit = _whole(fields.get("n_ctx")) or _find(LIMITS, message)
     prompt = _whole(fields.get("n_prompt_tokens")) or _find(PROMPTS, message)
-    return WindowFigures(limit if limit is not None and limit >= LEAST_LIMIT else None, prompt)
+    return WindowFigures(
+        limit if limit is not None and limit >= MIN_WINDOW_TOKENS else None, prompt
+    )
 
 
 def _whole(value: object) -> int | None:

@@ -12,7 +12,7 @@ import sys
 
 import nh3
 
-CPU_SECONDS, MEMORY_BYTES = 5, 1_000_000_000
+MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 5, 1_000_000_000
 
 # The frame's policy forbids what could run or be loaded; browsers look names up
 # and open connections before they ask it (``<link rel=preconnect>``, frames), so these go too.
@@ -74,8 +74,8 @@ _CLEANER = nh3.Cleaner(
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = json.loads(sys.stdin.buffer.read())
     print(json.dumps([_CLEANER.clean(page) for page in pages]))

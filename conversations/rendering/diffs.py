@@ -14,7 +14,7 @@ from .source_text import show_hidden
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
-_LONGEST_MARKED = 500
+_MAX_MARKED_CHARS = 500
 _NOTHING = "/dev/null"
 FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
 
@@ -54,7 +54,7 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
         share = 0.3 if len(found[1]) == len(found[2]) else 0.6
         for pair in zip(range(*found.span(1)), range(*found.span(2)), strict=False):
             old, new = (shown[place].text for place in pair)
-            if max(len(old), len(new)) <= _LONGEST_MARKED:
+            if max(len(old), len(new)) <= _MAX_MARKED_CHARS:
                 for place, html in zip(pair, _mark_words(old, new, share=share), strict=False):
                     bodies[place] = html
     html = ""

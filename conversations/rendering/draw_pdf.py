@@ -15,16 +15,16 @@ from base64 import b64encode
 from io import BytesIO
 from typing import Any
 
-CPU_SECONDS, MEMORY_BYTES = 20, 1_500_000_000
-ENOUGH_SECONDS = 12.0  # Then the pages so far are all: who asked waits for no more than 30.
-MAX_HEIGHTS = 4
+MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 20, 1_500_000_000
+MAX_DRAWING_SECONDS = 12.0  # Then the pages so far are all: who asked waits for no more than 30.
+MAX_HEIGHT_RATIO = 4
 """Of a page, in its widths: a scroll of any length would not fit into the memory."""
 
 
 def main() -> None:
     began = time.monotonic()
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     import pypdfium2
 
@@ -41,14 +41,14 @@ def main() -> None:
             pages.append(draw(document[index], width))
         except (pypdfium2.PdfiumError, MemoryError, OSError, ValueError):
             pages.append("")
-        if time.monotonic() - began > ENOUGH_SECONDS:
+        if time.monotonic() - began > MAX_DRAWING_SECONDS:
             break
     print(json.dumps({"total": len(document), "pages": pages}))
 
 
 def draw(page: Any, width: int) -> str:
     breadth, height = page.get_size()
-    scale = width / max(breadth, height / MAX_HEIGHTS, 1)
+    scale = width / max(breadth, height / MAX_HEIGHT_RATIO, 1)
     drawn = BytesIO()
     page.render(scale=scale).to_pil().convert("RGB").save(drawn, "WEBP", quality=80, method=2)
     return b64encode(drawn.getvalue()).decode("ascii")

@@ -129,7 +129,7 @@ WITHOUT_SPACES = re.compile(
 _LINE_BREAK = re.compile(r"<br *+/?+> *+", re.IGNORECASE)
 _NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
-_TITLE_LIMIT = 200
+_MAX_TITLE_CHARS = 200
 CHARS_OF_HTML_IN_A_STEP = 200
 
 
@@ -509,9 +509,9 @@ def _settle_links(children: list[Token]) -> None:
                 token.hidden = True
             elif destination is None:
                 token.tag = "span"
-                token.attrs = {"class": "link-blocked", "title": href[:_TITLE_LIMIT]}
+                token.attrs = {"class": "link-blocked", "title": href[:_MAX_TITLE_CHARS]}
             else:
-                token.attrs = {"href": href, "title": destination[:_TITLE_LIMIT]}
+                token.attrs = {"href": href, "title": destination[:_MAX_TITLE_CHARS]}
             opened.append(token)
         elif token.type == "link_close":
             opener = opened.pop()

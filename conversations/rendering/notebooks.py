@@ -18,7 +18,7 @@ from .messages import mark
 from .source_text import normalise_source, without_marks
 from .terminal import render_terminal
 
-MAX_CELLS, MAX_OUTPUTS = 500, 100  # Outputs of one cell
+MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100  # Outputs of one cell
 MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # Of all Markdown in one
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
@@ -62,7 +62,7 @@ def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _given_html(cell: dict[str, Any]) -> Iterator[str]:
-    for output in _outputs(cell)[:MAX_OUTPUTS]:
+    for output in _outputs(cell)[:MAX_CELL_OUTPUTS]:
         if isinstance(data := output.get("data"), dict) and (html := _html_of(data)):
             yield html
 
@@ -80,8 +80,8 @@ def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str], w
     count = cell.get("execution_count")
     label = f"[{count}]" if isinstance(count, int) else "[ ]"
     outputs = _outputs(cell)
-    made = "".join(_render_outputs(outputs[:MAX_OUTPUTS], cleaned, work))
-    if len(outputs) > MAX_OUTPUTS:
+    made = "".join(_render_outputs(outputs[:MAX_CELL_OUTPUTS], cleaned, work))
+    if len(outputs) > MAX_CELL_OUTPUTS:
         made += f"<p>{REST}</p>"
     return (
         f'<section class="cell"><span class="count">{label}</span>'

@@ -29,8 +29,8 @@ from .question_rows import answered_row, question_row
 from .source_text import duration_text, show_hidden, size_text, without_marks
 from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
-LONG_TEXT = 100_000  # Characters of one row that a page carries; the rest is one click away.
-LONG_FALLBACK = 20_000  # The same for a row that cannot be read.
+MAX_TEXT_CHARS = 100_000  # Characters of one row that a page carries; the rest is one click away.
+MAX_FALLBACK_CHARS = 20_000  # The same for a row that cannot be read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,20 +125,20 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
     """What the template of the row shows besides the payload."""
     match payload:
         case events.UserMessage(text=text, attachments=files, by=by):
-            html = render_person_text(text[:LONG_TEXT]) if text or not files else ""
+            html = render_person_text(text[:MAX_TEXT_CHARS]) if text or not files else ""
             return {
                 "body_html": mark_safe(html),
                 "by_html": show_hidden(by[:150]),
-                "left_out": _left_out(text, LONG_TEXT),
+                "left_out": _left_out(text, MAX_TEXT_CHARS),
                 "files": [_file(file, place) for file in files],
             }
         case events.AssistantText(text=text, thinking=thinking):
-            thought = render_markdown(thinking[:LONG_TEXT]) if thinking else ""
+            thought = render_markdown(thinking[:MAX_TEXT_CHARS]) if thinking else ""
             return {
-                "body_html": mark_safe(render_markdown(text[:LONG_TEXT])),
+                "body_html": mark_safe(render_markdown(text[:MAX_TEXT_CHARS])),
                 "thinking_html": mark_safe(thought),
                 "thought_text": duration_text(payload.thinking_ms),
-                "left_out": _left_out(text, LONG_TEXT),
+                "left_out": _left_out(text, MAX_TEXT_CHARS),
             }
         case events.ToolCallStarted():
             return started_row(payload, place.session)
@@ -149,8 +149,8 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
         case events.TurnSeparator():
             return {"footer": footer_parts(payload), "figures": figure_parts(payload)}
         case Fallback(raw=raw):
-            html = render_plain(raw[:LONG_FALLBACK])
-            return {"output_html": mark_safe(html), "left_out": _left_out(raw, LONG_FALLBACK)}
+            html = render_plain(raw[:MAX_FALLBACK_CHARS])
+            return {"output_html": mark_safe(html), "left_out": _left_out(raw, MAX_FALLBACK_CHARS)}
     return {"notice_html": mark_notice(payload.text), **_notice_parts(payload, place)}
 
 
@@ -170,7 +170,7 @@ def _notice_parts(payload: events.Info, place: RowPosition) -> dict[str, Any]:
     # Nothing is offered for a summary that is not ours.
     compaction = _read_uuid((payload.data or {}).get("compaction"))
     undo_url = f"/s/{place.session}/compactions/{compaction}/undo/" if compaction else ""
-    html = render_markdown(summary[:LONG_TEXT])
+    html = render_markdown(summary[:MAX_TEXT_CHARS])
     return {"body_html": mark_safe(html), "undo_url": undo_url}
 
 
@@ -339,8 +339,8 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
 # Where the window starts and how full it is, as HTML: the same in a page and live.
 
 # From which percentage of the limit on the meter says so.
-LEVELS = ((90, "full"), (82, "nearly-full"), (72, "filling-up"))
-BAR = 40  # The meter's width, in pixels.
+METER_LEVELS = ((90, "full"), (82, "nearly-full"), (72, "filling-up"))
+METER_WIDTH_PIXELS = 40  # The meter's width, in pixels.
 
 
 def render_window_line(session: UUID, *, left_out: int) -> str:
@@ -361,9 +361,9 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
         "session": session,
         "is_known": tokens > 0 and limit > 0,
         "percent": percent,
-        "filled": max(2, round(BAR * percent / 100)),
-        "bar": BAR,
-        "level": next((level for least, level in LEVELS if percent >= least), ""),
+        "filled": max(2, round(METER_WIDTH_PIXELS * percent / 100)),
+        "bar": METER_WIDTH_PIXELS,
+        "level": next((level for least, level in METER_LEVELS if percent >= least), ""),
         "tokens": tokens_text(tokens),
         "limit": tokens_text(limit),
         "cost": cost_text(cost_microusd),

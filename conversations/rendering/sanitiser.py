@@ -147,7 +147,7 @@ URL = re.compile(
 # A longer one leads nowhere. To spell a host's name takes the square of its length.
 MAX_ADDRESS_CHARS = 2_000
 _TOO_LONG = "too-long:"
-_SHOWN_OF_TOO_LONG = 200
+_MAX_SHOWN_CHARS = 200
 _TRAILING = frozenset("?!.,:;*_~'")
 
 
@@ -157,7 +157,7 @@ _normalise_short = lru_cache(maxsize=1024)(normalizeLink)
 def normalise_url(url: str) -> str:
     """Percent-encode ``url`` and spell its host in ASCII, as browsers do."""
     if len(url) > MAX_ADDRESS_CHARS:
-        return f"{_TOO_LONG}{url[:_SHOWN_OF_TOO_LONG]}"
+        return f"{_TOO_LONG}{url[:_MAX_SHOWN_CHARS]}"
     return _normalise_short(url) if len(url) < 300 else normalizeLink(url)
 
 

@@ -47,7 +47,7 @@ from .markdown_parser import (
 from .source_text import MARK_END, escape_text, normalise_source
 
 # Markdown cut off in mid-word, made whole enough to look at.
-INLINE_LIMIT = 4_000  # Characters of one paragraph up to which its marks are mended.
+MAX_INLINE_CHARS = 4_000  # Characters of one paragraph up to which its marks are mended.
 
 _LINE_START_MARKS = r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+"
 _FENCE = re.compile(_LINE_START_MARKS + r"(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE)
@@ -139,7 +139,7 @@ def _opens_fence(fence: re.Match[str] | None) -> bool:
 def mend_inline(text: str) -> tuple[str, int]:
     """Mend the text of one paragraph, and say up to where it need not be read again. Up to
     there, behind a space, every mark is closed and the text as it was."""
-    if len(text) > INLINE_LIMIT:
+    if len(text) > MAX_INLINE_CHARS:
         return text, 0
     text = text.rstrip()
     if _HALF_CHECKBOX.fullmatch(text):
@@ -294,10 +294,14 @@ class _Mender:
 
 
 # Characters from which on the part being written is shown as text, not rendered.
-RENDER_LIMIT = 8_000
-_SMALL = 2_000  # Characters up to which the part being written is parsed at every line.
-_GROWTH = 1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
-_LINE_START = 16  # Characters of a line that say whether it begins an item, row or paragraph.
+MAX_RENDERED_CHARS = 8_000
+_MAX_LINEWISE_CHARS = (
+    2_000  # Characters up to which the part being written is parsed at every line.
+)
+_REPARSE_GROWTH = (
+    1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
+)
+_LINE_START_CHARS = 16  # Characters of a line that say whether it begins an item, row or paragraph.
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 FORMULA, NOTE = "formula", "note_open"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
@@ -501,7 +505,7 @@ class StreamingBlock(OpenText):
             self._settle(block)
 
     def take(self, text: str, work: Work) -> Taken:
-        is_line_start = self._text.size - self._whole < _LINE_START
+        is_line_start = self._text.size - self._whole < _LINE_START_CHARS
         self._text.append(text)
         if "\n" in text:
             text = self.source
@@ -519,7 +523,7 @@ class StreamingBlock(OpenText):
     def _find_parsable_end(self, text: str, whole: int) -> int:
         """The end of the ``whole`` lines, or of the text where the last line begins an
         item, a row, or behind a blank line a paragraph, whatever it goes on with."""
-        line = text[whole : whole + _LINE_START]
+        line = text[whole : whole + _LINE_START_CHARS]
         part_start = _PART_START.get(self._kind)
         begins_part = part_start is not None and part_start.match(line) is not None
         begins_paragraph = line[:1].isalpha() and _ends_with_blank_line(text[:whole])
@@ -528,7 +532,7 @@ class StreamingBlock(OpenText):
     def _is_due(self, text: str, end: int) -> bool:
         """Whether to look for the end of the block now; at every line would be quadratic."""
         size = end - self._settled
-        if size <= _SMALL or size >= self._parsed * _GROWTH:
+        if size <= _MAX_LINEWISE_CHARS or size >= self._parsed * _REPARSE_GROWTH:
             return True
         line_before = text.rfind("\n", 0, max(self._whole - 1, 0)) + 1
         sign = _LINE_BEYOND_LIST if self._kind in (LIST, CODE) else _BLANK_LINE
@@ -578,9 +582,9 @@ class StreamingBlock(OpenText):
         text = self.source
         if self._settled:
             return self._continue_container(text, work)
-        if len(text) <= RENDER_LIMIT and is_plain_paragraph(text):
+        if len(text) <= MAX_RENDERED_CHARS and is_plain_paragraph(text):
             return render_markdown(text, work=work)
-        if len(text) > RENDER_LIMIT or not _PARAGRAPH_LINE.fullmatch(text):
+        if len(text) > MAX_RENDERED_CHARS or not _PARAGRAPH_LINE.fullmatch(text):
             return _render_all(text, work)
         # A paragraph of one line: words before the last open mark are not looked at again.
         rest = text[self._shown_size :]
@@ -593,7 +597,7 @@ class StreamingBlock(OpenText):
     def _continue_container(self, text: str, work: Work) -> str:
         head = self._lead if self._kind == TABLE else ""
         part = text[self._settled :]
-        is_long = len(part) > RENDER_LIMIT
+        is_long = len(part) > MAX_RENDERED_CHARS
         tokens = [] if is_long else parse(mend(head + part), work=work)
         if tokens and _KINDS.get(tokens[0].type) != self._kind:
             return _render_all(text, work)
@@ -635,7 +639,7 @@ def _render_inline(text: str, work: Work) -> str:
 
 
 def _render_all(text: str, work: Work) -> str:
-    if len(text) > RENDER_LIMIT:
+    if len(text) > MAX_RENDERED_CHARS:
         return show_as_written(text)
     return render_source(mend(text), highlight=False, work=work)
 

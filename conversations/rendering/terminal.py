@@ -39,7 +39,7 @@ MAX_RAW_RATIO = 8  # Raw characters that are looked at for each one that may be 
 
 # How often all of a line may be erased and filled again: as often as a short line that shows
 # progress, not once for each sign of a long one. Then nothing more is erased.
-MAX_CELLS_AGAIN = 20
+MAX_LINE_REFILLS = 20
 
 type Style = tuple[int, int, int]  # Foreground and background (0 to 15, -1: none) and flags.
 
@@ -125,7 +125,7 @@ def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]
         return now, runs
     # The cursor goes back: what is written last stands.
     cells: list[tuple[Style, str]] = []
-    column, left = 0, MAX_CELLS_AGAIN * len(line)
+    column, left = 0, MAX_LINE_REFILLS * len(line)
     for now, piece, erase in _pieces(line.removesuffix("\n"), style):
         if erase:
             left -= max(column, len(cells))

@@ -40,7 +40,7 @@ from .messages import mark_notice, mark_text
 from .source_text import duration_text, show_hidden, size_text, without_marks
 from .terminal import page_end, render_terminal, style_at
 
-LINE_CHARS, RECALL_LINE_CHARS = 160, 100
+MAX_LINE_CHARS, MAX_RECALL_LINE_CHARS = 160, 100
 
 # The word and the icon of each tool that is ours.
 TOOLS: dict[str, tuple[str, str]] = {
@@ -140,7 +140,7 @@ def telling_argument(name: str, arguments: Any) -> str:
         told = f"{arguments[found]} in {where}" if where else arguments[found]
     else:
         told = _as_text(next(iter(arguments.values())))
-    return one_line(storable(told), limit=LINE_CHARS)
+    return one_line(storable(told), limit=MAX_LINE_CHARS)
 
 
 def recall_line(arguments: Any) -> str:
@@ -155,7 +155,7 @@ def recall_line(arguments: Any) -> str:
     turns = "–".join(dict.fromkeys(str(end) for end in ends if isinstance(end, int | str)))
     asked, where = f'"{query}"' if query else "", f"in {session[:8]}" if session else ""
     line = " ".join(part for part in (action, tool, turns, asked, where) if part)
-    return one_line(storable(line), limit=RECALL_LINE_CHARS)
+    return one_line(storable(line), limit=MAX_RECALL_LINE_CHARS)
 
 
 def arguments_text(arguments: Any, *, without_texts: bool) -> str:
@@ -193,9 +193,9 @@ def _link_turns(html: str, session: UUID | str) -> str:
 # glimpse, since opening it loads a page of it.
 HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
 GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
-DIFF_LINES, DIFF_CHARS = 150, 8000
+MAX_DIFF_LINES, MAX_DIFF_CHARS = 150, 8000
 # Of what a person is asked about, which is read before it is answered.
-CARD_LINES, CARD_CHARS = 400, 20_000
+MAX_CARD_LINES, MAX_CARD_CHARS = 400, 20_000
 
 # The rows of one call in their order: a later one stands for those before it.
 STEPS = {"started": 1, "asked": 2, "decided": 3, "completed": 4}
@@ -216,7 +216,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     arguments = read_arguments(payload.arguments)
     state = state_word(payload.state, payload.ok)
     failed = state[0] == "failed"
-    first = one_line(storable(payload.error or payload.output), limit=LINE_CHARS)
+    first = one_line(storable(payload.error or payload.output), limit=MAX_LINE_CHARS)
     url = call_url(session, payload.call)
     has_files = bool(payload.diff and url)
     size = payload.output_chars or len(payload.output) or len(payload.error)
@@ -227,7 +227,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     )
     blocks = list(_argument_blocks(arguments, has_diff=bool(payload.diff)))
     if payload.diff:
-        diff = render_diff(payload.diff, most_lines=DIFF_LINES, most_chars=DIFF_CHARS)
+        diff = render_diff(payload.diff, most_lines=MAX_DIFF_LINES, most_chars=MAX_DIFF_CHARS)
         changes: dict[str, Any] = {
             "caption": say("Changes %(lines)s", lines=changes_text(diff.added, diff.removed)),
             "html": diff.html,
@@ -260,9 +260,9 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     if not url:
         return None
     word, icon = tool_word(asked.name)
-    diff = render_diff(asked.diff, most_lines=CARD_LINES, most_chars=CARD_CHARS)
+    diff = render_diff(asked.diff, most_lines=MAX_CARD_LINES, most_chars=MAX_CARD_CHARS)
     left_out = more_lines(diff.left_out) if diff.left_out else ""
-    if (chars := len(asked.command) - CARD_CHARS) > 0:
+    if (chars := len(asked.command) - MAX_CARD_CHARS) > 0:
         left_out = more_characters(chars)
     return {
         "call": asked.call,
@@ -271,7 +271,7 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         "word": mark_text(word),
         "icon": icon,
         "summary_html": mark_text(head_of(asked.summary, 1000)),
-        "command_html": show_hidden(asked.command[:CARD_CHARS]),
+        "command_html": show_hidden(asked.command[:MAX_CARD_CHARS]),
         "diff_html": diff.html if asked.diff else "",
         "changes": changes_text(diff.added, diff.removed),
         "left_out": left_out,

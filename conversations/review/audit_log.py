@@ -14,12 +14,12 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from conversations.archive.audit import CHUNK, AuditEvent, AuditOrigin, record
+from conversations.archive.audit import BATCH_ROWS, AuditEvent, AuditOrigin, record
 from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READINGS
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
 
-LOOKED_THROUGH = 2000  # Entries that a page looks at, when not all of them need fit
+MAX_SCANNED_ENTRIES = 2000  # Entries that a page looks at, when not all of them need fit
 
 READ_ANY, ACT_ANY = "readings", "decisions"  # In place of an action: any of that kind
 
@@ -58,7 +58,7 @@ def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> L
     rows, others = _walked(wanted)
     if before is not None:
         rows = rows.filter(number__lt=before)
-    looked_at = LOOKED_THROUGH if others else limit + 1
+    looked_at = MAX_SCANNED_ENTRIES if others else limit + 1
     walked = list(rows.order_by("-number").values("number", *others)[:looked_at])
     found = [row["number"] for row in walked if all(row[k] in others[k] for k in others)]
     cursor = None
@@ -75,7 +75,7 @@ def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
     rows, others = _walked(wanted)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
     last, rows = 0, rows.filter(number__lte=newest or 0).order_by("number")
-    while batch := list(rows.filter(number__gt=last)[:CHUNK]):
+    while batch := list(rows.filter(number__gt=last)[:BATCH_ROWS]):
         yield from (e for e in batch if all(getattr(e, k) in others[k] for k in others))
         last = batch[-1].number
 

@@ -92,7 +92,7 @@ class AuditForm(SessionFilterForm):
         return any(self[name].value() for name in self.fields)
 
 
-PAGE = 50
+PAGE_ENTRIES = 50
 
 
 @login_required
@@ -106,11 +106,11 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
     readings = readings_of(session.uuid)
     if before is not None:
         readings = readings.filter(number__lt=before)
-    entries = list(readings[: PAGE + 1])
+    entries = list(readings[: PAGE_ENTRIES + 1])
     context = {
         "heading": gettext("Access log"),
-        "entries": entries[:PAGE],
-        "older": entries[PAGE - 1].number if len(entries) > PAGE else None,
+        "entries": entries[:PAGE_ENTRIES],
+        "older": entries[PAGE_ENTRIES - 1].number if len(entries) > PAGE_ENTRIES else None,
         "is_first": before is None,
     }
     return render_panel(request, session, access, "readers", context)
@@ -125,7 +125,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "page": None, "can_review": False}
     if form.is_valid():
         before = parse_optional_number(request.GET.get("cursor"))
-        page = read_log_page(form.wanted, before=before, limit=PAGE)
+        page = read_log_page(form.wanted, before=before, limit=PAGE_ENTRIES)
         context |= {
             "page": page,
             "older": form.address(cursor=page.cursor) if page.cursor else "",

@@ -9,7 +9,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from conversations.domain.text import storable
-from conversations.models.review import LABELS, TEXT_LIMIT
+from conversations.models.review import LABELS, MAX_TEXT_CHARS
 from conversations.web.addresses import query_of
 from conversations.web.forms import (
     FilterForm,
@@ -142,7 +142,7 @@ def _remark_kinds() -> list[tuple[str, str]]:
 
 class RemarkForm(forms.Form):
     label = forms.ChoiceField(required=False, choices=_remark_kinds)
-    text = LinesField(required=False, strip=True, max_length=TEXT_LIMIT)
+    text = LinesField(required=False, strip=True, max_length=MAX_TEXT_CHARS)
     turn = forms.IntegerField(required=False, min_value=1, max_value=2**62)
 
     def clean_text(self) -> str:

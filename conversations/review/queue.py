@@ -32,7 +32,7 @@ HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
 
-SAMPLE_BATCH = 500  # Sessions that one query looks into for a sample
+SAMPLE_BATCH_SESSIONS = 500  # Sessions that one query looks into for a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
     # Each session has a place by lot of its own: what is said later, and by whom, changes nothing
     # about the sample of a time that is over.
     by_lot = sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest())
-    for batch in batched((pk for pk, _ in by_lot), SAMPLE_BATCH, strict=False):
+    for batch in batched((pk for pk, _ in by_lot), SAMPLE_BATCH_SESSIONS, strict=False):
         found = set(having.filter(pk__in=batch))
         drawn += [pk for pk in batch if pk in found]
         if len(drawn) >= count:

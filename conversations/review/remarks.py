@@ -15,9 +15,9 @@ from conversations.domain.audit import FLAG, NOTE, REVIEWED, UNFLAG, UNNOTE, UNR
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, TooLarge
 from conversations.domain.text import number_text, storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
-from conversations.models.review import LABELS, TEXT_LIMIT
+from conversations.models.review import LABELS, MAX_TEXT_CHARS
 
-MARKS = 20  # How many marks are told; the audit log has them all
+MAX_MARKS = 20  # How many marks are told; the audit log has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def read_remarks(session: Session) -> Remarks:
     return Remarks(
         notes=list(notes.order_by("id").select_related("author", "withdrawn_by")),
         flags=list(flags.order_by("id").select_related("author", "resolved_by")),
-        marks=list(marks.select_related("author")[:MARKS]),
+        marks=list(marks.select_related("author")[:MAX_MARKS]),
     )
 
 
@@ -145,10 +145,10 @@ def _author(origin: AuditOrigin) -> User:
 
 def _checked_text(text: str) -> str:
     text = storable(text).strip()
-    if len(text) > TEXT_LIMIT:
+    if len(text) > MAX_TEXT_CHARS:
         raise TooLarge(
             "The text can have at most %(limit)s characters.",
-            limit=number_text(TEXT_LIMIT),
+            limit=number_text(MAX_TEXT_CHARS),
             code="text_too_long",
         )
     return text

@@ -12,7 +12,7 @@ from conversations.access import person, record_hits, require_reason_to_search, 
 from conversations.archive.rights import readable_workspaces
 from conversations.runtime.current import list_models
 from conversations.search.find_everywhere import Within, search_sessions
-from conversations.search.pages import PAGE, HitPages, SearchForm, answer_search
+from conversations.search.pages import PAGE_HITS, HitPages, SearchForm, answer_search
 from conversations.search.query import SearchQuery
 from conversations.search.results import SearchResults
 from conversations.web.forms import PersonField
@@ -115,6 +115,6 @@ def review_search(request: HttpRequest) -> HttpResponse:
         find,
         context,
         part="hits",
-        limit=PAGE,
+        limit=PAGE_HITS,
         pages=REVIEW_PAGES,
     )

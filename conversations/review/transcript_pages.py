@@ -33,7 +33,7 @@ from .forms import RemarkForm, carried_filters, flag_name
 from .reasons import reason_context
 from .remarks import Remarks, read_remarks
 
-ROWS = 100  # Rows of a page at most
+MAX_PAGE_ROWS = 100  # Rows of a page at most
 
 TOOL_ROW, SETTLED = 'class="row row-tool', " settled"
 
@@ -64,7 +64,7 @@ def show_for_review(
         raise NotFound("This turn does not exist in this session.")
     page = hydrate(
         session,
-        limit=min(ROWS, settings.LOOM.page_size),
+        limit=min(MAX_PAGE_ROWS, settings.LOOM.page_size),
         include_rewound=True,
         around_turn=turn,
         **{

@@ -46,9 +46,9 @@ from conversations.domain.stream import (
 )
 from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
-    LEAST_GAIN,
     MANUAL,
-    SUMMARIZE_AT,
+    MIN_GAIN_SHARE,
+    SUMMARIZE_AT_SHARE,
     THRESHOLD,
     is_due,
     tokens_at,
@@ -63,7 +63,7 @@ from .side_calls import SideCall
 logger = logging.getLogger(__name__)
 
 STAGE_SHARE = 0.6  # Of the model's input that one stage may fill, since tokens are estimated
-MOST_OUTPUT = 4  # A summary has at most this part of the model's window: a quarter
+OUTPUT_DIVISOR = 4  # A summary has at most this part of the model's window: a quarter
 
 MAX_CUTS = 4  # How often a stage that the provider finds too long is made shorter
 
@@ -182,7 +182,7 @@ class CompactionExecution(Execution):
         return _Job(request, facts, plan, model, own_model, budget, limit, caps)
 
     def _output(self, limit: int) -> int:
-        return min(self._context.options.compact_tokens, limit // MOST_OUTPUT)
+        return min(self._context.options.compact_tokens, limit // OUTPUT_DIVISOR)
 
     async def _stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
@@ -332,7 +332,7 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     if options.compact_at:
         at = tokens_at(options.compact_at, limit=capacity)
     else:
-        at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT)
+        at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT_SHARE)
     tokens = facts.context_tokens
     if tokens < at or not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
         return None
@@ -351,5 +351,5 @@ def read_summary(message: MessageCompleted) -> str:
 
 
 def _require_gain(*, before: int, after: int) -> None:
-    if after > before * (1 - LEAST_GAIN):
+    if after > before * (1 - MIN_GAIN_SHARE):
         raise NotWorthIt(say("A summary would save too little."))

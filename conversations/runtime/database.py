@@ -48,9 +48,9 @@ from conversations.domain.messages import say
 
 logger = logging.getLogger(__name__)
 
-GROUP = 64  # Jobs that one commit carries at most
+MAX_COMMIT_JOBS = 64  # Jobs that one commit carries at most
 
-READERS = 4
+READER_THREADS = 4
 
 # Between two tries to reach a database that is away; each pause is twice the last.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 1.0
@@ -132,7 +132,7 @@ class Writer:
     def _work(self) -> None:
         # Jobs of one group would hold the row locks of several sessions in PostgreSQL, and could
         # deadlock with another process.
-        size = GROUP if connection.vendor == "sqlite" else 1
+        size = MAX_COMMIT_JOBS if connection.vendor == "sqlite" else 1
         while self._waiting or not self._is_closing:
             if not self._waiting:
                 self._take(self._jobs.get())
@@ -260,7 +260,7 @@ class Readers:
             self._connections.append(connections[DEFAULT_DB_ALIAS])
 
         self._pool = ThreadPoolExecutor(
-            READERS, thread_name_prefix="archive-reader", initializer=note_connection
+            READER_THREADS, thread_name_prefix="archive-reader", initializer=note_connection
         )
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -314,7 +314,7 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 FULL_NOTE = say("The server's disk is full. This answer is kept in memory until there is room.")
 
 # Between two tries. A refused write leaves nothing behind, so it can be tried for ever.
-TRY_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 
 
 class PatientWriter:
@@ -344,7 +344,7 @@ class PatientWriter:
                 if not is_waiting:
                     is_waiting = True
                     self._count(1)
-                await asyncio.sleep(TRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
         finally:
             if is_waiting:
                 self._count(-1)

@@ -205,11 +205,11 @@ class LiveAnswer:
 
 # What running calls show before they end: bounded, whatever a tool writes.
 
-SHOWN = 20_000  # Characters at the end of an output that a page is shown
+MAX_SHOWN_CHARS = 20_000  # Characters at the end of an output that a page is shown
 
-KEPT = 100_000  # Characters that are kept for the result of a call which is stopped
+MAX_KEPT_CHARS = 100_000  # Characters that are kept for the result of a call which is stopped
 
-RATE = 64_000  # Characters a second of one call that pages are sent at most
+MAX_CHARS_PER_SECOND = 64_000  # Characters a second of one call that pages are sent at most
 
 
 @dataclass(slots=True)
@@ -225,18 +225,18 @@ class LiveCall:
     held: int = 0
     total: int = 0
     sent: int = 0
-    budget: float = RATE
+    budget: float = MAX_CHARS_PER_SECOND
     counted_at: float = field(default_factory=monotonic)
 
     def report(self, text: str) -> None:
         self.pieces.append(text)
         self.total += len(text)
         self.held += len(text)
-        if self.held > 2 * KEPT:
+        if self.held > 2 * MAX_KEPT_CHARS:
             self._join()
 
     def _join(self) -> str:
-        tail = "".join(self.pieces)[-KEPT:]
+        tail = "".join(self.pieces)[-MAX_KEPT_CHARS:]
         self.pieces, self.held = [tail], len(tail)
         return tail
 
@@ -251,13 +251,15 @@ class LiveCall:
     def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
         """What is new since the last frame. None: it has to wait, not to flood pages."""
         unsent = self.total - self.sent
-        size, now = min(unsent, SHOWN), monotonic()
-        self.budget = min(RATE, self.budget + (now - self.counted_at) * RATE)
+        size, now = min(unsent, MAX_SHOWN_CHARS), monotonic()
+        self.budget = min(
+            MAX_CHARS_PER_SECOND, self.budget + (now - self.counted_at) * MAX_CHARS_PER_SECOND
+        )
         self.counted_at = now
         if not at_once and size > self.budget:
             return None
         self.budget -= size
-        if unsent > SHOWN:
+        if unsent > MAX_SHOWN_CHARS:
             return self.snapshot(run)
         text = self._end(unsent)
         frame = self._head(run) | ({"offset": self.sent, "text": text} if text else {})
@@ -266,7 +268,7 @@ class LiveCall:
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """The end of the output so far; the next frame goes on from there."""
-        text = self._end(SHOWN)
+        text = self._end(MAX_SHOWN_CHARS)
         self.sent = self.total
         return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
 

@@ -26,9 +26,11 @@ from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
 
 # Seconds before the first and at most before any further try of the provider.
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
-OUTPUT_INTERVAL = 0.04  # Seconds between two frames of a call's output, which may be a flood
+OUTPUT_INTERVAL_SECONDS = (
+    0.04  # Seconds between two frames of a call's output, which may be a flood
+)
 
 
 # How often pages are told of a running answer: at once, while the processor has time.
@@ -36,7 +38,7 @@ SAMPLE_SECONDS = 0.1
 # Of one core, as one thread at a time runs Python. Above it frames are held together, below
 # it less and less: what answers need beside that (pages, commits) has the rest.
 MAX_CPU_SHARE, LOW_CPU_SHARE = 0.85, 0.65
-FIRST_INTERVAL, MAX_INTERVAL = 0.005, 0.2  # Seconds
+FIRST_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.005, 0.2  # Seconds
 
 
 class FramePace:
@@ -62,9 +64,11 @@ class FramePace:
             share = (used - self._used) / elapsed
             self._sampled, self._used = now, used
             if share > MAX_CPU_SHARE:
-                self._added = min(MAX_INTERVAL, max(FIRST_INTERVAL, 1.5 * self._added))
+                self._added = min(
+                    MAX_INTERVAL_SECONDS, max(FIRST_INTERVAL_SECONDS, 1.5 * self._added)
+                )
             elif share < LOW_CPU_SHARE:
-                self._added = self._added / 1.5 if self._added > FIRST_INTERVAL else 0.0
+                self._added = self._added / 1.5 if self._added > FIRST_INTERVAL_SECONDS else 0.0
         return max(self._shortest, self._added)
 
 
@@ -250,7 +254,7 @@ class Execution:
         """The same, but for output that would flood the pages."""
         self.flush(at_once=False)
         if self.calls.dirty:
-            self.show_soon(interval=OUTPUT_INTERVAL)
+            self.show_soon(interval=OUTPUT_INTERVAL_SECONDS)
 
     def flush(self, *, at_once: bool = True) -> None:
         if self._flush_handle is not None:
@@ -277,4 +281,4 @@ def wait_before_try(error: ProviderError, tries: int) -> float:
     if error.retry_after is not None:
         return error.retry_after
     # Not all at the same moment, where many runs failed together.
-    return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * random.uniform(0.8, 1.2)
+    return min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (tries - 1)) * random.uniform(0.8, 1.2)

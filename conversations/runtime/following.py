@@ -13,7 +13,7 @@ from time import monotonic
 from conversations.archive.journal import walk_events
 from conversations.archive.rewinds import read_rewinds
 from conversations.archive.run_transcript import (
-    PAGE,
+    PAGE_ROWS,
     Draft,
     add_chunks,
     draft_parts,
@@ -43,7 +43,9 @@ END_ID = "end"
 # What programs are told of a rewind.
 REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "created_at")
 
-LOOK_SECONDS = 5.0  # How long something can stay unseen if this process were not told of it
+LOOK_INTERVAL_SECONDS = (
+    5.0  # How long something can stay unseen if this process were not told of it
+)
 
 POLL_SECONDS = 0.15
 
@@ -121,8 +123,8 @@ class SessionReader(Reader):
 
     def read_on(self) -> list[StoryEvent]:
         # The rows first: a rewind that comes later stands after all of them.
-        rows = walk_events(self._session_pk, start=self._place.row, limit=PAGE)
-        self.has_more = len(rows) == PAGE
+        rows = walk_events(self._session_pk, start=self._place.row, limit=PAGE_ROWS)
+        self.has_more = len(rows) == PAGE_ROWS
         last = rows[-1].seq if rows else self._place.row
         rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
         made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
@@ -185,7 +187,7 @@ async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
 def _patience(runtime: Runtime, session_pk: int, seconds: float) -> float:
     """What this process does is heard of; for another one's work it has to look."""
     is_ours = runtime.queue.execution_of(session_pk) is not None
-    most = LOOK_SECONDS if is_ours else runtime.options.watch_interval
+    most = LOOK_INTERVAL_SECONDS if is_ours else runtime.options.watch_interval
     return max(0.0, min(seconds, most))
 
 

@@ -14,15 +14,15 @@ from .ownership import remove_answer_locks
 
 # From the start to the first time, so that a server that is restarted often gets to it too; and
 # between two.
-FIRST_SECONDS, EVERY_SECONDS = 60.0, 3600.0
+FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
 
 
 async def forget_forever() -> None:
     """To be run as a task; on a thread of its own, so that an answer does not wait for it."""
-    await asyncio.sleep(FIRST_SECONDS)
+    await asyncio.sleep(FIRST_DELAY_SECONDS)
     while True:
         await asyncio.to_thread(_forget)
-        await asyncio.sleep(EVERY_SECONDS)
+        await asyncio.sleep(INTERVAL_SECONDS)
 
 
 def _forget() -> None:

@@ -59,11 +59,13 @@ WARM_UP_SECONDS = 1.0  # After a start, which has pages to show first
 MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
 
 # Until a server that gave no model is asked again, while others have some.
-LIST_AGAIN = timedelta(seconds=60)
+LIST_RETRY_INTERVAL = timedelta(seconds=60)
 
-RECHOSEN = 1.2  # How many times larger than before a limit has to be for the window to grow back
+MIN_GROWTH_FACTOR = (
+    1.2  # How many times larger than before a limit has to be for the window to grow back
+)
 
-LEAST_REPORTED = 50  # Estimated tokens below which a report says nothing about the ratio
+MIN_REPORTED_TOKENS = 50  # Estimated tokens below which a report says nothing about the ratio
 
 SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # In the ids of models that cost little
 
@@ -406,7 +408,9 @@ class Models:
         if state.checked_at is None:
             return True
         is_lacking = bool(state.error) or not state.models
-        return is_lacking and (not self.listed or timezone.now() - state.checked_at > LIST_AGAIN)
+        return is_lacking and (
+            not self.listed or timezone.now() - state.checked_at > LIST_RETRY_INTERVAL
+        )
 
     async def wait_until_listed(self) -> None:
         """Wait until the providers have said which limits their models have, for a while:
@@ -453,7 +457,7 @@ def make_window(
         own_instructions=facts.own_instructions,
         reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
     )
-    grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
+    grows = facts.context_limit > 0 and limit > facts.context_limit * MIN_GROWTH_FACTOR
     tools = offered_tools(facts.scope, more_tools) if tools is None else tools
     tools = NO_TOOLS if takes.get(TOOLS) is False else tools
     wish = WindowWish(
@@ -502,7 +506,7 @@ def size_after(window: Window, usage: Usage) -> ContextSize:
     """How full the window is with its answer, by the provider's count if it gave one."""
     counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     reported = sum(tokens or 0 for tokens in counts)
-    known = usage.input_tokens is not None and window.estimated >= LEAST_REPORTED
+    known = usage.input_tokens is not None and window.estimated >= MIN_REPORTED_TOKENS
     return ContextSize(
         tokens=(reported or window.estimated) + (usage.output_tokens or 0),
         limit=window.limit,

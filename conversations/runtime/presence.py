@@ -15,7 +15,7 @@ TYPING_SECONDS = 5.0  # Somebody who was said to write and goes on says so again
 BEAT_SECONDS = 10.0
 LOST_SECONDS = 3 * BEAT_SECONDS
 
-MAX_NAMED = 50  # People of a session who are named in a frame.
+MAX_NAMED_PEOPLE = 50  # People of a session who are named in a frame.
 
 # Between processes only: whom one has, and whether it wants to know the same of the others.
 PRESENCE = "presence"
@@ -149,7 +149,7 @@ class Presence:
             del self._count[session_pk]
         if len(people) < 2 and was_alone:
             return  # who is alone is told nothing
-        shown = [{**one, "id": str(one["id"])} for one in people[:MAX_NAMED]]
+        shown = [{**one, "id": str(one["id"])} for one in people[:MAX_NAMED_PEOPLE]]
         self._show(session_pk, {"type": "people", "people": shown, "count": len(people)})
 
 

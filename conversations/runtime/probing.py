@@ -19,7 +19,7 @@ from conversations.domain.turns import text_of_answer
 from .models import Models
 
 MAX_TOKENS = 64
-MAX_SHOWN = 200  # Characters of the answer
+MAX_SHOWN_CHARS = 200  # Characters of the answer
 
 TOOL = {
     "name": "current_time",
@@ -62,7 +62,7 @@ async def probe_model(models: Models, model: str) -> ProbeReport:
                 if isinstance(item, BlockDelta) and report.first_ms is None:
                     report.first_ms = int((monotonic() - began) * 1000)
                 elif isinstance(item, MessageCompleted):
-                    report.text = text_of_answer(item.blocks)[:MAX_SHOWN]
+                    report.text = text_of_answer(item.blocks)[:MAX_SHOWN_CHARS]
     except ProviderError as error:
         report.error = error.message
         return report

@@ -22,7 +22,7 @@ from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import live_seq_of, read_live_rows, render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
-from conversations.archive.turns import MAX_PAGE
+from conversations.archive.turns import MAX_PAGE_ROWS
 from conversations.domain.keyset import Cursor
 from conversations.domain.messages import Message, message_data
 from conversations.domain.runs import IDLE, RUNNING
@@ -123,13 +123,13 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
     session = get_session(uuid)
     last_seq, frames = session.last_seq, []
     after = last_seq if cursor is None else live_seq_of(session, cursor)
-    reload = "too_far_behind" if last_seq - after > MAX_PAGE else ""
+    reload = "too_far_behind" if last_seq - after > MAX_PAGE_ROWS else ""
     if rewinds is not None and rewinds != session.rewind_count:
         reload = "rewound"
     if reload:
         frames.append({"type": "reload", "reason": reload})
     else:
-        if rows := read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE):
+        if rows := read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE_ROWS):
             # Whatever the page shows of an answer may have become one of them. What is running
             # is sent again.
             frames.append(rows_frame(rows, ends_draft=EVERY_DRAFT) | {"after": after})

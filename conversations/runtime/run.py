@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
-from conversations.agent.window.budget import HIGHEST_RATIO
+from conversations.agent.window.budget import MAX_RATIO
 from conversations.agent.window.parent import ParentAccount, read_parent_account
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
@@ -68,7 +68,7 @@ from conversations.models import ModelCall
 from .database import PatientWriter
 from .drafts import LiveBlock
 from .execution import Execution, RunContext, usage_so_far, wait_before_try
-from .models import LEAST_REPORTED, make_window, size_after, summarises
+from .models import MIN_REPORTED_TOKENS, make_window, size_after, summarises
 from .run_notices import (
     STOPS,
     describe_crash,
@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 
 # How often a window that the provider finds too long is made shorter, and to which share where
 # the provider does not say by how much: from 32,768 tokens that leads to 550.
-MAX_WINDOW_CUTS, CUT = 8, 0.6
+MAX_WINDOW_CUTS, CUT_SHARE = 8, 0.6
 
 # The provider does not take what the request says: it would refuse it again and again.
 REFUSED_CODES = ("invalid_request", "request_too_large", "refusal")
@@ -436,12 +436,12 @@ class RunExecution(Execution):
         if error.limit is not None and error.limit < window.limit:
             await self._context.models.learn_limit(window.request.model, error.limit)
         ratio = 0.0
-        if error.prompt_tokens and window.estimated >= LEAST_REPORTED:
-            ratio = min(error.prompt_tokens / window.estimated, HIGHEST_RATIO)
+        if error.prompt_tokens and window.estimated >= MIN_REPORTED_TOKENS:
+            ratio = min(error.prompt_tokens / window.estimated, MAX_RATIO)
         if ratio > window.ratio:
             self._least_ratio = ratio
         elif error.limit is None or error.limit >= window.limit:
-            self._window_share *= CUT
+            self._window_share *= CUT_SHARE
 
     async def _remember_cuts(self, window: Window) -> None:
         """The model took a window that had to be cut without being told to what size."""

@@ -76,7 +76,7 @@ from conversations.domain.tool_questions import (
 )
 
 from .drafts import LiveCall
-from .execution import OUTPUT_INTERVAL, Execution, RunContext
+from .execution import OUTPUT_INTERVAL_SECONDS, Execution, RunContext
 from .sampling import answer_prompt, prepare_prompt
 
 logger = logging.getLogger(__name__)
@@ -594,7 +594,7 @@ class ToolLoop:
 
         def report(text: str) -> None:
             self.live.report(call.record.pk, text)
-            self._execution.show_soon(interval=OUTPUT_INTERVAL)
+            self._execution.show_soon(interval=OUTPUT_INTERVAL_SECONDS)
 
         return ToolContext(
             session_pk=self._claimed.session_pk,

@@ -19,10 +19,10 @@ from .database import Readers
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0  # How long a page may go on watching after its person lost the right to
+LOOK_INTERVAL_SECONDS = 2.0  # How long a page may go on watching after its person lost the right to
 
 # Looks; what somebody who is no member may rests on more than a role, and costs more to find out.
-OUTSIDERS_EVERY = 5
+OUTSIDER_INTERVAL_LOOKS = 5
 
 
 class WatchedAccess:
@@ -52,7 +52,7 @@ class AccessRefresher:
     async def run(self) -> None:
         look = 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
             look += 1
             visitors = list(self._visitors)
             places = {visitor.place for visitor in visitors}
@@ -62,7 +62,7 @@ class AccessRefresher:
                 fields = {"error_class": type(error).__name__}
                 logger.warning("session_not_rechecked", extra={"fields": fields})
                 continue
-            asks_outsiders = look % OUTSIDERS_EVERY == 0
+            asks_outsiders = look % OUTSIDER_INTERVAL_LOOKS == 0
             for visitor in visitors:
                 now = standings[visitor.place]
                 is_outside = now is not None and now.role is None

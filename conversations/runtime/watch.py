@@ -184,7 +184,9 @@ class Watcher:
         return foreign.snapshots() if foreign else []
 
 
-LOOK_SECONDS = 2.0  # Between two looks for turns without entries. A search does not wait for it.
+LOOK_INTERVAL_SECONDS = (
+    2.0  # Between two looks for turns without entries. A search does not wait for it.
+)
 
 # What one transaction stores, and how long others then have the database.
 TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
@@ -193,7 +195,7 @@ MERGES_AT_ONCE = 50
 
 # Batches after which merging no longer waits for a quiet moment. A step that meets a very common
 # word in a large index takes a tenth of a second instead of milliseconds.
-UNMERGED = 200
+MAX_UNMERGED_BATCHES = 200
 
 
 class IndexWorker:
@@ -210,7 +212,7 @@ class IndexWorker:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
             if not await self.catch_up() and self._unmerged:
                 await self._merge()
 
@@ -234,7 +236,7 @@ class IndexWorker:
             at = await self._database.writer.write(store_batch, batch)
             self._unmerged += 1
             await asyncio.sleep(PAUSE_SECONDS)
-            if self._unmerged >= UNMERGED:
+            if self._unmerged >= MAX_UNMERGED_BATCHES:
                 await self._merge()
 
     async def _merge(self) -> None:
@@ -269,7 +271,7 @@ class EmbeddingWorker:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
             await self.catch_up()
 
     async def catch_up(self) -> None:

@@ -46,21 +46,25 @@ RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
 MEANING_WEIGHT = 0.5  # What it counts to mean the same as the query, against having all its words.
 
-DISTANCE_BY_WORDS = 0.3  # How much farther turns are from each other where others say more.
+DISTANCE_EXPONENT = 0.3  # How much farther turns are from each other where others say more.
 
 REPLY_WEIGHT = 0.85  # What a turn of the person counts that takes up what was said just before.
 
 DATE_WEIGHT = 1.35  # What a turn counts that is from a time which the question names.
 
-RECENCY = 0.1  # What the newest turn counts more than the oldest for a question about the present.
+RECENCY_WEIGHT = (
+    0.1  # What the newest turn counts more than the oldest for a question about the present.
+)
 
-JUST_BEHIND = 1 - 1e-9  # Of the score of a message, what its answer has where that comes next.
+NEXT_ANSWER_WEIGHT = (
+    1 - 1e-9
+)  # Of the score of a message, what its answer has where that comes next.
 
 # Turns that are ranked because they are near in meaning, if they are that near: sentences that have
 # nothing to do with each other have a cosine of 0.1 or so.
-MAX_MEANT, MIN_SIMILARITY = 25, 0.2
+MAX_MEANT_TURNS, MIN_SIMILARITY = 25, 0.2
 
-MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
+MAX_RANKED_TURNS = 200  # Turns that are put in order; what comes after them nobody looks at.
 
 
 # Ids with scores, best first; those that match themselves, and whether there are more; what matches
@@ -95,10 +99,10 @@ def rank_entries(
     if query.light_tokens:  # a question, not a list of words
         weighed += _read_light_words(source, match, query.light_tokens)
         weighed.append(_read_rules(source, match, whole))
-    ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_BY_WORDS)
+    ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_EXPONENT)
     among = range(source.low, source.high + 1) if with_neighbours else matched
     candidates = {
-        *ranking.best(MAX_RANKED, among=among),
+        *ranking.best(MAX_RANKED_TURNS, among=among),
         *_find_meant(source, match, query, similar),
     }
     meaning = similar.of(candidates) if similar is not None else {}
@@ -190,7 +194,7 @@ def _find_meant(
     entries wants these very words."""
     if similar is None or query.phrases or match.scopes or match.has_moments:
         return []
-    ids = similar.best(MAX_MEANT, least=MIN_SIMILARITY)
+    ids = similar.best(MAX_MEANT_TURNS, least=MIN_SIMILARITY)
     if match.marks:
         marks = {pk: set(text.split()) for pk, [text] in source.read_words(ids, ("marks",)).items()}
         groups = [set(group) for group in match.marks]
@@ -262,7 +266,7 @@ def _scores(
 ) -> list[tuple[float, int]]:
     low, high = source.low, source.high
     entries = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
-    recency = RECENCY if query.asks_for(PRESENT) else 0.0
+    recency = RECENCY_WEIGHT if query.asks_for(PRESENT) else 0.0
     others, average = 1 / source.lengths.wordiness, source.lengths.average
 
     def weigh(turn: int, marks: str) -> float:
@@ -289,7 +293,7 @@ def _scores(
         for turn, score in list(scores.items()):
             answer = _answer_to(turn, entries)
             if answer in among:
-                scores[answer] = max(scores.get(answer, 0.0), score * JUST_BEHIND)
+                scores[answer] = max(scores.get(answer, 0.0), score * NEXT_ANSWER_WEIGHT)
     ranked = sorted(((score, turn) for turn, score in scores.items()), reverse=True)
     return spread(ranked) if query.asks_for(COURSE) else ranked
 

@@ -31,7 +31,9 @@ MAX_TOKENS, MAX_CHARS, MAX_WORD_CHARS = 256, 4000, 100
 # above 0.25, and the similarity of two texts is off by less than .005.
 SCALE = 400
 
-BLOCK = 1024  # Vectors that are compared at a time: as floats they fit into a processor's cache.
+BLOCK_VECTORS = (
+    1024  # Vectors that are compared at a time: as floats they fit into a processor's cache.
+)
 
 type Floats = NDArray[np.float32]
 
@@ -70,8 +72,8 @@ class VectorMatrix:
         first, end = np.searchsorted(self.ids, (low, high + 1)).tolist()
         wanted = np.frombuffer(vector, np.int8).astype(np.float32) / SCALE**2
         found = np.empty(end - first, np.float32)
-        for at in range(first, end, BLOCK):
-            block = self.vectors[at : min(end, at + BLOCK)].astype(np.float32)
+        for at in range(first, end, BLOCK_VECTORS):
+            block = self.vectors[at : min(end, at + BLOCK_VECTORS)].astype(np.float32)
             np.dot(block, wanted, out=found[at - first :][: len(block)])
         return Similarities(self.ids[first:end], found)
 

@@ -20,9 +20,9 @@ from .source import IndexSource, Lengths, catch_up
 MAX_HITS = 200  # Hits of one page.
 
 # Pages of turns with all words of a phrase in which the phrase itself is looked for.
-MAX_PAGES = 20
+MAX_PHRASE_PAGES = 20
 
-MAX_COUNTED = 1000  # Turns up to which matches are counted exactly in the order of time.
+MAX_COUNTED_TURNS = 1000  # Turns up to which matches are counted exactly in the order of time.
 
 
 def search_session(
@@ -56,15 +56,15 @@ def search_session(
         return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
     after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
-    find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PAGES)
+    find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PHRASE_PAGES)
     ids, stopped_at = find(limit=limit + 1, below=after[0] if after else None)
     page = ids[:limit]
     goes_on = page[-1] if len(ids) > limit else stopped_at
-    counted, uncounted = find(limit=MAX_COUNTED + 1)
+    counted, uncounted = find(limit=MAX_COUNTED_TURNS + 1)
     return SearchResults(
         hits=read_hits([(1.0, pk) for pk in page]),
-        total=max(len(page), min(len(counted), MAX_COUNTED)),
-        total_is_bound=len(counted) > MAX_COUNTED or uncounted is not None,
+        total=max(len(page), min(len(counted), MAX_COUNTED_TURNS)),
+        total_is_bound=len(counted) > MAX_COUNTED_TURNS or uncounted is not None,
         missing=missing_words(source, asked, match),
         cursor=search_cursor("newest", goes_on) if goes_on is not None else "",
     )
@@ -172,8 +172,8 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
         words = [word for word in query.words if telling.intersection(word.tokens)]
         missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
     for phrase in query.phrases:
-        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED)
-        if len(ids) < MAX_COUNTED and not keep_phrases(source, filters, [phrase], ids):
+        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED_TURNS)
+        if len(ids) < MAX_COUNTED_TURNS and not keep_phrases(source, filters, [phrase], ids):
             missing.append(f'"{phrase.text}"')
     return tuple(missing)
 

@@ -28,16 +28,16 @@ MAX_SESSIONS_NAMED = 24  # Sessions that are looked through one by one, each by 
 # word are read and those of other sessions left out.
 MAX_SESSIONS_LISTED = 100
 
-MIN_SHARE_OF_MOST = 0.2  # The share of all sessions from which on each entry's is looked up.
+MIN_MAJORITY_SHARE = 0.2  # The share of all sessions from which on each entry's is looked up.
 
 MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are looked for; more are no help.
 
-MAX_COUNTED = 2000  # Matches up to which they are counted exactly.
+MAX_COUNTED_TURNS = 2000  # Matches up to which they are counted exactly.
 
 # The same where most turns with the words are of other sessions, and read all the same.
-MAX_COUNTED_APART = 250
+MAX_COUNTED_TURNS_APART = 250
 
-MAX_COUNTED_PHRASES = 500  # The same for turns in which phrases have to be looked for.
+MAX_COUNTED_PHRASE_TURNS = 500  # The same for turns in which phrases have to be looked for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def _few_or_many(
     if not sessions.query.has_filters():
         return (IndexScope(low=0, high=high, marks=marks, **bounds),)
     share = len(some) / (some[0] - some[-1] + 1)  # among the newest
-    are_most = not marks and share >= MIN_SHARE_OF_MOST
+    are_most = not marks and share >= MIN_MAJORITY_SHARE
     keys = sessions.order_by().values("pk").query
     which, parameters = keys.get_compiler(using=connection.alias).as_sql()
     among = (which, list(parameters))
@@ -172,8 +172,8 @@ def _newest(
     if not match.has_words:
         # Marks that every entry has: their lists are read faster than the entries themselves.
         match = match.marked(ROLE_MARKS)
-    most = MAX_COUNTED_APART if source.is_sparse else MAX_COUNTED
-    most = MAX_COUNTED_PHRASES if query.phrases else most
+    most = MAX_COUNTED_TURNS_APART if source.is_sparse else MAX_COUNTED_TURNS
+    most = MAX_COUNTED_PHRASE_TURNS if query.phrases else most
     some = source.find(match, limit=max(most, read_at_once(query)) + 1, highest=False)
     walk = LatestFirst(
         source=source,

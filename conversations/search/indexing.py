@@ -90,13 +90,13 @@ def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
     return read_searchable(turn, call_name=name)
 
 
-BATCH = 100  # Turns that one transaction indexes.
+BATCH_TURNS = 100  # Turns that one transaction indexes.
 
-MAX_BATCH_MS = 50  # How long somebody who searches waits for the write lock.
+MAX_LOCK_WAIT_MS = 50  # How long somebody who searches waits for the write lock.
 
 # Pages that one step of merging writes, which takes a few milliseconds; batches after which a
 # long indexing merges.
-MERGED_PAGES, MERGED_EVERY = 16, 8
+MERGED_PAGES, BATCHES_PER_MERGE = 16, 8
 
 _INSERT = (
     f"INSERT INTO {ENTRIES} ({', '.join(ENTRY_COLUMNS)})"
@@ -172,7 +172,7 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
     return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
 
 
-def prepare_batch(progress: Progress, *, size: int = BATCH) -> IndexBatch:
+def prepare_batch(progress: Progress, *, size: int = BATCH_TURNS) -> IndexBatch:
     """Make the next entries of a session. Takes no lock."""
     first, last = progress.indexed_turn + 1, progress.indexed_turn + size
     return progress, read_entries((progress.session_pk, first, min(progress.last_turn, last)))
@@ -232,8 +232,8 @@ def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
     while progress is not None and progress.waiting > 0 and monotonic() < end:
         progress = store_batch(prepare_batch(progress)) or read_progress(session_pk)
         batches += 1
-        if batches % MERGED_EVERY == 0:
-            merge_index(pages=MERGED_PAGES * MERGED_EVERY)
+        if batches % BATCHES_PER_MERGE == 0:
+            merge_index(pages=MERGED_PAGES * BATCHES_PER_MERGE)
 
 
 def index_waiting() -> int:
@@ -241,12 +241,12 @@ def index_waiting() -> int:
     waiting = sessions_to_index()
     for number, progress in enumerate(waiting, start=1):
         index_session(progress.session_pk)
-        if number % MERGED_EVERY == 0:  # each left a segment at least
-            merge_index(pages=MERGED_PAGES * MERGED_EVERY)
+        if number % BATCHES_PER_MERGE == 0:  # each left a segment at least
+            merge_index(pages=MERGED_PAGES * BATCHES_PER_MERGE)
     return len(waiting)
 
 
-FAILED_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
+FAILED_PAUSE_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
 
 _left_alone: dict[int, float] = {}  # Sessions, and until when
 
@@ -258,7 +258,7 @@ def is_left_alone(session_pk: int) -> bool:
 def leave_alone(session_pk: int, error: Exception) -> None:
     """Something is wrong with the session's entries: it is in the log, and this process does not
     try again soon."""
-    _left_alone[session_pk] = monotonic() + FAILED_SECONDS
+    _left_alone[session_pk] = monotonic() + FAILED_PAUSE_SECONDS
     fields = {"session_pk": session_pk}
     logger.error("session_not_indexed", exc_info=error, extra={"fields": fields})
 
@@ -275,7 +275,7 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
             with connection.cursor() as cursor:
                 cursor.execute("PRAGMA busy_timeout")
                 [(usual,)] = cursor.fetchall()
-                cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
+                cursor.execute(f"PRAGMA busy_timeout = {MAX_LOCK_WAIT_MS}")
         try:
             index_session(session_pk, seconds=seconds)
         finally:

@@ -25,7 +25,7 @@ from .source import IndexSource
 
 type Placed = tuple[datetime, int]  # When a turn was written, and the id of its entry.
 
-AT_ONCE = 300
+BATCH_MATCHES = 300
 
 # Turns with all words of a phrase in which one page looks for the phrase itself, and which it
 # reads at once.
@@ -34,7 +34,7 @@ MAX_TURNS_LOOKED_AT = 1000
 
 def read_at_once(query: SearchQuery) -> int:
     """Matches of one stretch of time that are read and put in order at once."""
-    return max(AT_ONCE, MAX_TURNS_LOOKED_AT) if query.phrases else AT_ONCE
+    return max(BATCH_MATCHES, MAX_TURNS_LOOKED_AT) if query.phrases else BATCH_MATCHES
 
 
 _EPOCH, _MICROSECOND = datetime.min.replace(tzinfo=UTC), timedelta(microseconds=1)

@@ -163,11 +163,13 @@ class SearchForm(FindForm):
         return bool(self.cleaned_data[name])
 
 
-MAX_TITLED = 10  # Sessions that are shown for their title, before the turns.
+MAX_TITLED_SESSIONS = 10  # Sessions that are shown for their title, before the turns.
 
-SNIPPET = 320  # Characters of a hit that are shown.
+MAX_SNIPPET_CHARS = 320  # Characters of a hit that are shown.
 
-BEST = 200  # From so many matches on, not all may be among the best that are put in order.
+MAX_RANKED_MATCHES = (
+    200  # From so many matches on, not all may be among the best that are put in order.
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +187,8 @@ logger = logging.getLogger(__name__)
 
 type Finder = Callable[..., SearchResults]
 
-PAGE = 20  # Hits of a page; more where one person walks through one session.
-FIND_PAGE = 50
+PAGE_HITS = 20  # Hits of a page; more where one person walks through one session.
+FIND_PAGE_HITS = 50
 
 
 @login_required
@@ -218,10 +220,10 @@ def search(request: HttpRequest) -> HttpResponse:
             sessions = sessions.filter(workspace__slug__in=asked.workspaces)
         if wanted := form.cleaned_data["workspace"]:
             sessions = sessions.filter(workspace__slug=wanted)
-        return list_titled(sessions, words, limit=MAX_TITLED)
+        return list_titled(sessions, words, limit=MAX_TITLED_SESSIONS)
 
     context = {"titled": find_titled}
-    return answer_search(request, "search.html", form, find, context, part="hits", limit=PAGE)
+    return answer_search(request, "search.html", form, find, context, part="hits", limit=PAGE_HITS)
 
 
 @login_required
@@ -233,7 +235,7 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     form = FindForm(request.GET.dict(), autofocus=True)
     context = {"session": session, "tab": "find", "heading": gettext("Find in this session")}
     return answer_search(
-        request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE
+        request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE_HITS
     )
 
 
@@ -286,7 +288,7 @@ def _search(
         "newest": form.address(order="newest") if order == "best" else "",
         "phrase_turns": number_text(MAX_PHRASE_TURNS) if found.is_phrase_cut else "",
         # It ends here, but there may be more: only the best are put in order.
-        "is_cut": not found.cursor and order == "best" and found.total >= BEST,
+        "is_cut": not found.cursor and order == "best" and found.total >= MAX_RANKED_MATCHES,
     }
 
 
@@ -319,7 +321,7 @@ def _group(
     # What a page has hundreds of is put together here; a template takes many times as long.
     for hit in hits:
         at = hit.created_at.astimezone(UTC)
-        pieces = mark_words(snippet(hit.text, query, limit=SNIPPET), query)
+        pieces = mark_words(snippet(hit.text, query, limit=MAX_SNIPPET_CHARS), query)
         marked = (f"<mark>{escape(t)}</mark>" if is_match else escape(t) for t, is_match in pieces)
         lines = [f'<p class="snippet">{"".join(marked)}</p>']
         lines = [*_near(around, hit, -1), *lines, *_near(around, hit, 1)]

@@ -175,11 +175,13 @@ def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime
         return "", ""
 
 
-READ = 8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
+MAX_READ_CHARS = (
+    8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
+)
 
 type Span = tuple[int, int]
 
-LEAD = 0.25  # The share of a snippet that comes before its first match.
+LEAD_SHARE = 0.25  # The share of a snippet that comes before its first match.
 
 
 def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
@@ -202,7 +204,7 @@ def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
     """The part of the text with the most different matches, on one line, at most
     ``limit`` characters; its beginning if nothing matches."""
     low, high = 0, len(text)
-    if len(text) > READ:
+    if len(text) > MAX_READ_CHARS:
         # Of a long one, around the longest word of the query that stands there as the index writes
         # it.
         folded = text.lower()
@@ -210,12 +212,12 @@ def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
         tokens = sorted({*asked.tokens, *phrased}, key=lambda token: (-len(token), token))
         at = next((at for at in map(folded.find, tokens) if at >= 0), None)
         if at is not None:
-            low = max(0, at - READ // 4)
-            high = low + READ
+            low = max(0, at - MAX_READ_CHARS // 4)
+            high = low + MAX_READ_CHARS
     spans = [(low + begin, low + end) for begin, end in sorted(_find_spans(text[low:high], asked))]
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
-    begin = max(0, _densest(text, spans, limit) - int(limit * LEAD))
+    begin = max(0, _densest(text, spans, limit) - int(limit * LEAD_SHARE))
     if begin > 0:  # the beginning of the next word, if it is near
         near = range(begin, min(begin + 20, len(text)))
         begin = next((at + 1 for at in near if text[at].isspace()), begin)
@@ -238,7 +240,7 @@ def _find_spans(text: str, asked: SearchQuery) -> list[Span]:
 
 
 def _densest(text: str, spans: list[Span], limit: int) -> int:
-    room = int(limit * (1 - LEAD))
+    room = int(limit * (1 - LEAD_SHARE))
     within: deque[tuple[int, str]] = deque()
     counts: Counter[str] = Counter()
     best, at = 0, spans[0][0]

@@ -15,16 +15,24 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 # Distance of a turn from one that has a word, and the share of it that it gets.
-AFTER, BEFORE = (0.5, 0.25, 0.125, 0.06, 0.03, 0.02), (0.3, 0.165, 0.09, 0.05, 0.025, 0.015)
-NEAR = (*enumerate(AFTER, 1), *((-place, share) for place, share in enumerate(BEFORE, 1)))
+SHARES_AFTER, SHARES_BEFORE = (
+    (0.5, 0.25, 0.125, 0.06, 0.03, 0.02),
+    (0.3, 0.165, 0.09, 0.05, 0.025, 0.015),
+)
+NEIGHBOUR_SHARES = (
+    *enumerate(SHARES_AFTER, 1),
+    *((-place, share) for place, share in enumerate(SHARES_BEFORE, 1)),
+)
 
 # What is counted where all would cost much: for the lengths of windows, and for words with
-# more than :data:`FEW` occurrences.
-NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
+# more than :data:`MAX_SPREADING_TURNS` occurrences.
+INNER_NEIGHBOUR_SHARES = tuple(
+    (distance, share) for distance, share in NEIGHBOUR_SHARES if abs(distance) <= 3
+)
 
-FEW = 400
+MAX_SPREADING_TURNS = 400
 # Of all turns, and at least so many; a word that more of them have says nothing by being near.
-COMMON_SHARE, MIN_COMMON = 0.3, 5
+COMMON_SHARE, MIN_COMMON_TURNS = 0.3, 5
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
 
@@ -55,9 +63,14 @@ class Ranking:
         for word in words:
             shares = dict(word.turns)
             # A word that is everywhere says nothing by being near.
-            is_common = word.count > max(MIN_COMMON, COMMON_SHARE * whole)
+            is_common = word.count > max(MIN_COMMON_TURNS, COMMON_SHARE * whole)
             spreading = () if is_common else word.spreading
-            get, near_ones = shares.get, NEAR if len(spreading) <= FEW else NEAREST
+            get, near_ones = (
+                shares.get,
+                NEIGHBOUR_SHARES
+                if len(spreading) <= MAX_SPREADING_TURNS
+                else INNER_NEIGHBOUR_SHARES,
+            )
             for distance, share in near_ones:
                 part = share * nearness
                 for turn in spreading:
@@ -83,10 +96,10 @@ class Ranking:
 
     def score(self, turn: int, lengths: Mapping[int, float], *, average: float) -> float:
         """``lengths`` of the turn and those near it, and the ``average`` of all."""
-        near = [share * self._nearness for _, share in NEAREST]
+        near = [share * self._nearness for _, share in INNER_NEIGHBOUR_SHARES]
         others = sum(
             share * lengths.get(turn + distance, 0)
-            for (distance, _), share in zip(NEAREST, near, strict=True)
+            for (distance, _), share in zip(INNER_NEIGHBOUR_SHARES, near, strict=True)
         )
         length = (lengths[turn] + others) / ((1 + sum(near)) * average)
         norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
@@ -103,10 +116,13 @@ def rarity(count: float, whole: float) -> float:
 
 
 def window_of(turns: Iterable[int]) -> set[int]:
-    return {turn + distance for turn in turns for distance, _ in (*NEAREST, (0, 1))}
+    return {turn + distance for turn in turns for distance, _ in (*INNER_NEIGHBOUR_SHARES, (0, 1))}
 
 
-SPREAD, SPREAD_TURNS = 0.3, 20  # What a turn loses right beside one that is taken, and how far off.
+SPREAD_SHARE, SPREAD_TURNS = (
+    0.3,
+    20,
+)  # What a turn loses right beside one that is taken, and how far off.
 
 
 def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
@@ -119,6 +135,6 @@ def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
         del left[turn]
         for distance in range(-SPREAD_TURNS, SPREAD_TURNS + 1):
             if (near := turn + distance) in left:
-                lost = SPREAD * (1 - abs(distance) / SPREAD_TURNS)
+                lost = SPREAD_SHARE * (1 - abs(distance) / SPREAD_TURNS)
                 left[near] = min(left[near], whole[near] * (1 - lost))
     return taken

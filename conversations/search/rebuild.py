@@ -34,7 +34,9 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
     end = current.indexed_turn if current else 0
     while done < end:
-        entries = indexing.read_entries((session_pk, done + 1, min(end, done + indexing.BATCH)))
+        entries = indexing.read_entries(
+            (session_pk, done + 1, min(end, done + indexing.BATCH_TURNS))
+        )
         if not entries:
             break
         indexing.replace_entries(entries)
@@ -74,7 +76,7 @@ def check_session(session_pk: int) -> str:
     indexed = progress.indexed_turn if progress else 0
     done, sums = 0, indexing.IndexTotals()
     while done < indexed:
-        last = min(indexed, done + indexing.BATCH)
+        last = min(indexed, done + indexing.BATCH_TURNS)
         entries = indexing.read_entries((session_pk, done + 1, last))
         made = {item.id: item.row for item in entries}
         stored = {row[0]: row for row in _stored(session_pk, done + 1, last)}

@@ -66,7 +66,7 @@ def in_no_session(query: SearchQuery) -> SearchResults:
 
 # What was found, as JSON: the same for a command and for programs.
 
-SNIPPET = 160  # Characters of a hit that are shown.
+MAX_SNIPPET_CHARS = 160  # Characters of a hit that are shown.
 
 
 def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
             "tool_name": hit.tool_name,
             "created_at": instant(hit.created_at),
             "is_near": hit.is_near,
-            "snippet": snippet(hit.text, asked, limit=SNIPPET),
+            "snippet": snippet(hit.text, asked, limit=MAX_SNIPPET_CHARS),
         }
         for hit in found.hits
     ]
@@ -143,7 +143,7 @@ def read_hits(
     return [hits[pk] for _, pk in scores if pk in hits]
 
 
-LINE_CHARS = 160  # Characters of a neighbour that are shown.
+MAX_LINE_CHARS = 160  # Characters of a neighbour that are shown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ _NAMED = (
 )
 _LINES = (
     "SELECT turn.session_id, turn.number, turn.role, turn.tool_name,"
-    f" SUBSTR(turn.content, 1, {LINE_CHARS * 4}) FROM place CROSS JOIN conversations_turn turn"
+    f" SUBSTR(turn.content, 1, {MAX_LINE_CHARS * 4}) FROM place CROSS JOIN conversations_turn turn"
     " WHERE turn.session_id = place.session AND turn.number = place.turn"
     " AND turn.content <> ''"
 )
@@ -176,7 +176,7 @@ def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
     return Surroundings(
         sessions=sessions.in_bulk([pk for pk, _ in places]),
         lines={
-            (pk, number): (role, tool, one_line(strip_marks(text), limit=LINE_CHARS))
+            (pk, number): (role, tool, one_line(strip_marks(text), limit=MAX_LINE_CHARS))
             for pk, number, role, tool, text in select_at(_LINES, wanted)
         },
         replaced={(pk, turn) for pk, turn in places if are_within(turn, rewound.get(pk, ()))},

@@ -23,12 +23,14 @@ from .indexing import (
 )
 from .matching import IndexMatch, IndexScope, find_entries, read_columns
 
-SHORT_TAIL = 60  # Turns without entries that are rather read than indexed before a search.
+MAX_UNINDEXED_TURNS = 60  # Turns without entries that are rather read than indexed before a search.
 
 # Turns without entries, the newest, that are read where indexing is not possible.
 MAX_TAIL_TURNS = 1000
 
-INDEXING_SECONDS = 5.0  # How long a search may index: after a large import that was not waited for.
+MAX_INDEXING_SECONDS = (
+    5.0  # How long a search may index: after a large import that was not waited for.
+)
 
 
 MAX_WORDINESS = 30.0
@@ -138,8 +140,8 @@ class IndexSource:
 def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
     """A session's watermark, and entries for what lies beyond it: indexed now if that
     is much and the database can be written to, else made in memory."""
-    if progress.waiting > SHORT_TAIL and index_if_free(
-        progress.session_pk, seconds=INDEXING_SECONDS
+    if progress.waiting > MAX_UNINDEXED_TURNS and index_if_free(
+        progress.session_pk, seconds=MAX_INDEXING_SECONDS
     ):
         progress = read_progress(progress.session_pk) or progress
     if progress.waiting <= 0:
@@ -150,8 +152,8 @@ def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
     """The same for many sessions, of which few have something waiting."""
     waiting = sessions_to_index(sessions)
-    if sum(progress.waiting for progress in waiting) > SHORT_TAIL:
-        end = monotonic() + INDEXING_SECONDS
+    if sum(progress.waiting for progress in waiting) > MAX_UNINDEXED_TURNS:
+        end = monotonic() + MAX_INDEXING_SECONDS
         for progress in waiting:
             left = end - monotonic()
             if left < 0 or not index_if_free(progress.session_pk, seconds=left):

@@ -23,7 +23,7 @@ from conversations.runtime.current import compact_at_end
 from .addresses import page_before
 from .forms import check_uuid
 
-MAX_CHOSEN = 500  # Sessions that are changed at once: as many as a long list shows.
+MAX_CHOSEN_SESSIONS = 500  # Sessions that are changed at once: as many as a long list shows.
 GONE = say("This session does not exist in this workspace.")
 ACTIONS = {
     "pin": gettext_lazy("pinned"),
@@ -42,9 +42,11 @@ def read_chosen(
     chosen = list(dict.fromkeys(request.POST.getlist("session")))
     if not chosen:
         raise Rejected("Choose at least one session.", code="nothing_chosen")
-    if len(chosen) > MAX_CHOSEN:
+    if len(chosen) > MAX_CHOSEN_SESSIONS:
         raise Rejected(
-            "At most %(limit)s sessions can be changed at once.", code="too_many", limit=MAX_CHOSEN
+            "At most %(limit)s sessions can be changed at once.",
+            code="too_many",
+            limit=MAX_CHOSEN_SESSIONS,
         )
     uuids = [check_uuid(text, "session") for text in chosen]
     find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])

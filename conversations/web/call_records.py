@@ -36,8 +36,8 @@ from conversations.runtime.current import current_runtime
 from .forms import check_reason
 from .panel import render_panel
 
-LONG_DIFF_LINES, LONG_DIFF_CHARS = 5000, 500_000
-LONG_ARGUMENTS = 100_000
+MAX_DIFF_LINES, MAX_DIFF_CHARS = 5000, 500_000
+MAX_ARGUMENTS_CHARS = 100_000
 
 
 @login_required
@@ -83,7 +83,7 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
     word, icon = tool_rows.tool_word(call.name)
     arguments = tool_rows.read_arguments(call.arguments)
     diff_text = (done.diff if done else "") or (asked.diff if asked else "")
-    diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
+    diff = render_diff(diff_text, most_lines=MAX_DIFF_LINES, most_chars=MAX_DIFF_CHARS)
     text = tool_rows.arguments_text(arguments, without_texts=False)
     stopped = gettext("Stopped")
     if record.stopped_by:
@@ -111,8 +111,8 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "duration": duration_text(call.duration_ms),
         "decision_html": show_hidden(translate(decision)),
         "moments": [{"what": what, "at": at} for what, at in moments if at is not None],
-        "arguments_html": show_hidden(text[:LONG_ARGUMENTS]),
-        "arguments_left": number_text(max(0, len(text) - LONG_ARGUMENTS)),
+        "arguments_html": show_hidden(text[:MAX_ARGUMENTS_CHARS]),
+        "arguments_left": number_text(max(0, len(text) - MAX_ARGUMENTS_CHARS)),
         "diff_html": diff.html if diff_text else "",
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),

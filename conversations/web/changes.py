@@ -43,8 +43,8 @@ from .panel import render_panel
 
 # One changed file as the review shows it: what became of it, as a diff where it can be.
 
-MOST_LINES, MOST_CHARS = 400, 60_000
-MOST_OPEN = 4  # From so many files on, their diffs are closed.
+MAX_DIFF_LINES, MAX_DIFF_CHARS = 400, 60_000
+MIN_CLOSED_FILES = 4  # From so many files on, their diffs are closed.
 
 
 def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _diff(
         texts.append(file.text)
         forms.append((file.encoding_name, file.newline_name))
     diff = unified_diff(path, *texts)
-    rendered = render_diff(diff, most_lines=MOST_LINES, most_chars=MOST_CHARS)
+    rendered = render_diff(diff, most_lines=MAX_DIFF_LINES, most_chars=MAX_DIFF_CHARS)
     # What the lines do not show
     pairs = zip(*forms, strict=True) if len(forms) == 2 else ()
     recoded = [f"{translate(a)} → {translate(b)}" for a, b in pairs if a and b and a != b]
@@ -223,7 +223,7 @@ def _changes(
         "review": review,
         # What differs now, and what was put back and so is as it was before.
         "files": [show_file(workspace, file) for file in review.files if not file.is_back],
-        "is_short": len(review.files) < MOST_OPEN,
+        "is_short": len(review.files) < MIN_CLOSED_FILES,
         "put_back": [show_file(workspace, file) for file in review.files if file.is_back],
         "calls": [
             {"it": call, "word": translate(tool_word(call["name"])[0])}

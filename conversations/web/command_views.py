@@ -226,7 +226,7 @@ def help_page(request: HttpRequest) -> HttpResponse:
 
 # The palette: where one can go, found by typing, on every page.
 
-PALETTE_PAGE = 12
+PALETTE_PAGE_ROWS = 12
 
 
 @login_required
@@ -238,7 +238,7 @@ def palette(request: HttpRequest) -> HttpResponse:
         person(request),
         query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
         before=request.GET.get("before", ""),
-        limit=PALETTE_PAGE,
+        limit=PALETTE_PAGE_ROWS,
     )
     sessions = [
         {

@@ -10,7 +10,7 @@ from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
 
 # Of a page with 250 rows, level 4 makes 45 kB in 2 ms where Django's 6 makes 43 kB in 6 ms.
-LEVEL = 4
+GZIP_LEVEL = 4
 
 MIN_BYTES = 200
 
@@ -41,7 +41,7 @@ class PageGZipMiddleware(GZipMiddleware):
         # whether what somebody made it contain is in it already (BREACH).
         name = "a" * secrets.randbelow(self.max_random_bytes)
         with gzip.GzipFile(
-            filename=name, mode="wb", compresslevel=LEVEL, fileobj=buffer, mtime=0
+            filename=name, mode="wb", compresslevel=GZIP_LEVEL, fileobj=buffer, mtime=0
         ) as file:
             file.write(content)
         return buffer.getvalue()

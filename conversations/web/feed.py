@@ -57,7 +57,7 @@ class PagedFeed(Atom1Feed):
         return updated
 
 
-PAGE = 50
+PAGE_SESSIONS = 50
 
 IN_ADDRESS = "token"  # the parameter of the address that may hold a token
 
@@ -131,9 +131,9 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
         SessionFilter(workspaces=[workspace.pk], archived=False),
         mark=parse_list_cursor(cursor) if cursor else None,
         is_back=bool(after),
-        limit=PAGE + 1,
+        limit=PAGE_SESSIONS + 1,
     )
-    records, goes_on = found[:PAGE], len(found) > PAGE
+    records, goes_on = found[:PAGE_SESSIONS], len(found) > PAGE_SESSIONS
     if after:
         records.reverse()
     has_newer, has_older = (goes_on, True) if after else (bool(before), goes_on)

@@ -75,7 +75,7 @@ from .attachments import guard_content
 from .forms import check_uuid
 from .pages import is_fragment
 
-MAX_ENTRIES, MAX_FOUND = 1_000, 50
+MAX_ENTRIES, MAX_FOUND_FILES = 1_000, 50
 """Of a folder that are listed, and files that are found by a part of their path."""
 MAX_LISTING_SECONDS = 3.0
 PIECE_BYTES = 256 * 1024
@@ -257,7 +257,7 @@ def _list(
 
 
 def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
-    found, is_cut = find_files(at.root, query, limit=MAX_FOUND)
+    found, is_cut = find_files(at.root, query, limit=MAX_FOUND_FILES)
     rows = []
     for path in found:
         with suppress(Rejected):  # one that became another since
@@ -266,8 +266,8 @@ def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
                 row = _row(FileAddress(at.workspace, path), entry, None)
                 rows.append(row | {"name_html": show_hidden(storable(path))})
     note = gettext("There are too many files to search them all: name a folder.") if is_cut else ""
-    if len(found) == MAX_FOUND:
-        note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND}
+    if len(found) == MAX_FOUND_FILES:
+        note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND_FILES}
     return note, rows
 
 

@@ -30,7 +30,7 @@ from conversations.archive.memory import (
 )
 from conversations.archive.session_state import find_statement
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, ITEM_CHARS
+from conversations.domain.session_state import FOR_PERSON, FOR_WORKSPACE, MAX_ITEM_CHARS
 from conversations.models import Session
 from conversations.rendering.messages import translate
 
@@ -123,7 +123,7 @@ def _page(
         # A reviewer who is no member has nothing of their own here.
         "groups": [group for group in groups if access.can_write or group["scope"] != FOR_PERSON],
         "scopes": [group for group in groups if group["may_change"]],
-        "longest": ITEM_CHARS,
+        "longest": MAX_ITEM_CHARS,
         "error": translate(error.message) if error else "",
         "draft": draft or {},
     }

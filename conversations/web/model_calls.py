@@ -42,11 +42,11 @@ from .panel import render_panel
 
 # The text of a model request, a part at a time: a window may have megabytes.
 
-MESSAGES = 20  # messages of one page
+PAGE_MESSAGES = 20  # messages of one page
 
-SHOWN = 6_000  # characters of one text that a page shows; the rest is one click away
+MAX_SHOWN_CHARS = 6_000  # characters of one text that a page shows; the rest is one click away
 
-SHOWN_ALONE = 400_000  # the same where it is the only one
+MAX_SHOWN_ALONE_CHARS = 400_000  # the same where it is the only one
 
 
 def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:
@@ -62,14 +62,14 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
     }
     head = {key: named for key, named in head.items() if named[1]}
     count = len(request.messages)
-    first = max(1, count - MESSAGES + 1) if start is None else max(1, min(start, count))
-    last = min(count, first + MESSAGES - 1)
+    first = max(1, count - PAGE_MESSAGES + 1) if start is None else max(1, min(start, count))
+    last = min(count, first + PAGE_MESSAGES - 1)
     numbers: Iterable[int] = range(first, last + 1)
-    limit = SHOWN
+    limit = MAX_SHOWN_CHARS
     if part in head:
-        head, numbers, limit = {part: head[part]}, (), SHOWN_ALONE
+        head, numbers, limit = {part: head[part]}, (), MAX_SHOWN_ALONE_CHARS
     elif part.isascii() and part.isdigit() and len(part) <= 9 and 1 <= int(part) <= count:
-        head, numbers, limit = {}, (int(part),), SHOWN_ALONE
+        head, numbers, limit = {}, (int(part),), MAX_SHOWN_ALONE_CHARS
     return {
         "head": [show_text(key, *named, limit=limit) for key, named in head.items()],
         "messages": [
@@ -79,8 +79,10 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
         "count": count,
         "first": first,
         "last": last,
-        "earlier": max(1, first - MESSAGES) if limit == SHOWN and first > 1 else None,
-        "later": last + 1 if limit == SHOWN and last < count else None,
+        "earlier": max(1, first - PAGE_MESSAGES)
+        if limit == MAX_SHOWN_CHARS and first > 1
+        else None,
+        "later": last + 1 if limit == MAX_SHOWN_CHARS and last < count else None,
     }
 
 
@@ -362,7 +364,7 @@ def summary_of(call: ModelCall) -> str:
     return " · ".join(parts) or gettext("no figures")
 
 
-CALLS_PAGE = 15
+PAGE_CALLS = 15
 
 
 @login_required
@@ -373,7 +375,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     mark = archive_calls.window_mark_of(found)
     newest = archive_calls.find_newest_call(found.pk)
     before = parse_optional_number(request.GET.get("before"))
-    calls = archive_calls.list_calls(found.pk, before=before, limit=CALLS_PAGE + 1)
+    calls = archive_calls.list_calls(found.pk, before=before, limit=PAGE_CALLS + 1)
     context: dict[str, Any] = {
         "heading": gettext("Context"),
         "mark": {
@@ -385,8 +387,8 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
             "floor": mark.floor,
         },
         "newest": _describe(request, found, newest) if newest else None,
-        "calls": [_line(found, call) for call in calls[:CALLS_PAGE]],
-        "next": calls[CALLS_PAGE - 1].pk if len(calls) > CALLS_PAGE else None,
+        "calls": [_line(found, call) for call in calls[:PAGE_CALLS]],
+        "next": calls[PAGE_CALLS - 1].pk if len(calls) > PAGE_CALLS else None,
     }
     return render_panel(request, found, access, "window", context)
 

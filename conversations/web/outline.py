@@ -16,7 +16,7 @@ from conversations.archive.outline import first_turn_since, read_outline
 from .forms import date_field, midnight
 from .panel import render_panel
 
-SHOWN = 100  # Messages of a page of the outline
+PAGE_MESSAGES = 100  # Messages of a page of the outline
 
 
 class JumpForm(forms.Form):
@@ -49,12 +49,12 @@ def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
         if moment is not None:
             return redirect("turn", uuid=uuid, number=first_turn_since(found, moment))
     before = form.cleaned_data.get("before") if is_valid else None
-    entries = read_outline(found, before=before, limit=SHOWN + 1)
+    entries = read_outline(found, before=before, limit=PAGE_MESSAGES + 1)
     context = {
         "heading": gettext("Outline"),
         "form": form,
-        "entries": entries[-SHOWN:],
-        "older": entries[-SHOWN].turn if len(entries) > SHOWN else None,
+        "entries": entries[-PAGE_MESSAGES:],
+        "older": entries[-PAGE_MESSAGES].turn if len(entries) > PAGE_MESSAGES else None,
         "is_first": before is None,
     }
     status = 200 if is_valid else 400

@@ -39,10 +39,10 @@ from conversations.domain.session_state import (
     ERROR,
     FILE,
     FOCUS,
-    FOCUS_CHARS,
     FOR_PERSON,
     FOR_WORKSPACE,
-    ITEM_CHARS,
+    MAX_FOCUS_CHARS,
+    MAX_ITEM_CHARS,
     NOTED,
     PIN,
     PREFERENCE,
@@ -131,7 +131,7 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
                 "facts": [fact for fact in facts if fact],
                 "buttons": [{"name": name, "label": BUTTONS[name]} for name in buttons],
                 "can_reword": REWORD in item.actions,
-                "longest": FOCUS_CHARS if is_focus else ITEM_CHARS,
+                "longest": MAX_FOCUS_CHARS if is_focus else MAX_ITEM_CHARS,
                 "draft": drafts.get(item.id),
             }
         )

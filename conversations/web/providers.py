@@ -34,7 +34,7 @@ from conversations.runtime.models import Models, ProviderState
 from conversations.runtime.probing import probe_model
 
 MAX_MODELS_SHOWN = 50
-MAX_SECONDS = 90.0  # That a page waits for servers
+MAX_WAIT_SECONDS = 90.0  # That a page waits for servers
 
 ABILITIES = {
     TOOLS: gettext_lazy("tools"),
@@ -120,7 +120,7 @@ def _find(request: HttpRequest) -> tuple[Models, ProviderState]:
 
 
 def _wait[T](work: Coroutine[Any, Any, T]) -> T:
-    return run_on_runtime(work, seconds=MAX_SECONDS)
+    return run_on_runtime(work, seconds=MAX_WAIT_SECONDS)
 
 
 def _render(request: HttpRequest, **more: Any) -> HttpResponse:

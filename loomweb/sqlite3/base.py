@@ -20,7 +20,7 @@ from django.db.backends.sqlite3 import base
 from django.db.backends.sqlite3.operations import DatabaseOperations as SQLiteOperations
 
 # About as many as are read from at once. Each holds pages of the database in memory.
-MAX_IDLE = 4
+MAX_IDLE_CONNECTIONS = 4
 
 # By the name of the database, the one that was closed last at the end.
 _idle_of: defaultdict[str, list[Any]] = defaultdict(list)
@@ -74,7 +74,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # A statement that is not read to its end keeps its connection at what the database was
         # then. Nothing but its cursor can tell of one.
         is_clean = not (self.errors_occurred or connection.in_transaction or self._cursors)
-        if is_clean and len(self._idle) < MAX_IDLE:
+        if is_clean and len(self._idle) < MAX_IDLE_CONNECTIONS:
             self._idle.append(connection)
         else:
             super()._close()  # type: ignore[misc]

@@ -11,7 +11,7 @@ const form = byId("composer");
 const main = byId("main");
 const token = () => find("[name=csrfmiddlewaretoken]", form).value;
 const at = (uuid, rest = "") => `${url}attachments/${uuid ? `${uuid}/` : ""}${rest}`;
-const UPLOADS = 3;
+const MAX_UPLOADS = 3;
 
 /** In the order of the tray. A file has a uuid when it is there, a reason when not. */
 const items = new Map();
@@ -146,7 +146,7 @@ function upload(element, item) {
 /** A few at a time. */
 function startWaiting() {
   const under = [...items].filter(([, item]) => isUnderWay(item));
-  const free = UPLOADS - under.filter(([, item]) => item.request).length;
+  const free = MAX_UPLOADS - under.filter(([, item]) => item.request).length;
   under.filter(([, item]) => !item.request).slice(0, Math.max(0, free)).forEach((pair) => upload(...pair));
 }
 

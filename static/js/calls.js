@@ -12,10 +12,10 @@ const WORDS = {
   waiting_approval: ["waiting", gettext("Waiting")],
   running: ["running", gettext("Running")],
 };
-const KEPT = 200; // lines of live output
-const KEPT_CHARS = 20000;
-const REST = 1000; // milliseconds without a key
-const SEEN = 500; // milliseconds until a card counts as seen
+const MAX_LIVE_LINES = 200; // lines of live output
+const MAX_LIVE_CHARS = 20000;
+const REST_MS = 1000; // milliseconds without a key
+const SEEN_MS = 500; // milliseconds until a card counts as seen
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
@@ -73,7 +73,7 @@ function setState(row, state) {
 
 /** As a terminal would leave it: a line that is overwritten shows its last words. */
 function plain(text) {
-  const lines = text.replace(ESCAPES, "").replace(/\r+\n/g, "\n").split("\n").slice(-KEPT);
+  const lines = text.replace(ESCAPES, "").replace(/\r+\n/g, "\n").split("\n").slice(-MAX_LIVE_LINES);
   return lines.map((line) => line.replace(/\r+$/, "").split("\r").at(-1)).join("\n").replace(HIDDEN, "\ufffd");
 }
 
@@ -81,7 +81,7 @@ function write(live, { text, offset, reset }) {
   if (reset) Object.assign(live, { text: "", length: offset });
   if (offset !== live.length) return false;
   const atEnd = live.pre.scrollHeight - live.pre.scrollTop - live.pre.clientHeight < 24;
-  live.text = (live.text + text).slice(-KEPT_CHARS);
+  live.text = (live.text + text).slice(-MAX_LIVE_CHARS);
   live.length = offset + [...text].length;
   live.pre.textContent = plain(live.text);
   live.pre.hidden = !live.pre.textContent.trim();
@@ -123,7 +123,7 @@ const all = create("button", { type: "button", className: "btn small", hidden: t
 find(".status").children[0].after(jump, all);
 const toApprove = () => questions().map((row) => find("[data-action=approve]", row)).filter((button) => button && !button.disabled);
 all.addEventListener("click", () => {
-  for (const button of toApprove()) if (Date.now() - known.get(button.closest(".row")) > SEEN) button.click();
+  for (const button of toApprove()) if (Date.now() - known.get(button.closest(".row")) > SEEN_MS) button.click();
 });
 
 const inSight = new Set();
@@ -155,7 +155,7 @@ function offer(row) {
   const active = document.activeElement;
   const field = byId("message");
   const isEmpty = active === field && !field.value;
-  if (isEmpty && Date.now() - typed < REST) return setTimeout(offer, REST, row);
+  if (isEmpty && Date.now() - typed < REST_MS) return setTimeout(offer, REST_MS, row);
   const { top, bottom } = find(".ask-acts", row).getBoundingClientRect();
   const view = log.getBoundingClientRect();
   const isAtEnd = top >= view.top && bottom <= view.bottom + 1;

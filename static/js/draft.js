@@ -6,7 +6,7 @@ import { gettext } from "./words.js";
 const holder = byId("draft");
 const parts = new Map();
 let hears;
-const MAX_TEXT = 2000; // of a text that grows: all of it is laid out anew for each word
+const MAX_TEXT_CHARS = 2000; // of a text that grows: all of it is laid out anew for each word
 
 function add(element) {
   holder.append(element);
@@ -50,7 +50,7 @@ function extendBlock(part, drop, added) {
 function addText(element, text) {
   const block = element.matches("pre > code") && (element.lastElementChild ?? element);
   const last = (block || element).lastChild;
-  const full = last?.length > MAX_TEXT;
+  const full = last?.length > MAX_TEXT_CHARS;
   const cut = block && full ? text.indexOf("\n") + 1 : 0;
   if (cut) {
     last.appendData(text.slice(0, cut));

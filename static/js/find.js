@@ -11,7 +11,7 @@ const body = byId("panel-body");
 const opener = byId("find-open");
 const sheet = matchMedia("(max-width: 1099.98px)");
 const MARK = "#find=";
-const PAGES = 10; // to look through for where one has arrived
+const MAX_PAGES = 10; // to look through for where one has arrived
 let current = "";
 let arrives = 0;
 let goesOn = false;
@@ -136,7 +136,7 @@ function arrive() {
   url.search = decodeURIComponent(location.hash.slice(MARK.length));
   opener.href = url.href;
   current = byId("transcript").dataset.target;
-  arrives = PAGES;
+  arrives = MAX_PAGES;
   if (!sheet.matches) show(opener);
 }
 

@@ -1,8 +1,8 @@
 // What the browser adds to rows, streamed or loaded: it depends on them alone.
 import { byId, create, find, findAll, formatDay, fromTemplate, gettext, localise } from "./dom.js";
 
-const LONG = 60; // lines of about 72 characters
-const GROUP = 4;
+const MAX_LINES = 60; // lines of about 72 characters
+const MIN_CALLS = 4;
 const list = byId("rows");
 const log = byId("transcript").dataset;
 export const opened = new Set();
@@ -30,7 +30,7 @@ function mark(row) {
   }
   const text = eventType === "user_message" && find(":scope > .md", row);
   const lines = text && text.textContent.split("\n").reduce((sum, line) => sum + 1 + line.length / 72, 0);
-  if (lines > LONG) {
+  if (lines > MAX_LINES) {
     row.classList.add("folding");
     text.after(createButton("unfold", gettext("Show all"), { action: "unfold" }));
   }
@@ -94,8 +94,8 @@ export function arrange() {
     if (day !== last) wanted.get(row).push(create("p", { className: "day", textContent: last = day }));
   }
   for (const run of toolRuns(rows)) {
-    const open = run.length < GROUP || run.some((row) => opened.has(row.dataset.seq));
-    if (run.length >= GROUP) {
+    const open = run.length < MIN_CALLS || run.some((row) => opened.has(row.dataset.seq));
+    if (run.length >= MIN_CALLS) {
       const button = createButton("group-mark", gettext("%(count)s tool calls", { count: run.length }), { action: "group", first: run[0].dataset.seq });
       button.ariaExpanded = open;
       wanted.get(run[0]).push(button);

@@ -3,8 +3,8 @@ import { byId, create, find } from "./dom.js";
 import { gettext } from "./words.js";
 
 const { me } = document.body.dataset;
-const AGAIN = 3000; // milliseconds; the server takes it back after five seconds
-const SHOWN = 4;
+const AGAIN_MS = 3000; // milliseconds; the server takes it back after five seconds
+const MAX_SHOWN = 4;
 
 const list = create("ul", { id: "people", ariaLabel: gettext("Also here") });
 list.style.display = "flex";
@@ -19,7 +19,7 @@ export function showPeople({ people, count }, socket) {
   connection = socket;
   const others = people.filter(({ id }) => id !== me);
   list.hidden = !others.length;
-  list.replaceChildren(...others.slice(0, SHOWN).map(({ name, may_write: may }) => {
+  list.replaceChildren(...others.slice(0, MAX_SHOWN).map(({ name, may_write: may }) => {
     const title = may ? gettext("%(name)s, may write and approve", { name }) : gettext("%(name)s, reads", { name });
     const mark = create("span", { className: "who", textContent: name.slice(0, 1).toUpperCase(), title });
     mark.role = "img";
@@ -28,7 +28,7 @@ export function showPeople({ people, count }, socket) {
     item.append(mark);
     return item;
   }));
-  const more = count - (count - others.length ? 1 : 0) - Math.min(others.length, SHOWN);
+  const more = count - (count - others.length ? 1 : 0) - Math.min(others.length, MAX_SHOWN);
   if (more > 0) list.append(create("li", { textContent: `+${more}` }));
   line.textContent = writingText(others.filter(({ is_writing: is }) => is).map(({ name }) => name));
 }
@@ -43,7 +43,7 @@ function writingText(names) {
 /** Others are told while something stands in the box and changes. */
 byId("message")?.addEventListener("input", ({ target }) => {
   const is = Boolean(target.value.trim());
-  if (is && Date.now() - told < AGAIN) return;
+  if (is && Date.now() - told < AGAIN_MS) return;
   if (!is && !told) return;
   told = is ? Date.now() : 0;
   connection?.send({ type: "typing", is_writing: is });

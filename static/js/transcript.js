@@ -2,8 +2,8 @@
 import { byId, find, fromTemplate, gettext, parseHtml } from "./dom.js";
 import { allRows, arrange } from "./marks.js";
 
-const NEAR = 48;
-const ROOM = 1200;
+const END_PX = 48;
+const EDGE_PX = 1200;
 const log = byId("transcript");
 const list = byId("rows");
 const pill = byId("jump");
@@ -22,7 +22,7 @@ export const lacksNewer = () => "newer" in log.dataset;
 
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
-  pill.toggleAttribute("hidden", !lacksNewer() && (following || distance() <= NEAR));
+  pill.toggleAttribute("hidden", !lacksNewer() && (following || distance() <= END_PX));
   find("span", pill).textContent = unseen ? gettext("%(count)s new", { count: unseen }) : "";
 }
 
@@ -160,7 +160,7 @@ export function start(onComplete) {
     arrange();
     const row = restore();
     noteEnd();
-    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < ROOM) edge.scrollIntoView(); // or the other end would load at once
+    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < EDGE_PX) edge.scrollIntoView(); // or the other end would load at once
     if (byKeyboard && row) {
       row.tabIndex = -1;
       row.focus({ preventScroll: true });
@@ -175,7 +175,7 @@ export function start(onComplete) {
 log.addEventListener("scroll", () => {
   const moved = log.scrollTop - top;
   if (moved < -1 && distance() > 1) following = false;
-  else if (moved > 0 && distance() <= NEAR) following = true;
+  else if (moved > 0 && distance() <= END_PX) following = true;
   top = log.scrollTop;
   showPill();
 });
@@ -185,7 +185,7 @@ log.addEventListener("click", ({ target }) => {
   if (!target.closest("summary, .group-mark, .unfold")) return;
   following = false;
   setTimeout(() => {
-    following = distance() <= NEAR;
+    following = distance() <= END_PX;
     showPill();
   }, 50);
 });

@@ -66,7 +66,7 @@ def test_any_filters_together_find_what_fits_each_of_them(
     looked_through: int, filters: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However little of the log a page looks at."""
-    monkeypatch.setattr(audit_log, "LOOKED_THROUGH", looked_through)
+    monkeypatch.setattr(audit_log, "MAX_SCANNED_ENTRIES", looked_through)
     log = list(AuditEntry.objects.select_related("actor"))
     limit = 2 if looked_through == 3 else 20
     for count in (0, 1, 2, len(KINDS)):  # each is one more condition for all of them

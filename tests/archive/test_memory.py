@@ -26,7 +26,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.audit import MEMORY
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.session_state import MAX_TOKENS
+from conversations.domain.session_state import MAX_STATE_TOKENS
 from conversations.domain.text import estimate_tokens, load_json
 from conversations.models import AuditEntry, MemoryEntry, Session, Workspace
 
@@ -117,7 +117,7 @@ def test_a_full_memory_costs_no_more_than_the_state_may(
         keep(workspace, user, f"Never plant {word} beside {word[::-1]}x in the garden " * 2)
     write(session, message("Always quote the paths first"))
     text = read_state_text(session.pk).yaml
-    assert estimate_tokens(text) <= MAX_TOKENS
+    assert estimate_tokens(text) <= MAX_STATE_TOKENS
     assert "Always quote the paths first (turn 1)" in text
 
 

@@ -18,7 +18,7 @@ from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
-from conversations.models.review import TEXT_LIMIT
+from conversations.models.review import MAX_TEXT_CHARS
 from conversations.review.queue import QueueFilters, draw_sample, next_unreviewed, read_queue
 from conversations.review.remarks import (
     mark_reviewed,
@@ -327,7 +327,7 @@ def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: AuditOrigin) -
     with pytest.raises(Rejected):
         write_note(session, reviewer, text=" ", turn=1)
     with pytest.raises(Rejected):
-        write_note(session, reviewer, text="x" * (TEXT_LIMIT + 1), turn=1)
+        write_note(session, reviewer, text="x" * (MAX_TEXT_CHARS + 1), turn=1)
     with pytest.raises(Rejected):
         write_note(session, reviewer, text="x", turn=3)
     with pytest.raises(Rejected):

@@ -21,7 +21,7 @@ from conversations.models import SearchEntry, Session, Workspace
 from conversations.search import best, find
 from conversations.search.indexing import index_session, read_progress
 from conversations.search.results import SearchResults
-from conversations.search.source import SHORT_TAIL
+from conversations.search.source import MAX_UNINDEXED_TURNS
 from tests.archive.searching import find_among, find_in
 from tests.properties import costly
 
@@ -280,8 +280,8 @@ def test_a_phrase_further_back_is_not_said_to_be_nowhere(
     session: Session, keep: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
-    monkeypatch.setattr(find, "MAX_COUNTED", 3)
-    monkeypatch.setattr(find, "MAX_PAGES", 1)
+    monkeypatch.setattr(find, "MAX_COUNTED_TURNS", 3)
+    monkeypatch.setattr(find, "MAX_PHRASE_PAGES", 1)
     write(session, "a dry wall", *["wall so dry"] * 4)
     keep(session)
     found = find_in(session.pk, '"dry wall"')
@@ -394,8 +394,8 @@ def test_the_number_of_queries_does_not_grow(session: Session) -> None:
 
 
 def test_a_long_tail_is_indexed_before_a_search(session: Session) -> None:
-    write(session, *["a stone"] * (SHORT_TAIL + 1))
-    assert len(search(session, "stone", limit=100)) == SHORT_TAIL + 1
+    write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))
+    assert len(search(session, "stone", limit=100)) == MAX_UNINDEXED_TURNS + 1
     progress = read_progress(session.pk)
     assert progress is not None
     assert progress.waiting == 0
@@ -405,11 +405,11 @@ def test_a_long_tail_is_indexed_before_a_search(session: Session) -> None:
 def test_a_search_does_not_wait_for_the_write_lock(session: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL has no lock for all writes")
-    write(session, *["a stone"] * (SHORT_TAIL + 1))
+    write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))
     other = sqlite3.connect(connection.settings_dict["NAME"], uri=True, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        assert len(search(session, "stone", limit=100)) == SHORT_TAIL + 1
+        assert len(search(session, "stone", limit=100)) == MAX_UNINDEXED_TURNS + 1
     finally:
         other.close()
     assert SearchEntry.objects.count() == 0

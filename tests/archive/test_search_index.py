@@ -24,7 +24,7 @@ from conversations.search.indexing import (
     store_batch,
 )
 from conversations.search.rebuild import check_index, check_session, rebuild_session
-from conversations.search.source import SHORT_TAIL
+from conversations.search.source import MAX_UNINDEXED_TURNS
 from tests.archive.searching import find_among, find_in
 from tests.refused import refused_entries
 
@@ -180,21 +180,21 @@ def test_a_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> 
 def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Session) -> None:
     other = create_session(session.workspace, owner=session.owner)
     for one in (other, session):  # the latest active is indexed first
-        write(one, *["a stone"] * (SHORT_TAIL // 2 + 1))
+        write(one, *["a stone"] * (MAX_UNINDEXED_TURNS // 2 + 1))
     with refused_entries(session):
         found = find_among(Session.objects.all(), "stone")
-        assert found.total == SHORT_TAIL + 2
+        assert found.total == MAX_UNINDEXED_TURNS + 2
         assert [progress.session_pk for progress in sessions_to_index()] == [session.pk]
 
 
 def test_a_session_that_cannot_be_indexed_is_left_alone_for_a_while(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(session, *["a stone"] * (SHORT_TAIL + 1))
+    write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))
     with refused_entries(session):
         for _ in range(2):
-            assert find_in(session.pk, "stone").total == SHORT_TAIL + 1
-            assert find_among(Session.objects.all(), "stone").total == SHORT_TAIL + 1
+            assert find_in(session.pk, "stone").total == MAX_UNINDEXED_TURNS + 1
+            assert find_among(Session.objects.all(), "stone").total == MAX_UNINDEXED_TURNS + 1
     ours = [one for one in caplog.records if one.name == "conversations.search.indexing"]
     assert [record.getMessage() for record in ours] == ["session_not_indexed"]
 

@@ -46,7 +46,7 @@ def _is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def _is_walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All matches put in order of time, or the sessions walked through."""
     if request.param == "walked":
-        monkeypatch.setattr(latest, "AT_ONCE", 3)
+        monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
 
 
 def write(session: Session, *texts: str, at: datetime = START) -> None:
@@ -136,7 +136,7 @@ def test_pages_have_every_hit_once(
         Session.objects.filter(pk=session.pk).update(last_active_at=turns[-1].created_at)
     index_waiting()
     for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
-        monkeypatch.setattr(latest, "AT_ONCE", at_once)
+        monkeypatch.setattr(latest, "BATCH_MATCHES", at_once)
         pages: list[tuple[int, int]] = []
         cursor = ""
         while True:
@@ -275,9 +275,9 @@ def test_however_sessions_are_singled_out_the_same_is_found(
     for named, listed, share in ((24, 100, 0), (0, 100, 0), (0, 1, 0.0), (0, 1, 2.0)):
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_NAMED", named)
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", listed)
-        monkeypatch.setattr(find_everywhere, "MIN_SHARE_OF_MOST", share)
+        monkeypatch.setattr(find_everywhere, "MIN_MAJORITY_SHARE", share)
         for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
-            monkeypatch.setattr(latest, "AT_ONCE", at_once)
+            monkeypatch.setattr(latest, "BATCH_MATCHES", at_once)
             how = (named, listed, share, order, at_once)
             found = find_among(few, "stone", order=order, limit=20)
             expected = [(pk, turn) for pk in chosen for turn in range(1, 6)]
@@ -289,7 +289,7 @@ def test_however_sessions_are_singled_out_the_same_is_found(
 def test_a_rare_phrase_of_frequent_words_is_found_further_back(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "AT_ONCE", 3)
+    monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
     monkeypatch.setattr(latest, "MAX_TURNS_LOOKED_AT", 4)
     write(sessions[0], "dry wall")
     for number in range(1, 8):
@@ -309,7 +309,7 @@ def test_a_rare_phrase_of_frequent_words_is_found_further_back(
 def test_stretches_of_time_with_nothing_are_passed_over_together(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "AT_ONCE", 3)
+    monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
     write(sessions[0], *["a stone"] * 3, at=datetime(2026, 1, 1, 0, tzinfo=UTC))
     write(sessions[1], *["a stone"] * 3, at=datetime(2026, 1, 1, 3, tzinfo=UTC))
     index_waiting()

@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations.agent.window.messages import MessageCaps, Piece
-from conversations.agent.window.window import NEW_TURNS, KnownTurns, TurnsPlace
+from conversations.agent.window.window import NEW_PAGE_TURNS, KnownTurns, TurnsPlace
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.turns import walk_active_turns_back
@@ -44,7 +44,7 @@ def test_what_is_known_is_not_read_again(session: Session) -> None:
     say(session, "one more", "and one")
     texts, statements = walk(session)
     assert (len(texts), texts[0], statements) == (252, "and one", 1)
-    say(session, *(f"more {number}" for number in range(NEW_TURNS + 3)))
+    say(session, *(f"more {number}" for number in range(NEW_PAGE_TURNS + 3)))
     assert walk(session)[1] == 2
 
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.searchable import ALL_TIME, FIRST, LAST, DateSpan, cover, marks_of
+from conversations.domain.searchable import (
+    ALL_TIME,
+    FIRST_YEAR,
+    LAST_YEAR,
+    DateSpan,
+    cover,
+    marks_of,
+)
 from tests.properties import costly
 
 moments = st.datetimes(timezones=st.just(UTC))
@@ -48,7 +55,7 @@ def test_every_moment_is_in_one_part_of_each_span(moment: datetime) -> None:
         assert span.overlaps(moment, moment + timedelta(microseconds=1)) or moment.year == 9999
 
 
-@pytest.mark.parametrize("year", [1, FIRST - 1, LAST + 1, 9999])
+@pytest.mark.parametrize("year", [1, FIRST_YEAR - 1, LAST_YEAR + 1, 9999])
 def test_years_far_away_share_a_mark(year: int) -> None:
     [mark] = marks_of(datetime(year, 5, 6, tzinfo=UTC))
-    assert mark == DateSpan((FIRST - 1 if year < FIRST else LAST + 1,)).mark
+    assert mark == DateSpan((FIRST_YEAR - 1 if year < FIRST_YEAR else LAST_YEAR + 1,)).mark

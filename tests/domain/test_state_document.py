@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.session_state import (
     COMMIT,
-    MAX_TOKENS,
+    MAX_STATE_TOKENS,
     SAID,
     File,
     Focus,
@@ -73,7 +73,7 @@ def test_a_word_that_means_something_in_yaml_stays_a_text(text: str) -> None:
 @pytest.mark.parametrize("text", ["word " * 50, "記憶" * 100, '\\"' * 100, "é👍\u2028" * 70])
 def test_it_never_costs_more_than_it_may(text: str) -> None:
     state = full(text)
-    assert estimate_tokens(document(state)) <= MAX_TOKENS
+    assert estimate_tokens(document(state)) <= MAX_STATE_TOKENS
     assert document(state) == document(state)
     assert parsed(state)["current_focus"] == text[:100]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.session_state import (
     MAX_PREFERENCES,
-    MAX_TOKENS,
+    MAX_STATE_TOKENS,
     PREFERENCE,
     RULE,
     VALUE,
@@ -556,7 +556,7 @@ def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
     ]
     state = fold(message("Never push to main, not even in a hurry"), *map(message, wishes))
     text = write_yaml(state, session="id", workspace="/srv/garden", turn_count=37)
-    assert estimate_tokens(text) <= MAX_TOKENS
+    assert estimate_tokens(text) <= MAX_STATE_TOKENS
     assert "Never push to main, not even in a hurry (turn 1)" in text
     assert text.count("… (turn ") == 36
     assert state.preferences[0].text == wishes[0]

@@ -297,7 +297,7 @@ def test_no_expression_holds_up_the_server(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
-    monkeypatch.setattr("conversations.agent.tools.search_files.SECONDS", 0.2)
+    monkeypatch.setattr("conversations.agent.tools.search_files.TIMEOUT_SECONDS", 0.2)
     (root / "a.txt").write_text("a" * 60 + "!\n")
     result = use("search_files", pattern=pattern)
     assert result.ok

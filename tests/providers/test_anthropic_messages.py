@@ -41,8 +41,8 @@ from conversations.providers.anthropic_messages import (
 )
 from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from conversations.providers.provider_errors import (
-    MAX_DETAIL,
-    MAX_RETRY_AFTER,
+    MAX_DETAIL_CHARS,
+    MAX_RETRY_AFTER_SECONDS,
     MESSAGES,
     TRANSIENT_CODES,
     clean_detail,
@@ -533,7 +533,7 @@ async def test_it_reads_when_to_retry(wire: WireThread, provider: AnthropicProvi
         Scenario(status=429),
     )
     waits = [(await fail(provider))[0].retry_after for _ in range(4)]
-    assert waits == [7.0, 1.5, MAX_RETRY_AFTER, None]
+    assert waits == [7.0, 1.5, MAX_RETRY_AFTER_SECONDS, None]
 
 
 @pytest.mark.asyncio
@@ -765,7 +765,7 @@ def test_it_reads_the_stable_code() -> None:
 def test_details_are_one_short_line_without_markup() -> None:
     assert clean_detail("a\n  b\tc") == "a b c"
     assert clean_detail("<!DOCTYPE html><p>x") == ""
-    assert len(clean_detail("word " * 200)) <= MAX_DETAIL
+    assert len(clean_detail("word " * 200)) <= MAX_DETAIL_CHARS
 
 
 @pytest.mark.parametrize(
@@ -777,7 +777,7 @@ def test_details_are_one_short_line_without_markup() -> None:
         ({"retry-after": "nan"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
-        ({"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}, MAX_RETRY_AFTER),
+        ({"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}, MAX_RETRY_AFTER_SECONDS),
         ({}, None),
     ],
 )

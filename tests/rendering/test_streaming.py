@@ -92,8 +92,8 @@ class TestFinalBlocks:
     ) -> None:
         text = "".join(part * 8 for part in parts if part != DEFINITION)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(streaming, "_SMALL", 20)
-            patch.setattr(streaming, "RENDER_LIMIT", 60)
+            patch.setattr(streaming, "_MAX_LINEWISE_CHARS", 20)
+            patch.setattr(streaming, "MAX_RENDERED_CHARS", 60)
             assert ended(stream(text, seed=seed)) == render_markdown(text)
 
     @pytest.mark.parametrize("seed", range(5))
@@ -392,7 +392,7 @@ class TestCost:
             blocks.feed(line)
             if number % 50 == 0:
                 blocks.open_html()
-        assert max(looked_at) <= streaming.RENDER_LIMIT
+        assert max(looked_at) <= streaming.MAX_RENDERED_CHARS
         assert '<p class="verbatim">' in blocks.open_html()
 
     @pytest.mark.parametrize("start", ["", "- a\n- b\n- ", "|a|b|\n|-|-|\n|c|d|\n|e|"])

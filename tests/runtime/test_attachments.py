@@ -297,13 +297,13 @@ async def test_of_too_much_for_one_request_the_oldest_is_left_out(
     runtime = await start_runtime()
     one = await attach(garden, files.image_bytes("PNG", (50, 50)), "old.png")
     two = await attach(garden, files.image_bytes("JPEG", (60, 60)), "new.jpg")
-    monkeypatch.setattr("conversations.agent.window.messages.MAX_BYTES", 1_000)
+    monkeypatch.setattr("conversations.agent.window.messages.MAX_ATTACHED_BYTES", 1_000)
     assert len(read_blob(two.sent)) * 4 // 3 < 1_000
     await send(runtime, garden, "look", one, two)
     assert refused(wire) == []
     assert "would be too large" in sent(wire)[1]["text"]
     assert sent(wire)[3]["type"] == "image"
-    monkeypatch.setattr("conversations.agent.window.messages.MAX_BYTES", 10_000)
+    monkeypatch.setattr("conversations.agent.window.messages.MAX_ATTACHED_BYTES", 10_000)
     call = await ModelCall.objects.aget()
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 

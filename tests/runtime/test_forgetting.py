@@ -44,7 +44,7 @@ def test_old_answers_are_forgotten_without_any_feature(
 async def test_the_server_does_so_by_itself(
     options: Any, transactional_db: None, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "FIRST_SECONDS", 0)
+    monkeypatch.setattr(forgetting, "FIRST_DELAY_SECONDS", 0)
     monkeypatch.setattr("conversations.runtime.service.features", tuple)
     made = timezone.now() - timedelta(hours=settings.LOOM.idempotency_hours, seconds=1)
     await ApiAnswer.objects.acreate(user=user, key="old", fingerprint="f", created_at=made)

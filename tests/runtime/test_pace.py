@@ -5,7 +5,7 @@ from itertools import pairwise
 from conversations.domain.text import dump_json
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
-from conversations.runtime.execution import MAX_INTERVAL, SAMPLE_SECONDS, FramePace
+from conversations.runtime.execution import MAX_INTERVAL_SECONDS, SAMPLE_SECONDS, FramePace
 
 
 def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
@@ -21,8 +21,8 @@ def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
     busy = [go_on(1.2) for _ in range(20)]
     assert busy[0] > 0
     assert all(one <= other for one, other in pairwise(busy))
-    assert busy[-1] == MAX_INTERVAL
-    assert go_on(0.75) == MAX_INTERVAL
+    assert busy[-1] == MAX_INTERVAL_SECONDS
+    assert go_on(0.75) == MAX_INTERVAL_SECONDS
     idle = [go_on(0.3) for _ in range(20)]
     assert all(one >= other for one, other in pairwise(idle))
     assert idle[-1] == 0.0

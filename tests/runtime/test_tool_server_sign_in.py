@@ -193,7 +193,7 @@ async def test_metadata_of_another_issuer_is_refused(
     [
         ("200", {}, "It does not ask for a sign-in"),
         ("401", {"http.MAX_LINE_BYTES": 20_000}, "a response of more than 20,000 bytes"),
-        ("401", {"oauth.OWN_SECONDS": 0.5}, "It did not respond in time"),
+        ("401", {"oauth.SIGN_IN_TIMEOUT_SECONDS": 0.5}, "It did not respond in time"),
     ],
 )
 async def test_a_sign_in_ends_before_an_endless_response(
@@ -243,7 +243,7 @@ async def test_a_person_who_does_not_come_back_is_not_waited_for(
     server: HttpServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("conversations.agent.mcp.servers.MAX_SIGN_IN", timedelta(seconds=0.1))
+    monkeypatch.setattr("conversations.agent.mcp.servers.MAX_SIGN_IN_AGE", timedelta(seconds=0.1))
     runtime: Runtime = await start_runtime(
         mcp=config(**{NAME: {"url": server.url}}), mcp_timing=QUICK
     )

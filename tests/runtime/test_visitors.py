@@ -20,7 +20,7 @@ async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its standing is none from the beginning, so nothing would ever change."""
-    monkeypatch.setattr(visitors, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(visitors, "LOOK_INTERVAL_SECONDS", 0.01)
     asked = asyncio.Event()
     visitor = WatchedAccess(OpenPage("no-such-session", 1, 1), None, asked.set)
     runtime.visitors.add(visitor)

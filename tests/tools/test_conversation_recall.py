@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.agent.recall.quotation import BEGIN, END, OUTPUT_TOKENS
+from conversations.agent.recall.quotation import BEGIN, END, MAX_OUTPUT_TOKENS
 from conversations.agent.recall.tool import ACTIONS, TOOL
 from conversations.agent.tools.tool import ToolContext, ToolResult
 from conversations.archive.append import append
@@ -334,7 +334,7 @@ def test_the_passage_that_matched_is_shown_however_long_the_turn_is(
     found = look(action="search", query="zinnia", limit=20).output
     assert len(hits_in(found)) == 8
     assert found.count("the zinnia is red") == 8
-    assert estimate_tokens(found) <= OUTPUT_TOKENS
+    assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
 def test_results_of_tools_are_shortened_before_what_was_said(session: Session, look: Look) -> None:
@@ -436,7 +436,7 @@ def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
     assert named is not None
     left_out = {int(number) for number in named[1].split(", ")}
     assert left_out | set(hits_in(found)) == set(range(1, 51))
-    assert estimate_tokens(found) <= OUTPUT_TOKENS
+    assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
 # Range
@@ -446,7 +446,7 @@ def test_turns_around_one_are_shortened_to_fit(session: Session, look: Look) -> 
     say(session, *(f"turn {number} " + "word " * 900 for number in range(1, 31)))
     found = look(action="range", around=12)
     assert turns_in(found.output) == list(range(7, 18))
-    assert estimate_tokens(found.output) <= OUTPUT_TOKENS
+    assert estimate_tokens(found.output) <= MAX_OUTPUT_TOKENS
     offers = offers_in(found.output)
     pages = [look(action="range", **offer).output for offer in offers.values()]
     assert [turns_in(page)[::10] for page in pages] == [[1], [17, 27]]
@@ -474,7 +474,7 @@ def test_a_long_range_comes_in_pages_without_gap_or_repetition(
     say(session, *(f"turn {number} " + "word " * 400 for number in range(1, 101)))
     pages = all_pages(look, action="range", start_turn=5, end_turn=95)
     assert [turn for page in pages for turn in turns_in(page)] == list(range(5, 96))
-    assert all(estimate_tokens(page) <= OUTPUT_TOKENS for page in pages)
+    assert all(estimate_tokens(page) <= MAX_OUTPUT_TOKENS for page in pages)
 
 
 def test_short_turns_come_in_pages_too(session: Session, look: Look) -> None:
@@ -487,7 +487,7 @@ def test_short_turns_come_in_pages_too(session: Session, look: Look) -> None:
 def test_a_huge_turn_is_readable_in_pieces(session: Session, look: Look, text: str) -> None:
     say(session, "small", text, "small too", "thanks")
     pages = all_pages(look, action="range", start_turn=2, end_turn=3)
-    assert all(estimate_tokens(page) <= OUTPUT_TOKENS for page in pages)
+    assert all(estimate_tokens(page) <= MAX_OUTPUT_TOKENS for page in pages)
     pieces = [quoted_text(page).split("\n[characters ")[0] for page in pages[:-1]]
     assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
     assert turns_in(pages[-1]) == [3]
@@ -595,12 +595,12 @@ def test_titles_count_among_what_one_call_says(session: Session, look: Look, use
         title = f"{number} " + "漢字" * 98
         say(create_session(session.workspace, owner=user, title=title), "The dahlias are red.")
     found = look(action="sessions", query="dahlias", limit=50).output
-    assert estimate_tokens(found) <= OUTPUT_TOKENS
+    assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
     assert "There was no room for turns" in found
     quoted = re.findall(r"^\[Session (\S+)\]", found, re.M)
     assert len(quoted) == len(re.findall(r"^  The dahlias", found, re.M)) > 20
     pages = all_pages(look, action="sessions", limit=50)
-    assert all(estimate_tokens(page) <= OUTPUT_TOKENS for page in pages)
+    assert all(estimate_tokens(page) <= MAX_OUTPUT_TOKENS for page in pages)
     listed = [uuid for page in pages for uuid in re.findall(r"^\[Session (\S+)\]", page, re.M)]
     assert len(listed) == len(set(listed)) == 50
 
@@ -752,7 +752,7 @@ def plan_of(statement: str) -> list[str]:
 def test_the_uses_of_a_tool_are_not_counted_to_the_end(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.agent.recall.reading.COUNTED", 3)
+    monkeypatch.setattr("conversations.agent.recall.reading.MAX_COUNTED_CALLS", 3)
     for _ in range(5):
         call_tool(session, "bash", {"command": "ls"}, "a")
     assert "bash (3 or more)" in look(action="summary").output

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conversations.agent.tools.file_edits import (
-    DIFF_CHARS,
-    LINE_CHARS,
+    MAX_DIFF_CHARS,
+    MAX_LINE_CHARS,
     is_cut_short,
     unified_diff,
 )
@@ -63,7 +63,7 @@ def test_texts_without_anything_in_common_are_replaced_whole() -> None:
 def test_a_diff_is_bounded() -> None:
     before = "".join(f"old line number {n}\n" for n in range(50_000))
     diff = unified_diff("a.txt", before, None)
-    assert len(diff) < DIFF_CHARS + 100
+    assert len(diff) < MAX_DIFF_CHARS + 100
     assert re.search(r"\n\\ \d\d,\d\d\d more lines of this diff\n$", diff)
     assert len(unified_diff("a.txt", None, "x" * 1_000_000)) < 6000
 
@@ -75,15 +75,15 @@ def test_long_lines_are_shown_where_they_begin_to_differ() -> None:
     assert [line[:1] for line in lines] == ["-", "\\", "+", "\\", ""]
     assert '{"id":3999},false,{"id":0}' in lines[0]
     assert '{"id":3999},true,{"id":0}' in lines[2]
-    assert max(map(len, lines)) < LINE_CHARS + 10
-    left = 2 * len(rows) + len(",false,") - LINE_CHARS
+    assert max(map(len, lines)) < MAX_LINE_CHARS + 10
+    left = 2 * len(rows) + len(",false,") - MAX_LINE_CHARS
     assert lines[1] == f"\\ {left:,} more characters of this line"
     assert is_cut_short(diff)
 
 
 def test_a_diff_says_whether_it_is_whole() -> None:
-    long = "x" * (LINE_CHARS + 1)
+    long = "x" * (MAX_LINE_CHARS + 1)
     assert not is_cut_short(unified_diff("a", f"{long}\nold", f"{long}\nnew"))
     assert not is_cut_short(unified_diff("a", "\\ 3 more lines of this diff\n", "\u2028\\ \r\\ x"))
     assert is_cut_short(unified_diff("a", None, long))
-    assert is_cut_short(unified_diff("a", "x\n" * DIFF_CHARS, None))
+    assert is_cut_short(unified_diff("a", "x\n" * MAX_DIFF_CHARS, None))

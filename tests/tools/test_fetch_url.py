@@ -46,7 +46,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/picture": (200, {"Content-Type": "image/png"}, b"\x89PNG"),
     "/missing": (404, {"Content-Type": "text/plain"}, b"Not here"),
     "/long": (200, {"Content-Type": "text/plain"}, b"0123456789" * 4500),
-    "/huge": (200, {"Content-Type": "text/plain"}, b"x" * (web_client.MAX_BYTES + 10)),
+    "/huge": (200, {"Content-Type": "text/plain"}, b"x" * (web_client.MAX_BODY_BYTES + 10)),
     "/moved": (302, {"Location": "/page"}, b""),
     "/away": (302, {"Location": "http://localhost:1/secret"}, b""),
     "/file": (302, {"Location": "file:///etc/passwd"}, b""),
@@ -138,7 +138,7 @@ async def test_a_long_page_is_read_in_parts(site: str) -> None:
             break
         offset = int(part.rpartition("offset=")[2].rstrip("."))
     assert text == "0123456789" * 4500
-    last = await get(f"{site}/huge", offset=web_client.MAX_BYTES - 5)
+    last = await get(f"{site}/huge", offset=web_client.MAX_BODY_BYTES - 5)
     assert "\nxxxxx\n</fetched_page>\nThe page is longer" in last.output
 
 

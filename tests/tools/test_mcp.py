@@ -21,7 +21,7 @@ from conversations.agent.mcp.connection import (
     check_schema,
     make_offers,
 )
-from conversations.agent.mcp.program import NOISE_LINES, Program
+from conversations.agent.mcp.program import NOISE_LINES_PER_PAUSE, Program
 from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
@@ -257,7 +257,7 @@ async def test_a_flood_of_noise_leaves_the_loop_to_others(
     servers = await open_servers(config(plain=plain("flood")))
     assert await call(servers, "echo", a=1) == '{"a": 1}'
     turning.cancel()
-    assert most <= 2 * NOISE_LINES
+    assert most <= 2 * NOISE_LINES_PER_PAUSE
 
 
 async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: Open) -> None:

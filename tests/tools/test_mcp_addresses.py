@@ -47,7 +47,7 @@ async def test_a_grant_is_forgotten_wherever_it_could_be_revoked(endpoint: str) 
 
 
 async def test_a_response_of_a_named_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.agent.mcp.http.MAX_NAMED_BYTES", 10)
+    monkeypatch.setattr("conversations.agent.mcp.http.MAX_FOREIGN_RESPONSE_BYTES", 10)
     with HttpServer("oauth_server.py") as server:
         async with httpx2.AsyncClient(transport=ServerTransport(PRIVATE)) as client:
             where = server.url.replace("/mcp", "/.well-known/oauth-authorization-server")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from conversations.agent.recall.quotation import (
     BEGIN,
-    BUDGET,
     END,
+    MAX_QUOTED_TOKENS,
     QuotedGroup,
     fit,
     make_finder,
@@ -71,10 +71,10 @@ def test_any_hits_with_their_neighbours_fit(
             )
         ]
         quoted.append(QuotedGroup(said=said, session=OTHER))
-    fitted = fit(quoted, budget=BUDGET)
+    fitted = fit(quoted, budget=MAX_QUOTED_TOKENS)
     output = quote(fitted)
     hits = [message for group in fitted for message in group.said if message.is_hit]
-    assert estimate_tokens(output) <= BUDGET + 300
+    assert estimate_tokens(output) <= MAX_QUOTED_TOKENS + 300
     assert len(hits) == len(groups)
     for message in hits:
         assert ("zinnia" in message.render()) == ("zinnia" in message.text)

@@ -177,7 +177,7 @@ def test_an_expression_that_never_ends_is_ended(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
-    monkeypatch.setattr(search_files, "SECONDS", 1.0)
+    monkeypatch.setattr(search_files, "TIMEOUT_SECONDS", 1.0)
     (root / "a.txt").write_text("a" * 40 + "b\n")
     result = use("search_files", pattern="(a+)+$")
     assert result.ok

@@ -20,7 +20,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_first_superuser
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session, Turn, Workspace
-from conversations.review.audit_pages import PAGE
+from conversations.review.audit_pages import PAGE_ENTRIES
 
 from .conftest import AS_REVIEWER, MakePerson, browser_of, say
 
@@ -141,16 +141,16 @@ def test_the_page_does_not_say_from_where_somebody_read(
 
 
 def test_readings_are_paged_at_constant_cost(owner: Client, session: Session, rita: User) -> None:
-    read(session, rita, times=PAGE)
+    read(session, rita, times=PAGE_ENTRIES)
     with CaptureQueriesContext(connection) as few:
         first = readers_page(owner, session)
     assert ">Older</a>" not in first
-    read(session, rita, times=PAGE)
+    read(session, rita, times=PAGE_ENTRIES)
     with CaptureQueriesContext(connection) as many:
         first = readers_page(owner, session)
     assert len(many) == len(few)
     older = readers_page(owner, session, before=numbers(first)[-1])
-    assert numbers(first) + numbers(older) == list(range(2 * PAGE, 0, -1))
+    assert numbers(first) + numbers(older) == list(range(2 * PAGE_ENTRIES, 0, -1))
     assert owner.get(reverse("session_readers", args=[session.uuid]), {"before": "x"}).status_code
 
 
@@ -180,16 +180,16 @@ def log_page(client: Client, **query: object) -> str:
 def test_the_log_is_paged_from_the_newest_entry_on(
     administrator: Client, session: Session, rita: User
 ) -> None:
-    read(session, rita, times=PAGE)
+    read(session, rita, times=PAGE_ENTRIES)
     with CaptureQueriesContext(connection) as few:
         log_page(administrator)
-    read(session, rita, times=PAGE)
+    read(session, rita, times=PAGE_ENTRIES)
     with CaptureQueriesContext(connection) as many:
         first = log_page(administrator)
     assert len(many) == len(few)
     [cursor] = re.findall(r'\?cursor=(\d+)"[^>]*>\s*Older', first)
     older = log_page(administrator, cursor=cursor)
-    assert numbers(first) + numbers(older) == list(range(2 * PAGE, 0, -1))
+    assert numbers(first) + numbers(older) == list(range(2 * PAGE_ENTRIES, 0, -1))
     assert ">Older</a>" not in older
 
 
@@ -216,7 +216,7 @@ def test_what_the_form_cannot_take_is_said(administrator: Client) -> None:
 
 
 def test_filters_stay_in_the_links(administrator: Client, session: Session, rita: User) -> None:
-    read(session, rita, times=PAGE + 1)
+    read(session, rita, times=PAGE_ENTRIES + 1)
     page = log_page(administrator, person="rita", session=session.uuid)
     assert page.count(f"person=rita&amp;session={session.uuid}") == 3  # two exports, older
 

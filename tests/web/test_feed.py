@@ -17,7 +17,7 @@ from conversations.accounts.tokens import create_token
 from conversations.archive.sessions import archive_session, create_session
 from conversations.domain.text import storable
 from conversations.models import AuditEntry, Session, Workspace
-from conversations.web.feed import PAGE
+from conversations.web.feed import PAGE_SESSIONS
 
 from .conftest import MakePerson, browser_of, say
 
@@ -80,12 +80,12 @@ def test_the_pages_have_every_session_once_there_and_back(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     now = timezone.now()
-    for number in range(2 * PAGE + 1):
+    for number in range(2 * PAGE_SESSIONS + 1):
         create_session(workspace, owner=user, created_at=now - timedelta(minutes=number // 2))
     there = walk(owner, FEED, "next")
     ids = [entry.id for found in there for entry in found.entries]
-    assert [len(found.entries) for found in there] == [PAGE, PAGE, 1]
-    assert len(set(ids)) == 2 * PAGE + 1
+    assert [len(found.entries) for found in there] == [PAGE_SESSIONS, PAGE_SESSIONS, 1]
+    assert len(set(ids)) == 2 * PAGE_SESSIONS + 1
     assert len({found.feed.id for found in there}) == 1
     back = walk(owner, links(there[-1])["self"], "previous")
     assert [entry.id for found in reversed(back) for entry in found.entries] == ids
@@ -135,11 +135,11 @@ def test_an_address_opens_the_feed_and_nothing_else(
     user: User, other_user: User, workspace: Workspace
 ) -> None:
     now = timezone.now()
-    for number in range(PAGE + 1):
+    for number in range(PAGE_SESSIONS + 1):
         create_session(workspace, owner=user, created_at=now - timedelta(minutes=number))
     token = token_of(user, "feed")
     pages = walk(Client(), f"{FEED}?token={token}", "next")
-    assert sum(len(found.entries) for found in pages) == PAGE + 1
+    assert sum(len(found.entries) for found in pages) == PAGE_SESSIONS + 1
     assert token not in str([found.entries for found in pages])
     assert token not in pages[0].feed.id
     assert Client().get(f"{FEED}?token={token_of(user, 'feed', 'read')}").status_code == 403

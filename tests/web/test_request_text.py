@@ -3,7 +3,7 @@
 from typing import Any
 
 from conversations.domain.stream import ModelRequest
-from conversations.web.model_calls import MESSAGES, SHOWN, make_page
+from conversations.web.model_calls import MAX_SHOWN_CHARS, PAGE_MESSAGES, make_page
 
 
 def request(*texts: str, **fields: Any) -> ModelRequest:
@@ -23,13 +23,13 @@ def test_the_newest_messages_come_first_and_all_can_be_reached() -> None:
         page = make_page(long, start=page["earlier"])
         seen |= {text["key"] for text in page["messages"]}
     assert len(seen) == 95
-    assert make_page(long, start=1)["later"] == MESSAGES + 1
+    assert make_page(long, start=1)["later"] == PAGE_MESSAGES + 1
 
 
 def test_a_page_is_bounded_whatever_the_window_holds() -> None:
     page = make_page(request(*["x" * 500_000] * 60))
-    assert sum(len(text["text"]) for text in page["messages"]) == MESSAGES * SHOWN
-    assert page["messages"][0]["left_out"] == 500_000 - SHOWN
+    assert sum(len(text["text"]) for text in page["messages"]) == PAGE_MESSAGES * MAX_SHOWN_CHARS
+    assert page["messages"][0]["left_out"] == 500_000 - MAX_SHOWN_CHARS
 
 
 def test_one_text_can_be_had_alone() -> None:

@@ -21,7 +21,7 @@ from conversations.archive.workspaces import add_member
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, Workspace
-from conversations.models.review import TEXT_LIMIT
+from conversations.models.review import MAX_TEXT_CHARS
 from conversations.review.remarks import mark_reviewed, read_remarks, set_flag, write_note
 
 from .conftest import browser_of, flat, permissions_of, say
@@ -214,7 +214,7 @@ def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Sessio
 
 
 def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session) -> None:
-    text = "\n".join(["lines " * 100] * 6)[:TEXT_LIMIT]
+    text = "\n".join(["lines " * 100] * 6)[:MAX_TEXT_CHARS]
     sent = text.replace("\n", "\r\n")
     reviewer.post(reverse("review_remark", args=[talk.uuid]), {"text": sent, "turn": "2"})
     (note,) = read_remarks(talk).notes

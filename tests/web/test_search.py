@@ -24,7 +24,7 @@ from conversations.archive.workspaces import add_member, create_workspace, remov
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
 from conversations.search import best, pages
-from conversations.search.pages import MAX_TITLED
+from conversations.search.pages import MAX_TITLED_SESSIONS
 
 from .conftest import ROLES, MakePerson, browser_of, say
 
@@ -177,9 +177,9 @@ def titled(response: HttpResponse) -> list[str]:
 def test_sessions_are_found_by_their_titles_before_the_turns(
     owner: Client, workspace: Workspace, user: User, other_garden: Session
 ) -> None:
-    for number in range(MAX_TITLED + 2):
+    for number in range(MAX_TITLED_SESSIONS + 2):
         create_session(workspace, owner=user, title=f"Secret plan {number}")
-    latest = [f"Secret plan {number}" for number in range(MAX_TITLED + 1, 1, -1)]
+    latest = [f"Secret plan {number}" for number in range(MAX_TITLED_SESSIONS + 1, 1, -1)]
     assert titled(ask(owner, q="secret PLAN")) == latest
     assert titled(ask(owner, q="secret 7")) == ["Secret plan 7"]
     assert titled(ask(owner, q="secret", workspace=workspace.slug)) == latest

@@ -27,7 +27,7 @@ from .paths import FileStatus, OutsideFolder, ResolvedPath, find_place, guarded,
 NO_FILE = ""  # As an expected digest: there must be nothing
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 # Held from the last look at a file until it is replaced: of two calls that were made for the same
 # content only one succeeds.
@@ -75,7 +75,7 @@ def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
         file = paths.open_regular(folder, place, path)
         try:
             found, pieces, left = paths.found_at(place, os.fstat(file)), [], limit
-            while left > 0 and (piece := os.read(file, min(left, _PIECE))):
+            while left > 0 and (piece := os.read(file, min(left, _PIECE_BYTES))):
                 pieces.append(piece)
                 left -= len(piece)
             return FileContent(found=found, data=b"".join(pieces))

@@ -262,7 +262,7 @@ _FOLDERS = frozenset(
 )
 _BETWEEN = re.compile(r"[\s'\"`;&|<>()=,{}\\]+")
 _QUOTES = re.compile(r"['\"\\]")
-_MAX_ATTACHED = 20  # Letters of an option that a value may follow in the same word
+_MAX_OPTION_CHARS = 20  # Letters of an option that a value may follow in the same word
 
 
 def runs_itself(path: str) -> bool:
@@ -277,7 +277,7 @@ def names_self_running(command: str) -> bool:
     # A shell makes one word of what is quoted in parts.
     words = {*_BETWEEN.split(command), *_BETWEEN.split(_QUOTES.sub("", command))}
     for word in words:
-        last = min(_MAX_ATTACHED, len(word)) if word.startswith("-") else 1
+        last = min(_MAX_OPTION_CHARS, len(word)) if word.startswith("-") else 1
         if any(runs_itself(word[at:]) for at in range(last)):
             return True
     return False

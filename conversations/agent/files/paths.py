@@ -22,10 +22,10 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import HIDING
 
-NAME_BYTES, PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
-LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
+MAX_FOLDER_LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
 
-SHOWN_CHARS = 300
+MAX_SHOWN_CHARS = 300
 
 
 class OutsideFolder(Rejected):
@@ -64,11 +64,11 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
         raise Rejected(
             "%(path)s contains a character that file names cannot have.", path=shown(path)
         ) from error
-    if len(data) > PATH_BYTES or any(len(name) > NAME_BYTES for name in data.split(b"/")):
+    if len(data) > MAX_PATH_BYTES or any(len(name) > MAX_NAME_BYTES for name in data.split(b"/")):
         raise Rejected(
             "%(path)s is too long: a name has at most %(limit)s bytes.",
             path=shown(path),
-            limit=NAME_BYTES,
+            limit=MAX_NAME_BYTES,
         )
     try:
         real_root = os.path.realpath(root, strict=True)
@@ -87,11 +87,11 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
         raise OutsideFolder("%(path)s is outside the workspace's folder.", path=shown(path))
     below = os.path.relpath(real, real_root)
     place = ResolvedPath(real_root, () if below == "." else tuple(below.split(os.sep)))
-    if len(place.parts) > LEVELS:
+    if len(place.parts) > MAX_FOLDER_LEVELS:
         raise Rejected(
             "%(path)s is nested too deeply: it has more than %(limit)s folders.",
             path=shown(path),
-            limit=LEVELS,
+            limit=MAX_FOLDER_LEVELS,
         )
     if is_private(real, real_root):
         raise OutsideFolder(
@@ -130,7 +130,7 @@ def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
 def shown(path: str) -> str:
     """A path in a sentence: on one line, with nothing in it that hides or turns text."""
     text = HIDING.sub(lambda found: ascii(found[0])[1:-1], path)
-    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
 def reason(error: OSError | ValueError) -> str:

@@ -16,13 +16,13 @@ import resource
 import sys
 
 MAX_LINES = 10_000  # Of one file
-MEMORY_BYTES = 512 * 2**20
-CPU_SECONDS = 30  # Should the server die before it can end this
+MAX_MEMORY_BYTES = 512 * 2**20
+MAX_CPU_SECONDS = 30  # Should the server die before it can end this
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, target = sys.stdin.buffer, sys.stdout.buffer
     asked = json.loads(source.readline())

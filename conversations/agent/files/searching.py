@@ -31,8 +31,11 @@ from .paths import FILE, shown
 from .text_files import RecentlyUsed, read_text
 from .walking import HEAVY, FolderWalk, Pattern
 
-FIRST_FILES, MOST_FILES = 50, 2000  # Files that an engine is given at once, and what that grows to
-ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
+FIRST_BATCH_FILES, MAX_BATCH_FILES = (
+    50,
+    2000,
+)  # Files that an engine is given at once, and what that grows to
+MAX_ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
 
 
 class BadExpression(Rejected):
@@ -259,13 +262,13 @@ class Search:
             self._engine.stop()
 
     def _batches(self) -> Iterator[list[str]]:
-        batch, size, most = list[str](), 0, FIRST_FILES
+        batch, size, most = list[str](), 0, FIRST_BATCH_FILES
         for path in self._paths():
             batch.append(path)
             size += len(os.fsencode(path)) + 16
-            if len(batch) >= most or size > ARGUMENT_BYTES:
+            if len(batch) >= most or size > MAX_ARGUMENT_BYTES:
                 yield batch
-                batch, size, most = [], 0, min(2 * most, MOST_FILES)
+                batch, size, most = [], 0, min(2 * most, MAX_BATCH_FILES)
         if batch:
             yield batch
 
@@ -304,17 +307,19 @@ def path_order(path: str) -> list[bytes]:
 # Finding files by part of their path, while somebody types it. A folder may be huge: reading it
 # ends at a time and a number, and says so.
 
-MAX_SHOWN = 20
+MAX_FOUND_FILES = 20
 MAX_PATHS = 50_000
-MAX_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
+MAX_LISTING_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
 
 # The paths of a folder are read once and kept for a moment, since every key asks again: the newest
 # file first, whether the folder holds more, and when they were read.
-KEPT_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
+LISTING_CACHE_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
 _listings = RecentlyUsed[tuple[str, str], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
 
 
-def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> tuple[list[str], bool]:
+def find_files(
+    root: str | Path, query: str, *, limit: int = MAX_FOUND_FILES
+) -> tuple[list[str], bool]:
     """The files whose path has the query's characters in this order, best first: those whose name
     begins with it, whose name has it, whose path has it, the rest. Without a query the files that
     were changed last. In a folder that is too large to be read, what stands before the query's last
@@ -355,8 +360,10 @@ def _has_in_order(text: str, wanted: str) -> bool:
 
 def _listing(root: str, path: str = ".") -> tuple[list[str], bool, float]:
     known = _listings.find((root, path))
-    if known is None or time.monotonic() - known[2] > KEPT_SECONDS:
-        walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
+    if known is None or time.monotonic() - known[2] > LISTING_CACHE_SECONDS:
+        walk = FolderWalk(
+            root=Path(root), path=path, deadline=time.monotonic() + MAX_LISTING_SECONDS
+        )
         files = list(islice(walk.files(), MAX_PATHS + 1))
         newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
         # A name that hides something cannot be typed, nor one with a quote be quoted.

@@ -24,8 +24,8 @@ from .text_files import FileText, read_file
 
 KEYS = ("name", "description", "disable-model-invocation")
 
-MAX_TOKENS = 400
-MAX_NESTING = 16  # Of lists and mappings. For each token the parser looks at all that are open.
+MAX_YAML_TOKENS = 400
+MAX_YAML_LEVELS = 16  # Of lists and mappings. For each token the parser looks at all that are open.
 
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
 
@@ -39,14 +39,14 @@ class BoundedLoader(yaml.BaseLoader):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self.tokens_left = MAX_TOKENS
+        self.tokens_left = MAX_YAML_TOKENS
 
     def fetch_more_tokens(self) -> None:
         self.tokens_left -= 1
         if self.tokens_left < 0:
-            raise TooMuch(say("it has more than %(limit)s parts", limit=MAX_TOKENS))
-        if self.flow_level + len(self.indents) > MAX_NESTING:
-            raise TooMuch(say("it is nested deeper than %(limit)s", limit=MAX_NESTING))
+            raise TooMuch(say("it has more than %(limit)s parts", limit=MAX_YAML_TOKENS))
+        if self.flow_level + len(self.indents) > MAX_YAML_LEVELS:
+            raise TooMuch(say("it is nested deeper than %(limit)s", limit=MAX_YAML_LEVELS))
         super().fetch_more_tokens()
 
     def fetch_alias(self) -> None:
@@ -87,7 +87,7 @@ LOAD_SKILL = "load_skill"  # The tool
 FILE_NAMES = ("SKILL.md", "skill.md", "Skill.md")
 
 HEAD_BYTES = 8192  # In which the front matter has to end
-NAME_CHARS, DESCRIPTION_CHARS = 64, 1024  # Limits of the format
+MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS = 64, 1024  # Limits of the format
 MAX_FOLDERS = 250  # Entries of each of the two folders that are looked at, in alphabetical order
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)(?:\n)?^(?:---|\.\.\.)[ \t]*$\n?", re.S | re.M)
@@ -141,13 +141,13 @@ def _describe(text: str, path: str) -> Skill:
     texts, problem, body = dict[str, str](), "", text
     if (found := _FRONT_MATTER.match(text)) is not None:
         (texts, problem), body = read_front_matter(found[1]), text[found.end() :]
-    name = one_line(texts.get("name", ""), limit=NAME_CHARS)
-    description = one_line(texts.get("description", ""), limit=DESCRIPTION_CHARS)
+    name = one_line(texts.get("name", ""), limit=MAX_NAME_CHARS)
+    description = one_line(texts.get("description", ""), limit=MAX_DESCRIPTION_CHARS)
     if not description:
         lines = (line.lstrip("# ").strip() for line in body.splitlines())
-        description = one_line(next(filter(None, lines), ""), limit=DESCRIPTION_CHARS)
+        description = one_line(next(filter(None, lines), ""), limit=MAX_DESCRIPTION_CHARS)
     return Skill(
-        name=name or one_line(path.split("/")[-2], limit=NAME_CHARS),
+        name=name or one_line(path.split("/")[-2], limit=MAX_NAME_CHARS),
         description=description,
         path=path,
         is_offered=texts.get("disable-model-invocation", "").lower() != "true",

@@ -16,7 +16,7 @@ from conversations.domain.text import storable
 from .confined import read_bytes
 from .paths import stamp_of
 
-SNIFFED = 8192  # Bytes in which a NUL makes a file binary, as git has it
+SNIFFED_BYTES = 8192  # Bytes in which a NUL makes a file binary, as git has it
 
 LF, CRLF = "\n", "\r\n"
 
@@ -82,10 +82,10 @@ def read_text(data: bytes, *, is_cut: bool = False) -> TextFile | None:
     """None for what is no text. What is neither UTF-8 nor marked as UTF-16 is taken for Latin-1.
     ``is_cut``: the data may end inside of a character."""
     mark, encoding = next((m for m in _MARKS if data.startswith(m[0])), (b"", ""))
-    if not encoding.startswith("utf-16") and b"\0" in data[:SNIFFED]:
+    if not encoding.startswith("utf-16") and b"\0" in data[:SNIFFED_BYTES]:
         return None
     encodings = [encoding] if encoding else ["utf-8"]
-    if not encoding and not _CONTROLS.search(data[:SNIFFED]):
+    if not encoding and not _CONTROLS.search(data[:SNIFFED_BYTES]):
         encodings.append("latin-1")
     for name in encodings:
         with suppress(UnicodeDecodeError):
@@ -106,7 +106,9 @@ def to_bytes(text: str, like: TextFile) -> bytes:
 
 # Reading a small text file of a workspace, wherever its links lead.
 
-CACHED_FILES = 1000  # How many files are remembered; most of them by the head that an index needs
+MAX_CACHED_FILES = (
+    1000  # How many files are remembered; most of them by the head that an index needs
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ class RecentlyUsed[K, V]:
 # the path leads to the file with this stamp is checked by whoever asks; that the file may be read
 # was found out when it was.
 _cache = RecentlyUsed[tuple[str, str, int], tuple[tuple[int, ...], FileText | None]](
-    size=CACHED_FILES
+    size=MAX_CACHED_FILES
 )
 
 

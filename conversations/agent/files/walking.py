@@ -22,8 +22,8 @@ from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 
 # Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
 
-PATTERN_CHARS = 1000
-ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
+MAX_PATTERN_CHARS = 1000
+MAX_ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
 
 # What one name has to match; None: any number of names (``**``).
 type Segment = re.Pattern[str] | None
@@ -46,9 +46,10 @@ class Pattern:
 def read_pattern(text: str, *, folder: Path | None = None) -> Pattern:
     """For what lies below ``folder``: with it the pattern may be absolute, as paths may. Raises
     Rejected for what cannot be a pattern here."""
-    if not text.strip() or len(text) > PATTERN_CHARS:
+    if not text.strip() or len(text) > MAX_PATTERN_CHARS:
         raise Rejected(
-            "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.", limit=PATTERN_CHARS
+            "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.",
+            limit=MAX_PATTERN_CHARS,
         )
     if ".." in text.split("/"):
         raise Rejected("A pattern cannot contain '..'; give the folder as 'path'.")
@@ -90,10 +91,10 @@ def _unfold(text: str) -> Iterator[str]:
             continue
         choices = found[1].split(",")
         count += len(choices)
-        if count > ALTERNATIVES:
+        if count > MAX_ALTERNATIVES:
             raise Rejected(
                 "The braces of a pattern may expand to at most %(limit)s alternatives.",
-                limit=ALTERNATIVES,
+                limit=MAX_ALTERNATIVES,
             )
         waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
 
@@ -113,7 +114,7 @@ def _in_brackets(found: re.Match[str]) -> str:
 
 
 FILE_NAME = ".gitignore"
-FILE_BYTES = 64_000
+MAX_IGNORE_FILE_BYTES = 64_000
 MAX_RULES = 500
 
 # Folders with what tools made or fetched: left out even where no rule says so.
@@ -140,7 +141,7 @@ def read_rules(data: bytes) -> Rules:
         # Without the space at the end, unless a backslash keeps it
         text = line.rstrip()
         text = f"{text} " if text.endswith("\\") and text != line else text
-        if not text or text.startswith("#") or len(text) > PATTERN_CHARS:
+        if not text or text.startswith("#") or len(text) > MAX_PATTERN_CHARS:
             continue
         is_negated = text.startswith("!")
         body = text.removeprefix("!").removeprefix("\\")
@@ -207,7 +208,7 @@ class FolderWalk:
         with suppress(OSError, Rejected):
             file = paths.open_regular(folder, own, FILE_NAME)
             try:
-                yield len(place.parts), read_rules(os.read(file, FILE_BYTES))
+                yield len(place.parts), read_rules(os.read(file, MAX_IGNORE_FILE_BYTES))
             finally:
                 os.close(file)
 

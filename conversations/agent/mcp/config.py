@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from conversations.domain.messages import say
 from conversations.domain.tool_calls import CHANGES, EFFECTS
 
-CALL_SECONDS = 60.0
+DEFAULT_CALL_SECONDS = 60.0
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -103,7 +103,7 @@ class ServerConfig:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     oauth: OAuthConfig = OAuthConfig()
-    timeout_seconds: float = CALL_SECONDS
+    timeout_seconds: float = DEFAULT_CALL_SECONDS
     effect: str = CHANGES
     trust_hints: bool = False
     tools: frozenset[str] | None = None
@@ -205,7 +205,7 @@ def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str,
         effect = entry.get("effect", CHANGES)
         if effect not in EFFECTS:
             raise ConfigError(f"{place}.effect must be one of {', '.join(EFFECTS)}.")
-        seconds = entry.get("timeout_seconds", CALL_SECONDS)
+        seconds = entry.get("timeout_seconds", DEFAULT_CALL_SECONDS)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 1 <= seconds <= 3600:
             raise ConfigError(f"{place}.timeout_seconds must be a number from 1 to 3600.")

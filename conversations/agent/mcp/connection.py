@@ -33,8 +33,8 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
-MAX_CHECKED = 256  # Tools of one list; each may take a tenth of a second
-KEPT_CHECKS = 1024  # Schemas that need not be checked again
+MAX_CHECKED_TOOLS = 256  # Tools of one list; each may take a tenth of a second
+MAX_CACHED_CHECKS = 1024  # Schemas that need not be checked again
 MAX_PROMPTS = 64
 MAX_RESOURCES = 200
 TASK_SUPPORT = ("optional", "required")
@@ -80,7 +80,7 @@ def make_offers(
             problem = say("the name is not valid.")
         elif config.tools is not None and own not in config.tools:
             continue
-        elif len(wanted) == MAX_TOOLS or len(wanted) + len(notes) >= MAX_CHECKED:
+        elif len(wanted) == MAX_TOOLS or len(wanted) + len(notes) >= MAX_CHECKED_TOOLS:
             rest += 1
             continue
         elif len(own) > MAX_OWN_NAME_CHARS:
@@ -194,7 +194,7 @@ def find_problem(schema: Any) -> str:
     return check_schema(text)
 
 
-@lru_cache(KEPT_CHECKS)
+@lru_cache(MAX_CACHED_CHECKS)
 def check_schema(text: str) -> str:
     """Why it is not valid JSON Schema, in the draft that the provider asks for; empty if it is.
     Nothing of it is executed."""
@@ -241,7 +241,7 @@ logger = logging.getLogger(__name__)
 CONNECTING, READY, FAILED, OFF = say("connecting"), say("ready"), say("failed"), say("off")
 
 # Seconds between a server's word that its list is another one and the look at it.
-RELIST_PAUSE = 0.2
+RELIST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -587,7 +587,7 @@ class ToolServerConnection:
             if self._is_lost:
                 raise ServerFailed(say("The connection was closed."))
             if self._has_new_list:
-                await asyncio.sleep(RELIST_PAUSE)
+                await asyncio.sleep(RELIST_PAUSE_SECONDS)
                 self._has_new_list = False
                 try:
                     async with asyncio.timeout(self._timing.connect):

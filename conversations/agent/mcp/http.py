@@ -15,7 +15,7 @@ from conversations.domain.messages import say
 from .config import ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES
 
-MAX_NAMED_BYTES = 1_000_000  # Of a response of another host
+MAX_FOREIGN_RESPONSE_BYTES = 1_000_000  # Of a response of another host
 END_SECONDS = 5.0  # That a server may be silent when it is told of a session's end
 
 EVENTS = "text/event-stream"
@@ -65,7 +65,7 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         kind = response.headers.get("content-type", "").lower()
         if not is_session or not kind.startswith(EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            most = MAX_LINE_BYTES if is_own else MAX_NAMED_BYTES
+            most = MAX_LINE_BYTES if is_own else MAX_FOREIGN_RESPONSE_BYTES
             response.stream = _Bounded(response.stream, most)
         return response
 

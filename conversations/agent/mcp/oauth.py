@@ -36,8 +36,10 @@ from conversations.domain.text import one_line, storable
 from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
 from .http import EVENTS, ServerTransport, require_secure
 
-SECONDS = 20.0  # For one of its responses
-OWN_SECONDS = 60.0  # For a sign-in, before the person is sent away and after they are back
+RESPONSE_TIMEOUT_SECONDS = 20.0  # For one of its responses
+SIGN_IN_TIMEOUT_SECONDS = (
+    60.0  # For a sign-in, before the person is sent away and after they are back
+)
 CLIENT_NAME = "Loom Web"
 NOWHERE = "http://127.0.0.1/"  # The way back where nobody is sent away
 
@@ -230,7 +232,7 @@ async def sign_in(
 
     async def wait() -> AuthorizationCodeResult:
         answer = await wait_for_answer(states[0])
-        limit.reschedule(asyncio.get_running_loop().time() + OWN_SECONDS)
+        limit.reschedule(asyncio.get_running_loop().time() + SIGN_IN_TIMEOUT_SECONDS)
         if error := answer.get("error"):
             words = one_line(storable(answer.get("error_description") or error), limit=200)
             raise ServerFailed(say("The authorization server refused: %(reason)s.", reason=words))
@@ -240,7 +242,7 @@ async def sign_in(
     provider = _make_provider(config, grants, redirect_uri, redirect, wait)
     try:
         async with (
-            asyncio.timeout(OWN_SECONDS) as limit,
+            asyncio.timeout(SIGN_IN_TIMEOUT_SECONDS) as limit,
             make_client(config, auth=provider) as client,
         ):
             probe = client.stream("POST", config.url, json=_PROBE, headers=_ACCEPT)
@@ -281,7 +283,7 @@ async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
     if secret := client_info.get("client_secret") or config.oauth.client_secret:
         data["client_secret"] = secret
     with suppress(McpError, httpx2.HTTPError, OSError, ValueError):
-        async with asyncio.timeout(SECONDS), make_client(config) as client:
+        async with asyncio.timeout(RESPONSE_TIMEOUT_SECONDS), make_client(config) as client:
             await client.post(endpoint, data=data)
 
 
@@ -289,7 +291,7 @@ def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> htt
     """For the server and what it names: those addresses must be public, unless its own is not."""
     return httpx2.AsyncClient(
         auth=auth,
-        timeout=SECONDS,
+        timeout=RESPONSE_TIMEOUT_SECONDS,
         trust_env=False,
         headers={"Accept-Encoding": "identity"},
         transport=ServerTransport(config),

@@ -33,14 +33,14 @@ MAX_LINE_BYTES = 16_000_000  # Bytes of one message; a larger one ends the conne
 
 # Bytes that are no messages before the first one; what comes later is only passed over.
 MAX_NOISE_BYTES = 2_000_000
-NOISE_LINES = 1000  # That are no messages between two pauses
-FLOOD_PAUSE = 0.005  # Seconds
+NOISE_LINES_PER_PAUSE = 1000  # That are no messages between two pauses
+FLOOD_PAUSE_SECONDS = 0.005  # Seconds
 
-TAIL = 4000
+TAIL_CHARS = 4000
 READ_BYTES = 256 * 1024
 LEAVE_SECONDS = 1.0  # Time to end by itself when there is nothing more to read for it
-END_SECONDS = supervise.GRACE + 3
-FOR_EVER = 1e9
+END_SECONDS = supervise.KILL_GRACE_SECONDS + 3
+FOR_EVER_SECONDS = 1e9
 
 _ENDINGS = {
     "memory": say("It was ended because it used too much memory."),
@@ -79,7 +79,7 @@ class Program:
                 prepared,
                 folder=folder,
                 options={
-                    "seconds": FOR_EVER,
+                    "seconds": FOR_EVER_SECONDS,
                     "processes": limits.processes,
                     "bytes": limits.memory_bytes,
                     "group": "",
@@ -106,7 +106,7 @@ class Program:
         self._out, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self._output), process.stdout
         )
-        errors = asyncio.StreamReader(limit=TAIL)
+        errors = asyncio.StreamReader(limit=TAIL_CHARS)
         self._err, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(errors), process.stderr
         )
@@ -117,8 +117,8 @@ class Program:
 
         async def collect_tail() -> None:
             while data := await errors.read(READ_BYTES):
-                self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
-                await asyncio.sleep(FLOOD_PAUSE)  # without haste: a flood costs little
+                self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL_CHARS:]
+                await asyncio.sleep(FLOOD_PAUSE_SECONDS)  # without haste: a flood costs little
 
         self._listening = asyncio.create_task(collect_tail())
 
@@ -176,7 +176,7 @@ class Program:
             self._running.process.terminate()
             if not await self._drained(END_SECONDS):
                 self._running.process.kill()
-                await self._drained(supervise.GRACE)
+                await self._drained(supervise.KILL_GRACE_SECONDS)
         self._listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({self._listening})

@@ -30,7 +30,7 @@ from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
 from conversations.archive.file_types import examine
 from conversations.archive.tool_server_grants import (
-    MAX_SIGN_IN,
+    MAX_SIGN_IN_AGE,
     ServerKey,
     begin_sign_in,
     finish_sign_in,
@@ -528,7 +528,7 @@ class ToolServers:
             shown.set_result(url)
 
         async def wait_for_answer(state: str) -> dict[str, str]:
-            seconds = MAX_SIGN_IN.total_seconds()
+            seconds = MAX_SIGN_IN_AGE.total_seconds()
             answer = partial(read, read_answer, key, state)
             found: dict[str, str] = await oauth.poll(answer, seconds)
             return found

@@ -39,26 +39,26 @@ from .config import (
 )
 from .http import ServerTransport
 from .program import (
-    FLOOD_PAUSE,
+    FLOOD_PAUSE_SECONDS,
     MAX_LINE_BYTES,
     MAX_NOISE_BYTES,
-    NOISE_LINES,
+    NOISE_LINES_PER_PAUSE,
     Program,
     ProgramError,
 )
 
-CONNECT_TIMEOUT = 30.0
-LEAST_READ_TIMEOUT = 300.0  # Seconds of silence that a stream of changes may have
+CONNECT_TIMEOUT_SECONDS = 30.0
+MIN_READ_TIMEOUT_SECONDS = 300.0  # Seconds of silence that a stream of changes may have
 MAX_PAGES = 50  # Pages of a list of tools that are read
 
-LISTEN_AGAIN = 2.0
+LISTEN_RETRY_SECONDS = 2.0
 WRITE_SECONDS = 20.0
 
 MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
 SAMPLING_REFUSED = -1  # The protocol's code for a person's no
 TASK_TTL_MS = 3_600_000  # That a server keeps a task: the longest time of a call
-MIN_POLL, MAX_POLL = 0.5, 10.0  # Seconds between two looks at a task
-STATE_PAUSE = 0.25  # Seconds before a call is asked for again that only needs time
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Seconds between two looks at a task
+STATE_PAUSE_SECONDS = 0.25  # Seconds before a call is asked for again that only needs time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
 
@@ -167,14 +167,16 @@ class ToolServerSession:
             self._send(types.GetTaskPayloadRequest(params=params), types.CallToolResult)
         )
         looked = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task))
-        pause, said = MIN_POLL, ""
+        pause, said = MIN_POLL_SECONDS, ""
         try:
             while not (await asyncio.wait({asking}, timeout=pause))[0]:
                 found = await self._send(looked, types.GetTaskResult)
                 if found.status_message and found.status_message != said:
                     said = found.status_message
                     report(f"{storable(said)}\n")
-                pause = min(max((found.poll_interval or 0) / 1000, MIN_POLL), MAX_POLL)
+                pause = min(
+                    max((found.poll_interval or 0) / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS
+                )
             return _plain(asking.result())
         finally:
             asking.cancel()
@@ -230,7 +232,7 @@ class ToolServerSession:
                 "request_state": result.request_state,
             }
             if not result.input_requests:
-                await asyncio.sleep(STATE_PAUSE)
+                await asyncio.sleep(STATE_PAUSE_SECONDS)
         raise CallRefused(say("The server asked more than %(limit)s times.", limit=MAX_ROUNDS))
 
     async def _respond(self, requests: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
@@ -264,7 +266,7 @@ class ToolServerSession:
                 return
             except (SubscriptionLost, TimeoutError):
                 pass
-            await asyncio.sleep(LISTEN_AGAIN)
+            await asyncio.sleep(LISTEN_RETRY_SECONDS)
             on_change()
 
 
@@ -429,7 +431,8 @@ async def _http(config: ServerConfig, said: list[str], grants: Grants | None) ->
             said.clear()
 
     timeout = httpx2.Timeout(
-        CONNECT_TIMEOUT, read=max(LEAST_READ_TIMEOUT, config.timeout_seconds + CONNECT_TIMEOUT)
+        CONNECT_TIMEOUT_SECONDS,
+        read=max(MIN_READ_TIMEOUT_SECONDS, config.timeout_seconds + CONNECT_TIMEOUT_SECONDS),
     )
     client = httpx2.AsyncClient(
         auth=auth,
@@ -493,8 +496,8 @@ async def _read(
                                 say("It writes output that is not a message.")
                             ) from None
                     passed_over += 1
-                    if passed_over % NOISE_LINES == 0:
-                        await asyncio.sleep(FLOOD_PAUSE)  # the loop is everybody's
+                    if passed_over % NOISE_LINES_PER_PAUSE == 0:
+                        await asyncio.sleep(FLOOD_PAUSE_SECONDS)  # the loop is everybody's
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))

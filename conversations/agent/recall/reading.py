@@ -27,15 +27,17 @@ from conversations.domain.turns import (
 from conversations.models import Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
-PIECE = 40_000  # Characters of a turn's text that one read returns; more than a tool may say
+MAX_PIECE_CHARS = (
+    40_000  # Characters of a turn's text that one read returns; more than a tool may say
+)
 
 # Turns before a result among which its call is looked for: calls of one answer are executed in
 # order, so as many as that may lie between.
-CALL_DISTANCE = 40
-EXCHANGE_LIMIT = 300  # Turns of the running exchange that are looked through for its beginning
+MAX_CALL_DISTANCE_TURNS = 40
+MAX_EXCHANGE_TURNS = 300  # Turns of the running exchange that are looked through for its beginning
 
 # How far the calls of one tool are counted, and how many tools are named.
-COUNTED, TOOL_NAMES = 1000, 40
+MAX_COUNTED_CALLS, MAX_TOOL_NAMES = 1000, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,9 @@ def read_past_results(
 def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int, RecalledCall]:
     """For each result whose call is found, by the result's number: the call."""
     # By number: SQLite reads the whole session for ranges that are joined by OR.
-    numbers = {n for turn in results for n in range(turn.number - CALL_DISTANCE, turn.number)}
+    numbers = {
+        n for turn in results for n in range(turn.number - MAX_CALL_DISTANCE_TURNS, turn.number)
+    }
     turns = Turn.objects.filter(session=session_pk, number__in=numbers, role=ASSISTANT)
     callers = _past_turns(session_pk, turns.order_by("-number"), piece=1)
     calls = [call for caller in callers for call in caller.calls]
@@ -132,7 +136,7 @@ def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int,
     for result in results:
         # An id may come again in a later answer: the latest call before the result counts.
         for call in calls:
-            is_near = result.number - CALL_DISTANCE <= call.turn < result.number
+            is_near = result.number - MAX_CALL_DISTANCE_TURNS <= call.turn < result.number
             if is_near and call.call_id == result.call_id:
                 found[result.number] = call
                 break
@@ -142,7 +146,7 @@ def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int,
 def find_exchange_start(session_pk: int, call_turn: int) -> int:
     """The turn of the message that is being answered by the call in ``call_turn``."""
     turns = Turn.objects.filter(session=session_pk, number__lte=call_turn).order_by("-number")
-    for number, role in turns.values_list("number", "role")[:EXCHANGE_LIMIT]:
+    for number, role in turns.values_list("number", "role")[:MAX_EXCHANGE_TURNS]:
         if role == USER:
             return int(number)
     return call_turn
@@ -158,14 +162,14 @@ def list_tools(session_pk: int) -> str:
     used: list[str] = []
     results = Turn.objects.filter(session=session_pk, tool_name__isnull=False)
     last = ""
-    while len(used) < TOOL_NAMES:
+    while len(used) < MAX_TOOL_NAMES:
         # One seek in the index finds the next name, and no tool is counted to its end.
         following = results.filter(tool_name__gt=last).order_by("tool_name")
         last = following.values_list("tool_name", flat=True).first() or ""
         if not last:
             break
-        count = results.filter(tool_name=last).order_by("number")[:COUNTED].count()
-        used.append(f"{last} ({count:,}{' or more' if count == COUNTED else ''})")
+        count = results.filter(tool_name=last).order_by("number")[:MAX_COUNTED_CALLS].count()
+        used.append(f"{last} ({count:,}{' or more' if count == MAX_COUNTED_CALLS else ''})")
     return ", ".join(used) or "none"
 
 
@@ -184,7 +188,7 @@ def list_siblings(
 
 
 def _past_turns(
-    session_pk: int, turns: QuerySet[Turn], *, piece: int | None = PIECE
+    session_pk: int, turns: QuerySet[Turn], *, piece: int | None = MAX_PIECE_CHARS
 ) -> list[RecalledTurn]:
     text = Substr("content", 1, piece) if piece else F("content")
     rows = list(

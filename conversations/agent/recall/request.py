@@ -92,7 +92,7 @@ class Recall(Arguments):
 
 
 ROLES = (USER, ASSISTANT, TOOL)  # What ``only`` may be
-MAX_QUERY = 1_000  # Characters of a query that are used
+MAX_QUERY_CHARS = 1_000  # Characters of a query that are used
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Request:
 
     @property
     def query(self) -> str:
-        return self.arguments.query[:MAX_QUERY]
+        return self.arguments.query[:MAX_QUERY_CHARS]
 
     @property
     def search_text(self) -> str:

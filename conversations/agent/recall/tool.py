@@ -27,7 +27,7 @@ from conversations.search.query import parse_query
 from conversations.search.results import SearchResults, TurnHit
 
 from .quotation import (
-    BUDGET,
+    MAX_QUOTED_TOKENS,
     PREFACE,
     QuotedGroup,
     QuotedMessage,
@@ -59,9 +59,9 @@ from .request import MAX_LIMIT, Action, Recall, Request, seal_cursor
 
 # Action ``range``: turns by number, in order; one alone is quoted whole, in pieces.
 
-ROWS = 60  # Turns that one page reads
-AROUND = 5  # Turns either side of the one that is asked for
-RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
+PAGE_TURNS = 60  # Turns that one page reads
+TURNS_AROUND = 5  # Turns either side of the one that is asked for
+MAX_RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 
 # Turns from the first number to the second, from that character of the first turn on.
@@ -104,14 +104,14 @@ def _around(target: Target, number: int) -> str:
     last = target.session.turn_count
     if number > last:
         raise BadArgument(f"The last turn is {last}; ask for one from 1 to {last}.")
-    low, high = max(1, number - AROUND), min(last, number + AROUND)
+    low, high = max(1, number - TURNS_AROUND), min(last, number + TURNS_AROUND)
     offers = []
     if low > 1:
-        offers.append(f"around={max(1, low - AROUND)}: the turns before these")
+        offers.append(f"around={max(1, low - TURNS_AROUND)}: the turns before these")
     if high < last:
-        offers.append(f"around={min(last, high + AROUND)}: the turns after these")
+        offers.append(f"around={min(last, high + TURNS_AROUND)}: the turns after these")
     facts = f"Turns {low} to {high} of {last}."
-    turns = read_past_range(target.session.pk, start=low, end=high, limit=ROWS)
+    turns = read_past_range(target.session.pk, start=low, end=high, limit=PAGE_TURNS)
     return _answer(facts, _shortened(target, turns, {number}), offers=offers)
 
 
@@ -132,24 +132,27 @@ def _shortened(target: Target, turns: list[RecalledTurn], wanted: set[int]) -> l
     """The turns within the budget; those that are wanted keep most."""
     messages = [said for turn in turns for said in say_turn(turn)]
     kept = [replace(said, at=0) if said.turn in wanted else said for said in messages]
-    return fit([_group(target, kept)], budget=BUDGET)
+    return fit([_group(target, kept)], budget=MAX_QUOTED_TOKENS)
 
 
 def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
     """Turns in order until the budget is spent, and the rest."""
     start, end, _ = asked
-    turns = read_past_range(session_pk, start=start, end=end, limit=ROWS)
+    turns = read_past_range(session_pk, start=start, end=end, limit=PAGE_TURNS)
     messages = [say_turn(turn) for turn in turns]
-    if len(turns) == ROWS or sum(said.cost() for of_turn in messages for said in of_turn) > BUDGET:
+    if (
+        len(turns) == PAGE_TURNS
+        or sum(said.cost() for of_turn in messages for said in of_turn) > MAX_QUOTED_TOKENS
+    ):
         messages = [
-            [said.cut(RESULT_CHARS) if said.is_result else said for said in of_turn]
+            [said.cut(MAX_RESULT_CHARS) if said.is_result else said for said in of_turn]
             for of_turn in messages
         ]
     taken: list[QuotedMessage] = []
     spent = 0
     for turn, of_turn in zip(turns, messages, strict=True):
         spent += sum(said.cost() for said in of_turn)
-        if spent > BUDGET:
+        if spent > MAX_QUOTED_TOKENS:
             rest = (turn.number, end, 0)
             return (taken, rest) if taken else _read_piece(session_pk, rest)
         taken += of_turn
@@ -163,8 +166,8 @@ def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], S
     if turn is None:
         return [], (start + 1, end, 0)
     said = say_whole_turn(turn, offset=offset)
-    while (cost := said.cost()) > BUDGET and len(said.text) > 1:
-        size = min(len(said.text) - 1, len(said.text) * BUDGET // cost)
+    while (cost := said.cost()) > MAX_QUOTED_TOKENS and len(said.text) > 1:
+        size = min(len(said.text) - 1, len(said.text) * MAX_QUOTED_TOKENS // cost)
         said = say_whole_turn(turn, offset=offset, size=size)
     # A piece that is not the last ends with a line, where lines are short.
     line_end = said.text.rfind("\n") + 1
@@ -176,7 +179,10 @@ def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], S
 
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
 
-SCANNED, STEP = 400, 50  # Results that one call with a query looks through, and how many at a time
+MAX_SCANNED_RESULTS, BATCH_RESULTS = (
+    400,
+    50,
+)  # Results that one call with a query looks through, and how many at a time
 _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 
@@ -203,7 +209,7 @@ def past_calls(request: Request) -> str:
     find = make_finder(query) if query else None
     groups = [_group(target, say_turn(turn, call=call, find=find)) for turn, call in found]
     facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
-    return _answer(facts, fit(groups, budget=BUDGET), more=more)
+    return _answer(facts, fit(groups, budget=MAX_QUOTED_TOKENS), more=more)
 
 
 def _find_calls(
@@ -213,8 +219,8 @@ def _find_calls(
     there may be more (0: there are none)."""
     found: list[tuple[RecalledTurn, RecalledCall | None]] = []
     scanned = 0
-    while scanned < SCANNED:
-        step = STEP if words else limit + 1
+    while scanned < MAX_SCANNED_RESULTS:
+        step = BATCH_RESULTS if words else limit + 1
         results = read_past_results(session_pk, name, before=before, limit=step)
         calls = read_calls_of(session_pk, results)
         for turn in results:
@@ -253,8 +259,8 @@ def summary(request: Request) -> str:
 
 # Action ``search``: turns by words, best first, each with its neighbours.
 
-NEIGHBOURS = 1  # Turns before and after a hit that are quoted with it (seed 000)
-MAX_MISSING = 20  # Words without a match that are named
+NEIGHBOUR_TURNS = 1  # Turns before and after a hit that are quoted with it (seed 000)
+MAX_MISSING_WORDS = 20  # Words without a match that are named
 
 
 # What a search may be narrowed to, the likeliest to help first.
@@ -320,15 +326,17 @@ def _say_found(
     """The whole answer: how many matched, what matched nothing, the quotation, what is left out."""
     missing = ""
     if found.missing:
-        named = ", ".join(f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING])
-        rest = len(found.missing) - MAX_MISSING
+        named = ", ".join(
+            f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING_WORDS]
+        )
+        rest = len(found.missing) - MAX_MISSING_WORDS
         missing = f"No turn matches {named}{f' and {rest} more' if rest > 0 else ''}."
     if found.is_phrase_cut:
         missing = f"{missing} {PHRASE_CUT}".strip()
     if not found.hits:
         advice = "Try other words that may have been used, fewer filters, or action 'range'."
         return " ".join(part for part in ("Nothing found.", missing, advice) if part)
-    fitted = fit(groups, budget=BUDGET)
+    fitted = fit(groups, budget=MAX_QUOTED_TOKENS)
     left_out = _hits_of(groups) - _hits_of(fitted)
     shown = len(found.hits) - len(left_out)
     total = max(found.total, len(found.hits))
@@ -353,7 +361,7 @@ def _group_hits(request: Request, target: Target, hits: Iterable[TurnHit]) -> li
     overlap are one, in turn order, and stand where the best of their hits does."""
     pk, matched = target.session.pk, {hit.turn for hit in hits}
     find = make_finder(request.query)
-    reach = 0 if request.arguments.only else NEIGHBOURS
+    reach = 0 if request.arguments.only else NEIGHBOUR_TURNS
     stretches: list[tuple[int, int]] = []
     for hit in hits:
         low = max(1, hit.turn - reach)
@@ -420,7 +428,7 @@ def siblings(request: Request) -> str:
             if match
             else "There is no other session of this workspace that can be quoted here."
         )
-    groups, room = [], BUDGET
+    groups, room = [], MAX_QUOTED_TOKENS
     for item in items[:limit]:
         figures = f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
         title = f"{item.title or item.preview or '(no title)'}\n{figures}"

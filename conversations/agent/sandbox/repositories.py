@@ -191,13 +191,13 @@ LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a 
 # Each takes some mounts and some words of bwrap's command line.
 MAX_PROTECTED = 500
 
-MAX_INCLUDED = 50  # Further configurations that are read because another one includes them
+MAX_INCLUDED_CONFIGS = 50  # Further configurations that are read because another one includes them
 
 # Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to read a
 # name costs less than a tenth, and what is not read is not disarmed.
 NAMES_PER_FILE = 20
 
-MAX_HELD = 100  # Parts of which a descriptor is held while a command runs
+MAX_HELD_PARTS = 100  # Parts of which a descriptor is held while a command runs
 
 # Of the contents of configurations and steps that are kept to compare with.
 MAX_KEPT_BYTES = 32 * 2**20
@@ -208,7 +208,7 @@ MAX_PART_BYTES = 64 * 2**20
 PATH_MAX = 4096  # Linux takes no longer path
 _FOLDERS = (HOOKS, "remotes", "branches")  # Parts of which each entry counts
 
-_PIECE = 2**20
+_PIECE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def hold_parts(
     with ExitStack() as stack:
         with Reach(real) as reach:
             linked = {path for path in found.parts if _has_other_name(reach, path)}
-            for place in protection.read_only[:MAX_HELD]:
+            for place in protection.read_only[:MAX_HELD_PARTS]:
                 path = str(place.relative_to(root))
                 with suppress(OSError), reach.entry(path) as opened:
                     held[path] = os.dup(opened)
@@ -408,14 +408,14 @@ class _Looking:
         found = self.found
         waiting = [(path, path) for path, part in found.parts.items() if part.kind in CONFIGS]
         work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
-        most = len(waiting) + MAX_INCLUDED
+        most = len(waiting) + MAX_INCLUDED_CONFIGS
         for path, owner in waiting:
             content = b""
             with suppress(OSError):
                 content = self.reach.read(path, limit=MAX_CONFIG_BYTES) or b""
             hooks, included = paths_named_by(content)
             git_folder = os.path.dirname(owner)
-            bases = {os.path.dirname(git_folder), git_folder, *work_folders[:MAX_INCLUDED]}
+            bases = {os.path.dirname(git_folder), git_folder, *work_folders[:MAX_INCLUDED_CONFIGS]}
             for name, base in product(hooks, sorted(bases)):
                 place = _inside(self.reach.root, base, name)
                 if place is not None and place not in found.named:
@@ -440,7 +440,7 @@ def _look(opened: int) -> tuple[str, bytes | None]:
         with open_file(opened) as file:
             content = file.read(MAX_CONFIG_BYTES + 1)
             digest = hashlib.sha256(content)
-            while (piece := file.read(_PIECE)) and file.tell() <= MAX_PART_BYTES:
+            while (piece := file.read(_PIECE_BYTES)) and file.tell() <= MAX_PART_BYTES:
                 digest.update(piece)
     except PermissionError:
         piece = b"unread"

@@ -174,12 +174,14 @@ class CommandOutput:
 
 
 READ_BYTES = 256 * 1024
-FLOOD_PAUSE = 0.005  # Seconds between two reads of what is not kept any more: a flood costs little
+FLOOD_PAUSE_SECONDS = (
+    0.005  # Seconds between two reads of what is not kept any more: a flood costs little
+)
 # Seconds that a supervisor may take beyond its time before it is killed itself.
-LATEST = supervise.GRACE + 8
+SUPERVISOR_GRACE_SECONDS = supervise.KILL_GRACE_SECONDS + 8
 # Processes and threads are the same to the kernel: at so many times the processes that a command
 # may have, the kernel itself refuses more.
-THREADS = 4
+THREADS_PER_PROCESS = 4
 # "git checkout BRANCH" of a remote's branch would fail where it cannot note down whose it is.
 NO_TRACKING = {
     "GIT_CONFIG_COUNT": "1",
@@ -322,7 +324,7 @@ async def run_command(
                 "seconds": limits.seconds,
                 "processes": limits.processes,
                 "bytes": limits.memory_bytes,
-                "group": make_group(limits.processes * THREADS),
+                "group": make_group(limits.processes * THREADS_PER_PROCESS),
                 # The limit of memory is each process's own and, counted now and then, that of all;
                 # a process that has no room left is told so.
                 "limits": {
@@ -404,7 +406,7 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
         )
     found = support.find_support()
     if prlimit := support.find_prlimit():
-        most = limits.processes * THREADS
+        most = limits.processes * THREADS_PER_PROCESS
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     abilities = found.abilities
     seccomp = support.open_filter() if abilities.filters else None
@@ -482,16 +484,16 @@ async def _attend(running: Supervised, output: CommandOutput, limits: CommandLim
                 while data := await _next(reader, output):
                     output.add(data, now=time.monotonic())
                     if output.left_out:
-                        await asyncio.sleep(FLOOD_PAUSE)
+                        await asyncio.sleep(FLOOD_PAUSE_SECONDS)
                 output.say(now=time.monotonic(), at_once=True)
                 return True
         return False
 
     try:
-        has_ended = await read(limits.seconds + LATEST)
+        has_ended = await read(limits.seconds + SUPERVISOR_GRACE_SECONDS)
         if not has_ended:
             running.process.kill()  # with it goes the sandbox
-            has_ended = await read(supervise.GRACE)
+            has_ended = await read(supervise.KILL_GRACE_SECONDS)
     finally:
         transport.close()
         status = running.bury(kills=not has_ended)

@@ -27,13 +27,15 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NoReturn
 
-TICK = 0.1
-GRACE = 2.0  # Seconds between SIGTERM and SIGKILL
+TICK_SECONDS = 0.1
+KILL_GRACE_SECONDS = 2.0  # Seconds between SIGTERM and SIGKILL
 NICE = 5
-LOOK_SECONDS = 0.02  # How long a folder is looked through at each tick
-LOOK_EVERY = 5.0
-LOOK_REST = 5  # Seconds between two looks, and at least so many times as long as one took
-SHARED_EVERY = 1.0  # Seconds between two looks through the processes for memory that they share
+LOOK_SECONDS_PER_TICK = 0.02  # How long a folder is looked through at each tick
+LOOK_INTERVAL_SECONDS = 5.0
+LOOK_REST_FACTOR = 5  # Seconds between two looks, and at least so many times as long as one took
+SHARED_LOOK_INTERVAL_SECONDS = (
+    1.0  # Seconds between two looks through the processes for memory that they share
+)
 OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36
@@ -114,7 +116,7 @@ class Supervisor:
                         self.exit = os.waitstatus_to_exitcode(found[1])
             if self.exit is not None:
                 return
-            received = signal.sigtimedwait(WATCHED, TICK)
+            received = signal.sigtimedwait(WATCHED, TICK_SECONDS)
             now = time.monotonic()
             if received and received.si_signo != signal.SIGCHLD:
                 self._stop("stopped")
@@ -140,7 +142,7 @@ class Supervisor:
                 self._kill_at = time.monotonic()
             return
         self.reason = reason
-        self._kill_at = time.monotonic() + GRACE
+        self._kill_at = time.monotonic() + KILL_GRACE_SECONDS
         for pid in descendants(os.getpid(), skipped=self._options["skipped"]):
             _send(pid, signal.SIGTERM)
 
@@ -165,7 +167,7 @@ class Supervisor:
             elif not found:
                 for pid in descendants(os.getpid()):
                     _send(pid, signal.SIGKILL)
-                signal.sigtimedwait(WATCHED, TICK / 10)
+                signal.sigtimedwait(WATCHED, TICK_SECONDS / 10)
 
 
 class Memory:
@@ -187,7 +189,7 @@ class Memory:
         now = time.monotonic()
         if left < 0 or now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= left:
             return left < 0
-        self._next_look = now + SHARED_EVERY
+        self._next_look = now + SHARED_LOOK_INTERVAL_SECONDS
         # The kernel divides each page by those who have it mapped. A nameless file may be mapped.
         mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
         return max(mapped, sum(held_without_name(self._device))) > left
@@ -212,7 +214,7 @@ class Disk:
         self._since = time.time() - 0.05  # the kernel's clock for files ticks coarsely
         self._free = free_bytes(self._folder)
         self._look_at = self._most_bytes
-        self._next_look = time.monotonic() + LOOK_EVERY
+        self._next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
         self._look: Iterator[int] | None = None
         self._look_began = 0.0
         self._found = 0
@@ -229,7 +231,7 @@ class Disk:
             self._look_began, self._found = now, 0
             written = written_since(self._folder, self._since)
             self._look = chain(written, held_without_name(self._device))
-        until = now + LOOK_SECONDS
+        until = now + LOOK_SECONDS_PER_TICK
         for size in self._look or ():
             self._found += size
             if self._found > self._most_bytes or time.monotonic() > until:
@@ -239,7 +241,7 @@ class Disk:
                 self._look = None
                 self._look_at = gone + self._most_bytes - self._found
                 took = time.monotonic() - self._look_began
-                self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
+                self._next_look = now + max(LOOK_INTERVAL_SECONDS, LOOK_REST_FACTOR * took)
         return "written" if self._found > self._most_bytes else ""
 
 

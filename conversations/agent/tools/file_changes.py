@@ -239,9 +239,11 @@ WRITE = _declare(
     ),
 )
 
-AROUND, SNIPPET_LINES = 3, 40
-NAMED = 20  # Places whose lines are named
-SHOWN = 4  # Places that are shown with the lines around them, when it is not clear which is meant
+LINES_AROUND, MAX_SNIPPET_LINES = 3, 40
+MAX_NAMED_PLACES = 20  # Places whose lines are named
+MAX_SHOWN_PLACES = (
+    4  # Places that are shown with the lines around them, when it is not clear which is meant
+)
 
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
 
@@ -289,15 +291,15 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
         )
     # What was done, and the lines around the first place as they are now
     numbers, grown, count = [], 0, len(match.spans)
-    for span in match.spans[:NAMED]:
+    for span in match.spans[:MAX_NAMED_PLACES]:
         numbers.append(file_edits.line_of(text, span.start + grown))
         grown += len(span.text) - (span.end - span.start)
     at = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
     drift = f" It was found apart from {match.drift}." if match.drift else ""
     head = f"Edited {shown(path)}: {count_text(count, 'place')} ({at}).{drift}"
-    first = max(1, numbers[0] - AROUND)
-    height = match.spans[0].text.count("\n") + 1 + AROUND
-    last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
+    first = max(1, numbers[0] - LINES_AROUND)
+    height = match.spans[0].text.count("\n") + 1 + LINES_AROUND
+    last = min(numbers[0] - 1 + height, first - 1 + MAX_SNIPPET_LINES)
     snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
     return PreparedChange(
         action=Put(path=path, data=data, expect=there.digest),
@@ -320,7 +322,7 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
         raise BadArgument(f"'old_text' is not in {shown(path)}.\n{hint}")
     if len(match.spans) == 1 or (every and not match.drift):
         return match
-    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans[:NAMED]]
+    numbers = [file_edits.line_of(file.text, span.start) for span in match.spans[:MAX_NAMED_PLACES]]
     if match.drift:
         ask = "Send it exactly as the file has it"
         how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
@@ -332,7 +334,7 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
     lines = file.lines
     places = [
         numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
-        for number in numbers[:SHOWN]
+        for number in numbers[:MAX_SHOWN_PLACES]
     ]
     raise BadArgument("\n--\n".join([where, *places]))
 

@@ -23,9 +23,9 @@ from .file_texts import cut
 
 # What is going to change, as a unified diff, however large or odd the files are.
 
-CONTEXT = 3
-DIFF_CHARS = 100_000
-LINE_CHARS = 5000
+CONTEXT_LINES = 3
+MAX_DIFF_CHARS = 100_000
+MAX_LINE_CHARS = 5000
 BEFORE_CHARS = 200  # Of a longer line that are shown before what differs
 
 NO_NEWLINE = "\\ No newline at end of file"
@@ -77,7 +77,7 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     size = 0
     for count, line in enumerate(lines):
         size += len(line) + 1
-        if size > DIFF_CHARS:
+        if size > MAX_DIFF_CHARS:
             rest = len(lines) - count
             return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
     return "\n".join(lines) + "\n"
@@ -112,7 +112,7 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
         *((tag, i + start, j + start, k + start, m + start) for tag, i, j, k, m in codes),
         ("equal", a, len(old), b, len(new)),
     ]
-    for group in matcher.get_grouped_opcodes(CONTEXT):
+    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
         (_, first_old, _, first_new, _), (_, _, last_old, _, last_new) = group[0], group[-1]
         yield f"@@ -{_range(first_old, last_old)} +{_range(first_new, last_new)} @@"
         for tag, i, j, k, m in group:
@@ -121,7 +121,7 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
             else:
                 starts = [
                     max(0, _count_equal(*pair) - BEFORE_CHARS)
-                    if max(map(len, pair)) > LINE_CHARS
+                    if max(map(len, pair)) > MAX_LINE_CHARS
                     else 0
                     for pair in zip(old[i:j], new[k:m], strict=False)
                 ]
@@ -145,8 +145,8 @@ def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator
     """Of long lines the part from ``starts`` on. What is left out is said of those that change."""
     for line, start in zip(lines, chain(starts, repeat(0)), strict=False):
         text = shown = line.removesuffix("\n")
-        if len(text) > LINE_CHARS:
-            shown = text[start : start + LINE_CHARS]
+        if len(text) > MAX_LINE_CHARS:
+            shown = text[start : start + MAX_LINE_CHARS]
         left = len(text) - len(shown)
         head = "…" if left and start else ""
         yield f"{mark}{head}{shown}{'…' if left > start else ''}"
@@ -156,7 +156,10 @@ def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator
             yield NO_NEWLINE
 
 
-NEAREST, NEAR_LINES = 2, 12  # Places that a failed search shows, and lines of each
+MAX_SIMILAR_PLACES, MAX_COMPARED_LINES = (
+    2,
+    12,
+)  # Places that a failed search shows, and lines of each
 MAX_SCANNED_PLACES = 3000  # Lines that are compared letter by letter
 
 _TYPOGRAPHIC = str.maketrans(
@@ -230,7 +233,7 @@ def line_of(text: str, offset: int) -> int:
 
 def describe_nearest(file: TextFile, old: str) -> str:
     """What in the file is most like the text, line by line; empty if nothing is."""
-    wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:NEAR_LINES]
+    wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:MAX_COMPARED_LINES]
     lines, keys = file.lines, [_line_words(line) for line in wanted]
     # Where the windows begin that share the most lines; else that hold the line most like the
     # longest one
@@ -240,7 +243,7 @@ def describe_nearest(file: TextFile, old: str) -> str:
         for number, key in enumerate(map(_line_words, lines))
         if key in known
     )
-    starts = sorted(sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST])
+    starts = sorted(sorted(scores, key=lambda start: (-scores[start], start))[:MAX_SIMILAR_PLACES])
     if not starts:
         longest = max(range(len(keys)), key=lambda place: len(keys[place]))
         plain = [_line_words(line)[:200] for line in lines[:MAX_SCANNED_PLACES]]

@@ -10,7 +10,7 @@ from conversations.agent.files.walking import FolderWalk
 from conversations.domain.messages import say_number
 from conversations.domain.text import storable
 
-LINE_CHARS = 2000  # What is shown of one line
+MAX_LINE_CHARS = 2000  # What is shown of one line
 
 
 def numbered(lines: list[str], first: int) -> str:
@@ -18,7 +18,7 @@ def numbered(lines: list[str], first: int) -> str:
     return "\n".join(f"{number:>6}\t{cut(line)}" for number, line in enumerate(lines, first))
 
 
-def cut(line: str, limit: int = LINE_CHARS) -> str:
+def cut(line: str, limit: int = MAX_LINE_CHARS) -> str:
     text = storable(line)
     if len(text) <= limit:
         return text
@@ -46,7 +46,7 @@ def size_text(size: int) -> str:
     return f"{amount:.1f} {units[0]}"
 
 
-NAMED = 5
+MAX_NAMED_FOLDERS = 5
 
 
 def describe_walk(walk: FolderWalk) -> list[str]:
@@ -61,8 +61,8 @@ def describe_passed_over(paths: list[str]) -> str:
     paths = [path for path in paths if not is_git_name(path.rpartition("/")[2])]
     if not paths:
         return ""
-    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    named = ", ".join(f"{shown(path)}/" for path in paths[:NAMED])
+    more = f" and {len(paths) - MAX_NAMED_FOLDERS} more" if len(paths) > MAX_NAMED_FOLDERS else ""
+    named = ", ".join(f"{shown(path)}/" for path in paths[:MAX_NAMED_FOLDERS])
     return f"[Not searched because git ignores them or they are too large: {named}{more}.]"
 
 

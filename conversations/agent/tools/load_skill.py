@@ -17,7 +17,7 @@ from conversations.archive.context import append_loaded_skill
 
 from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
-LISTED = 200  # Names that an answer to an unknown one holds
+MAX_LISTED_NAMES = 200  # Names that an answer to an unknown one holds
 
 NAMED = "be the name of a skill, as the system prompt lists them."
 
@@ -72,8 +72,10 @@ def _refused(skills: list[Skill], reason: str) -> ToolResult:
             output=f"{reason} The workspace has no skills: no .claude/skills/*/SKILL.md"
             " and no skills/*/SKILL.md.",
         )
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ToolResult(ok=False, output=f"{reason} There are: {', '.join(names[:LISTED])}{more}.")
+    more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+    return ToolResult(
+        ok=False, output=f"{reason} There are: {', '.join(names[:MAX_LISTED_NAMES])}{more}."
+    )
 
 
 TOOL = declare_tool(

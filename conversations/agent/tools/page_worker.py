@@ -18,19 +18,19 @@ from urllib.parse import urljoin
 
 import nh3
 
-MEMORY_BYTES = 512 * 2**20
-CPU_SECONDS = 20  # Should the server die before it can end this
+MAX_MEMORY_BYTES = 512 * 2**20
+MAX_CPU_SECONDS = 20  # Should the server die before it can end this
 
 # Where a page that was sent without a charset may name its encoding (HTML Standard, 4.2.5.4)
-DECLARED_BYTES = 1024
+CHARSET_HEAD_BYTES = 1024
 _DECLARED = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 
 _MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
     data, charset = sys.stdin.buffer.read(), asked["charset"]
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def declared_encoding(data: bytes) -> str:
-    found = _DECLARED.search(data[:DECLARED_BYTES])
+    found = _DECLARED.search(data[:CHARSET_HEAD_BYTES])
     name = found[1].decode().lower() if found and not data.startswith(_MARKS) else ""
     # Where it could be read, it is none of these (13.2.3.2)
     return "" if name.startswith("utf-16") else name

@@ -18,12 +18,12 @@ from .file_texts import count_text, cut, describe_passed_over, make_cursor, read
 from .tool import BadArgument, ToolContext, ToolResult
 
 MAX_MATCHES, DEFAULT_MATCHES = 500, 100
-MAX_CONTEXT = 10
+MAX_CONTEXT_LINES = 10
 MAX_CHARS = 60_000
-LINE_CHARS = 400
-SECONDS = 20.0
-PATTERN_CHARS = 2000
-PATTERN = f"be a text of 1 to {PATTERN_CHARS} characters."
+MAX_LINE_CHARS = 400
+TIMEOUT_SECONDS = 20.0
+MAX_PATTERN_CHARS = 2000
+PATTERN = f"be a text of 1 to {MAX_PATTERN_CHARS} characters."
 
 
 class SearchFiles(tool.Arguments):
@@ -43,7 +43,7 @@ class SearchFiles(tool.Arguments):
     ignore_case: Annotated[tool.Flag, Field(description="Default false.")] = False
     context: Annotated[
         tool.WholeOrZero,
-        Field(description=f"Lines before and after each, at most {MAX_CONTEXT}. Default 0."),
+        Field(description=f"Lines before and after each, at most {MAX_CONTEXT_LINES}. Default 0."),
     ] = 0
     limit: Annotated[
         tool.Whole, Field(description=f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.")
@@ -59,7 +59,7 @@ class SearchFiles(tool.Arguments):
 async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     """Execute a call. Cancelled, it ends the search."""
     pattern = asked.pattern
-    if not pattern or len(pattern) > PATTERN_CHARS:
+    if not pattern or len(pattern) > MAX_PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
         raise BadArgument("'pattern' is matched line by line; it cannot contain a line break.")
@@ -77,10 +77,10 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
             with_ignored=asked.include_ignored,
             after=(read_cursor(after), int(number[:12])) if asked.cursor else None,
             limit=settings.LOOM.max_read_bytes,
-            seconds=SECONDS,
+            seconds=TIMEOUT_SECONDS,
         ),
     )
-    page = _Page(limit=min(asked.limit, MAX_MATCHES), around=min(asked.context, MAX_CONTEXT))
+    page = _Page(limit=min(asked.limit, MAX_MATCHES), around=min(asked.context, MAX_CONTEXT_LINES))
     work = asyncio.ensure_future(asyncio.to_thread(_find, search, page))
     try:
         return ToolResult(ok=True, output=await asyncio.shield(work))
@@ -106,7 +106,7 @@ def _find(search: Search, page: "_Page") -> str:
         told.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
     elif search.was_late:
         told.append(
-            f"[Stopped after {SECONDS:.0f} s; the result is incomplete. Choose a folder or a glob.]"
+            f"[Stopped after {TIMEOUT_SECONDS:.0f} s; the result is incomplete. Choose a folder or a glob.]"
         )
     if search.too_large:
         limit = size_text(search.query.limit)
@@ -154,7 +154,7 @@ def _show(lines: list[str], numbers: list[int], around: int) -> Iterator[str]:
         end = min(len(lines), number + around)
         for at in range(start, end + 1):
             mark = ":" if at in chosen else "-"
-            yield f"{at:>6}{mark} {cut(lines[at - 1], LINE_CHARS)}"
+            yield f"{at:>6}{mark} {cut(lines[at - 1], MAX_LINE_CHARS)}"
         last = max(last, end)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from conversations.archive.session_state import read_state_view
 from conversations.domain.session_state import (
     FILE,
-    ITEM_CHARS,
+    MAX_ITEM_CHARS,
     STATEMENT_KINDS,
     StateItem,
 )
@@ -38,7 +38,7 @@ class AboutState(Arguments):
         Text,
         Field(
             description=(
-                f"For note: one sentence of at most {ITEM_CHARS} characters. For strike:"
+                f"For note: one sentence of at most {MAX_ITEM_CHARS} characters. For strike:"
                 " the item's id, its text, or words that only it has."
             )
         ),
@@ -47,11 +47,13 @@ class AboutState(Arguments):
 
 async def run(context: ToolContext, asked: AboutState) -> ToolResult:
     if asked.action == "note":
-        text = one_line(asked.text, limit=ITEM_CHARS + 1)
+        text = one_line(asked.text, limit=MAX_ITEM_CHARS + 1)
         if not asked.text:
             raise BadArgument("'text' must be the decision, in one sentence.")
-        if len(text) > ITEM_CHARS:
-            raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
+        if len(text) > MAX_ITEM_CHARS:
+            raise BadArgument(
+                f"'text' must have at most {MAX_ITEM_CHARS} characters; say it shorter."
+            )
         return ToolResult(ok=True, output=f"Noted: {text}")
     view = await context.read(read_state_view, context.session_pk)
     if asked.action == "show":
@@ -67,7 +69,7 @@ async def run(context: ToolContext, asked: AboutState) -> ToolResult:
 
 def _find(items: list[StateItem], wanted: str) -> StateItem:
     """The item with this id or wording, or the only one that holds the words."""
-    words = one_line(wanted, limit=2 * ITEM_CHARS).casefold()
+    words = one_line(wanted, limit=2 * MAX_ITEM_CHARS).casefold()
     if not words:
         raise BadArgument("'text' must be the item to strike, as it stands in the state.")
     # An item as the state in the window has it

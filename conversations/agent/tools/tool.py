@@ -27,7 +27,7 @@ from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
 from conversations.domain.tool_questions import CANCEL
 
-HIGHEST = 10**15  # What databases and slices can take; a higher number means this one
+MAX_NUMBER = 10**15  # What databases and slices can take; a higher number means this one
 
 
 class BadArgument(ValueError):
@@ -107,7 +107,7 @@ def _stripped(value: Any) -> Any:
 
 
 def _capped(value: int) -> int:
-    return min(value, HIGHEST)
+    return min(value, MAX_NUMBER)
 
 
 def _not_home(value: str) -> str:

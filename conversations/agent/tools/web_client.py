@@ -117,9 +117,9 @@ def explain(error: Exception, url: URL) -> str:
 
 # One GET of a public web page, that cannot be turned against this network.
 
-MAX_BYTES = 5 * 2**20
+MAX_BODY_BYTES = 5 * 2**20
 MAX_REDIRECTS = 5
-SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 HEADERS = {
     "User-Agent": "Loom-Web (fetch_url)",
     "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5",
@@ -146,13 +146,13 @@ async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
     import aiohttp
 
     try:
-        async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
+        async with asyncio.timeout(TIMEOUT_SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)
     except TimeoutError as error:
         raise Rejected(
             "%(host)s did not respond within %(seconds)s seconds.",
             host=url.host,
-            seconds=f"{SECONDS:g}",
+            seconds=f"{TIMEOUT_SECONDS:g}",
         ) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Rejected(explain(error, url)) from error
@@ -166,15 +166,15 @@ async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
                 body = bytearray()
                 async for chunk in response.content.iter_chunked(64 * 1024):
                     body += chunk
-                    if len(body) > MAX_BYTES:
+                    if len(body) > MAX_BODY_BYTES:
                         break
                 return Fetched(
                     url=str(url),
                     status=response.status,
                     media_type=response.content_type,
                     charset=response.charset or "",
-                    body=bytes(body[:MAX_BYTES]),
-                    is_cut=len(body) > MAX_BYTES,
+                    body=bytes(body[:MAX_BODY_BYTES]),
+                    is_cut=len(body) > MAX_BODY_BYTES,
                 )
         target = read_url(str(url.join(URL(location))))
         if target.raw_host != url.raw_host:

@@ -27,7 +27,7 @@ from .records import complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 _ODD = say("a special file")
 
@@ -79,7 +79,7 @@ async def apply_changes(
 async def _execute(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
     # Whether it is meant for one content of the file, and not for whatever it is
     is_bound = not isinstance(action, Move) and action.expect is not None
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         changes, touch = await asyncio.to_thread(_prepare, root, action)
         if not changes:
             return
@@ -89,7 +89,7 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
             await asyncio.to_thread(touch)
             has_touched = True
         except Differs:
-            if is_bound or attempt == ATTEMPTS - 1:
+            if is_bound or attempt == MAX_ATTEMPTS - 1:
                 raise
         else:
             return

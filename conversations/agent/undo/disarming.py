@@ -29,8 +29,8 @@ from .disk import FileState, NoFolder, folder_of, put_file, put_link
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_FOLDERS = 100  # Workspaces of which it is remembered what could not be disarmed
-MAX_NAMED = 10  # Parts that a note names
-ATTEMPTS = 1000  # Names that are tried for a part that is put aside
+MAX_NAMED_PARTS = 10  # Parts that a note names
+MAX_TRIED_NAMES = 1000  # Names that are tried for a part that is put aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +135,11 @@ def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    names = ", ".join(shown(path) for path in paths[:MAX_NAMED])
-    if len(paths) <= MAX_NAMED:
+    names = ", ".join(shown(path) for path in paths[:MAX_NAMED_PARTS])
+    if len(paths) <= MAX_NAMED_PARTS:
         return names
     return say(
-        "%(names)s and %(count)s more", names=names, count=number_text(len(paths) - MAX_NAMED)
+        "%(names)s and %(count)s more", names=names, count=number_text(len(paths) - MAX_NAMED_PARTS)
     )
 
 
@@ -160,7 +160,7 @@ class _Disarming:
             self._put(path, clean)
             return
         with folder_of(self.root, path) as (folder, name):
-            endings = (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS)))
+            endings = (DISARMED, *(f".{number}{DISARMED}" for number in range(2, MAX_TRIED_NAMES)))
             for ending in endings:
                 with suppress(FileExistsError):
                     rename_to_nothing(folder, name, folder, f"{name[: 255 - 20]}{ending}")

@@ -36,10 +36,10 @@ FRESH_NS = 2_000_000_000
 # touched in twice that time (the run that removes contents), or longer (``prune``).
 TOUCHED_NS = 1800 * 10**9
 
-KNOWN_FOLDERS = 8  # Workspaces whose files' digests are remembered
-PATH_CHARS = 4000  # Longer paths cannot be recorded
+MAX_CACHED_FOLDERS = 8  # Workspaces whose files' digests are remembered
+MAX_PATH_CHARS = 4000  # Longer paths cannot be recorded
 
-BATCH = 2000
+BATCH_FILES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Listing:
 type _Known = tuple[tuple[int, ...], FileState, int, int]
 
 # What is known of a folder's files; replaced as a whole, so that two listings at once do no harm.
-_known = RecentlyUsed[str, dict[str, _Known]](size=KNOWN_FOLDERS)
+_known = RecentlyUsed[str, dict[str, _Known]](size=MAX_CACHED_FOLDERS)
 
 
 def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
@@ -124,7 +124,7 @@ class _Work:
                 continue
             for name, status in found:
                 path = f"{folder}/{name}" if folder else name
-                if (status.st_dev, status.st_ino) in own or len(path) > PATH_CHARS:
+                if (status.st_dev, status.st_ino) in own or len(path) > MAX_PATH_CHARS:
                     continue
                 if stat.S_ISREG(status.st_mode):
                     self.files[path] = status
@@ -165,9 +165,9 @@ class _Work:
     def read(self) -> None:
         """Read what is not known, by folder."""
         waiting = sorted({*self.links, *(self.files.keys() - self.entries.keys())})
-        for start in range(0, len(waiting), BATCH):
+        for start in range(0, len(waiting), BATCH_FILES):
             with batch() as kept:
-                for path in waiting[start : start + BATCH]:
+                for path in waiting[start : start + BATCH_FILES]:
                     now = time.time_ns()
                     state = status = None
                     with suppress(NoFolder), disk.folder_of(self.root, path) as (folder, name):
@@ -224,14 +224,16 @@ def load_listing(data: bytes) -> Listing:
 
 # Removing contents that nothing refers to any more
 
-SAFE_DAYS = 2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
+MIN_UNTOUCHED_DAYS = (
+    2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
+)
 
 
 def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
     """Remove what nothing refers to and nobody touched for so many days. Gives how many contents
     went, or would go, and how many stay, and their bytes: ``removed``, ``removed_bytes``, ``kept``
     and ``kept_bytes``."""
-    newest = time.time() - max(days, SAFE_DAYS) * 24 * 3600
+    newest = time.time() - max(days, MIN_UNTOUCHED_DAYS) * 24 * 3600
     # Listed first: what comes into use while the references are read is not old.
     files = list(_files())
     used = used_digests() | listed_digests()

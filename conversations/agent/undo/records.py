@@ -18,7 +18,7 @@ from conversations.archive.messages import refuse_archived, refuse_busy
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import REVERTED, Info
 from conversations.domain.messages import say, say_number
-from conversations.domain.session_state.facts import MAX_PUT_BACK
+from conversations.domain.session_state.facts import MAX_PUT_BACK_PATHS
 from conversations.domain.text import dump_json, estimate_tokens, number_text, storable
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
@@ -27,7 +27,9 @@ from conversations.models import Attachment, FileChange, Revert, Run, Session, T
 
 from .disk import Author, Change, FileState, real_path, stored_path
 
-ROWS = 400  # Rows that one statement, and better one transaction, writes: others want to write too
+BATCH_ROWS = (
+    400  # Rows that one statement, and better one transaction, writes: others want to write too
+)
 
 
 def record_changes(
@@ -52,7 +54,7 @@ def record_changes(
         for change in changes
     ]
     with transaction.atomic():
-        created = FileChange.objects.bulk_create(rows, batch_size=ROWS)
+        created = FileChange.objects.bulk_create(rows, batch_size=BATCH_ROWS)
     return [row.pk for row in created]
 
 
@@ -270,7 +272,7 @@ def finish_revert(
     note = {
         MODEL_NOTE: True,
         "user_facing": True,
-        FILES_BACK: [stored_path(path) for path in back[:MAX_PUT_BACK]],
+        FILES_BACK: [stored_path(path) for path in back[:MAX_PUT_BACK_PATHS]],
     } | data
     turn = NewTurn(
         role=SYSTEM,

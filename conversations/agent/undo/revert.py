@@ -27,7 +27,7 @@ from conversations.models import Session
 from . import disk, records
 from .disarming import disarm
 from .disk import Change, Crossing, FileState
-from .records import ROWS, Scope, StoredChange
+from .records import BATCH_ROWS, Scope, StoredChange
 
 # It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
@@ -130,7 +130,7 @@ def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> b
     return True
 
 
-KEPT_TOGETHER = 1000
+BATCH_FILES = 1000
 
 MAX_PATHS_NAMED = 20  # Files that the model is told by name
 
@@ -163,7 +163,7 @@ class _Work:
     def keep(self) -> None:
         """Keep what is there now. What changed since the plan was made is left alone."""
         self.git = find_repositories(self.root)
-        for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
+        for chunk in batched(self.plans, BATCH_FILES, strict=False):
             with batch() as kept:
                 for plan in chunk:
                     now = disk.read_state(self.root, plan.path, kept=kept)
@@ -331,20 +331,20 @@ async def _execute(
     author = disk.Author(
         session_pk=session.pk, run_pk=revert.run_id, call_pk=revert.call_id, revert_pk=revert.pk
     )
-    for chunk in batched(work.changes, ROWS, strict=False):
+    for chunk in batched(work.changes, BATCH_ROWS, strict=False):
         work.keys += await write(records.record_changes, author=author, changes=chunk)
     try:
         await asyncio.to_thread(work.touch)
     finally:
         # Record what has become of the files, a part at a time, and say so.
         outcome = await asyncio.to_thread(work.judge)
-        for confirmed in batched(outcome.pop("confirmed"), ROWS, strict=False):
+        for confirmed in batched(outcome.pop("confirmed"), BATCH_ROWS, strict=False):
             await write(records.complete_changes, confirmed=confirmed)
         await write(records.complete_changes, **outcome)
         undone = [p for p in plans if p.state == BACK]
         undone += [p for p in work.plans if p.path not in work.failed]
         changes = [change for plan in undone for change in plan.changes]
-        for chunk in batched(changes, ROWS, strict=False):
+        for chunk in batched(changes, BATCH_ROWS, strict=False):
             await write(records.mark_undone, revert, changes=chunk)
         chosen = {plan.path for plan in work.plans}
         back = [plan.path for plan in work.plans if plan.path not in work.failed]

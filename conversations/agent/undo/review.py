@@ -15,8 +15,8 @@ from .disk import FileState
 from .records import Scope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
-PAGE = 30  # Files of a page
-SHOWN_BYTES = 300_000  # Up to which a file's text is compared
+PAGE_FILES = 30  # Files of a page
+MAX_COMPARED_BYTES = 300_000  # Up to which a file's text is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
     ]
     folders = {folder for path in differing for folder in disk.folders_of(path)}
     shown = [path for path in differing if path not in folders]
-    page = [path for path in shown if path > after][: PAGE + 1]
-    files = page[:PAGE]
+    page = [path for path in shown if path > after][: PAGE_FILES + 1]
+    files = page[:PAGE_FILES]
     others: dict[str, UUID] = {}
     if concerned := [c for path in files for c in standing.get(path, ())]:
         since = min(change.started_at for change in concerned)
@@ -106,7 +106,7 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
         total=len(shown),
         passing=sum(disk.same_state(c[0].before, c[-1].after) for c in grouped.values()),
         standing=len(standing),
-        following=files[-1] if len(page) > PAGE else "",
+        following=files[-1] if len(page) > PAGE_FILES else "",
         calls=[
             {
                 "call": call,
@@ -142,11 +142,11 @@ def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
 def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
     """The content of a file in that state: kept, or what is there if it is that. None: it is not to
     be had, or too large to be shown."""
-    if state is None or state.size > SHOWN_BYTES or not (state.is_file or state.is_link):
+    if state is None or state.size > MAX_COMPARED_BYTES or not (state.is_file or state.is_link):
         return None
     try:
         return read_blob(state.digest)
     except NotFound:
-        data = disk.read_content(root, path, limit=SHOWN_BYTES)
+        data = disk.read_content(root, path, limit=MAX_COMPARED_BYTES)
     is_same = data is not None and hashlib.sha256(data).hexdigest() == state.digest
     return data if is_same else None

@@ -35,7 +35,7 @@ from . import disk, records
 from .disarming import Disarmed, disarm, without_failed
 from .disk import Author, Change, Crossing, FileState
 from .listing import Listing, dump_listing, load_listing, take_listing
-from .records import ROWS
+from .records import BATCH_ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ async def _conclude(
             "cannot be read; changes in part of it are unknown."
         )
     watch.note = " ".join(told)
-    for chunk in batched(watch.changes, ROWS, strict=False):
+    for chunk in batched(watch.changes, BATCH_ROWS, strict=False):
         await write(records.record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         await _forget_tree(author.call_pk, write)
@@ -197,7 +197,7 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
             logger.warning("git_disarmed", extra={"fields": {"note": note}})
             await write(records.append_disarmed, call.session_id, text=note)
         author = Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
-        for chunk in batched(changes, ROWS, strict=False):
+        for chunk in batched(changes, BATCH_ROWS, strict=False):
             await write(records.record_found, author=author, changes=chunk)
         await _forget_tree(call_pk, write)
 

@@ -11,21 +11,21 @@ from .messages import Message, MessageCaps, Piece
 
 # Shares of the input left free because tokens are estimated: once the provider has reported how its
 # count compares, and before.
-KNOWN_MARGIN, UNKNOWN_MARGIN = 0.05, 0.15
+KNOWN_MARGIN_SHARE, UNKNOWN_MARGIN_SHARE = 0.05, 0.15
 
 # Bounds of the correction: a report outside is a mistake of the report.
-LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
+MIN_RATIO, MAX_RATIO = 0.5, 4.0
 
 # At least what the model may answer, or an eighth of its input, is kept for the answer; a long
 # answer gets more where the window leaves room.
-RESERVED_SHARE = 8
+RESERVED_DIVISOR = 8
 
 # What the history has of the budget even if the system prompt is enormous: a share of it, and in
 # small windows so many estimated tokens (a message of 500 words), but no more than two thirds.
-LEAST_HISTORY, LEAST_HISTORY_TOKENS, MOST_OF_SMALL = 0.2, 900, 2 / 3
+MIN_HISTORY_SHARE, MIN_HISTORY_TOKENS, MAX_HISTORY_SHARE = 0.2, 900, 2 / 3
 
 # Estimated tokens for the frames around state, summary and omitted turns, at most.
-FRAMES = 200
+MAX_FRAME_TOKENS = 200
 
 # Tools and system prompt stand first in what the provider caches, so what is given of them must
 # not change with every report: the correction counts for them as the next of these.
@@ -68,12 +68,12 @@ class WindowBudget:
 
 
 def least_history(tokens: int) -> int:
-    most = int(tokens * MOST_OF_SMALL)
-    return min(most, max(LEAST_HISTORY_TOKENS, int(tokens * LEAST_HISTORY)))
+    most = int(tokens * MAX_HISTORY_SHARE)
+    return min(most, max(MIN_HISTORY_TOKENS, int(tokens * MIN_HISTORY_SHARE)))
 
 
 def frames_of(tokens: int) -> int:
-    return min(FRAMES, tokens // 16)
+    return min(MAX_FRAME_TOKENS, tokens // 16)
 
 
 def room_beside(tokens: int) -> int:
@@ -84,9 +84,9 @@ def room_beside(tokens: int) -> int:
 def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> WindowBudget:
     """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider found too long
     shorter."""
-    margin = KNOWN_MARGIN if ratio else UNKNOWN_MARGIN
-    bounded = min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio)) if ratio else 1.0
-    reserve = min(max_output, limit // RESERVED_SHARE)
+    margin = KNOWN_MARGIN_SHARE if ratio else UNKNOWN_MARGIN_SHARE
+    bounded = min(MAX_RATIO, max(MIN_RATIO, ratio)) if ratio else 1.0
+    reserve = min(max_output, limit // RESERVED_DIVISOR)
     tokens = int((limit - reserve) * (1 - margin) * share / bounded)
     return WindowBudget(
         limit=limit,
@@ -110,9 +110,9 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
     )
 
 
-LOOK_BACK = 20  # Blocks before a breakpoint in which the provider looks for what it has kept
+LOOK_BACK_BLOCKS = 20  # Blocks before a breakpoint in which the provider looks for what it has kept
 # Blocks from the end of the history to the breakpoint between, below the look-back.
-SPACING = LOOK_BACK - 2
+SPACING_BLOCKS = LOOK_BACK_BLOCKS - 2
 
 type Place = tuple[str, int, int]
 
@@ -139,9 +139,9 @@ def mark_cache(
         for block in range(len(messages[at]["content"]))
         if (at, block) > first
     ]
-    if len(after) > SPACING:
+    if len(after) > SPACING_BLOCKS:
         # The provider would not find the breakpoint before from the last one.
-        ends[1:1] = [place for place in after[:-SPACING] if place[0] in people][-1:]
+        ends[1:1] = [place for place in after[:-SPACING_BLOCKS] if place[0] in people][-1:]
     messages = list(messages)
     for at, block in ends:
         content = list(messages[at]["content"])
@@ -151,7 +151,9 @@ def mark_cache(
     return system, messages, places
 
 
-LEAST_CAP = 8  # Estimated tokens to which everything is shortened before a window counts as full
+MIN_CAP_TOKENS = (
+    8  # Estimated tokens to which everything is shortened before a window counts as full
+)
 
 type MakePiece = Callable[[StoredTurn, MessageCaps], Piece]
 
@@ -224,7 +226,7 @@ def _fit(
     then shorten skills and messages."""
     tighter = [caps]
     for name in ("result", "attached", "skill", "message"):
-        while getattr(tighter[-1], name) > LEAST_CAP:
+        while getattr(tighter[-1], name) > MIN_CAP_TOKENS:
             tighter.append(replace(tighter[-1], **{name: getattr(tighter[-1], name) // 2}))
     for tight in tighter:
         pieces = [make(turn, tight) for turn in kept]

@@ -26,13 +26,13 @@ from .system_prompt import shorten_product_part
 FORMS_SHARE = 0.7  # Of the room beside the history, what tools and system prompt may have
 SYSTEM_SHARE = 0.5  # Of that, what the system prompt has at most where both are reduced
 
-LEAST_SUMMARY = 80  # Estimated tokens below which a part of a summary says nothing
+MIN_SUMMARY_TOKENS = 80  # Estimated tokens below which a part of a summary says nothing
 
-MAX_BRIEF = 160  # Characters of a tool's description that is shortened
-MAX_OTHERS = 2  # Arguments that a tool can do without, where not all tools fit
+MAX_BRIEF_CHARS = 160  # Characters of a tool's description that is shortened
+MAX_OPTIONAL_ARGUMENTS = 2  # Arguments that a tool can do without, where not all tools fit
 
-LINES = 8  # Messages of the person that are named as what went before
-LINE_CHARS = 90
+MAX_INDEX_LINES = 8  # Messages of the person that are named as what went before
+MAX_INDEX_LINE_CHARS = 90
 
 NO_TOOLS = "[]"
 
@@ -65,7 +65,7 @@ class Parts:
     summary_chars: int | None = None
     parent: ParentAccount | None = None
     skills: list[SessionSkill] = field(default_factory=list)
-    lines: int = LINES
+    lines: int = MAX_INDEX_LINES
     reduced: list[str] = field(default_factory=list)
 
 
@@ -101,7 +101,7 @@ def fit_parts(
         parts.hint = hint if fits(say("hint"), estimate_tokens(hint)) else ""
     if compaction and not fits(say("summary"), estimate_tokens(compaction.summary)):
         parts.summary_chars = 0
-        if left >= LEAST_SUMMARY:
+        if left >= MIN_SUMMARY_TOKENS:
             parts.summary_chars = len(_cut(compaction.summary, left)) - len(CUT)
             parts.cost, left = parts.cost + left, 0
             parts.reduced[-1] = say("end of the summary")
@@ -110,7 +110,11 @@ def fit_parts(
     for skill in reversed(skills):  # the one that was loaded last first
         if fits(say("skill %(name)s", name=skill.name), estimate_tokens(skill.content)):
             parts.skills.insert(0, skill)
-    parts.lines = LINES if fits(say("index of omitted messages"), LINES * LINE_CHARS // 4) else 0
+    parts.lines = (
+        MAX_INDEX_LINES
+        if fits(say("index of omitted messages"), MAX_INDEX_LINES * MAX_INDEX_LINE_CHARS // 4)
+        else 0
+    )
     return parts
 
 
@@ -183,7 +187,7 @@ def shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
     its arguments."""
     sentence, _, _ = str(tool.get("description", "")).partition(". ")
     return tool | {
-        "description": one_line(sentence, limit=MAX_BRIEF),
+        "description": one_line(sentence, limit=MAX_BRIEF_CHARS),
         "input_schema": _without_explanations(tool.get("input_schema", {})),
     }
 
@@ -195,7 +199,7 @@ def leave_out_arguments(tool: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(properties, dict):
         return tool
     required = schema.get("required") or ()
-    others = [name for name in properties if name not in required][:MAX_OTHERS]
+    others = [name for name in properties if name not in required][:MAX_OPTIONAL_ARGUMENTS]
     kept = {name: one for name, one in properties.items() if name in required or name in others}
     return tool | {"input_schema": schema | {"properties": kept}}
 

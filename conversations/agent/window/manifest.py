@@ -28,7 +28,14 @@ from .parent import ParentPurged, rebuild_parent_account
 from .sampling import SAMPLED, rebuild_sampling_request
 from .summary import COMPACTION, rebuild_summary_request
 from .title import TITLE, rebuild_title_request
-from .window import CHARS_READ, MANIFEST_VERSION, Texts, make_request, preamble_of, request_digest
+from .window import (
+    BEGINNING_CHARS,
+    MANIFEST_VERSION,
+    Texts,
+    make_request,
+    preamble_of,
+    request_digest,
+)
 
 
 class _Read(BaseModel):
@@ -184,7 +191,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         parent=rebuild_parent_account(parent) if (parent := manifest.get("parent")) else None,
         skills=read_skills(manifest["skills"]),
         compaction=read_compaction(compaction) if compaction else None,
-        lines=read_beginnings(session_pk, manifest["lines"], chars=CHARS_READ),
+        lines=read_beginnings(session_pk, manifest["lines"], chars=BEGINNING_CHARS),
         summary_chars=manifest.get("summary_chars"),
     )
     ranges = [(low, high) for low, high in manifest["turns"]]

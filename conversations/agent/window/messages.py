@@ -44,7 +44,7 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
-MAX_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as base64
+MAX_ATTACHED_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as base64
 MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
@@ -102,7 +102,7 @@ def withhold(
             images + (kind_of(block) == IMAGE),
             pages + int(block.get("pages") or 0),
         )
-        is_too_much = sums[0] > MAX_BYTES or sums[1] > MAX_IMAGES or sums[2] > MAX_PAGES
+        is_too_much = sums[0] > MAX_ATTACHED_BYTES or sums[1] > MAX_IMAGES or sums[2] > MAX_PAGES
         if is_too_much and digest in known:
             withheld[digest] = REPEATED
             continue
@@ -352,7 +352,7 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         kind, source = block.get("type"), block.get("source")
         # Other programs said in theirs what would have to be loaded from somewhere, and what the
         # provider would refuse: a text stands for it.
-        is_named = kind not in GIVEN or (kind in ATTACHED and not isinstance(source, dict))
+        is_named = kind not in GIVEN or (kind in ATTACHED_TOKENS and not isinstance(source, dict))
         place = an_object(source)
         if is_named or place.get("type") == "file":
             kept.append(name_block(block))
@@ -430,15 +430,15 @@ def _result_block(turn: StoredTurn) -> Block:
 
 # Shortening what is too long for the window. The archive keeps all of it.
 
-SHORTEST = 8  # Estimated tokens below which nothing is shortened any further
-ROOM_FOR_NOTICE = 100  # Estimated tokens from which a cut is explained in a sentence
+MIN_SHORTENED_TOKENS = 8  # Estimated tokens below which nothing is shortened any further
+MIN_NOTICE_TOKENS = 100  # Estimated tokens from which a cut is explained in a sentence
 
 # An image costs (width x height) / 750 tokens, about 1,600 at the size to which the provider scales
 # it down; a page of a document 1,500 to 3,000 (its pages on vision and PDF support). The reported
 # usage corrects both.
-ATTACHED = {"image": 1_600, "document": 6_000}
+ATTACHED_TOKENS = {"image": 1_600, "document": 6_000}
 
-BLOCK_TOKENS = 12  # What surrounds the text of a block: its type, ids and names
+BLOCK_FRAME_TOKENS = 12  # What surrounds the text of a block: its type, ids and names
 
 # What is shortened of a block, by its type.
 SHORTENED = {"text": "text", "tool_use": "input", "tool_result": "content"}
@@ -455,7 +455,7 @@ def shorten_text(text: str, *, cap: int, turn: int) -> str:
         head = keep * 7 // 10
         tail = keep - head
         notice = f"[… turn {turn} …]"
-        if cap >= ROOM_FOR_NOTICE:
+        if cap >= MIN_NOTICE_TOKENS:
             left_out = f"{len(text) - keep:,} characters are left out here"
             notice = f"\n[… {left_out}; turn {turn} in the archive has all of it …]\n"
         short = text[:head] + notice + (text[-tail:] if tail else "")
@@ -473,18 +473,18 @@ def cost_of_block(block: Block) -> int:
         content = block.get("content")
         if isinstance(content, list):
             items = [item for item in content if isinstance(item, dict)]
-            return sum(map(cost_of_block, items)) + BLOCK_TOKENS
-        return estimate_tokens(content if isinstance(content, str) else "") + BLOCK_TOKENS
+            return sum(map(cost_of_block, items)) + BLOCK_FRAME_TOKENS
+        return estimate_tokens(content if isinstance(content, str) else "") + BLOCK_FRAME_TOKENS
     if kind == "tool_use":
-        return _cost_of_value(block.get("input")) + BLOCK_TOKENS + 4
+        return _cost_of_value(block.get("input")) + BLOCK_FRAME_TOKENS + 4
     if kind == "thinking":
         return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
-    if kind in ATTACHED:
+    if kind in ATTACHED_TOKENS:
         # What was estimated when it was attached
         if is_reference(block) and isinstance(block["source"].get("tokens"), int):
-            return int(block["source"]["tokens"]) + BLOCK_TOKENS
-        return ATTACHED[str(kind)]
-    return _cost_of_value(block) + BLOCK_TOKENS
+            return int(block["source"]["tokens"]) + BLOCK_FRAME_TOKENS
+        return ATTACHED_TOKENS[str(kind)]
+    return _cost_of_value(block) + BLOCK_FRAME_TOKENS
 
 
 def _cost_of_value(value: Any) -> int:
@@ -515,11 +515,11 @@ def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
 
     def shorten(value: Any) -> Any:
         if isinstance(value, str):
-            most = max(SHORTEST, int(estimate_tokens(value) * share))
+            most = max(MIN_SHORTENED_TOKENS, int(estimate_tokens(value) * share))
             return shorten_text(value, cap=most, turn=turn)
         if isinstance(value, list):
             return [shorten(item) for item in value]
-        if isinstance(value, dict) and value.get("type") not in ATTACHED:
+        if isinstance(value, dict) and value.get("type") not in ATTACHED_TOKENS:
             return {key: shorten(item) for key, item in value.items()}
         return value
 
@@ -534,7 +534,7 @@ def _fixed_cost(block: Block) -> int:
     """Of a block's cost, what shortening does not change. The provider wants back unchanged what it
     has signed."""
     kind = block.get("type")
-    if kind in THINKING or kind in ATTACHED:
+    if kind in THINKING or kind in ATTACHED_TOKENS:
         return cost_of_block(block)
     content = block.get("content") if kind == "tool_result" else None
     if not isinstance(content, list):

@@ -20,8 +20,8 @@ from conversations.domain.text import one_line
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 
 MAX_TURNS = 40  # Of the parent that are looked through for its last exchange
-QUOTED_CHARS = {USER: 400, ASSISTANT: 800}  # Of a message of that exchange
-TITLE_CHARS = 120
+MAX_QUOTED_CHARS = {USER: 400, ASSISTANT: 800}  # Of a message of that exchange
+MAX_TITLE_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     source = {
         "session": parent.pk,
         "uuid": str(parent.uuid),
-        "title": one_line(parent.title, limit=TITLE_CHARS),
+        "title": one_line(parent.title, limit=MAX_TITLE_CHARS),
         "is_fork": fork_turn is not None,
         "fork_turn": fork_turn,
         **asdict(moment),
@@ -105,7 +105,7 @@ def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn
         lines.append(state.yaml.strip())
     lines += [
         f"- turn {turn.number}, {turn.role}:"
-        f" {one_line(turn.content, limit=QUOTED_CHARS[turn.role])}"
+        f" {one_line(turn.content, limit=MAX_QUOTED_CHARS[turn.role])}"
         for turn in turns
     ]
     lines.append(f'[conversation_recall with session="{uuid}" looks further back in it.]')

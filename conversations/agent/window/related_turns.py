@@ -59,17 +59,17 @@ COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(wor
 
 # The part of a message that is looked at, in which it is said what it is about, and the words of it
 # that are looked up: first those that are not common.
-MAX_CHARS, MAX_WORDS = 600, 12
+MAX_MESSAGE_CHARS, MAX_WORDS = 600, 12
 
 MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
-COMMON_SHARE = 0.3  # What a common word says of what another one as rare would
+COMMON_WEIGHT = 0.3  # What a common word says of what another one as rare would
 
 MAX_HITS, MAX_PLACES = 24, 12  # Hits that are looked at; those next to each other are one place
-AS_GOOD = 0.4  # The share of the best score that a turn has at least to be named
+MIN_SCORE_SHARE = 0.4  # The share of the best score that a turn has at least to be named
 
 # The share of all that the words say that a single turn of the window has at most; one that has
 # more is what is meant.
-KNOWN = 0.95
+MAX_KNOWN_SHARE = 0.95
 
 ASKING = re.compile(
     r"^\W*(?:what|which|who|whom|whose|when|where|why|how|did|do|does|is|are|was|were|had|have"
@@ -94,18 +94,18 @@ REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.5)
 
 # The share that the best turn has of it: for a question, and for an order or a new subject, which
 # often share a word with something old.
-QUESTION_TURN, STATEMENT_TURN = 0.6, 0.7
+MIN_QUESTION_SHARE, MIN_STATEMENT_SHARE = 0.6, 0.7
 
 # A turn that has more of it than most: how much, how many of its words are not common, and how many
 # turns may be as good (within 10 %).
 QUESTION_ALONE, STATEMENT_ALONE = (0.7, 2, 2), (1.2, 2, 3)
-NEARLY = 0.9
+MIN_TIE_SHARE = 0.9
 
 
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
     """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless it
     plainly needs some. One query a word, and a search."""
-    text = text[:MAX_CHARS]
+    text = text[:MAX_MESSAGE_CHARS]
     words = read_telling_words(text)
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
@@ -116,7 +116,7 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     places: list[list[int]] = []
     hits = search_session(session_pk, parse_query(text), limit=MAX_HITS, before_turn=floor).hits
     for hit in hits:
-        if hit.score < AS_GOOD * hits[0].score:
+        if hit.score < MIN_SCORE_SHARE * hits[0].score:
             break
         near = [place for place in places if any(abs(hit.turn - turn) == 1 for turn in place)]
         if near:
@@ -151,13 +151,13 @@ def needs_older_turns(
         is_often = any(len(found.get(token, ())) >= MAX_OCCURRENCES for token in word)
         rarity = 0.0 if is_often else max(0.0, math.log(floor / (old + 1)) / math.log(floor))
         is_common = COMMON.issuperset(word)
-        weight = rarity * COMMON_SHARE if is_common else rarity
+        weight = rarity * COMMON_WEIGHT if is_common else rarity
         total += weight
         known += weight if old else 0.0
         for turn in turns:
             (below if turn < floor else window)[turn] += weight
             rare_words[turn] += not is_common
-    if max(window.values(), default=0.0) >= KNOWN * total:
+    if max(window.values(), default=0.0) >= MAX_KNOWN_SHARE * total:
         return False
     is_asking = ASKING.search(text) is not None
     best = max(below.values(), default=0.0)
@@ -165,13 +165,13 @@ def needs_older_turns(
         share, least = REFERRING_QUESTION
         if known >= max(least, share * total):
             return True
-    if best < (QUESTION_TURN if is_asking else STATEMENT_TURN) * total:
+    if best < (MIN_QUESTION_SHARE if is_asking else MIN_STATEMENT_SHARE) * total:
         return False
     share, least = QUESTION
     if is_asking and known >= max(least, share * total):
         return True
     least, least_rare, most_turns = QUESTION_ALONE if is_asking else STATEMENT_ALONE
-    chosen = [turn for turn, score in below.items() if score >= NEARLY * best]
+    chosen = [turn for turn, score in below.items() if score >= MIN_TIE_SHARE * best]
     rare = max((rare_words[turn] for turn in chosen), default=0)
     return best >= least and rare >= least_rare and len(chosen) <= most_turns
 

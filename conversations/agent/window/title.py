@@ -11,8 +11,8 @@ from conversations.domain.turns import ASSISTANT, USER, AnyTurn
 from .window import MANIFEST_VERSION, ranges_of
 
 TITLE = "title"  # The kind of its manifest
-MAX_CHARS = 1_500  # Of each text
-MAX_TOKENS = 200  # Of the answer; a model that thinks needs more than the title
+MAX_TEXT_CHARS = 1_500  # Of each text
+MAX_ANSWER_TOKENS = 200  # Of the answer; a model that thinks needs more than the title
 
 TASK = (
     "Write a title for the conversation below: at most six words, in the language of the"
@@ -21,10 +21,10 @@ TASK = (
 
 
 def make_title_request(
-    turns: Sequence[AnyTurn], *, model: str, max_tokens: int = MAX_TOKENS
+    turns: Sequence[AnyTurn], *, model: str, max_tokens: int = MAX_ANSWER_TOKENS
 ) -> ModelRequest:
     names = {USER: "Person", ASSISTANT: "Assistant"}
-    quoted = "\n\n".join(f"{names[t.role]}: {t.content[:MAX_CHARS]}" for t in turns)
+    quoted = "\n\n".join(f"{names[t.role]}: {t.content[:MAX_TEXT_CHARS]}" for t in turns)
     text = f"{TASK}\n\n<conversation>\n{quoted}\n</conversation>"
     return ModelRequest(
         model=model,

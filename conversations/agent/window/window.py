@@ -46,7 +46,7 @@ from .budget import (
     make_caps,
     mark_cache,
 )
-from .fitting import CUT, LINE_CHARS, NO_TOOLS, fit_parts, has_recall
+from .fitting import CUT, MAX_INDEX_LINE_CHARS, NO_TOOLS, fit_parts, has_recall
 from .messages import (
     CONTINUE_TEXT,
     Message,
@@ -63,7 +63,7 @@ from .parent import ParentAccount
 
 MANIFEST_VERSION = 2
 
-CHARS_READ = 180  # Of a message that is named as what went before; with some for spaces
+BEGINNING_CHARS = 180  # Of a message that is named as what went before; with some for spaces
 
 LOOKED_UP = f", and {RECALL} looks them up"
 
@@ -206,7 +206,7 @@ def assemble_window(wish: WindowWish) -> Window:
         parent=parts.parent,
         skills=[skill for skill in parts.skills if skill.turn_number < low],
         compaction=compaction,
-        lines=read_beginnings(session, before, chars=CHARS_READ) if before else {},
+        lines=read_beginnings(session, before, chars=BEGINNING_CHARS) if before else {},
         summary_chars=parts.summary_chars,
     )
     return _make_window(wish, budget, caps, choice, texts, parts.reduced, aside)
@@ -215,7 +215,7 @@ def assemble_window(wish: WindowWish) -> Window:
 # Of the sessions that were answered last, the active turns that their windows had: characters in
 # all (what is made of them takes about twice as much again), and the turns of a page in which what
 # is new is read.
-MAX_KNOWN_CHARS, NEW_TURNS = 16_000_000, 10
+MAX_KNOWN_CHARS, NEW_PAGE_TURNS = 16_000_000, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +274,7 @@ class KnownTurns:
             place.session_pk,
             has_rewinds=place.rewinds > 0,
             down_to=place.floor,
-            page=NEW_TURNS if last else 100,
+            page=NEW_PAGE_TURNS if last else 100,
             aside=place.aside,
         ):
             # The digest is of the whole chain: where it is the same, all turns before it are.
@@ -420,7 +420,7 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
         if texts.lines:
             notice += "\nThe person's messages shortly before, for orientation:"
         for turn, text in texts.lines.items():
-            notice += f"\n- turn {turn}: {one_line(text, limit=LINE_CHARS)}"
+            notice += f"\n- turn {turn}: {one_line(text, limit=MAX_INDEX_LINE_CHARS)}"
         parts.append(notice)
     parts += [
         f"[Skill {skill.name!r}, loaded at turn {skill.turn_number} and still in force.]\n"

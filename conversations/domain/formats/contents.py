@@ -24,7 +24,7 @@ type Message = dict[str, Any]
 type OpenContent = Callable[[Block], list[Block]]
 
 FORMATS_KEY = "formats"  # In a turn's metadata.
-ID_CHARS = 255
+MAX_ID_CHARS = 255
 BAD_MESSAGE = "bad_message"
 
 
@@ -131,8 +131,8 @@ def make_turn(
         content=content,
         blocks=None if blocks is None else dump_json(blocks),
         tool_calls=dump_json(tool_calls) if tool_calls else None,
-        tool_call_id=storable(call_id)[:ID_CHARS] if isinstance(call_id, str) else None,
-        tool_name=None if name is None else storable(name)[:ID_CHARS],
+        tool_call_id=storable(call_id)[:MAX_ID_CHARS] if isinstance(call_id, str) else None,
+        tool_name=None if name is None else storable(name)[:MAX_ID_CHARS],
         token_count=estimate_tokens(content),
         stop_reason=stop_reason,
         metadata=dump_json(metadata or {}),
@@ -156,7 +156,7 @@ def read_each(
             raise refuse(place, say("It is nested too deeply.")) from None
         for turn in turns:
             if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
-                turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:ID_CHARS])
+                turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:MAX_ID_CHARS])
             for call in calls_of(turn):
                 names[str(call.get("id"))] = str(call.get("name") or "tool")
             yield turn

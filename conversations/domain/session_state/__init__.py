@@ -36,7 +36,7 @@ MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, t
 MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
 MAX_RULES, MAX_PREFERENCES, MAX_VALUES, MAX_REPLACED = 40, 40, 40, 20
 MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed; they are not shown.
-ITEM_CHARS, FOCUS_CHARS, PATH_CHARS = 160, 100, 200
+MAX_ITEM_CHARS, MAX_FOCUS_CHARS, MAX_PATH_CHARS = 160, 100, 200
 
 
 class File(NamedTuple):
@@ -274,12 +274,12 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
         item=ItemMark(
             id=_text(item, "id", 64),
             kind=str(item["kind"]),
-            text=_text(item, "text", max(ITEM_CHARS, PATH_CHARS)),
+            text=_text(item, "text", max(MAX_ITEM_CHARS, MAX_PATH_CHARS)),
             turn=turn,
             action=_text(item, "action", 20),
             source=_text(item, "source", 20),
         ),
-        text=_text(data, "text", ITEM_CHARS),
+        text=_text(data, "text", MAX_ITEM_CHARS),
     )
 
 
@@ -479,7 +479,7 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
     return [item for item in found if item.id in kept]
 
 
-MAX_TOKENS = 1_000
+MAX_STATE_TOKENS = 1_000
 # How long preferences may be at most, one after the other, until all of them fit.
 SHORTENED_CHARS = (100, 80, 65)
 
@@ -518,7 +518,7 @@ def write_yaml(
     head = [
         "session:",
         f"  id: {_scalar(session)}",
-        f"  workspace: {_scalar(workspace[-PATH_CHARS:])}",
+        f"  workspace: {_scalar(workspace[-MAX_PATH_CHARS:])}",
         *([f"  model: {_scalar(state.model)}"] if state.model else []),
         f"  turn_count: {turn_count}",
         f"  total_tokens: {state.tokens}",
@@ -527,7 +527,7 @@ def write_yaml(
         if limit:
             items = tuple(_shortened(item, limit) for item in items)
         text = _document(head, items)
-        if estimate_tokens(text) <= MAX_TOKENS:
+        if estimate_tokens(text) <= MAX_STATE_TOKENS:
             return text
     order = sorted(items, key=_worth)
 
@@ -538,7 +538,7 @@ def write_yaml(
     # As few items are left out as it takes, found by halving.
     counts = range(len(order))
     least = bisect_left(
-        counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_TOKENS
+        counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_STATE_TOKENS
     )
     return write_without(least)
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from conversations.domain.text import one_line
 
-from . import ITEM_CHARS
+from . import MAX_ITEM_CHARS
 
-COMMAND_CHARS, LINE_CHARS = 60, 80
+MAX_COMMAND_CHARS, MAX_LINE_CHARS = 60, 80
 SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
 
 
@@ -69,7 +69,7 @@ def command_key(command: str) -> str:
         return ""
     if words[0] == "git" and not _LOOKING_GIT.isdisjoint(words[1:2]):
         return ""
-    return one_line(" ".join(words), limit=ITEM_CHARS)
+    return one_line(" ".join(words), limit=MAX_ITEM_CHARS)
 
 
 def _split_words(command: str) -> list[str]:
@@ -94,7 +94,7 @@ def covers(done: str, failed: str) -> bool:
 def short_command(command: str) -> str:
     """A command as it is named in a sentence."""
     words = [part for part in _SEGMENT.split(command.strip()) if not part.startswith("cd ")]
-    return one_line(" && ".join(words).replace("`", "'"), limit=COMMAND_CHARS)
+    return one_line(" && ".join(words).replace("`", "'"), limit=MAX_COMMAND_CHARS)
 
 
 def commit_message(command: str) -> str:
@@ -103,7 +103,7 @@ def commit_message(command: str) -> str:
         return ""
     here = _COMMIT_TEXT.search(command)
     if here and "git commit" in command:
-        return one_line(here[2], limit=ITEM_CHARS)
+        return one_line(here[2], limit=MAX_ITEM_CHARS)
     words = _split_words(command[:20_000])
     for place in (place for place, word in enumerate(words) if word == "commit"):
         before = words[:place]
@@ -111,7 +111,7 @@ def commit_message(command: str) -> str:
         while before and (before[-1].startswith("-") or before[-2:-1] in (["-C"], ["-c"])):
             before.pop()
         if before and before[-1] in ("git", "/usr/bin/git"):
-            return one_line(_message_of(words[place + 1 :]).split("\n")[0], limit=ITEM_CHARS)
+            return one_line(_message_of(words[place + 1 :]).split("\n")[0], limit=MAX_ITEM_CHARS)
     return ""
 
 
@@ -143,4 +143,4 @@ def error_line(output: str) -> str:
     named = [match[1] for line in lines if (match := _ERROR_NAME.match(line))]
     worded = [line for line in lines if _ERROR_WORD.search(line)]
     best = named[-1:] or worded[:1] or lines[-1:]
-    return one_line(best[0], limit=LINE_CHARS) if best else ""
+    return one_line(best[0], limit=MAX_LINE_CHARS) if best else ""

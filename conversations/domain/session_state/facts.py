@@ -27,12 +27,13 @@ from conversations.domain.turns import (
 from . import (
     COMMIT,
     DECISION,
-    FOCUS_CHARS,
-    ITEM_CHARS,
     MAX_DECISIONS,
     MAX_ERRORS,
     MAX_FILES,
+    MAX_FOCUS_CHARS,
+    MAX_ITEM_CHARS,
     MAX_OPEN_FAILURES,
+    MAX_PATH_CHARS,
     MAX_PREFERENCES,
     MAX_REMEMBERED_VALUES,
     MAX_REPLACED,
@@ -40,7 +41,6 @@ from . import (
     MAX_STRUCK,
     MAX_VALUES,
     NOTED,
-    PATH_CHARS,
     PREFERENCE,
     READ,
     RULE,
@@ -100,7 +100,7 @@ _SOURCES = ("source", "from", "src", "old_path", "source_path", "from_path")
 _TARGETS = ("destination", "to", "dst", "dest", "new_path", "destination_path", "to_path", "target")
 _COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "arguments")
 MAX_CALLS, MAX_PATHS = 50, 10
-MAX_PUT_BACK = 1000
+MAX_PUT_BACK_PATHS = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
 
 # Not as part of a path, whose file may have any name.
@@ -160,7 +160,7 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     if turn.role == USER:
         lines = turn.content[:FOCUS_SCANNED_CHARS].splitlines()
         line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
-        focus = "" if _ACKNOWLEDGED.fullmatch(line) else one_line(line, limit=FOCUS_CHARS)
+        focus = "" if _ACKNOWLEDGED.fullmatch(line) else one_line(line, limit=MAX_FOCUS_CHARS)
         statements = find_statements(turn.content)
         # An amount that a rule or a wish names is no value beside it.
         values = tuple(
@@ -180,7 +180,7 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     if turn.role == SYSTEM:
         metadata = read_metadata(turn)
         paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
-        back = paths[:MAX_PUT_BACK] if isinstance(paths, list) else []
+        back = paths[:MAX_PUT_BACK_PATHS] if isinstance(paths, list) else []
         return replace(facts, put_back=tuple(path for path in back if isinstance(path, str)))
     return replace(facts, outcome=_read_outcome(turn)) if turn.role == TOOL else facts
 
@@ -197,10 +197,10 @@ def _read_call(call: dict[str, Any], place: int) -> Call:
         # A detail in backticks is a command, another one a commit's message.
         detail = commit_message(command) or (f"`{short_command(command)}`" if command else "")
     elif kind == STATE and arguments.get("action") == "note":
-        detail = one_line(storable(str(arguments.get("text") or "")), limit=ITEM_CHARS)
+        detail = one_line(storable(str(arguments.get("text") or "")), limit=MAX_ITEM_CHARS)
     elif kind == OTHER:
         told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
-        key = f"{name} {one_line(storable(', '.join(told)), limit=ITEM_CHARS)}"
+        key = f"{name} {one_line(storable(', '.join(told)), limit=MAX_ITEM_CHARS)}"
     return Call(
         id=storable(str(call.get("id") or ""))[:255],
         name=name,
@@ -237,7 +237,7 @@ def _paths(kind: str, arguments: dict[str, Any]) -> Iterator[str]:
 def _path(text: str) -> str:
     path = storable(text).strip()
     path = path.removeprefix("./") or path
-    return path if len(path) <= PATH_CHARS else "…" + path[-(PATH_CHARS - 1) :]
+    return path if len(path) <= MAX_PATH_CHARS else "…" + path[-(MAX_PATH_CHARS - 1) :]
 
 
 def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
@@ -487,6 +487,6 @@ def _with_failures_resolved(state: SessionState, call: Call) -> SessionState:
         elif failure.fixes or failure.kind in (SHELL, GIT):
             how = " and ".join(failure.fixes)
             how = f"fixed by {how}" if how else "gone when run again"
-            text = one_line(f"{failure.text} — {how}", limit=ITEM_CHARS)
+            text = one_line(f"{failure.text} — {how}", limit=MAX_ITEM_CHARS)
             errors += (Resolved(f"e{call.turn}.{call.place}.{len(failures)}", text, call.turn),)
     return state._replace(errors=errors[-MAX_ERRORS:], failures=tuple(failures))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from conversations.domain.text import one_line
 
-from . import DECISION, ITEM_CHARS, PREFERENCE, RULE
+from . import DECISION, MAX_ITEM_CHARS, PREFERENCE, RULE
 from .languages import Language, read_languages
 
 MAX_STATEMENTS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
@@ -20,7 +20,7 @@ MAX_LEAD_CHARS = 40  # A preference with what stands before it in its sentence, 
 
 # A message of more lines is mostly pasted: only its first and last paragraph count, and only
 # if they are short.
-SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
+SCANNED_CHARS, MAX_TYPED_LINES, MAX_PARAGRAPH_LINES = 10_000, 40, 6
 
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|„[^“\n]*“|(?<!\w)'[^'\n]*\s[^'\n]*'(?!\w)")
 _FENCE = re.compile(
@@ -83,9 +83,9 @@ def _own_lines(text: str) -> Iterator[str]:
         elif paragraphs[-1]:
             paragraphs.append([])
     paragraphs = [lines for lines in paragraphs if lines]
-    if sum(map(len, paragraphs)) > LONG_LINES:
+    if sum(map(len, paragraphs)) > MAX_TYPED_LINES:
         ends = paragraphs[:1] + paragraphs[1:][-1:]
-        paragraphs = [lines for lines in ends if len(lines) <= SHORT_PARAGRAPH]
+        paragraphs = [lines for lines in ends if len(lines) <= MAX_PARAGRAPH_LINES]
     return (line for lines in paragraphs for line in lines if not _PASTED.match(line))
 
 
@@ -98,7 +98,7 @@ def _read(sentence: str, language: Language, *, is_task: bool) -> Iterator[tuple
         for part in (sentence, sentence[inner.end() :] if inner else ""):
             if part and (kind := _kind(part, language, is_task=is_task)):
                 said = part[language.filler.match(part).end() :]  # type: ignore[union-attr]
-                yield kind, one_line(_bare_end(said), limit=ITEM_CHARS)
+                yield kind, one_line(_bare_end(said), limit=MAX_ITEM_CHARS)
                 is_rule = True
                 break
     if not is_rule and (preference := _preference(sentence, language)):
@@ -146,7 +146,7 @@ def _preference(sentence: str, language: Language) -> str:
     is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
     if len(said) - lead > MAX_LEAD_CHARS:
         # What stands before it goes, unless that is what is preferred.
-        first = len(said) - ITEM_CHARS + 1
+        first = len(said) - MAX_ITEM_CHARS + 1
         if not is_before:
             lead = match.start()
         elif first > lead:
@@ -158,4 +158,4 @@ def _preference(sentence: str, language: Language) -> str:
         said = language.named_ends.split(said, maxsplit=1)[0]
     text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？ ")
     is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
-    return one_line(text, limit=ITEM_CHARS) if is_enough else ""
+    return one_line(text, limit=MAX_ITEM_CHARS) if is_enough else ""

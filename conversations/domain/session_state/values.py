@@ -15,12 +15,12 @@ from .matters import name_value
 from .statements import read_sentences
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
-CLAUSE_CHARS = 90
-TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something else.
-OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
+MAX_CLAUSE_CHARS = 90
+MAX_TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something else.
+MAX_OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
 DATES = frozenset(("date", "clock"))  # Kinds of amounts that say when.
 AIM = "aim/"  # Before the kind of a value that somebody wants to reach.
-MIN_NAMED = 2  # Words of a clause that name what the value is of.
+MIN_NAMING_WORDS = 2  # Words of a clause that name what the value is of.
 
 _FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
 _NAMED = re.compile(r"(?:[A-Z]\w*|\bv|#|[\w)]-|[./])\s?$")  # A version, or part of a name.
@@ -64,7 +64,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
         for number, match in enumerate(language.quantity.finditer(sentence)):
             if number >= MAX_QUANTITIES_IN_SENTENCE:
                 break
-            before = sentence[max(0, match.start() - CLAUSE_CHARS) : match.start()]
+            before = sentence[max(0, match.start() - MAX_CLAUSE_CHARS) : match.start()]
             kind = match.lastgroup or ""
             if kind == "measure":
                 if sentence.startswith("-old", match.end()):
@@ -85,7 +85,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 continue
             span = _clause(sentence, match.start(), match.end(), language)
             # What says that it is new may stand in what was left out of the clause.
-            before = sentence[max(0, span[0] - OWNER_CHARS) : match.start()]
+            before = sentence[max(0, span[0] - MAX_OWNER_CHARS) : match.start()]
             is_changed = (
                 language.changed.search(before) is not None
                 or language.new_since.match(sentence, match.end(), span[1] + 12) is not None
@@ -100,7 +100,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 if not language.dated.search(clause) or (is_named_day and not is_changed):
                     continue
             named = name_value(clause)
-            whole = sentence[max(0, low - OWNER_CHARS) : high]
+            whole = sentence[max(0, low - MAX_OWNER_CHARS) : high]
             if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
                 continue
             if language.aimed.search(clause):
@@ -108,11 +108,11 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 amounts = [(f"{AIM}{amount}", changed) for amount, changed in amounts]
             is_own = language.owned.search(whole) is not None
             is_told = is_changed or is_own or language.told.search(clause)
-            if len(named) < (1 if is_changed else MIN_NAMED) or not is_told:
+            if len(named) < (1 if is_changed else MIN_NAMING_WORDS) or not is_told:
                 continue
             if _FORMULA.search(clause) or language.untold.search(sentence, max(0, low - 30), high):
                 continue
-            text = one_line(clause, limit=CLAUSE_CHARS)
+            text = one_line(clause, limit=MAX_CLAUSE_CHARS)
             yield StatedValue(text, tuple(amount for amount, _ in amounts), is_changed, is_own)
 
 
@@ -123,13 +123,13 @@ def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
 
 def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:
     """Where the clause of the value begins and ends."""
-    low = max(0, end - CLAUSE_CHARS)
+    low = max(0, end - MAX_CLAUSE_CHARS)
     if low:
         low = max(low, sentence.find(" ", low, start) + 1)
     for border in language.borders.finditer(sentence, low, start):
         low = border.end()
     low += language.opening.match(sentence[low:start]).end()  # type: ignore[union-attr]
-    most = max(end, min(low + CLAUSE_CHARS, end + TAIL_CHARS))
+    most = max(end, min(low + MAX_CLAUSE_CHARS, end + MAX_TAIL_CHARS))
     after = language.borders.search(sentence, end, most + 20)
     high = after.start() if after else len(sentence)
     if high > most:

@@ -24,7 +24,7 @@ from conversations.runtime.service import Runtime
 
 from . import inbox
 from .inbox import PlaceInbox, Places
-from .message_parts import MESSAGE_LIMIT, size_of
+from .message_parts import MAX_MESSAGE_UNITS, size_of
 from .models import ChannelPlace
 from .options import CHANNEL, DiscordRules, Spot
 from .posting import escape, may_pass
@@ -41,13 +41,13 @@ COMMANDS = {
     "help": "Show these commands",
 }
 
-SHOWN_TURNS = 10
-SHOWN_CHARS = 300
+MAX_SHOWN_TURNS = 10
+MAX_SHOWN_CHARS = 300
 
 BEGUN_BY = "begun_by"  # In a session's metadata: the message with which it was begun
 
 # Messages that do not concern the bot after which it keeps how far it has read
-PASSED_BY = 100
+MESSAGES_PER_SAVE = 100
 
 DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 
@@ -73,10 +73,10 @@ def describe_history(session: Session) -> str:
     walk = walk_active_turns_back(session.pk, has_rewinds=session.rewind_count > 0, page=50)
     said = (turn for turn in walk if turn.role in _MARKS and turn.content.strip())
     lines: list[str] = []
-    for turn in islice(said, SHOWN_TURNS):
-        said_here = one_line(strip_marks(turn.content), limit=SHOWN_CHARS)
-        line = f"{_MARKS[turn.role]} {escape(said_here, limit=SHOWN_CHARS)}"
-        if size_of("\n".join([line, *lines])) > MESSAGE_LIMIT:
+    for turn in islice(said, MAX_SHOWN_TURNS):
+        said_here = one_line(strip_marks(turn.content), limit=MAX_SHOWN_CHARS)
+        line = f"{_MARKS[turn.role]} {escape(said_here, limit=MAX_SHOWN_CHARS)}"
+        if size_of("\n".join([line, *lines])) > MAX_MESSAGE_UNITS:
             break
         lines.insert(0, line)
     return "\n".join(lines) or "This session has no messages yet."
@@ -110,7 +110,7 @@ class MessageHandler:
         )
         if not (is_heard and is_meant):
             place.passed_by += 1
-            if place.passed_by % PASSED_BY == 0:
+            if place.passed_by % MESSAGES_PER_SAVE == 0:
                 await self.places.mark(place, message.id)
             return
         try:

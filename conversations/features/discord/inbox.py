@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 REST_SECONDS = 5.0  # At its end, for messages that are being dealt with
 
-RECENT = 200  # Messages of a place that are remembered as taken, beside the mark
+MAX_REMEMBERED_MESSAGES = 200  # Messages of a place that are remembered as taken, beside the mark
 
 type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
@@ -55,7 +55,7 @@ class PlaceInbox:
     is_behind: bool
     take: Take
     passed_by: int = 0
-    _recent: deque[int] = field(default_factory=partial(deque[int], maxlen=RECENT))
+    _recent: deque[int] = field(default_factory=partial(deque[int], maxlen=MAX_REMEMBERED_MESSAGES))
     _waiting: asyncio.Queue[discord.Message | None] = field(default_factory=asyncio.Queue)
     _task: asyncio.Task[None] | None = None
     _closed: bool = False
@@ -130,7 +130,7 @@ class PlaceInbox:
 
 # One message of Discord on its way into a session: its text, its files, its session.
 
-NAME_CHARS = 60
+MAX_NAME_CHARS = 60
 
 # What people write; the others are notices of the service.
 TAKEN_TYPES = (discord.MessageType.default, discord.MessageType.reply)
@@ -165,7 +165,7 @@ def text_of(message: discord.Message, bot: discord.abc.User) -> str:
 def name_of(author: discord.abc.User) -> str:
     """What somebody is called, so that it can stand before a colon."""
     plain = re.sub(r"[:\n\r]", " ", author.display_name)
-    return one_line(plain, limit=NAME_CHARS) or str(author.id)
+    return one_line(plain, limit=MAX_NAME_CHARS) or str(author.id)
 
 
 def account_for(name: str, workspace: Workspace) -> User:

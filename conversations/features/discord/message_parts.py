@@ -13,9 +13,11 @@ import unicodedata
 from dataclasses import dataclass
 
 # Discord's, in UTF-16 code units here, which are never fewer than what it counts.
-MESSAGE_LIMIT = 2_000
-LEAST_LIMIT = 100
-RESERVED = 8  # Units of each message for the end of a block of code, whether it takes one or not
+MAX_MESSAGE_UNITS = 2_000
+MIN_MESSAGE_UNITS = 100
+RESERVED_UNITS = (
+    8  # Units of each message for the end of a block of code, whether it takes one or not
+)
 
 _OPENING = re.compile(r"[ \t]*(`{3,7}|~{3,7})(?![`~])([^`\n]*)\n?")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
@@ -47,11 +49,11 @@ def size_of(text: str) -> int:
     return len(text) if text.isascii() else len(text) + sum(char > "\uffff" for char in text)
 
 
-def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
+def split_message(text: str, *, limit: int = MAX_MESSAGE_UNITS) -> list[str]:
     """The messages that the text makes, none of them blank or larger than the limit. Between them
     only white space is left out, and the closing line of a block that ended where a message
     does."""
-    assert limit >= LEAST_LIMIT
+    assert limit >= MIN_MESSAGE_UNITS
     parts: list[str] = []
     at = 0
     fence: Fence | None = None
@@ -62,7 +64,7 @@ def split_message(text: str, *, limit: int = MESSAGE_LIMIT) -> list[str]:
             at, fence = at + len(line), None
             continue
         head = fence.opening if fence else ""
-        room = limit - RESERVED - len(head)
+        room = limit - RESERVED_UNITS - len(head)
         # The furthest end at which no more than that is taken
         reach = min(len(text), at + room)
         over = size_of(text[at:reach]) - room

@@ -23,18 +23,18 @@ from conversations.domain.text import one_line, write_out
 from conversations.domain.tool_calls import ApprovalRequest, read_asked
 from conversations.rendering import tool_rows
 
-from .message_parts import MESSAGE_LIMIT, size_of, split_message
+from .message_parts import MAX_MESSAGE_UNITS, size_of, split_message
 
 logger = logging.getLogger(__name__)
 
-SHOWN_OF_PLAN = 1_200  # Characters of a command or diff that a question shows
+MAX_PLAN_CHARS = 1_200  # Characters of a command or diff that a question shows
 
 # Characters of a message that are left for the block's fences, and to say that there is more than
 # it shows.
-AROUND = 100
+RESERVED_UNITS = 100
 
 # Of a button, at most. What "always" allows stands in the message where it is longer.
-LABEL_CHARS = 80
+MAX_LABEL_CHARS = 80
 
 FILE_NAME = "answer.md"
 
@@ -62,12 +62,12 @@ class _Question:
         lines = [f"**Approval needed:** {escape(asked.summary or asked.name, limit=200)}"]
         if asked.note:
             lines.append(f"-# {escape(asked.note, limit=200)}")
-        if len(f"Always allow {asked.kind_label}") > LABEL_CHARS and not self.outcome:
+        if len(f"Always allow {asked.kind_label}") > MAX_LABEL_CHARS and not self.outcome:
             lines.append(f"-# Always allow {escape(asked.kind_label, limit=255)}")
         if self.outcome:
             lines.append(f"-# {escape(self.outcome, limit=100)}")
         if shown := asked.diff or asked.command:
-            room = MESSAGE_LIMIT - size_of("\n".join(lines)) - AROUND
+            room = MAX_MESSAGE_UNITS - size_of("\n".join(lines)) - RESERVED_UNITS
             lines.insert(1, fenced(shown, "diff" if asked.diff else "sh", room=room))
         text = split_message("\n".join(lines))[0]
         if self.outcome:
@@ -187,7 +187,7 @@ def escape(text: str, *, limit: int) -> str:
 def fenced(text: str, language: str, *, room: int) -> str:
     """As a block of code, or as much of its beginning as has room. A person decides by it: what
     does not show, or turns the order of other characters around, is written out."""
-    shown = text[:SHOWN_OF_PLAN]
+    shown = text[:MAX_PLAN_CHARS]
     while (size := size_of(_quoted(shown))) > room:
         shown = shown[: len(shown) * room // size]
     left_out = len(text) - len(shown)
@@ -255,7 +255,7 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
         chosen = [("Approve", ButtonStyle.success, "once")]
         if item.always:
             label = f"Always allow {item.always}"
-            label = label if len(label) <= LABEL_CHARS else "Always"  # the message says what
+            label = label if len(label) <= MAX_LABEL_CHARS else "Always"  # the message says what
             chosen.append((label, ButtonStyle.secondary, "always"))
         chosen.append(("Deny", ButtonStyle.danger, "deny"))
     call = "" if item.action else item.call
@@ -267,7 +267,7 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
 
 # Trying again for as long as it may go well later.
 
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
 
 # (TimeoutError is an OSError.)
 _PASSING = (
@@ -292,7 +292,7 @@ async def keep_trying[T](
     work: Callable[[], Awaitable[T]], *, is_over: Callable[[], bool] = lambda: False
 ) -> T | None:
     """What the work gives, however long that takes; None when it is over before."""
-    wait = FIRST_WAIT
+    wait = FIRST_WAIT_SECONDS
     while not is_over():
         try:
             return await work()
@@ -301,5 +301,5 @@ async def keep_trying[T](
                 raise
             logger.warning("discord_not_reached", extra={"fields": {"reason": str(error)}})
             await asyncio.sleep(wait)
-            wait = min(LONGEST_WAIT, wait * 2)
+            wait = min(MAX_WAIT_SECONDS, wait * 2)
     return None

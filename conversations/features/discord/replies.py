@@ -33,9 +33,11 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 TYPING_SECONDS = 8.0  # Discord shows for ten that somebody is typing.
 UNWATCHED_SECONDS = 5.0  # After so long without news of a run, its process may be gone.
-ROWS = 200
-LOOKED_BACK = 20  # Messages among which one is looked for that was posted shortly before the end
-SAME_CHARS = 60  # They tell two messages apart.
+PAGE_ROWS = 200
+MAX_SEARCHED_MESSAGES = (
+    20  # Messages among which one is looked for that was posted shortly before the end
+)
+COMPARED_CHARS = 60  # They tell two messages apart.
 
 
 class Reply:
@@ -150,7 +152,7 @@ class Reply:
         session = await self._runtime.readers.read(get_session, self.record.session.uuid)
         while self._after < moment.last_seq and not self._has_all_rows:
             events = await self._runtime.readers.read(
-                walk_events, session.pk, start=self._after, limit=ROWS
+                walk_events, session.pk, start=self._after, limit=PAGE_ROWS
             )
             for event in events:
                 if event.seq > moment.last_seq or self._has_all_rows:
@@ -221,7 +223,7 @@ class Reply:
         known, and say how the missing ones begin."""
         known = max([*self._posted, self.record.source])
         history = self._channel.history(
-            limit=LOOKED_BACK, after=discord.Object(known), oldest_first=True
+            limit=MAX_SEARCHED_MESSAGES, after=discord.Object(known), oldest_first=True
         )
         try:
             own = [m async for m in history if m.author == self._client.user]
@@ -237,7 +239,7 @@ class Reply:
                 continue
             # It can be an earlier state of the item: both begin alike, but for the end of a block
             # of code, which is where the earlier one ended.
-            said = message.content.strip().rstrip("`~").rstrip()[:SAME_CHARS]
+            said = message.content.strip().rstrip("`~").rstrip()[:COMPARED_CHARS]
             if said and items[len(self._posted)].text.strip().startswith(said):
                 self._posted.append(message.id)
                 self._shown.append(None)

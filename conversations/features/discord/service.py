@@ -14,8 +14,8 @@ from conversations.models import Run, Workspace
 
 from .models import ChannelPlace, ChannelReply
 
-AUTHOR_CHARS = 100
-NEWEST = 50  # Replies among which the one that a message shows is sought
+MAX_AUTHOR_CHARS = 100
+MAX_SEARCHED_REPLIES = 50  # Replies among which the one that a message shows is sought
 
 
 def list_places(workspace: Workspace) -> list[ChannelPlace]:
@@ -43,7 +43,7 @@ def record_taken(
 ) -> ChannelReply:
     """Save that a message became this run, once for each run, and that the place was read up to
     it. ``source`` are the columns ``address``, ``source`` and ``author`` of the reply."""
-    name = one_line(storable(author_name), limit=AUTHOR_CHARS)
+    name = one_line(storable(author_name), limit=MAX_AUTHOR_CHARS)
     with transaction.atomic():
         run = Run.objects.get(pk=run_pk)
         reply, _ = ChannelReply.objects.get_or_create(
@@ -76,11 +76,11 @@ def save_posted(reply_pk: int, *, posted: Sequence[int], done: bool) -> None:
 def list_posted(address: int, *, but: int) -> set[int]:
     """Ids of messages there that show other runs, of the newest ones."""
     replies = ChannelReply.objects.filter(address=address).exclude(pk=but).order_by("-pk")
-    return {number for reply in replies[:NEWEST] for number in reply.posted_ids}
+    return {number for reply in replies[:MAX_SEARCHED_REPLIES] for number in reply.posted_ids}
 
 
 def shows_last_message(session_pk: int, message: int) -> bool:
     """Whether this message shows the answer to the last one that a person sent."""
-    newest = _replies().filter(session=session_pk).order_by("-pk")[:NEWEST]
+    newest = _replies().filter(session=session_pk).order_by("-pk")[:MAX_SEARCHED_REPLIES]
     shown = next((reply for reply in newest if message in reply.posted_ids), None)
     return shown is not None and shown.run.user_turn == last_user_turn(session_pk)

@@ -123,7 +123,7 @@ def start_import(
 def list_imports(request: HttpRequest) -> dict[str, Any]:
     """One's own imports, the newest first, all that are kept."""
     service.require_imports()
-    most = service.MAX_KEPT_IMPORTS + service.MAX_OPEN
+    most = service.MAX_KEPT_IMPORTS + service.MAX_OPEN_IMPORTS
     found = service.list_imports(caller_of(request).user, limit=most)
     return {"items": [_as_import(one) for one in found]}
 

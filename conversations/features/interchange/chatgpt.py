@@ -34,7 +34,7 @@ from .trees import Conversation, Made, Path, Tree, read_conversations
 
 SOURCE = "chatgpt"
 CUT_OFF = ("max_tokens", "interrupted", "client_stopped")
-CALLERS = 30  # Messages above a result among which its call is sought.
+MAX_CALL_DISTANCE_MESSAGES = 30  # Messages above a result among which its call is sought.
 MAX_ASSET_BYTES = 50 * 1024 * 1024
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
@@ -175,7 +175,7 @@ class _ChatGpt(Conversation):
     def _call_of(self, node: str, name: str) -> str:
         # Above a result the nearest message that called its tool.
         above = self.tree.parents.get(node)
-        for _ in range(CALLERS):
+        for _ in range(MAX_CALL_DISTANCE_MESSAGES):
             if above is None:
                 break
             recipient = a_text(self.messages[above].get("recipient"))

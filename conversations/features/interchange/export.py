@@ -60,9 +60,9 @@ from .fields import (
 )
 
 VERSION = 1
-PAGE = 100
-ATTACHMENT_PAGE = 20
-MARKER_PAGE = 10
+PAGE_ROWS = 100
+ATTACHMENT_PAGE_ROWS = 20
+MARKER_PAGE_ROWS = 10
 
 # A session as lines of the interchange file, which is for keeping.
 
@@ -78,7 +78,7 @@ def choose_sessions(
             raise NotFound("The session %(uuid)s does not exist.", uuid=session)
     if workspace is not None:
         found = found.filter(workspace__slug=workspace)
-    return _by_key(found, page=PAGE)
+    return _by_key(found, page=PAGE_ROWS)
 
 
 def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]:
@@ -106,7 +106,7 @@ def session_lines(session: Session) -> Iterator[str]:
                 del line[name]
         yield dump_json(line)
     sent = Attachment.objects.filter(session=session.pk, turn_number__lt=session.next_turn)
-    for attachment in _by_key(sent.select_related("added_by"), page=ATTACHMENT_PAGE):
+    for attachment in _by_key(sent.select_related("added_by"), page=ATTACHMENT_PAGE_ROWS):
         yield dump_json(_attachment_line(attachment))
     events = ChatEvent.objects.filter(session=session.pk, seq__lt=session.next_seq)
     for row in walk_rows(events, *EVENT_COLUMNS, key="seq"):
@@ -125,7 +125,7 @@ def session_lines(session: Session) -> Iterator[str]:
     )
     for kind, rows, key in markers:
         # Few at a time, since the text of a skill may be long.
-        for marker in _by_key(rows.filter(session=session.pk), page=MARKER_PAGE, key=key):
+        for marker in _by_key(rows.filter(session=session.pk), page=MARKER_PAGE_ROWS, key=key):
             yield dump_json(write_line(kind, marker, MARKER_COLUMNS[rows.model]))
 
 

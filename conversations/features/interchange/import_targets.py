@@ -21,8 +21,8 @@ from .fields import NAMESPACE, SessionLine, Unusable, add_metadata, parse_moment
 
 IMPORTED_SLUG = "imported"  # The workspace of sessions that name none.
 
-SLUG_LIMIT = 60
-TITLE_LIMIT = 200
+MAX_SLUG_CHARS = 60
+MAX_TITLE_CHARS = 200
 
 type Tell = Callable[[str], None]
 """Says something about the session's line that the operator should know."""
@@ -83,7 +83,7 @@ class ImportTarget:
         return known, False
 
     def _find_workspace(self, name: str, owner: User, tell: Tell) -> Workspace:
-        slug = slugify(name)[:SLUG_LIMIT].strip("-_") or IMPORTED_SLUG
+        slug = slugify(name)[:MAX_SLUG_CHARS].strip("-_") or IMPORTED_SLUG
         found = Workspace.objects.filter(slug=slug).first()
         if found is not None:
             return found
@@ -144,7 +144,7 @@ class ImportTarget:
                     created_at = parse_moment(row.get("created_at"))
             created_at = created_at or timezone.now()
         columns |= {
-            "title": one_line(without_unseen(columns["title"]), limit=TITLE_LIMIT),
+            "title": one_line(without_unseen(columns["title"]), limit=MAX_TITLE_CHARS),
             "floor_turn": max(1, columns["floor_turn"]),
             "created_at": created_at,
             "last_active_at": columns["last_active_at"] or created_at,

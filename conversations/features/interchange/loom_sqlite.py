@@ -22,7 +22,7 @@ from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_u
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
 TABLES = (SESSIONS, TURNS, EVENTS)
-BATCH = 200
+BATCH_ROWS = 200
 HEAD_BYTES = 64 * 1024
 
 # Columns of a turn that are keys of its line.
@@ -174,8 +174,8 @@ class _Database:
             rows = [dict(row) for row in self.connection.execute(query, some)]
             return {row.pop("loom_rowid"): row for row in rows}
 
-        for start in range(0, len(ids), BATCH):
-            some = ids[start : start + BATCH]
+        for start in range(0, len(ids), BATCH_ROWS):
+            some = ids[start : start + BATCH_ROWS]
             try:
                 rows = read(some)
             except SQLITE_DAMAGE:  # one row on a damaged page costs only itself

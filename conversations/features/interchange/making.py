@@ -98,10 +98,10 @@ def without(value: Object, *names: str) -> Object:
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
-UTF8_BYTES = 4  # Of a character, at most.
+MAX_CHARACTER_BYTES = 4  # Of a character, at most.
 
 # Bytes of a content that cannot be attached, which is kept in the metadata then.
-MAX_KEPT = 1_000_000
+MAX_KEPT_BYTES = 1_000_000
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Files:
         try:
             found = examine(data, shown)
         except Rejected as error:
-            kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT else ""
+            kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT_BYTES else ""
             self.left.append(
                 {"name": name, "size": len(data), "reason": error.message, "data": kept}
             )
@@ -158,12 +158,12 @@ class Files:
             self.add(base64.b64decode(text, validate=True), name)
         except (binascii.Error, ValueError):
             reason = say("not valid base64")
-            kept = text if len(text) <= MAX_KEPT else ""
+            kept = text if len(text) <= MAX_KEPT_BYTES else ""
             self.left.append({"name": name, "reason": reason, "data": kept})
             self._report_loss(len(text), clean_name(name), reason)
 
     def _report_loss(self, size: int, name: str, reason: str) -> None:
-        if size > MAX_KEPT:
+        if size > MAX_KEPT_BYTES:
             text = say("of %(name)s only the name is kept: %(reason)s", name=name, reason=reason)
             self.lost.append(text)
 
@@ -199,7 +199,7 @@ def _parts_of(data: bytes) -> list[str]:
     text = None if data.startswith(b"%PDF-") else decode_text(data)
     if text is None or (len(text) <= most and len(data) <= most_bytes):
         return []
-    size = max(1, min(most, most_bytes // UTF8_BYTES))
+    size = max(1, min(most, most_bytes // MAX_CHARACTER_BYTES))
     parts: list[str] = []
     start = 0
     while start < len(text):

@@ -33,7 +33,7 @@ MAX_FILES = 50_000
 
 # Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth.
 MAX_RATIO = 200
-SMALL = 10 * 1024 * 1024  # What is smaller may have any ratio.
+MAX_UNCHECKED_BYTES = 10 * 1024 * 1024  # What is smaller may have any ratio.
 
 # Of an archive's list of its files, which is read as a whole and takes many times its size
 # of memory.
@@ -157,7 +157,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
             reason = say("it is a link")
         elif info.flag_bits & 1:
             reason = say("it is protected by a password")
-        elif info.file_size > SMALL and grows:
+        elif info.file_size > MAX_UNCHECKED_BYTES and grows:
             reason = say("it would expand to more than %(count)s times its size", count=MAX_RATIO)
         else:
             file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
@@ -169,7 +169,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
 
 # A JSON file that is larger than memory: the items of its array, one after another.
 
-CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
 
 _NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
@@ -180,7 +180,7 @@ class DamagedJson(Rejected):
     """From here on the file cannot be read; the message says why."""
 
 
-def read_items(stream: IO[bytes], *, chunk: int = CHUNK) -> Iterator[Any]:
+def read_items(stream: IO[bytes], *, chunk: int = CHUNK_BYTES) -> Iterator[Any]:
     """The items of the array that the file is, or the one object. Bytes that are no UTF-8
     become lone surrogates. Raises DamagedJson where it cannot go on."""
     text = _Text(stream, chunk)

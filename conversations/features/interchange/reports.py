@@ -12,13 +12,13 @@ from typing import Any
 from conversations.domain.messages import Message, as_message, message_data, remake
 from conversations.domain.text import an_object, dump_json
 
-MAX_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
+MAX_TEXT_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
 
 
 def as_note(place: str, text: str) -> dict[str, Any]:
     told = {"place": place, "text": text}
     said = {name: data for name, one in told.items() if (data := _said(one))}
-    kept = {name: one[:MAX_CHARS] for name, one in told.items()}
+    kept = {name: one[:MAX_TEXT_CHARS] for name, one in told.items()}
     return kept | ({"said": said} if said else {})
 
 
@@ -47,6 +47,6 @@ def _read_note(note: dict[str, Any]) -> tuple[str, str]:
 
 def _said(text: str) -> dict[str, Any]:
     """Nothing for what is its own template."""
-    if not isinstance(text, Message) or not text.values or len(text) > MAX_CHARS:
+    if not isinstance(text, Message) or not text.values or len(text) > MAX_TEXT_CHARS:
         return {}
     return message_data(text)

@@ -33,10 +33,10 @@ from .openwebui import read_openwebui
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 
-BEGINNING = 4096  # Bytes in which pictures and archives show that they are no text.
+SNIFFED_BYTES = 4096  # Bytes in which pictures and archives show that they are no text.
 MAX_NULS = 8  # Text has none; a line that a crash has damaged may have some.
 
-HEAD = 1024 * 1024
+HEAD_BYTES = 1024 * 1024
 HEAD_LINES = 50
 
 _BOM = b"\xef\xbb\xbf"
@@ -50,10 +50,10 @@ _CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
 def recognise(file: SourceFile) -> str:
     """The name of the file's format, empty for one that is not known. Raises :data:`DAMAGE`."""
     with file.open() as stream:
-        head = stream.read(BEGINNING)
+        head = stream.read(SNIFFED_BYTES)
         if not head.startswith(MAGIC) and head.count(0) > MAX_NULS:
             return ""
-        head += stream.read(HEAD)
+        head += stream.read(HEAD_BYTES)
     if head.startswith(MAGIC):
         with file.on_disk() as path:
             return LOOM_SQLITE if is_loom_database(path) else ""
@@ -86,7 +86,7 @@ def recognise(file: SourceFile) -> str:
 type Reader = Callable[[SourceFile, ImportSource, Archive], Iterator[Item]]
 
 AUTO = "auto"
-NAMED_FILES = 5
+MAX_NAMED_FILES = 5
 
 READERS: dict[str, Reader] = {
     LOOM_SQLITE: read_loom_database,
@@ -146,7 +146,7 @@ class Running:
                 self._hand_over(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
             if unread:
-                named, more = ", ".join(unread[:NAMED_FILES]), len(unread) - NAMED_FILES
+                named, more = ", ".join(unread[:MAX_NAMED_FILES]), len(unread) - MAX_NAMED_FILES
                 if more > 0:
                     text = say(
                         "no conversations in %(files)s and %(count)s more", files=named, count=more
@@ -183,7 +183,7 @@ class Running:
         if not found and len(source.files) == 1 and wanted is None and source.files[0].path:
             # It could be an interchange file of which no line at its beginning can be read.
             with source.files[0].open() as stream:
-                text = stream.read(HEAD).removeprefix(_BOM).lstrip()
+                text = stream.read(HEAD_BYTES).removeprefix(_BOM).lstrip()
             is_text = text[:1] in (b"", b"{") and b"\x00" not in text
             return [(source.files[0], LOOM)] if is_text else []
         formats = {format for _, format in found}

@@ -25,9 +25,9 @@ from conversations.rendering.source_text import size_text
 
 from .models import OPEN_STATES, RUNNING, Import
 
-MAX_OPEN = 10  # Of one person at a time.
+MAX_OPEN_IMPORTS = 10  # Of one person at a time.
 MAX_KEPT_IMPORTS = 100  # Of one person, the newest.
-MAX_SHOWN = 50
+MAX_SHOWN_IMPORTS = 50
 
 FOLDER = "imports"  # Of the data folder: the uploads.
 
@@ -69,11 +69,11 @@ def take_upload(
         with path.open("wb") as kept:
             for chunk in file.chunks():
                 kept.write(chunk)
-        if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN:
+        if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN_IMPORTS:
             raise Conflict(
                 "%(count)s of your imports are still running. Wait for them to finish.",
                 code="too_many_imports",
-                count=MAX_OPEN,
+                count=MAX_OPEN_IMPORTS,
             )
         made = Import.objects.create(
             uuid=uuid,
@@ -102,7 +102,7 @@ def get_import(user: User, uuid: UUID) -> Import:
     return found
 
 
-def list_imports(user: User, *, limit: int = MAX_SHOWN) -> list[Import]:
+def list_imports(user: User, *, limit: int = MAX_SHOWN_IMPORTS) -> list[Import]:
     """The newest first."""
     found = Import.objects.select_related("workspace").filter(user=user)
     return list(found.order_by("-id")[:limit])

@@ -24,7 +24,7 @@ from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 # How many times as many messages all sessions of a tree may have together as the tree has,
 # and how many in any case. A branch brings along all that stands before it: of a tree that
 # branches at every message few bytes would become millions of turns.
-SPREAD, LEAST_SPREAD, MOST_SPREAD = 200, 10_000, 2_000_000
+SPREAD_FACTOR, MIN_SPREAD_MESSAGES, MAX_SPREAD_MESSAGES = 200, 10_000, 2_000_000
 
 
 class TooBranched(Rejected):
@@ -70,7 +70,9 @@ class Tree:
         nodes = self._follow(self.main, begin, current, archive)
         paths = [Path(self.main, nodes)]
         owners = dict.fromkeys(nodes, self.main)
-        room = min(MOST_SPREAD, LEAST_SPREAD + SPREAD * len(order)) - len(nodes)
+        room = min(MAX_SPREAD_MESSAGES, MIN_SPREAD_MESSAGES + SPREAD_FACTOR * len(order)) - len(
+            nodes
+        )
         for node in order:
             if node in owners:
                 continue

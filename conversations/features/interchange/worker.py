@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 LOCK = "imports"
 
 # Seconds between two looks at what waits, and between two notes of how far it got.
-INTERVAL = 1.0
+INTERVAL_SECONDS = 1.0
 
 MAX_ATTEMPTS = 3
-MAX_REPORT = 500
+MAX_REPORT_NOTES = 500
 
 # How much all files of an archive may be together, over what an upload may be.
-GROWTH = 10
+MAX_GROWTH_FACTOR = 10
 
 # From then on a file that belongs to no import is one that an upload left behind.
-LEFT_SECONDS = 24 * 3600.0
+MIN_ORPHAN_AGE_SECONDS = 24 * 3600.0
 
 
 class ImportStopped(Exception):
@@ -69,7 +69,7 @@ class ImportWorker:
             while True:
                 if await self._runtime.readers.read(service.open_imports().exists):
                     await asyncio.to_thread(self.run_waiting)
-                await asyncio.sleep(INTERVAL)
+                await asyncio.sleep(INTERVAL_SECONDS)
         finally:
             self._stopping.set()
 
@@ -90,7 +90,7 @@ class ImportWorker:
                 }
                 folder = self._data_dir / service.FOLDER
                 for path in folder.iterdir() if folder.is_dir() else ():
-                    is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
+                    is_old = time.time() - path.stat().st_mtime > MIN_ORPHAN_AGE_SECONDS
                     if path.name not in needed and is_old:
                         path.unlink(missing_ok=True)
             finally:
@@ -129,7 +129,7 @@ class ImportWorker:
         require_space(say("Imports"))
         try:
             watch.running.run(
-                path, name=found.name, max_bytes=GROWTH * settings.LOOM.max_import_bytes
+                path, name=found.name, max_bytes=MAX_GROWTH_FACTOR * settings.LOOM.max_import_bytes
             )
         except NotReadable as error:
             return error.message
@@ -158,7 +158,7 @@ class _Watch:
         self._next = time.monotonic()
 
     def report(self, line: ImportedRowSource, text: str) -> None:
-        if len(self._notes) < MAX_REPORT:
+        if len(self._notes) < MAX_REPORT_NOTES:
             place = line.place or say("line %(number)s", number=line.number)
             self._notes.append(as_note(place, text))
         else:
@@ -169,7 +169,7 @@ class _Watch:
         if self._stopping.is_set():
             raise ImportStopped
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + INTERVAL
+            self._next = time.monotonic() + INTERVAL_SECONDS
             require_space(say("Imports"))
             if not self.tell():
                 raise ImportStopped

@@ -56,11 +56,13 @@ from conversations.web.forms import check_message_text
 
 from .client_request import ClientRequest, list_said, read_result_blocks, read_words
 
-MAX_SAME_ID = 20  # calls of one id that are looked at
+MAX_CALLS_OF_ID = 20  # calls of one id that are looked at
 
-MAX_CONTINUED = 1_000  # sessions, the newest first, that a request may continue without a name
+MAX_CONTINUED_SESSIONS = (
+    1_000  # sessions, the newest first, that a request may continue without a name
+)
 MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
-MAX_SAID_AGAIN = 10  # pieces of messages that a client sends again, without their answers
+MAX_REPEATED_PIECES = 10  # pieces of messages that a client sends again, without their answers
 
 UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
 
@@ -159,7 +161,7 @@ def _said_id(asked: ClientRequest, count: int) -> str:
 
 def _said_again(asked: ClientRequest) -> range:
     # How many pieces since the last answer may be those that were sent before.
-    return range(1, len(asked.said))[:MAX_SAID_AGAIN]
+    return range(1, len(asked.said))[:MAX_REPEATED_PIECES]
 
 
 def _read_words(
@@ -235,7 +237,7 @@ def _find_continued(
 ) -> Session | None:
     # Programs that keep a conversation by themselves send the whole of it each time. It goes on
     # where the same was said, in this order and last, and answered with the same words.
-    recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED]
+    recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED_SESSIONS]
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
     sent = runs.filter(client_id__startswith=beginning).first()
     if sent is not None and (is_retry or sent.state in UNANSWERED):
@@ -254,7 +256,7 @@ def _find_continued(
     for found in ways:
         last = [
             run
-            for run in found[:MAX_SAME_ID]
+            for run in found[:MAX_CALLS_OF_ID]
             if _has_same_role(run.session, asked)
             and not run.session.runs.filter(pk__gt=run.pk).exists()
         ]
@@ -319,7 +321,7 @@ def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
     answer = READERS[asked.channel](asked.before[-1:])
     told = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
     calls = ToolCall.objects.filter(call_id=call_id, session__in=own).order_by("-pk")
-    for call in calls.select_related("session")[:MAX_SAME_ID] if is_storable(call_id) else ():
+    for call in calls.select_related("session")[:MAX_CALLS_OF_ID] if is_storable(call_id) else ():
         given = (call.name, load_json(call.arguments, default={}))
         if told is None or given == (told.get("name"), told.get("input")):
             return call

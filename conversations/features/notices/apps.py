@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
-KEPT = timedelta(days=7)  # how long it is known what somebody was told
+MAX_RECORD_AGE = timedelta(days=7)  # how long it is known what somebody was told
 
 
 class NoticesConfig(feature.Feature):
@@ -77,8 +77,8 @@ class NoticesConfig(feature.Feature):
         from .deliveries import forget_notices
         from .service import forget_views
 
-        forget_notices(now - KEPT)
-        forget_views(now - KEPT)
+        forget_notices(now - MAX_RECORD_AGE)
+        forget_views(now - MAX_RECORD_AGE)
 
     def on_run_finished(self, run_pk: int, session_pk: int) -> None:
         from .deliveries import enqueue_run_ended

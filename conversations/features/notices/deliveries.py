@@ -57,9 +57,9 @@ EMAIL_DELAY = timedelta(seconds=60)  # who has seen it elsewhere until then gets
 
 MAX_NOTICE_AGE = timedelta(days=1)  # what is older is not shown any more
 
-MAX_SHOWN = 20  # notices that a browser is given at once
+MAX_SHOWN_NOTICES = 20  # notices that a browser is given at once
 
-CHUNK = 500
+BATCH_ROWS = 500
 
 
 # Written with what they tell of.
@@ -158,7 +158,7 @@ def claim_due(
 ) -> list[NoticeMessage]:
     """Claim messages that are due, with all that it takes to send them. What needs no telling
     any more is dropped, and what has to wait is put off."""
-    due = _due(now).order_by().values_list("subscription", flat=True).distinct()[:CHUNK]
+    due = _due(now).order_by().values_list("subscription", flat=True).distinct()[:BATCH_ROWS]
     free = allot(list(due), busy=busy, most=most, most_of_one=most_of_one)
     claimed: list[NoticeMessage] = []
     for subscription, count in free.items():
@@ -280,14 +280,16 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
     found = messages.select_related("notice__session__workspace", "notice__run")
     still = [
         message
-        for message in found.order_by("-pk")[: 2 * MAX_SHOWN]
+        for message in found.order_by("-pk")[: 2 * MAX_SHOWN_NOTICES]
         if may_be_told(message.notice) and is_news(message.notice)
     ]
     new = [message.notice for message in still if message.shown_at is None]
     # A push is for all there is: one that is still to be sent may come with another.
     now = timezone.now()
     new = [notice for notice in new if _wait_until(notice, now) is None]
-    return WaitingNotices(new=new[:MAX_SHOWN][::-1], still=[message.notice for message in still])
+    return WaitingNotices(
+        new=new[:MAX_SHOWN_NOTICES][::-1], still=[message.notice for message in still]
+    )
 
 
 def record_shown(user_pk: int, *, subscription_pk: int, notices: Iterable[UUID]) -> None:

@@ -25,8 +25,8 @@ from . import vapid
 from .models import MutedSession, NoticeChoice, PushSubscription, SessionView
 
 # A page in view says so again before this is over (static/notices/watching.js).
-WATCHED = timedelta(seconds=15)
-MAX_ENDED = 100  # Subscriptions that are looked after at once
+VIEW_LIFETIME = timedelta(seconds=15)
+MAX_ENDED_SUBSCRIPTIONS = 100  # Subscriptions that are looked after at once
 
 
 def read_choice(user_pk: int) -> NoticeChoice:
@@ -58,7 +58,7 @@ def list_ended() -> list[PushSubscription]:
     if not has_row("SELECT 1 FROM conversations_pushsubscription LIMIT 1"):
         return []  # as nearly everywhere, and this is asked every second
     ended = PushSubscription.objects.exclude(pk__in=_signed_in_subscriptions().values("pk"))
-    return list(ended.order_by("pk")[:MAX_ENDED])
+    return list(ended.order_by("pk")[:MAX_ENDED_SUBSCRIPTIONS])
 
 
 def is_signed_in(subscription: PushSubscription) -> bool:
@@ -176,7 +176,7 @@ def record_view(user_pk: int, session: Session, *, is_open: bool) -> None:
         SessionView.objects.update_or_create(
             user_id=user_pk,
             session=session,
-            defaults={"seen_at": now, "watched_until": now + WATCHED},
+            defaults={"seen_at": now, "watched_until": now + VIEW_LIFETIME},
         )
     else:
         # It may be in view in another window, which says so again.

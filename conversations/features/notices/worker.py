@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 10.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
+ATTEMPT_TIMEOUT_SECONDS = (
+    10.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
+)
 
 USER_AGENT = "Loom-Web (notices)"
 
@@ -87,7 +89,11 @@ async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAt
     body = vapid.encrypt(p256dh=subscription.p256dh, auth=subscription.auth)
     allows = outbox.allowed_addresses(private=settings.LOOM.push_private_addresses)
     return await post_once(
-        subscription.endpoint, body=body, headers=headers, allows=allows, seconds=SECONDS
+        subscription.endpoint,
+        body=body,
+        headers=headers,
+        allows=allows,
+        seconds=ATTEMPT_TIMEOUT_SECONDS,
     )
 
 

@@ -33,7 +33,7 @@ from conversations.models import AuditEntry, PurgeOrder, Receipt, Run, Session, 
 from .models import Hold
 
 MAX_REASON_CHARS = 500
-PAGE = 200
+PAGE_ROWS = 200
 
 
 def clean_reason(text: str) -> str:
@@ -235,11 +235,11 @@ def find_order(session: Session) -> PurgeOrder | None:
 def due_orders(now: datetime) -> Iterator[PurgeOrder]:
     due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
     due = due.select_related("session__workspace", "session__owner", "ordered_by")
-    page = due[:PAGE]
+    page = due[:PAGE_ROWS]
     while orders := list(page):
         yield from orders
         due_at, pk = orders[-1].due_at, orders[-1].pk
-        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE]
+        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE_ROWS]
 
 
 def idle_sessions(now: datetime) -> Iterator[Session]:
@@ -254,7 +254,7 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
         )
         idle = idle.exclude(pk__in=busy).select_related("workspace", "owner").order_by("pk")
         last = 0
-        while sessions := list(idle.filter(pk__gt=last)[:PAGE]):
+        while sessions := list(idle.filter(pk__gt=last)[:PAGE_ROWS]):
             yield from sessions
             last = sessions[-1].pk
 
@@ -300,7 +300,7 @@ def verify_receipts() -> tuple[int, list[str]]:
     """How many receipts there are, and what is wrong with those that are not as they
     were written, or of which the audit log knows nothing, or that it alone has."""
     count, problems, last = 0, list[str](), 0
-    while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE]):
+    while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE_ROWS]):
         sessions = [receipt.session for receipt in page]
         entries = AuditEntry.objects.filter(session__in=sessions, action=audit.PURGED)
         entered = dict(map(_entered, entries.order_by("number").values_list("metadata", flat=True)))
@@ -312,7 +312,9 @@ def verify_receipts() -> tuple[int, list[str]]:
                 problems.append(f"the audit log has no entry for the receipt {receipt.uuid}")
         last = page[-1].pk
     purged, last = AuditEntry.objects.filter(action=audit.PURGED).order_by("number"), 0
-    while rows := list(purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE]):
+    while rows := list(
+        purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE_ROWS]
+    ):
         named = {_entered(metadata)[0] for _, metadata in rows}
         there = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
         missing = sorted(named - {str(uuid) for uuid in there})

@@ -42,7 +42,7 @@ from .forms import HoldForm, PoliciesForm, PurgeForm
 # Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
 # here. The lists are paged by the key of their last row.
 
-PAGE = 50
+PAGE_ROWS = 50
 
 
 def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, A
     before = parse_optional_number(request.GET.get("before"))
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows[: PAGE + 1])
-    older = found[PAGE - 1].pk if len(found) > PAGE else None
-    return {name: found[:PAGE], "older": older, "is_first": before is None}
+    found = list(rows[: PAGE_ROWS + 1])
+    older = found[PAGE_ROWS - 1].pk if len(found) > PAGE_ROWS else None
+    return {name: found[:PAGE_ROWS], "older": older, "is_first": before is None}
 
 
 @login_required

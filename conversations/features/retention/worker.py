@@ -43,7 +43,7 @@ ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
 UNTOUCHED_FOR = timedelta(hours=1)
 
 # From the start to the first run: a server that is restarted often gets to it too.
-MAX_FIRST_SECONDS = 60.0
+MAX_FIRST_DELAY_SECONDS = 60.0
 
 LOCK = "retention"
 
@@ -188,7 +188,7 @@ class RetentionWorker:
         self._interval = 60.0 * runtime.options.expire_minutes
 
     async def run(self) -> None:
-        await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
+        await asyncio.sleep(min(MAX_FIRST_DELAY_SECONDS, self._interval))
         while True:
             await asyncio.to_thread(self.run_once)
             await asyncio.sleep(self._interval)

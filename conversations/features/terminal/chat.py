@@ -29,9 +29,9 @@ TERMINAL_COMMANDS = (
 
 HISTORY_TURNS, FOUND_TURNS = 20, 10
 RECENT_TURNS = 6  # Turns that are shown when a session is gone on with.
-REMEMBERED = 200  # Turns whose messages the arrow keys bring back.
+MAX_REMEMBERED_TURNS = 200  # Turns whose messages the arrow keys bring back.
 
-LISTED = 9
+MAX_LISTED_SESSIONS = 9
 MAX_TITLE_COLUMNS = 50
 
 PROMPT, MORE = "> ", "… "
@@ -111,7 +111,7 @@ class Chat:
     def choose_session(self, workspace: str, words: str = "") -> OpenSession:
         """The session that has these words in its title, or the one that a person chooses,
         which may be a new one."""
-        listing = self.connection.list_sessions(workspace, query=words, limit=LISTED)
+        listing = self.connection.list_sessions(workspace, query=words, limit=MAX_LISTED_SESSIONS)
         found = self.call(listing)
         if not found:
             raise Nothing("This session does not exist.")
@@ -200,7 +200,7 @@ class Chat:
         """Go on with a session: show where it stands, and what goes on in it."""
         self.session, self.reached, self.oldest = session, session.last_seq, None
         if self.keyboard:
-            _, rows = self.read_history(limit=REMEMBERED)
+            _, rows = self.read_history(limit=MAX_REMEMBERED_TURNS)
             self.keyboard.remember(row.text for row in rows if isinstance(row, UserMessage))
         if self.screen.is_terminal:
             words = "New session."

@@ -15,7 +15,7 @@ from conversations.archive.runs import active_runs
 from conversations.archive.session_records import SessionListFilters, list_sessions
 from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
-from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
+from conversations.archive.turns import MAX_PAGE_ROWS, walk_active_turns_back
 from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Fallback, Info, Payload
 from conversations.domain.text import load_json, require_encodable
@@ -31,7 +31,7 @@ from conversations.search.query import parse_query, snippet
 
 from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 
-SNIPPET = 160
+MAX_SNIPPET_CHARS = 160
 
 
 class DirectConnection:
@@ -174,11 +174,11 @@ class DirectConnection:
         self, session: Session, after: int, *, through: int | None = None
     ) -> AsyncIterator[Seen]:
         while True:
-            page = await self._read(walk_events, session.pk, start=after, limit=MAX_PAGE)
+            page = await self._read(walk_events, session.pk, start=after, limit=MAX_PAGE_ROWS)
             for event in page:
                 if through is None or event.seq <= through:
                     yield Seen(seq=event.seq, payload=event.payload)
-            if len(page) < MAX_PAGE or (through is not None and page[-1].seq >= through):
+            if len(page) < MAX_PAGE_ROWS or (through is not None and page[-1].seq >= through):
                 return
             after = page[-1].seq
 
@@ -248,7 +248,7 @@ def _find_words(uuid: UUID, text: str, *, limit: int) -> list[tuple[int, str, st
     query = parse_query(text)
     found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
     return [
-        (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=SNIPPET))
+        (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=MAX_SNIPPET_CHARS))
         for hit in found.hits
         if not hit.is_near
     ]

@@ -19,7 +19,7 @@ from conversations.domain.tool_calls import (
     ApprovalRequest,
     read_asked,
 )
-from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES, tool_word
+from conversations.rendering.tool_rows import MAX_CARD_CHARS, MAX_CARD_LINES, tool_word
 
 from .connection import (
     Bridge,
@@ -39,7 +39,7 @@ from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, Screen
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 # How often Ctrl-C and the keyboard are looked at while nothing comes.
-LOOK_SECONDS = 0.1
+LOOK_INTERVAL_SECONDS = 0.1
 
 ALL, NONE = "all", "none"
 
@@ -52,11 +52,11 @@ def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
     if asked.note:
         screen.notice(asked.note, YELLOW)
     text = asked.command or asked.diff
-    lines = text[:CARD_CHARS].rstrip("\n").split("\n")
-    for line in lines[:CARD_LINES] if text else ():
+    lines = text[:MAX_CARD_CHARS].rstrip("\n").split("\n")
+    for line in lines[:MAX_CARD_LINES] if text else ():
         style = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], PLAIN)
         screen.notice(f"  {line}", style if asked.diff and not asked.command else PLAIN)
-    if len(text) > CARD_CHARS or len(lines) > CARD_LINES:
+    if len(text) > MAX_CARD_CHARS or len(lines) > MAX_CARD_LINES:
         screen.notice(f"There is more of it at {url}", YELLOW)
 
 
@@ -120,7 +120,7 @@ class ChatExchange:
         try:
             with noted_interrupts() as self._interrupts:
                 while True:
-                    self._take(stream.take(seconds=LOOK_SECONDS), printer)
+                    self._take(stream.take(seconds=LOOK_INTERVAL_SECONDS), printer)
                     self._take_line()
                     if self._interrupts:
                         self._interrupts.clear()
@@ -226,7 +226,7 @@ class ChatExchange:
     def _try(self, work: Coroutine[Any, Any, None]) -> None:
         """Until it is done, or Ctrl-C comes. Raises Left for that of somebody who has stopped."""
         trying = self.bridge.start(work)
-        while not wait((trying,), LOOK_SECONDS).done:
+        while not wait((trying,), LOOK_INTERVAL_SECONDS).done:
             if self._interrupts:
                 trying.cancel()
                 if self._is_stopping:

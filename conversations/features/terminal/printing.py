@@ -25,7 +25,7 @@ from .screen import BOLD, DIM, RED, YELLOW, Screen
 
 TEXT = "text"
 
-ERROR_CHARS = 300
+MAX_ERROR_CHARS = 300
 
 _STATES = {QUEUED: "Waiting for another answer of this session…"}
 
@@ -123,7 +123,7 @@ class Printer:
         if payload.duration_ms is not None:
             told.append(duration_text(payload.duration_ms))
         if failed and payload.error:
-            told.append(one_line(payload.error, limit=ERROR_CHARS))
+            told.append(one_line(payload.error, limit=MAX_ERROR_CHARS))
         decided = decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
         if mark == "denied" and decided:
             told = [decided]

@@ -42,11 +42,11 @@ from .connection import UNKNOWN, Delta, Doing, Happening, OpenSession, RunEnded,
 
 BEYOND_ALL = 2**53 - 1
 
-PAGE = 500
+PAGE_ROWS = 500
 
 # Seconds before each further try, and after the first from which none is made.
-WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
-RETRY_SECONDS = 60.0
+RETRY_DELAYS_SECONDS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
+MAX_RETRY_SECONDS = 60.0
 
 # For an answer; between two lines of a stream, which says something now and then.
 ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
@@ -164,8 +164,8 @@ class Api:
 
 def _waits() -> Iterator[float]:
     """Before each further try; its time begins when the first try has failed."""
-    deadline = monotonic() + RETRY_SECONDS
-    for seconds in WAITS:
+    deadline = monotonic() + MAX_RETRY_SECONDS
+    for seconds in RETRY_DELAYS_SECONDS:
         if monotonic() + seconds > deadline:
             return
         yield seconds
@@ -266,7 +266,9 @@ class ServerConnection:
     ) -> AsyncIterator[Happening]:
         page: dict[str, Any] = {"next": True}  # what others have said meanwhile
         while page["next"]:
-            page = await self._api.get(f"sessions/{session.uuid}/events", after=after, limit=PAGE)
+            page = await self._api.get(
+                f"sessions/{session.uuid}/events", after=after, limit=PAGE_ROWS
+            )
             for row in page["items"]:
                 after = row["seq"]
                 yield _read_row(row)
@@ -287,11 +289,11 @@ class ServerConnection:
         standing = await self._api.get(f"sessions/{session.uuid}")
         if standing["state"] not in ACTIVE_STATES:
             return
-        page = await self._api.get(f"sessions/{session.uuid}/runs", limit=PAGE)
+        page = await self._api.get(f"sessions/{session.uuid}/runs", limit=PAGE_ROWS)
         running = next((run for run in page["items"] if run["state"] in ACTIVE_STATES), None)
         if running is None:
             return
-        calls = await self._api.get(f"sessions/{session.uuid}/calls", open="true", limit=PAGE)
+        calls = await self._api.get(f"sessions/{session.uuid}/calls", open="true", limit=PAGE_ROWS)
         for call in calls["items"]:
             if call["state"] == WAITING and call["asked"] and not call["decision"]:
                 names = {"call": call["uuid"], "call_id": call["call_id"], "name": call["name"]}

@@ -116,7 +116,7 @@ class Wrapper:
 
 PLAIN, BOLD, DIM, RED, GREEN, YELLOW = "", "1", "2", "31", "32", "33"
 
-LEAST_WIDTH = 20
+MIN_COLUMNS = 20
 
 
 class TerminalOutput(Protocol):
@@ -156,7 +156,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        return max(LEAST_WIDTH, shutil.get_terminal_size().columns)
+        return max(MIN_COLUMNS, shutil.get_terminal_size().columns)
 
     def answer(self, text: str) -> None:
         """More of an answer, as it comes."""

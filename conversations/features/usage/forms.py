@@ -104,7 +104,7 @@ class BudgetForm(forms.Form):
 
 
 MAX_PERIOD_DAYS = 366
-USUAL_DAYS = 30
+DEFAULT_PERIOD_DAYS = 30
 
 
 class UsageForm(FilterForm):
@@ -126,7 +126,7 @@ class UsageForm(FilterForm):
         self, rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
     ) -> None:
         self.today = today = timezone.now().date()
-        text = {"first": f"{today - timedelta(days=USUAL_DAYS - 1)}", "last": f"{today}"}
+        text = {"first": f"{today - timedelta(days=DEFAULT_PERIOD_DAYS - 1)}", "last": f"{today}"}
         text |= {name: value for name, value in data.items() if value.strip()}
         workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
         if of is not None:
@@ -156,7 +156,7 @@ class UsageForm(FilterForm):
         before = (month - timedelta(days=1)).replace(day=1)
         spans = (
             (gettext("7 days"), today - timedelta(days=6), today),
-            (gettext("30 days"), today - timedelta(days=USUAL_DAYS - 1), today),
+            (gettext("30 days"), today - timedelta(days=DEFAULT_PERIOD_DAYS - 1), today),
             (gettext("This month"), month, today),
             (gettext("Last month"), before, month - timedelta(days=1)),
             (gettext("Year"), today - timedelta(days=MAX_PERIOD_DAYS - 2), today),

@@ -37,9 +37,9 @@ SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 _OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
 _WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
 
-MAX_MS = 2**31 - 1  # milliseconds that the record of a call can hold
+MAX_DURATION_MS = 2**31 - 1  # milliseconds that the record of a call can hold
 
-CHUNK = 500
+BATCH_ROWS = 500
 
 
 def add_call(used: ModelCall, person_pk: int | None) -> None:
@@ -110,10 +110,10 @@ def rebuild_usage() -> int:
                 )
         UsageDay.objects.filter(session__isnull=False).delete()
         days = [UsageDay(**row) for row in _days_of_calls()]
-        UsageDay.objects.bulk_create(days, batch_size=CHUNK)
+        UsageDay.objects.bulk_create(days, batch_size=BATCH_ROWS)
         UsageTotal.objects.all().delete()
         totals = [UsageTotal(**row) for row in _totals_of_days()]
-        UsageTotal.objects.bulk_create(totals, batch_size=CHUNK)
+        UsageTotal.objects.bulk_create(totals, batch_size=BATCH_ROWS)
     return len(days)
 
 
@@ -152,7 +152,7 @@ def _days_of_calls() -> Iterator[dict[str, Any]]:
     is_unpriced = Q(cost_microusd=None) & (Q(input_tokens__gt=0) | Q(output_tokens__gt=0))
     tokens = {_SUM + name: Coalesce(Sum(name), 0) for name in COUNTED[3:]}
     # The first range begins below any time, and the last one has no end.
-    lows, highs = (-1, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, MAX_MS)
+    lows, highs = (-1, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, MAX_DURATION_MS)
     ranges = {
         name: Count("pk", filter=Q(first_token_ms__gt=low, first_token_ms__lte=high))
         for name, low, high in zip(FIRST_TOKEN_FIELDS, lows, highs, strict=True)

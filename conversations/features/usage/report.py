@@ -22,7 +22,7 @@ from .recording import COUNTED, SUMMED
 
 MAX_REPORT_LINES = 100  # lines of a list, those that cost most; the whole is in the file
 
-CHUNK = 1000
+BATCH_ROWS = 1000
 
 type Wish = dict[str, Any]
 """What is asked for, as ``UsageForm`` has it: days from ``first`` to ``last``, and where not
@@ -175,10 +175,10 @@ def walk_usage(rights: UsageRights, wish: Wish) -> Iterator[tuple[tuple[Any, ...
     model) and the sums."""
     columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")
     rows = _rows(rights, wish).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
-    page = rows[:CHUNK]
+    page = rows[:BATCH_ROWS]
     while found := list(page):
         for _, *values in found:
             named = len(columns)
             yield tuple(values[:named]), _sums(values[named:])
         pk, day = found[-1][:2]
-        page = rows.filter(Q(day__gt=day) | Q(day=day, pk__gt=pk))[:CHUNK]
+        page = rows.filter(Q(day__gt=day) | Q(day=day, pk__gt=pk))[:BATCH_ROWS]

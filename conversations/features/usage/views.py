@@ -221,7 +221,7 @@ def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
 # it has, so it holds bars and no words; those stand around it as text, and the table below it
 # says the same.
 
-HEIGHT, SLOT = 100, 10  # of a plot, and the width of a day
+PLOT_HEIGHT, DAY_WIDTH = 100, 10  # of a plot, and the width of a day
 
 type Plot = tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]]
 
@@ -258,14 +258,14 @@ def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterato
             continue
         bars = []
         for number, (day, pieces) in enumerate(zip(shown, values, strict=True)):
-            parts, top = [], float(HEIGHT)
+            parts, top = [], float(PLOT_HEIGHT)
             for kind, value in enumerate(pieces, start=1):
                 if value:
-                    height = max(0.5, HEIGHT * value / most)
+                    height = max(0.5, PLOT_HEIGHT * value / most)
                     top -= height
                     parts.append({"kind": kind, "y": round(top, 2), "height": round(height, 2)})
             title = f"{day}: {words(sum(pieces))}"
-            bars.append({"x": number * SLOT, "title": title, "parts": parts})
+            bars.append({"x": number * DAY_WIDTH, "title": title, "parts": parts})
         peak = shown[[sum(pieces) for pieces in values].index(most)]
         summary = gettext(
             "%(name)s by day, %(count)s days from %(first)s: highest on %(peak)s, %(value)s."
@@ -283,5 +283,5 @@ def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterato
                 "value": words(most),
             },
             "bars": bars,
-            "width": len(bars) * SLOT,
+            "width": len(bars) * DAY_WIDTH,
         }

@@ -49,7 +49,7 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 
 LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
-TEXT_LIMIT = 10_000  # characters of an answer that a message has
+MAX_TEXT_CHARS = 10_000  # characters of an answer that a message has
 
 MAX_DELIVERIES_SHOWN = 50
 
@@ -136,8 +136,8 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
         latest = said.filter(number__gt=run.user_turn or 0).order_by("-number")
         answer = latest.values_list("content", flat=True).first() or ""
         data["title"] = session.title
-        data["text"] = answer[:TEXT_LIMIT]
-        data["text_is_cut"] = len(answer) > TEXT_LIMIT
+        data["text"] = answer[:MAX_TEXT_CHARS]
+        data["text_is_cut"] = len(answer) > MAX_TEXT_CHARS
     return data
 
 

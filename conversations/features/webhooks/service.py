@@ -29,7 +29,7 @@ SALT = "loom.webhook"
 
 MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 MAX_SECRETS = 5  # secrets of a webhook that sign at a time
-OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
+SECRET_OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 
@@ -138,7 +138,7 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
 
 
 def _overlaps(webhook: Webhook, now: datetime) -> bool:
-    return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
+    return webhook.rotated_at is not None and now < webhook.rotated_at + SECRET_OVERLAP
 
 
 def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:

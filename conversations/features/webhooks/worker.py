@@ -22,7 +22,9 @@ from .service import signing_keys
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 15.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
+ATTEMPT_TIMEOUT_SECONDS = (
+    15.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
+)
 
 USER_AGENT = "Loom-Web (webhooks)"
 
@@ -89,5 +91,9 @@ async def attempt_delivery(delivery: Delivery, *, allows: Allows) -> DeliveryAtt
     keys = signing_keys(delivery.webhook, now=now)
     headers |= sign(keys, message_id=str(delivery.uuid), at=now, body=body)
     return await post_once(
-        delivery.webhook.url, body=body, headers=headers, allows=allows, seconds=SECONDS
+        delivery.webhook.url,
+        body=body,
+        headers=headers,
+        allows=allows,
+        seconds=ATTEMPT_TIMEOUT_SECONDS,
     )

@@ -13,7 +13,7 @@ from conversations.archive.workspaces import list_places
 from conversations.management.base import DatabaseCommand, shown
 from conversations.runtime.database import Database
 
-SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Command(DatabaseCommand):
@@ -50,7 +50,7 @@ async def _connect(config: McpConfig, places: dict[str, Path]) -> dict[str, list
     database = Database(wait_seconds=0)
     servers = ToolServers(
         config,
-        Timing(wait=SECONDS, connect=SECONDS),
+        Timing(wait=TIMEOUT_SECONDS, connect=TIMEOUT_SECONDS),
         read=database.readers.read,
         write=database.writer.write,
     )

@@ -1,7 +1,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from conversations.agent.undo.listing import SAFE_DAYS, prune_blobs
+from conversations.agent.undo.listing import MIN_UNTOUCHED_DAYS, prune_blobs
 from conversations.management.base import DatabaseCommand
 from conversations.rendering.source_text import size_text
 
@@ -11,7 +11,7 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--days", type=int, default=7, help=f"Days without use, at least {SAFE_DAYS}."
+            "--days", type=int, default=7, help=f"Days without use, at least {MIN_UNTOUCHED_DAYS}."
         )
         parser.add_argument("--dry-run", action="store_true", help="Count only, remove nothing.")
 

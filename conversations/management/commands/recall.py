@@ -12,7 +12,7 @@ from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
 from conversations.search.query import SearchQuery, parse_query, snippet
-from conversations.search.results import SNIPPET, SearchResults, as_answer
+from conversations.search.results import MAX_SNIPPET_CHARS, SearchResults, as_answer
 
 
 class Command(DatabaseCommand):
@@ -48,7 +48,7 @@ class Command(DatabaseCommand):
         for hit in found.hits:
             about = hit.tool_name or hit.role
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
-            text = snippet(hit.text, query, limit=SNIPPET)
+            text = snippet(hit.text, query, limit=MAX_SNIPPET_CHARS)
             line = f"{hit.turn:>7}  {when}  {about:<10}  {text}"
             self.stdout.write(shown(self.stdout, line))
         least = "at least " if found.total_is_bound else ""

@@ -15,9 +15,9 @@ from conversations.domain.events import (
     TurnSeparator,
 )
 from conversations.domain.tool_calls import ApprovalRequest
-from conversations.features.discord.message_parts import MESSAGE_LIMIT, size_of
+from conversations.features.discord.message_parts import MAX_MESSAGE_UNITS, size_of
 from conversations.features.discord.posting import (
-    SHOWN_OF_PLAN,
+    MAX_PLAN_CHARS,
     ReplyItem,
     make_buttons,
     make_items,
@@ -91,11 +91,11 @@ def test_a_question_fits_whatever_is_asked() -> None:
     [question] = make_items(
         [asked(summary=wild, diff=wild, note=wild, kind_label=wild)], done=False, most=5
     )
-    assert size_of(question.text) <= MESSAGE_LIMIT
+    assert size_of(question.text) <= MAX_MESSAGE_UNITS
     assert question.text.count("```") == 2
     more = re.search(r"([\d,]+) characters more", question.text)
     assert more is not None
-    assert int(more[1].replace(",", "")) >= len(wild) - SHOWN_OF_PLAN
+    assert int(more[1].replace(",", "")) >= len(wild) - MAX_PLAN_CHARS
 
 
 def test_what_is_being_written_follows_what_was() -> None:
@@ -139,7 +139,7 @@ def test_a_damaged_row_says_so() -> None:
 )
 def test_a_question_that_shows_not_all_says_so(command: str, plan: dict[str, str]) -> None:
     [question] = make_items([asked(command=command, **plan)], done=False, most=5)
-    assert size_of(question.text) <= MESSAGE_LIMIT
+    assert size_of(question.text) <= MAX_MESSAGE_UNITS
     assert "characters more" in question.text
     assert question.text.count("\n```") == 2
 

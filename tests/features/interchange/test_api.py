@@ -13,7 +13,7 @@ from django.utils.translation import override
 
 from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
-from conversations.features.interchange.service import MAX_OPEN
+from conversations.features.interchange.service import MAX_OPEN_IMPORTS
 from conversations.models import Session, Workspace
 from tests.api.conftest import caller_of, token_of
 from tests.api.test_sessions import address_of
@@ -82,7 +82,7 @@ def test_what_cannot_be_taken_is_refused(
 ) -> None:
     assert upload(owner, format="pdf").status_code == 422
     assert owner.post("/api/v1/workspaces/garden/imports").status_code == 422
-    for _ in range(MAX_OPEN):
+    for _ in range(MAX_OPEN_IMPORTS):
         assert upload(owner).status_code == 201
     assert upload(owner).json()["code"] == "too_many_imports"
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10)

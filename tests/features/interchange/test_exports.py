@@ -333,7 +333,7 @@ def test_what_is_never_closed_takes_no_longer(piece: str) -> None:
 def test_a_conversation_that_branches_everywhere_is_named(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "MOST_SPREAD", 3)
+    monkeypatch.setattr(trees, "MAX_SPREAD_MESSAGES", 3)
     counts = importing(FIXTURES / "chatgpt.json")
     assert counts.skipped == 1
     assert "it has so many branches" in importing.reports[0]

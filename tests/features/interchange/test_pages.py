@@ -24,7 +24,11 @@ from conversations.features.interchange.import_sessions import ImportCounts, imp
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.reports import as_note, write_report
-from conversations.features.interchange.service import MAX_OPEN, begin_next_import, import_path
+from conversations.features.interchange.service import (
+    MAX_OPEN_IMPORTS,
+    begin_next_import,
+    import_path,
+)
 from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
 from conversations.models import Membership, Session, Turn, Workspace
 from conversations.runtime.ownership import only_one
@@ -151,10 +155,10 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     }.items():
         page = upload(owner, **{name: ""})
         assert (page.status_code, says in page.text) == (400, True), name
-    for _ in range(MAX_OPEN):
+    for _ in range(MAX_OPEN_IMPORTS):
         assert upload(owner).status_code == 302
     assert "Wait for them" in upload(owner).text
-    assert len(list((settings.LOOM.data_dir / "imports").iterdir())) == MAX_OPEN
+    assert len(list((settings.LOOM.data_dir / "imports").iterdir())) == MAX_OPEN_IMPORTS
 
 
 def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(

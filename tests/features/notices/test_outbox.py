@@ -196,7 +196,7 @@ def test_it_waits_while_the_page_is_in_view_and_forgets_what_was_seen(
     leave_question(session)
     assert claim() == []
     assert states() == [PENDING]
-    later = timezone.now() + service.WATCHED
+    later = timezone.now() + service.VIEW_LIFETIME
     assert len(claim(later)) == 1, "the page has said nothing more"
     NoticeMessage.objects.update(next_at=later)
     service.record_view(user.pk, session, is_open=True)

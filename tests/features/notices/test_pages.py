@@ -242,10 +242,10 @@ def test_pages_of_who_is_not_told_say_nothing_of_notices(
 def test_a_page_in_view_says_so_and_that_it_is_left(owner: Client, session: Session) -> None:
     owner.post(f"/s/{session.uuid}/notifications/watch/", {"open": "1"})
     view = SessionView.objects.get()
-    assert view.watched_until - view.seen_at == service.WATCHED
+    assert view.watched_until - view.seen_at == service.VIEW_LIFETIME
     owner.post(f"/s/{session.uuid}/notifications/watch/")
     view.refresh_from_db()
-    assert view.watched_until - view.seen_at < service.WATCHED
+    assert view.watched_until - view.seen_at < service.VIEW_LIFETIME
 
 
 def test_the_key_is_the_same_in_every_process_and_another_with_another_secret(

@@ -18,7 +18,7 @@ from conversations.archive.workspaces import add_member
 from conversations.domain import audit
 from conversations.features.retention.models import Hold
 from conversations.features.retention.service import place_hold
-from conversations.features.retention.views import PAGE
+from conversations.features.retention.views import PAGE_ROWS
 from conversations.models import AuditEntry, PurgeOrder, Receipt, Session, Workspace
 from tests.web.conftest import MakePerson, browser_of, say
 from tests.web.test_moments import shown
@@ -203,7 +203,7 @@ def test_what_is_not_there_is_not_held(administrator: Client, what: str) -> None
 
 
 def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User) -> None:
-    for number in range(PAGE + 1):
+    for number in range(PAGE_ROWS + 1):
         place_hold(workspace, origin=AuditOrigin(user=user), reason=f"Reason no. {number}.")
     first = page(administrator, "holds")
     assert "Reason no. 0." not in first

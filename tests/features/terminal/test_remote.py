@@ -30,7 +30,7 @@ async def serving(handler: Handler) -> AsyncIterator[Api]:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "WAITS", (0.0,) * 6)
+    monkeypatch.setattr(remote, "RETRY_DELAYS_SECONDS", (0.0,) * 6)
 
 
 async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
@@ -115,9 +115,9 @@ async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_pat
 async def test_a_server_that_hangs_is_given_up_when_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "WAITS", (0.0,) * 200)
+    monkeypatch.setattr(remote, "RETRY_DELAYS_SECONDS", (0.0,) * 200)
     monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "MAX_RETRY_SECONDS", 0.5)
     tries: list[str] = []
 
     async def hang(request: web.Request) -> web.StreamResponse:

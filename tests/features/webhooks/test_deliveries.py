@@ -46,7 +46,7 @@ from conversations.features.webhooks.models import (
 from conversations.features.webhooks.service import (
     MAX_SECRETS,
     MAX_WEBHOOKS,
-    OVERLAP,
+    SECRET_OVERLAP,
     change_webhook,
     create_webhook,
     get_webhook,
@@ -220,7 +220,7 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
     assert read_secret(webhook) != first
     assert read_secret(make(workspace, user)) not in (first, read_secret(webhook))
     assert len(signing_keys(webhook, now=webhook.rotated_at)) == 2
-    assert len(signing_keys(webhook, now=webhook.rotated_at + OVERLAP)) == 1
+    assert len(signing_keys(webhook, now=webhook.rotated_at + SECRET_OVERLAP)) == 1
     rotate_secret(webhook, origin=AuditOrigin(user=user))
     keys = signing_keys(webhook, now=webhook.rotated_at)
     assert [base64.b64encode(key).decode() for key in (keys[0], keys[-1])] == [
@@ -256,7 +256,7 @@ def test_only_so_many_secrets_sign_at_a_time(webhook: Webhook, user: User) -> No
         rotate_secret(webhook, origin=AuditOrigin(user=user))
     with pytest.raises(Conflict):
         rotate_secret(webhook, origin=AuditOrigin(user=user))
-    Webhook.objects.update(rotated_at=timezone.now() - OVERLAP)
+    Webhook.objects.update(rotated_at=timezone.now() - SECRET_OVERLAP)
     rotate_secret(webhook, origin=AuditOrigin(user=user))
     assert len(signing_keys(webhook, now=timezone.now())) == 2
 

@@ -9,8 +9,8 @@ const READ_AT = "X-Loom-Read-At";
 const PERSON = "X-Loom-Person";
 const KEPT = /^\/($|w\/[^/]+\/$|s\/[^/]+\/$)/;
 const GONE = [403, 404, 410]; // what is no longer there for this person, is not in a copy either
-const MAX_AGE = 7 * 86400000; // milliseconds
-const RETRY_AFTER = [500, 1000, 2000, 4000, 8000]; // milliseconds
+const MAX_AGE_MS = 7 * 86400000; // milliseconds
+const RETRY_DELAYS_MS = [500, 1000, 2000, 4000, 8000]; // milliseconds
 
 addEventListener("install", (event) => event.waitUntil((async () => {
   const cache = await caches.open(SHELL);
@@ -90,7 +90,7 @@ async function keep(url, response) {
       cache = await caches.open(PAGES);
       break;
     }
-    if (Number(headers.get(READ_AT)) < Date.now() - MAX_AGE) await cache.delete(request);
+    if (Number(headers.get(READ_AT)) < Date.now() - MAX_AGE_MS) await cache.delete(request);
   }
   const headers = new Headers(response.headers);
   headers.set(READ_AT, Date.now());
@@ -104,7 +104,7 @@ async function keep(url, response) {
 /** What was read last, and it says so. */
 async function readCopy(url) {
   const found = await caches.match(url.pathname, { cacheName: PAGES });
-  if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE) return undefined;
+  if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE_MS) return undefined;
   const html = await found.text();
   const time = new Date(Number(found.headers.get(READ_AT)));
   const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
@@ -142,7 +142,7 @@ const wait = (milliseconds) => new Promise((done) => { setTimeout(done, millisec
 
 /** A server that is just being restarted answers a moment later. */
 async function ask() {
-  for (const pause of [...RETRY_AFTER, 0]) {
+  for (const pause of [...RETRY_DELAYS_MS, 0]) {
     const answer = await fetch(settings.waiting, { cache: "no-store" }).catch(() => null);
     if (answer && answer.status < 500) return answer;
     await wait(pause);
