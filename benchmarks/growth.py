@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = "10_000,100_000,1_000_000"
 PEOPLE, TURNS_PER_SESSION = 200, 50
-MAX_WRITTEN_TURNS = 1_000_000  # Turns that are written; more are these again.
-MAX_SESSION_TURNS = 100_000  # Turns of the longest session, which has a tenth of all.
+MAX_WRITTEN_TURNS = 1_000_000  # More are the same ones again.
+MAX_SESSION_TURNS = 100_000  # The longest session has a tenth of all.
 BUILT = "built.json"  # In a folder that is complete.
 ROUNDS, SEARCHES = 30, 12
 

@@ -21,7 +21,7 @@ from conversations.models import Session
 EXCHANGES_AT_ONCE = 100
 TURNS_PER_EXCHANGE, ROWS_PER_EXCHANGE = 4, 6
 DISTINCT_EXCHANGES = 120
-"""Different exchanges, so that no page has one twice and compresses like prose."""
+"""So that no page has one twice and compresses like prose."""
 
 SYLLABLES = "bacedifogulamenioruraset"
 """Twelve pairs of letters, three of which make a word."""

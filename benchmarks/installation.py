@@ -41,7 +41,7 @@ _TURN_COLUMNS = ("number", *CONTENT_COLUMNS, "created_at")
 MODELS = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5", "local-model")
 TOOLS = ("read_file", "edit_file", "shell_execute", "search_files", "fetch_url", "write_file")
 FAILED_SHARE, ARCHIVED_SHARE, EXPIRED_SHARE, REVIEWED_SHARE = 0.05, 0.1, 0.03, 0.5
-"""Shares of the tools' results, and of the sessions."""
+"""Of the tools' results, and of the sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .chats import Chat
 
 DEPTHS = (5, 10, 25, 50)  # Hits; the second is the depth by which parts are judged.
-BATCH_TURNS = 100  # Turns of one append.
+BATCH_TURNS = 100
 
 # Shares of the evidence among the first of DEPTHS hits, by a question's group and kind.
 type Shares = Mapping[tuple[str, str], Sequence[tuple[float, ...]]]

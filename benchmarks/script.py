@@ -10,7 +10,7 @@ from tests.wire.scenario import Scenario, ToolCall, make_words
 
 TOOL = "read_sample"
 MAX_RESULT_CHARS = 60_000
-"""Characters of the longest result: about half of a window of 32,000 tokens."""
+"""About half of a window of 32,000 tokens."""
 
 
 @dataclass(frozen=True, slots=True)

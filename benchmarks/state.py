@@ -24,8 +24,7 @@ from conversations.domain.words import STOP_WORDS, read_tokens
 from .chats import read_questions
 
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
-# The share of an instruction's words that stand in one line, so that it counts as held.
-MIN_WORD_SHARE = 0.7
+MIN_WORD_SHARE = 0.7  # Of an instruction's words that stand in one line, so that it counts as held.
 # A preference is named with its reasons, which the person often leaves out: the share is that of
 # the shorter one, and of words that are not among the commonest; so many are shared at least.
 MIN_SHARED_SHARE, MIN_SHARED_WORDS = 0.6, 3

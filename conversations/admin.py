@@ -44,7 +44,7 @@ else:
     AnyPaginator = Paginator
 
 PER_PAGE = 50
-MAX_PAGES = 100  # pages that a list offers; what lies beyond is found by search and filters
+MAX_PAGES = 100  # of a list; what lies beyond is found by search and filters
 
 MAX_SHOWN_CHARS = 20_000
 MAX_FOUND_SESSIONS = 500

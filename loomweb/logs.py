@@ -22,7 +22,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 WINDOW_SECONDS = 60.0  # in which the lines of one event are counted
 MAX_NAME_CHARS = 200  # of the text that says of which event lines were left out
-MAX_CHAINED_ERRORS = 20  # exceptions behind an exception that are looked at
+MAX_CHAINED_ERRORS = 20
 
 REDIS_AWAY = "redis_away"
 

@@ -40,7 +40,7 @@ from conversations.search.indexing import index_waiting
 
 OLD_TURNS, QUICK_OLD_TURNS, YOUNG_TURNS = 100_000, 20_000, 300
 MAX_RATIO = 1.3
-"""The ratio of old to young that is still the same."""
+"""Of old to young, up to which they count as the same."""
 
 OPENED_ROWS, OLDER_ROWS = 250, 200
 ROUNDS, QUICK_ROUNDS = 80, 30

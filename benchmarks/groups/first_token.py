@@ -19,7 +19,7 @@ MESSAGES, QUICK_MESSAGES = 60, 15
 MESSAGES_PER_SESSION = 10
 WARM_UP_MESSAGES = 3
 PAUSE_SECONDS = 0.05
-"""Seconds between two messages: the end of an answer is not part of the next."""
+"""Between two messages: the end of an answer is not part of the next."""
 
 TEXT = "[[wire: words=30 rate=200]] Say something short, please."
 

@@ -26,7 +26,7 @@ from tests.folder.test_hostile_files import make_forty
 
 TEXT_CHARS = 30_000
 MAX_RATIO = 5.0
-"""The pause with a hostile folder, by that with a harmless one."""
+"""Of the pause with a hostile folder to that with a harmless one."""
 
 HOSTILE_TEXTS = ["*_", "\\", "![", "[", "- a\n", "|a|b|\n|-|-|\n", "***a"]
 HARMLESS_TEXTS = ["The quick brown fox jumps over the **lazy** dog.\n\n"] * len(HOSTILE_TEXTS)

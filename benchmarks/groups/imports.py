@@ -33,10 +33,9 @@ from conversations.models import ChatEvent, Turn
 
 SESSIONS, QUICK_SESSIONS, TURNS_PER_SESSION = 100, 10, 200
 DISTINCT_EXCHANGES = 200
-"""Different exchanges; a session has half as many."""
+"""A session has half as many."""
 
 ROWS_PER_EXCHANGE = 3
-"""Of an exchange."""
 
 
 def measure(bench: Bench) -> list[Figure]:

@@ -22,8 +22,8 @@ from conversations.models import Turn
 
 PEOPLE = 20
 SECONDS, QUICK_SECONDS = 300, 20
-PAUSE_SECONDS = (5.0, 15.0)  # seconds of a person between two messages
-TYPING_SECONDS = 2.0  # seconds between beginning to write and sending
+PAUSE_SECONDS = (5.0, 15.0)  # of a person between two messages
+TYPING_SECONDS = 2.0
 MAX_AGE_MS = 300
 
 

@@ -15,7 +15,7 @@ from benchmarks.processes import Server, running_server, running_wire
 from benchmarks.sdk import running_sdk
 
 SETTLE_SECONDS = 1.5
-"""Seconds after an answer that still count as its cost."""
+"""After an answer; they still count as its cost."""
 
 BURST = "[[wire: words=2600 chunk=7]]"
 PACED = "[[wire: words=1300 chunk=7 rate=100]]"

@@ -36,7 +36,6 @@ from conversations.review.remarks import set_flag
 SEARCHES, QUICK_SEARCHES = 40, 10
 MAX_MS, MAX_RATIO = 100, 1.5
 SESSIONS_PER_FLAG = 100
-"""Every so many sessions one has a flag."""
 
 QUEUE_REPEATS, FAR_SHARE = 30, 0.95
 """How often a page of the queue is read, and the share of the list that is before the

@@ -28,11 +28,11 @@ WORDS, QUICK_WORDS = 312, 120
 """Of the text; a piece of seven characters, which is counted as a word, is 1.4 of them."""
 
 SENDING_SECONDS = 1.0
-"""Seconds over which the messages are sent."""
+"""In which all messages are sent."""
 
 ANSWER_TIMEOUT_SECONDS = 120.0
 MAX_UNCOALESCED_STREAMS = 20
-"""Answers up to which the processor time has a goal: those at which nothing is put together."""
+"""Of more, deltas are put together, and the processor time has no goal."""
 
 MAX_FIRST_WORD_P95_MS = {100: 25, 200: 60}
 MAX_AGE_MS = {
@@ -43,7 +43,7 @@ MAX_AGE_MS = {
     200: (None, 60),
     400: (None, 200),
 }
-"""Goals in milliseconds, for the age of the median and the p95."""
+"""Goals for the age of the median and the p95."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from conversations.models import Session
 PAGE_ROWS = 200
 OUTPUT_CHARS, QUICK_OUTPUT_CHARS = 1_000_000, 100_000
 EVENT_CHARS = 20_000
-"""Characters of an output that its event holds."""
+"""Of an output."""
 
 ROUNDS, QUICK_ROUNDS = 60, 20
 MAX_RATIO = 1.3

@@ -62,7 +62,7 @@ def name_of_agent(agent: str) -> str:
 
 MAX_DEVICES_LISTED = 100
 
-MAX_DEVICE_AGE = timedelta(days=90)  # how long it is known that a device was signed in once
+MAX_DEVICE_AGE = timedelta(days=90)  # so long it is known that a device was signed in once
 
 
 def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
@@ -123,7 +123,7 @@ def move_device(old: str, new: str) -> None:
     Device.objects.filter(session_key=old).update(session_key=new)
 
 
-SEEN_INTERVAL_SECONDS = 300.0  # how exact it is when a device was seen last
+SEEN_INTERVAL_SECONDS = 300.0
 
 MAX_DEVICES_KNOWN = 10_000
 

@@ -41,8 +41,7 @@ def missing_scope(scope: str, has: frozenset[str]) -> str:
 
 MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
 
-# How exact it is when a token was used last: a busy program costs a write a minute.
-SEEN_INTERVAL = timedelta(minutes=1)
+SEEN_INTERVAL = timedelta(minutes=1)  # A busy program costs a write a minute.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

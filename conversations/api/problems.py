@@ -21,7 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
-RETRY_AFTER_SECONDS = 10  # after which somebody with too many streams may have fewer
+RETRY_AFTER_SECONDS = 10  # then somebody with too many streams may have fewer
 
 # Status → the code of an error that has no better one.
 CODES = {

@@ -17,8 +17,7 @@ from conversations.models import Turn
 from .append import NewEvent
 from .turns import read_rewound, stored_turns, walk_active_turns_back
 
-# How far back from its end a refused request is looked through for what is new in it, and so how
-# many turns a marker names at most.
+# At the end of a refused request, which are looked through for what is new; a marker names no more.
 MAX_REFUSED_TURNS = 400
 REFUSAL = "refusal"
 

@@ -34,10 +34,9 @@ from .blobs import DIGEST, put_blob, read_blob
 from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
-# How long a file waits to be sent. Its blob goes when unused blobs are removed.
-MAX_UNSENT_AGE = timedelta(days=1)
+MAX_UNSENT_AGE = timedelta(days=1)  # Its blob goes when unused blobs are removed.
 
-MAX_UNSENT_FILES = 100  # Files of one person that wait in one session.
+MAX_UNSENT_FILES = 100  # Of one person in one session.
 
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:

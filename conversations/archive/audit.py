@@ -18,7 +18,7 @@ from conversations.domain.audit import FIRST, READINGS, SERVER, Chained, entry_d
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD_PK = 1  # The key of the one head.
+HEAD_PK = 1  # There is one head.
 
 BATCH_ROWS = 500
 

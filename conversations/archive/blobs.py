@@ -22,8 +22,8 @@ PIECE_BYTES = 1 << 20
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
-# Up to so many new blobs of a batch are flushed each by itself, more of them by one flush of
-# everything that the system has to write: a disk takes milliseconds for each.
+# Of a batch. More blobs are flushed at once with everything that the system has to write: a disk
+# takes milliseconds for each flush.
 MAX_SINGLE_FLUSHES = 16
 
 

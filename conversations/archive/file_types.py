@@ -30,8 +30,8 @@ FORMATS = {
 
 MAX_PIXELS = 50_000_000
 
-# Pixels to which the provider scales an image down (its pages on vision); what is sent is no
-# larger. It refuses what has more than 8,000 on an edge.
+# The provider scales an image down to this (its pages on vision); what is sent is no larger. It
+# refuses more than 8,000.
 MAX_SENT_EDGE_PIXELS = 1568
 
 # The provider takes 5 MB of an image as base64, which is a third longer.

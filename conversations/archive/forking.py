@@ -38,8 +38,7 @@ from .session_state import StateMoment, read_stored_state
 from .sessions import create_session, get_session
 from .turns import read_markers, walk_turns
 
-# Turns that are copied, the last ones; the model can look up those before in the parent.
-MAX_COPIED_TURNS = 2000
+MAX_COPIED_TURNS = 2000  # The last ones; the model can look up those before in the parent.
 BATCH_ROWS = 200
 
 

@@ -41,7 +41,7 @@ from .runs import Claimed
 from .tool_calls import end_call
 from .turns import count_active_before
 
-MAX_RUN_CALLS = 100  # Calls of one run that a page lists.
+MAX_RUN_CALLS = 100  # That a page lists.
 
 OWN_INSTRUCTIONS = "Instructions of this session:"  # In a system prompt, in front of them.
 

@@ -64,8 +64,8 @@ from .model_calls import OWN_INSTRUCTIONS
 
 BATCH_ROWS = 500
 
-# Calls of other sessions that are looked through for a prompt of the purged one, of some kilobytes
-# each: the purge holds up all writers.
+# Of other sessions, which are looked through for a prompt of the purged one, some kilobytes each:
+# the purge holds up all writers.
 MAX_COMPARED_CALLS = 10_000
 
 

@@ -17,7 +17,7 @@ from conversations.models import ChatEvent, Run, Session, Turn
 from .append import require_first
 from .journal import StoredEvent, walk_events
 
-PAGE_ROWS = 200  # Rows that are read at once.
+PAGE_ROWS = 200
 
 # With their sessions, of which only this is read.
 _RUNS = (

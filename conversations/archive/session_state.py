@@ -200,7 +200,7 @@ def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) ->
 
 # The session state made anew from the archive, as it came about.
 
-MAX_UNLOCKED_ATTEMPTS = 4  # Foldings without the lock; after them, with it.
+MAX_UNLOCKED_ATTEMPTS = 4  # After them the state is folded under the lock.
 
 type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 

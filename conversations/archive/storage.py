@@ -178,14 +178,13 @@ MIB = 2**20
 # that files have already, and in SQLite's log.
 PROBE_BYTES = 64 * 1024
 
-# For so long an answer of :func:`can_write` holds: whoever asks often writes no more.
+# :func:`can_write` keeps its answer so long: whoever asks often writes no more.
 PROBE_INTERVAL_SECONDS = 1.0
 
 # How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
 PROBE_WAIT_MS = 500
 
-# Times the threshold has to be free before the shortage counts as over, so that a disk around
-# it does not fill the log.
+# Of the threshold, to be free before the shortage is over: a disk around it would fill the log.
 RECOVERY_FACTOR = 1.1
 
 

@@ -20,7 +20,7 @@ from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.domain.text import dump_json, load_json
 from conversations.models import ToolServerGrant
 
-MAX_SIGN_IN_AGE = timedelta(minutes=10)  # From the button to the answer of the authorization server
+MAX_SIGN_IN_AGE = timedelta(minutes=10)  # From the button to the authorization server's answer
 MAX_ANSWER_CHARS = 4_000
 
 PURPOSE = "tool_server"

@@ -16,7 +16,7 @@ from conversations.models import Rewind, Turn
 
 from .append import read_moment, walk_rows
 
-MAX_PAGE_ROWS = 500  # Rows or turns that one read returns at most.
+MAX_PAGE_ROWS = 500  # Or turns, which one read returns.
 
 # What is read of a turn: the fields of :class:`StoredTurn`.
 COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
@@ -122,7 +122,7 @@ def read_user_turn_before(
     return next(iter(stored_turns(turns[:1])), None)
 
 
-MAX_DISTANCE_TURNS = 400  # How far below a turn its predecessors are looked for.
+MAX_DISTANCE_TURNS = 400  # From a turn down to its predecessors.
 
 
 def list_user_turns_before(

@@ -29,8 +29,7 @@ from .words import ENGLISH, read_tokens
 RECALL_TOOL = "conversation_recall"
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
 
-# Characters of a tool's or a model's name that count. PostgreSQL's index refuses words of more than
-# 2,700 bytes.
+# Of a tool or a model. PostgreSQL's index refuses words of more than 2,700 bytes.
 MAX_NAME_CHARS = 255
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")

@@ -68,7 +68,7 @@ def read_unparsed_input(block: dict[str, Any]) -> str | None:
 
 
 # How a call ended, as the turn that the model reads and the rows that people see.
-MAX_ROW_OUTPUT_CHARS = 20_000  # Characters of an output that its row holds; the turn has all of it.
+MAX_ROW_OUTPUT_CHARS = 20_000  # The turn has all of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ MAX_WORDS_CHARS = 300  # of a title, a description, a choice
 MAX_ANSWER_CHARS = 10_000  # of one text
 MAX_URL_CHARS = 2_000
 MAX_PROMPT_CHARS = 100_000  # of all that a server asks the model
-MAX_STOP_SEQUENCES = 8  # sequences that end the model's answer
+MAX_STOP_SEQUENCES = 8
 
 
 class BadQuestion(Exception):

@@ -36,14 +36,14 @@ HEADINGS = (
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
 COMPACTION_REASONS = (MANUAL, THRESHOLD, END)
-MIN_GAIN_SHARE = 0.2  # Share of the window that a summary has to save for it to be made unasked.
+MIN_GAIN_SHARE = 0.2  # Of the window, for a summary to be made unasked.
 
-# Share by which the window has to grow before an attempt that did not help (it failed, was
-# stopped, saved too little or was undone) is made again unasked.
+# Of the window, before an attempt that did not help (it failed, was stopped, saved too little or
+# was undone) is made again unasked.
 RETRY_GROWTH_SHARE = 0.25
 
-# Share of the high-water mark at which the strategy ``summarize`` has one written, so that it
-# is there before the floor would move.
+# Of the high-water mark, so that the summary of the strategy ``summarize`` is there before the
+# floor would move.
 SUMMARIZE_AT_SHARE = 0.85
 
 

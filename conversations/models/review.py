@@ -19,7 +19,7 @@ from .sessions import Session
 _KINDS = (say("safety"), say("quality"), say("policy"), say("privacy"), say("other"))
 LABELS = {name: name.title() for name in _KINDS}
 
-MAX_TEXT_CHARS = 4000  # Characters of a note, and of what is said with a flag.
+MAX_TEXT_CHARS = 4000  # Of a note, and of what is said with a flag.
 
 
 class ReviewNote(models.Model):

@@ -35,11 +35,11 @@ LONG_ANSWER_WORDS = 2_000
 MAX_ECHO_CHARS = 200
 MAX_QUOTE_CHARS = 600
 MAX_KEYWORD_WORDS = 4
-MAX_SUMMED_UP_MESSAGES = 5  # Messages that a summary names
+MAX_SUMMED_UP_MESSAGES = 5
 
-DELTA_CHARS = 4  # Characters in a delta: about a token
+DELTA_CHARS = 4  # About a token
 CHARACTERS_PER_TOKEN = 4
-DEFAULT_DELAY_SECONDS = 0.02  # Seconds between deltas: about 50 tokens a second
+DEFAULT_DELAY_SECONDS = 0.02  # Between deltas: about 50 tokens a second
 DEMO_MODEL = ModelInfo(
     id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
 )

@@ -20,7 +20,7 @@ PORTS = {
     5000: "text-generation-webui",
 }
 OWNERS = {"llamacpp": "llama.cpp", "library": "Ollama", "vllm": "vLLM"}
-PORT_TIMEOUT_SECONDS = 1.5  # For the answer of each port
+PORT_TIMEOUT_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

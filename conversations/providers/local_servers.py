@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
-DETAIL_TIMEOUT_SECONDS = 2.0  # Seconds for each page
-MAX_DETAILED_MODELS = (
-    100  # Models of an Ollama that it is asked about, which are requests of their own
-)
+DETAIL_TIMEOUT_SECONDS = 2.0  # For each page
+MAX_DETAILED_MODELS = 100  # Of an Ollama; each is a request of its own
 MAX_DETAILS_AT_ONCE = 2
-OLLAMA_WINDOW_TOKENS = (
-    4_096  # Tokens, where nothing else is set (Ollama's documentation, "Context length")
-)
+OLLAMA_WINDOW_TOKENS = 4_096  # Where nothing else is set (Ollama's documentation, "Context length")
 
 LLAMA_CPP_OWNER = "llamacpp"
 LLAMA_CPP_CAPABILITIES = {

@@ -191,8 +191,8 @@ def takes_sampling(model: str) -> bool:
 # installation in a file of the same form, which goes first.
 PRICES = Path(__file__).with_name("prices.toml")
 
-# What the Messages API's cache costs, times the input price, where nothing else is said (the
-# source is named in ``prices.toml``).
+# Of the input price, for the Messages API's cache, where nothing else is said (the source is named
+# in ``prices.toml``).
 CACHE_WRITE_FACTORS: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
 CACHE_READ_FACTOR = 0.1
 

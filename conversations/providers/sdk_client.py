@@ -33,12 +33,10 @@ from .provider_errors import (
 if TYPE_CHECKING:
     import httpx2
 
-READ_TIMEOUT_SECONDS = (
-    90.0  # Seconds of silence within an answer; the Messages API pings well before
-)
+READ_TIMEOUT_SECONDS = 90.0  # Within an answer; the Messages API pings well before
 CONNECT_TIMEOUT_SECONDS = 5.0
 LIST_TIMEOUT_SECONDS = 20.0
-DRAIN_TIMEOUT_SECONDS = 0.25  # Seconds to wait for the end of an answer that is complete already
+DRAIN_TIMEOUT_SECONDS = 0.25  # For the end of an answer that is complete already
 CONNECTION_LIMITS: dict[str, Any] = {
     "max_connections": 1_000,
     "max_keepalive_connections": 100,

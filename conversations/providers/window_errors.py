@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from conversations.domain.text import an_object
 
-# Below this a figure is no model's window: older versions of vLLM subtract the tokens of the
-# answer first and name what is left ("maximum context length is 3 tokens").
+# A smaller figure is no model's window: older versions of vLLM subtract the tokens of the answer
+# first and name what is left ("maximum context length is 3 tokens").
 MIN_WINDOW_TOKENS = 256
 
 _NUMBER = r"(\d[\d,]*)"

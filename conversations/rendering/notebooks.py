@@ -18,7 +18,7 @@ from .messages import mark
 from .source_text import normalise_source, without_marks
 from .terminal import render_terminal
 
-MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100  # Outputs of one cell
+MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100
 MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # Of all Markdown in one
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")

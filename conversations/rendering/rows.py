@@ -29,8 +29,8 @@ from .question_rows import answered_row, question_row
 from .source_text import duration_text, show_hidden, size_text, without_marks
 from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
-MAX_TEXT_CHARS = 100_000  # Characters of one row that a page carries; the rest is one click away.
-MAX_FALLBACK_CHARS = 20_000  # The same for a row that cannot be read.
+MAX_TEXT_CHARS = 100_000  # Of one row; the rest is one click away.
+MAX_FALLBACK_CHARS = 20_000  # Of a row that cannot be read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,9 +338,9 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
 
 # Where the window starts and how full it is, as HTML: the same in a page and live.
 
-# From which percentage of the limit on the meter says so.
+# From which percentage of the limit on.
 METER_LEVELS = ((90, "full"), (82, "nearly-full"), (72, "filling-up"))
-METER_WIDTH_PIXELS = 40  # The meter's width, in pixels.
+METER_WIDTH_PIXELS = 40
 
 
 def render_window_line(session: UUID, *, left_out: int) -> str:

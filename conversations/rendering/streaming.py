@@ -47,7 +47,7 @@ from .markdown_parser import (
 from .source_text import MARK_END, escape_text, normalise_source
 
 # Markdown cut off in mid-word, made whole enough to look at.
-MAX_INLINE_CHARS = 4_000  # Characters of one paragraph up to which its marks are mended.
+MAX_INLINE_CHARS = 4_000  # Of a paragraph; the marks of a longer one are not mended.
 
 _LINE_START_MARKS = r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+"
 _FENCE = re.compile(_LINE_START_MARKS + r"(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE)
@@ -293,15 +293,10 @@ class _Mender:
         self.text, self.is_cut = text, True
 
 
-# Characters from which on the part being written is shown as text, not rendered.
-MAX_RENDERED_CHARS = 8_000
-_MAX_LINEWISE_CHARS = (
-    2_000  # Characters up to which the part being written is parsed at every line.
-)
-_REPARSE_GROWTH = (
-    1.25  # By how much a longer one has to grow to be parsed again without a sign of its end.
-)
-_LINE_START_CHARS = 16  # Characters of a line that say whether it begins an item, row or paragraph.
+MAX_RENDERED_CHARS = 8_000  # A longer part that is being written is shown as text, not rendered.
+_MAX_LINEWISE_CHARS = 2_000  # A shorter part that is being written is parsed at every line.
+_REPARSE_GROWTH = 1.25  # After which a longer one is parsed again without a sign of its end.
+_LINE_START_CHARS = 16  # They say whether a line begins an item, row or paragraph.
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 FORMULA, NOTE = "formula", "note_open"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}

@@ -19,7 +19,7 @@ from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READIN
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
 
-MAX_SCANNED_ENTRIES = 2000  # Entries that a page looks at, when not all of them need fit
+MAX_SCANNED_ENTRIES = 2000  # By a page, when not all of them need fit
 
 READ_ANY, ACT_ANY = "readings", "decisions"  # In place of an action: any of that kind
 

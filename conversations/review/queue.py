@@ -32,7 +32,7 @@ HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
 
-SAMPLE_BATCH_SESSIONS = 500  # Sessions that one query looks into for a sample
+SAMPLE_BATCH_SESSIONS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from conversations.domain.text import number_text, storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.models.review import LABELS, MAX_TEXT_CHARS
 
-MAX_MARKS = 20  # How many marks are told; the audit log has them all
+MAX_MARKS = 20  # The audit log has them all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from .forms import RemarkForm, carried_filters, flag_name
 from .reasons import reason_context
 from .remarks import Remarks, read_remarks
 
-MAX_PAGE_ROWS = 100  # Rows of a page at most
+MAX_PAGE_ROWS = 100
 
 TOOL_ROW, SETTLED = 'class="row row-tool', " settled"
 

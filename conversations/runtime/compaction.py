@@ -63,7 +63,7 @@ from .side_calls import SideCall
 logger = logging.getLogger(__name__)
 
 STAGE_SHARE = 0.6  # Of the model's input that one stage may fill, since tokens are estimated
-OUTPUT_DIVISOR = 4  # A summary has at most this part of the model's window: a quarter
+OUTPUT_DIVISOR = 4  # A summary has at most a quarter of the model's window
 
 MAX_CUTS = 4  # How often a stage that the provider finds too long is made shorter
 

@@ -48,7 +48,7 @@ from conversations.domain.messages import say
 
 logger = logging.getLogger(__name__)
 
-MAX_COMMIT_JOBS = 64  # Jobs that one commit carries at most
+MAX_COMMIT_JOBS = 64
 
 READER_THREADS = 4
 
@@ -313,8 +313,7 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
 FULL_NOTE = say("The server's disk is full. This answer is kept in memory until there is room.")
 
-# Between two tries. A refused write leaves nothing behind, so it can be tried for ever.
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 1.0  # A refused write leaves nothing behind, so it can be tried for ever.
 
 
 class PatientWriter:

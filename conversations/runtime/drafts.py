@@ -205,11 +205,11 @@ class LiveAnswer:
 
 # What running calls show before they end: bounded, whatever a tool writes.
 
-MAX_SHOWN_CHARS = 20_000  # Characters at the end of an output that a page is shown
+MAX_SHOWN_CHARS = 20_000  # At the end of an output, on a page
 
-MAX_KEPT_CHARS = 100_000  # Characters that are kept for the result of a call which is stopped
+MAX_KEPT_CHARS = 100_000  # For the result of a call that is stopped
 
-MAX_CHARS_PER_SECOND = 64_000  # Characters a second of one call that pages are sent at most
+MAX_CHARS_PER_SECOND = 64_000  # Of one call, to pages
 
 
 @dataclass(slots=True)

@@ -25,12 +25,9 @@ from .options import RuntimeOptions
 from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
 
-# Seconds before the first and at most before any further try of the provider.
-FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0  # Before a further try of the provider.
 
-OUTPUT_INTERVAL_SECONDS = (
-    0.04  # Seconds between two frames of a call's output, which may be a flood
-)
+OUTPUT_INTERVAL_SECONDS = 0.04  # A call's output may be a flood
 
 
 # How often pages are told of a running answer: at once, while the processor has time.
@@ -38,7 +35,7 @@ SAMPLE_SECONDS = 0.1
 # Of one core, as one thread at a time runs Python. Above it frames are held together, below
 # it less and less: what answers need beside that (pages, commits) has the rest.
 MAX_CPU_SHARE, LOW_CPU_SHARE = 0.85, 0.65
-FIRST_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.005, 0.2  # Seconds
+FIRST_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.005, 0.2
 
 
 class FramePace:

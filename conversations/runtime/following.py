@@ -43,9 +43,7 @@ END_ID = "end"
 # What programs are told of a rewind.
 REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "created_at")
 
-LOOK_INTERVAL_SECONDS = (
-    5.0  # How long something can stay unseen if this process were not told of it
-)
+LOOK_INTERVAL_SECONDS = 5.0  # What this process is not told of stays unseen so long
 
 POLL_SECONDS = 0.15
 

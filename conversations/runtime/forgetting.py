@@ -12,8 +12,7 @@ from conversations.feature import features
 
 from .ownership import remove_answer_locks
 
-# From the start to the first time, so that a server that is restarted often gets to it too; and
-# between two.
+# A server that is restarted often gets to it too.
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
 
 

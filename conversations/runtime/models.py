@@ -58,14 +58,12 @@ WARM_UP_SECONDS = 1.0  # After a start, which has pages to show first
 
 MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
 
-# Until a server that gave no model is asked again, while others have some.
+# For a server that gave no model, while others have some.
 LIST_RETRY_INTERVAL = timedelta(seconds=60)
 
-MIN_GROWTH_FACTOR = (
-    1.2  # How many times larger than before a limit has to be for the window to grow back
-)
+MIN_GROWTH_FACTOR = 1.2  # Of a limit, for the window to grow back
 
-MIN_REPORTED_TOKENS = 50  # Estimated tokens below which a report says nothing about the ratio
+MIN_REPORTED_TOKENS = 50  # A report of fewer says nothing about the ratio
 
 SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # In the ids of models that cost little
 

@@ -15,7 +15,7 @@ TYPING_SECONDS = 5.0  # Somebody who was said to write and goes on says so again
 BEAT_SECONDS = 10.0
 LOST_SECONDS = 3 * BEAT_SECONDS
 
-MAX_NAMED_PEOPLE = 50  # People of a session who are named in a frame.
+MAX_NAMED_PEOPLE = 50  # Of a session, in a frame.
 
 # Between processes only: whom one has, and whether it wants to know the same of the others.
 PRESENCE = "presence"

@@ -19,7 +19,7 @@ from conversations.domain.turns import text_of_answer
 from .models import Models
 
 MAX_TOKENS = 64
-MAX_SHOWN_CHARS = 200  # Characters of the answer
+MAX_SHOWN_CHARS = 200  # Of the answer
 
 TOOL = {
     "name": "current_time",

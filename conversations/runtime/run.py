@@ -81,8 +81,8 @@ from .tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
 
-# How often a window that the provider finds too long is made shorter, and to which share where
-# the provider does not say by how much: from 32,768 tokens that leads to 550.
+# Of a window that the provider finds too long, and the share where it does not say by how much:
+# from 32,768 tokens that leads to 550.
 MAX_WINDOW_CUTS, CUT_SHARE = 8, 0.6
 
 # The provider does not take what the request says: it would refuse it again and again.

@@ -19,9 +19,9 @@ from .database import Readers
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_SECONDS = 2.0  # How long a page may go on watching after its person lost the right to
+LOOK_INTERVAL_SECONDS = 2.0  # A page goes on watching so long after its person lost the right to
 
-# Looks; what somebody who is no member may rests on more than a role, and costs more to find out.
+# What somebody who is no member may rests on more than a role, and costs more to find out.
 OUTSIDER_INTERVAL_LOOKS = 5
 
 

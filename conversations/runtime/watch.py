@@ -184,17 +184,15 @@ class Watcher:
         return foreign.snapshots() if foreign else []
 
 
-LOOK_INTERVAL_SECONDS = (
-    2.0  # Between two looks for turns without entries. A search does not wait for it.
-)
+LOOK_INTERVAL_SECONDS = 2.0  # For turns without entries. A search does not wait for it.
 
 # What one transaction stores, and how long others then have the database.
 TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
 
 MERGES_AT_ONCE = 50
 
-# Batches after which merging no longer waits for a quiet moment. A step that meets a very common
-# word in a large index takes a tenth of a second instead of milliseconds.
+# Then merging no longer waits for a quiet moment. A step that meets a very common word in a large
+# index takes a tenth of a second instead of milliseconds.
 MAX_UNMERGED_BATCHES = 200
 
 

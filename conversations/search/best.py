@@ -46,25 +46,21 @@ RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
 MEANING_WEIGHT = 0.5  # What it counts to mean the same as the query, against having all its words.
 
-DISTANCE_EXPONENT = 0.3  # How much farther turns are from each other where others say more.
+DISTANCE_EXPONENT = 0.3  # Turns are farther from each other where others say more.
 
 REPLY_WEIGHT = 0.85  # What a turn of the person counts that takes up what was said just before.
 
 DATE_WEIGHT = 1.35  # What a turn counts that is from a time which the question names.
 
-RECENCY_WEIGHT = (
-    0.1  # What the newest turn counts more than the oldest for a question about the present.
-)
+RECENCY_WEIGHT = 0.1  # Of the newest turn over the oldest, for a question about the present.
 
-NEXT_ANSWER_WEIGHT = (
-    1 - 1e-9
-)  # Of the score of a message, what its answer has where that comes next.
+NEXT_ANSWER_WEIGHT = 1 - 1e-9  # Of the message's score: its answer comes right behind it.
 
-# Turns that are ranked because they are near in meaning, if they are that near: sentences that have
-# nothing to do with each other have a cosine of 0.1 or so.
+# Ranked because they are near in meaning: sentences that have nothing to do with each other have a
+# cosine of 0.1 or so.
 MAX_MEANT_TURNS, MIN_SIMILARITY = 25, 0.2
 
-MAX_RANKED_TURNS = 200  # Turns that are put in order; what comes after them nobody looks at.
+MAX_RANKED_TURNS = 200  # What comes after them nobody looks at.
 
 
 # Ids with scores, best first; those that match themselves, and whether there are more; what matches

@@ -31,9 +31,7 @@ MAX_TOKENS, MAX_CHARS, MAX_WORD_CHARS = 256, 4000, 100
 # above 0.25, and the similarity of two texts is off by less than .005.
 SCALE = 400
 
-BLOCK_VECTORS = (
-    1024  # Vectors that are compared at a time: as floats they fit into a processor's cache.
-)
+BLOCK_VECTORS = 1024  # As floats they fit into a processor's cache.
 
 type Floats = NDArray[np.float32]
 

@@ -19,10 +19,10 @@ from .source import IndexSource, Lengths, catch_up
 
 MAX_HITS = 200  # Hits of one page.
 
-# Pages of turns with all words of a phrase in which the phrase itself is looked for.
+# Of turns with all words of a phrase, in which the phrase itself is looked for.
 MAX_PHRASE_PAGES = 20
 
-MAX_COUNTED_TURNS = 1000  # Turns up to which matches are counted exactly in the order of time.
+MAX_COUNTED_TURNS = 1000  # Up to them the count is exact, in the order of time.
 
 
 def search_session(

@@ -28,16 +28,16 @@ MAX_SESSIONS_NAMED = 24  # Sessions that are looked through one by one, each by 
 # word are read and those of other sessions left out.
 MAX_SESSIONS_LISTED = 100
 
-MIN_MAJORITY_SHARE = 0.2  # The share of all sessions from which on each entry's is looked up.
+MIN_MAJORITY_SHARE = 0.2  # Of all sessions; from then on each entry's is looked up.
 
 MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are looked for; more are no help.
 
-MAX_COUNTED_TURNS = 2000  # Matches up to which they are counted exactly.
+MAX_COUNTED_TURNS = 2000  # Up to them the count is exact.
 
-# The same where most turns with the words are of other sessions, and read all the same.
+# Where most turns with the words are of other sessions, and read all the same.
 MAX_COUNTED_TURNS_APART = 250
 
-MAX_COUNTED_PHRASE_TURNS = 500  # The same for turns in which phrases have to be looked for.
+MAX_COUNTED_PHRASE_TURNS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,13 +90,11 @@ def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
     return read_searchable(turn, call_name=name)
 
 
-BATCH_TURNS = 100  # Turns that one transaction indexes.
+BATCH_TURNS = 100  # Of one transaction.
 
-MAX_LOCK_WAIT_MS = 50  # How long somebody who searches waits for the write lock.
+MAX_LOCK_WAIT_MS = 50  # Somebody who searches waits no longer for the write lock.
 
-# Pages that one step of merging writes, which takes a few milliseconds; batches after which a
-# long indexing merges.
-MERGED_PAGES, BATCHES_PER_MERGE = 16, 8
+MERGED_PAGES, BATCHES_PER_MERGE = 16, 8  # A step of merging takes a few milliseconds.
 
 _INSERT = (
     f"INSERT INTO {ENTRIES} ({', '.join(ENTRY_COLUMNS)})"

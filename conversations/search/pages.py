@@ -163,13 +163,11 @@ class SearchForm(FindForm):
         return bool(self.cleaned_data[name])
 
 
-MAX_TITLED_SESSIONS = 10  # Sessions that are shown for their title, before the turns.
+MAX_TITLED_SESSIONS = 10  # That are shown for their title, before the turns.
 
-MAX_SNIPPET_CHARS = 320  # Characters of a hit that are shown.
+MAX_SNIPPET_CHARS = 320
 
-MAX_RANKED_MATCHES = (
-    200  # From so many matches on, not all may be among the best that are put in order.
-)
+MAX_RANKED_MATCHES = 200  # Of more, not all may be among the best that are put in order.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +185,7 @@ logger = logging.getLogger(__name__)
 
 type Finder = Callable[..., SearchResults]
 
-PAGE_HITS = 20  # Hits of a page; more where one person walks through one session.
+PAGE_HITS = 20  # More where one person walks through one session.
 FIND_PAGE_HITS = 50
 
 

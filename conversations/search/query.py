@@ -175,13 +175,11 @@ def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime
         return "", ""
 
 
-MAX_READ_CHARS = (
-    8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
-)
+MAX_READ_CHARS = 8000  # A tool may have returned a megabyte.
 
 type Span = tuple[int, int]
 
-LEAD_SHARE = 0.25  # The share of a snippet that comes before its first match.
+LEAD_SHARE = 0.25  # Of a snippet, before its first match.
 
 
 def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest
 
-# Distance of a turn from one that has a word, and the share of it that it gets.
+# What the turns one, two, … away from one with a word have of it.
 SHARES_AFTER, SHARES_BEFORE = (
     (0.5, 0.25, 0.125, 0.06, 0.03, 0.02),
     (0.3, 0.165, 0.09, 0.05, 0.025, 0.015),
@@ -24,8 +24,8 @@ NEIGHBOUR_SHARES = (
     *((-place, share) for place, share in enumerate(SHARES_BEFORE, 1)),
 )
 
-# What is counted where all would cost much: for the lengths of windows, and for words with
-# more than :data:`MAX_SPREADING_TURNS` occurrences.
+# What is counted where all would cost much: for the lengths of windows, and for words with more
+# than :data:`MAX_SPREADING_TURNS` occurrences.
 INNER_NEIGHBOUR_SHARES = tuple(
     (distance, share) for distance, share in NEIGHBOUR_SHARES if abs(distance) <= 3
 )
@@ -119,10 +119,8 @@ def window_of(turns: Iterable[int]) -> set[int]:
     return {turn + distance for turn in turns for distance, _ in (*INNER_NEIGHBOUR_SHARES, (0, 1))}
 
 
-SPREAD_SHARE, SPREAD_TURNS = (
-    0.3,
-    20,
-)  # What a turn loses right beside one that is taken, and how far off.
+# A turn loses this right beside one that is taken, and less up to so many turns off.
+SPREAD_SHARE, SPREAD_TURNS = 0.3, 20
 
 
 def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -66,7 +66,7 @@ def in_no_session(query: SearchQuery) -> SearchResults:
 
 # What was found, as JSON: the same for a command and for programs.
 
-MAX_SNIPPET_CHARS = 160  # Characters of a hit that are shown.
+MAX_SNIPPET_CHARS = 160
 
 
 def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def read_hits(
     return [hits[pk] for _, pk in scores if pk in hits]
 
 
-MAX_LINE_CHARS = 160  # Characters of a neighbour that are shown.
+MAX_LINE_CHARS = 160  # Of a neighbour.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

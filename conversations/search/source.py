@@ -23,14 +23,12 @@ from .indexing import (
 )
 from .matching import IndexMatch, IndexScope, find_entries, read_columns
 
-MAX_UNINDEXED_TURNS = 60  # Turns without entries that are rather read than indexed before a search.
+MAX_UNINDEXED_TURNS = 60  # So few are read rather than indexed before a search.
 
 # Turns without entries, the newest, that are read where indexing is not possible.
 MAX_TAIL_TURNS = 1000
 
-MAX_INDEXING_SECONDS = (
-    5.0  # How long a search may index: after a large import that was not waited for.
-)
+MAX_INDEXING_SECONDS = 5.0  # Within a search: after a large import that was not waited for.
 
 
 MAX_WORDINESS = 30.0

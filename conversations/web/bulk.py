@@ -23,7 +23,7 @@ from conversations.runtime.current import compact_at_end
 from .addresses import page_before
 from .forms import check_uuid
 
-MAX_CHOSEN_SESSIONS = 500  # Sessions that are changed at once: as many as a long list shows.
+MAX_CHOSEN_SESSIONS = 500  # As many as a long list shows.
 GONE = say("This session does not exist in this workspace.")
 ACTIONS = {
     "pin": gettext_lazy("pinned"),

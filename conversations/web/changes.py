@@ -44,7 +44,7 @@ from .panel import render_panel
 # One changed file as the review shows it: what became of it, as a diff where it can be.
 
 MAX_DIFF_LINES, MAX_DIFF_CHARS = 400, 60_000
-MIN_CLOSED_FILES = 4  # From so many files on, their diffs are closed.
+MIN_CLOSED_FILES = 4  # From so many on, their diffs are closed.
 
 
 def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:

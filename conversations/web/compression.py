@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
 
-# Of a page with 250 rows, level 4 makes 45 kB in 2 ms where Django's 6 makes 43 kB in 6 ms.
+# Of a page with 250 rows it makes 45 kB in 2 ms, where Django's 6 makes 43 kB in 6 ms.
 GZIP_LEVEL = 4
 
 MIN_BYTES = 200

@@ -76,7 +76,7 @@ from .forms import check_uuid
 from .pages import is_fragment
 
 MAX_ENTRIES, MAX_FOUND_FILES = 1_000, 50
-"""Of a folder that are listed, and files that are found by a part of their path."""
+"""Of a folder, and by a part of their path."""
 MAX_LISTING_SECONDS = 3.0
 PIECE_BYTES = 256 * 1024
 

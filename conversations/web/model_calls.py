@@ -42,11 +42,11 @@ from .panel import render_panel
 
 # The text of a model request, a part at a time: a window may have megabytes.
 
-PAGE_MESSAGES = 20  # messages of one page
+PAGE_MESSAGES = 20
 
-MAX_SHOWN_CHARS = 6_000  # characters of one text that a page shows; the rest is one click away
+MAX_SHOWN_CHARS = 6_000  # of one text; the rest is one click away
 
-MAX_SHOWN_ALONE_CHARS = 400_000  # the same where it is the only one
+MAX_SHOWN_ALONE_CHARS = 400_000  # of a text that is the only one
 
 
 def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from conversations.archive.outline import first_turn_since, read_outline
 from .forms import date_field, midnight
 from .panel import render_panel
 
-PAGE_MESSAGES = 100  # Messages of a page of the outline
+PAGE_MESSAGES = 100
 
 
 class JumpForm(forms.Form):

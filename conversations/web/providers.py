@@ -34,7 +34,7 @@ from conversations.runtime.models import Models, ProviderState
 from conversations.runtime.probing import probe_model
 
 MAX_MODELS_SHOWN = 50
-MAX_WAIT_SECONDS = 90.0  # That a page waits for servers
+MAX_WAIT_SECONDS = 90.0  # For servers
 
 ABILITIES = {
     TOOLS: gettext_lazy("tools"),

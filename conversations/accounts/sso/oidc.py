@@ -23,7 +23,7 @@ ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 
-LEEWAY_SECONDS = 60  # seconds by which the provider's clock may differ from ours
+LEEWAY_SECONDS = 60  # the provider's clock may differ from ours
 
 MAX_SUBJECT_CHARS = 255
 

@@ -262,7 +262,7 @@ _FOLDERS = frozenset(
 )
 _BETWEEN = re.compile(r"[\s'\"`;&|<>()=,{}\\]+")
 _QUOTES = re.compile(r"['\"\\]")
-_MAX_OPTION_CHARS = 20  # Letters of an option that a value may follow in the same word
+_MAX_OPTION_CHARS = 20  # Before a value that follows in the same word
 
 
 def runs_itself(path: str) -> bool:

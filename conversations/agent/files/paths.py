@@ -22,8 +22,8 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import HIDING
 
-MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
-MAX_FOLDER_LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4096  # Linux's limits
+MAX_FOLDER_LEVELS = 200  # Each is opened and, if need be, made
 
 MAX_SHOWN_CHARS = 300
 

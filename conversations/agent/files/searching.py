@@ -31,11 +31,8 @@ from .paths import FILE, shown
 from .text_files import RecentlyUsed, read_text
 from .walking import HEAVY, FolderWalk, Pattern
 
-FIRST_BATCH_FILES, MAX_BATCH_FILES = (
-    50,
-    2000,
-)  # Files that an engine is given at once, and what that grows to
-MAX_ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
+FIRST_BATCH_FILES, MAX_BATCH_FILES = 50, 2000  # Each batch is twice as large as the last
+MAX_ARGUMENT_BYTES = 500_000  # Of their names: a command line has a limit
 
 
 class BadExpression(Rejected):
@@ -309,7 +306,7 @@ def path_order(path: str) -> list[bytes]:
 
 MAX_FOUND_FILES = 20
 MAX_PATHS = 50_000
-MAX_LISTING_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
+MAX_LISTING_SECONDS = 1.5  # Nobody waits longer for a list
 
 # The paths of a folder are read once and kept for a moment, since every key asks again: the newest
 # file first, whether the folder holds more, and when they were read.

@@ -16,7 +16,7 @@ from conversations.domain.text import storable
 from .confined import read_bytes
 from .paths import stamp_of
 
-SNIFFED_BYTES = 8192  # Bytes in which a NUL makes a file binary, as git has it
+SNIFFED_BYTES = 8192  # A NUL among them makes a file binary, as git has it
 
 LF, CRLF = "\n", "\r\n"
 
@@ -106,9 +106,7 @@ def to_bytes(text: str, like: TextFile) -> bytes:
 
 # Reading a small text file of a workspace, wherever its links lead.
 
-MAX_CACHED_FILES = (
-    1000  # How many files are remembered; most of them by the head that an index needs
-)
+MAX_CACHED_FILES = 1000  # Most of them by the head that an index needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

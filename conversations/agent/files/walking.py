@@ -23,7 +23,7 @@ from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 # Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
 
 MAX_PATTERN_CHARS = 1000
-MAX_ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
+MAX_ALTERNATIVES = 64  # Of one pattern with braces
 
 # What one name has to match; None: any number of names (``**``).
 type Segment = re.Pattern[str] | None

@@ -33,8 +33,8 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
-MAX_CHECKED_TOOLS = 256  # Tools of one list; each may take a tenth of a second
-MAX_CACHED_CHECKS = 1024  # Schemas that need not be checked again
+MAX_CHECKED_TOOLS = 256  # Each may take a tenth of a second
+MAX_CACHED_CHECKS = 1024  # Of schemas
 MAX_PROMPTS = 64
 MAX_RESOURCES = 200
 TASK_SUPPORT = ("optional", "required")
@@ -240,8 +240,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTING, READY, FAILED, OFF = say("connecting"), say("ready"), say("failed"), say("off")
 
-# Seconds between a server's word that its list is another one and the look at it.
-RELIST_PAUSE_SECONDS = 0.2
+RELIST_PAUSE_SECONDS = 0.2  # Between a server's word that its list has changed and the look at it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from conversations.domain.messages import say
 from .config import ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES
 
-MAX_FOREIGN_RESPONSE_BYTES = 1_000_000  # Of a response of another host
+MAX_FOREIGN_RESPONSE_BYTES = 1_000_000
 END_SECONDS = 5.0  # That a server may be silent when it is told of a session's end
 
 EVENTS = "text/event-stream"

@@ -36,10 +36,8 @@ from conversations.domain.text import one_line, storable
 from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
 from .http import EVENTS, ServerTransport, require_secure
 
-RESPONSE_TIMEOUT_SECONDS = 20.0  # For one of its responses
-SIGN_IN_TIMEOUT_SECONDS = (
-    60.0  # For a sign-in, before the person is sent away and after they are back
-)
+RESPONSE_TIMEOUT_SECONDS = 20.0
+SIGN_IN_TIMEOUT_SECONDS = 60.0  # Before the person is sent away, and after they are back
 CLIENT_NAME = "Loom Web"
 NOWHERE = "http://127.0.0.1/"  # The way back where nobody is sent away
 

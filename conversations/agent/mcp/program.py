@@ -33,8 +33,8 @@ MAX_LINE_BYTES = 16_000_000  # Bytes of one message; a larger one ends the conne
 
 # Bytes that are no messages before the first one; what comes later is only passed over.
 MAX_NOISE_BYTES = 2_000_000
-NOISE_LINES_PER_PAUSE = 1000  # That are no messages between two pauses
-FLOOD_PAUSE_SECONDS = 0.005  # Seconds
+NOISE_LINES_PER_PAUSE = 1000
+FLOOD_PAUSE_SECONDS = 0.005
 
 TAIL_CHARS = 4000
 READ_BYTES = 256 * 1024

@@ -48,7 +48,7 @@ from .program import (
 )
 
 CONNECT_TIMEOUT_SECONDS = 30.0
-MIN_READ_TIMEOUT_SECONDS = 300.0  # Seconds of silence that a stream of changes may have
+MIN_READ_TIMEOUT_SECONDS = 300.0  # A stream of changes may be silent for long
 MAX_PAGES = 50  # Pages of a list of tools that are read
 
 LISTEN_RETRY_SECONDS = 2.0
@@ -57,8 +57,8 @@ WRITE_SECONDS = 20.0
 MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
 SAMPLING_REFUSED = -1  # The protocol's code for a person's no
 TASK_TTL_MS = 3_600_000  # That a server keeps a task: the longest time of a call
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Seconds between two looks at a task
-STATE_PAUSE_SECONDS = 0.25  # Seconds before a call is asked for again that only needs time
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Between two looks at a task
+STATE_PAUSE_SECONDS = 0.25  # Before a call is asked for again that only needs time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
 

@@ -27,16 +27,12 @@ from conversations.domain.turns import (
 from conversations.models import Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
-MAX_PIECE_CHARS = (
-    40_000  # Characters of a turn's text that one read returns; more than a tool may say
-)
+MAX_PIECE_CHARS = 40_000  # More than a tool may say
 
-# Turns before a result among which its call is looked for: calls of one answer are executed in
-# order, so as many as that may lie between.
+# Calls of one answer are executed in order, so as many turns may lie between a call and its result.
 MAX_CALL_DISTANCE_TURNS = 40
-MAX_EXCHANGE_TURNS = 300  # Turns of the running exchange that are looked through for its beginning
+MAX_EXCHANGE_TURNS = 300  # Among which the running exchange begins
 
-# How far the calls of one tool are counted, and how many tools are named.
 MAX_COUNTED_CALLS, MAX_TOOL_NAMES = 1000, 40
 
 

@@ -92,7 +92,7 @@ class Recall(Arguments):
 
 
 ROLES = (USER, ASSISTANT, TOOL)  # What ``only`` may be
-MAX_QUERY_CHARS = 1_000  # Characters of a query that are used
+MAX_QUERY_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,9 @@ from .request import MAX_LIMIT, Action, Recall, Request, seal_cursor
 
 # Action ``range``: turns by number, in order; one alone is quoted whole, in pieces.
 
-PAGE_TURNS = 60  # Turns that one page reads
-TURNS_AROUND = 5  # Turns either side of the one that is asked for
-MAX_RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
+PAGE_TURNS = 60
+TURNS_AROUND = 5  # On either side of the one that is asked for
+MAX_RESULT_CHARS = 1_500  # Where several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 
 # Turns from the first number to the second, from that character of the first turn on.
@@ -179,10 +179,7 @@ def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], S
 
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
 
-MAX_SCANNED_RESULTS, BATCH_RESULTS = (
-    400,
-    50,
-)  # Results that one call with a query looks through, and how many at a time
+MAX_SCANNED_RESULTS, BATCH_RESULTS = 400, 50  # By one call with a query
 _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 
@@ -259,8 +256,8 @@ def summary(request: Request) -> str:
 
 # Action ``search``: turns by words, best first, each with its neighbours.
 
-NEIGHBOUR_TURNS = 1  # Turns before and after a hit that are quoted with it (seed 000)
-MAX_MISSING_WORDS = 20  # Words without a match that are named
+NEIGHBOUR_TURNS = 1  # Before and after a hit (seed 000)
+MAX_MISSING_WORDS = 20  # That are named
 
 
 # What a search may be narrowed to, the likeliest to help first.

@@ -191,13 +191,13 @@ LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a 
 # Each takes some mounts and some words of bwrap's command line.
 MAX_PROTECTED = 500
 
-MAX_INCLUDED_CONFIGS = 50  # Further configurations that are read because another one includes them
+MAX_INCLUDED_CONFIGS = 50  # That are read because another one includes them
 
 # Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to read a
 # name costs less than a tenth, and what is not read is not disarmed.
 NAMES_PER_FILE = 20
 
-MAX_HELD_PARTS = 100  # Parts of which a descriptor is held while a command runs
+MAX_HELD_PARTS = 100  # By a descriptor, while a command runs
 
 # Of the contents of configurations and steps that are kept to compare with.
 MAX_KEPT_BYTES = 32 * 2**20

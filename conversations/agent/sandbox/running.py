@@ -174,11 +174,8 @@ class CommandOutput:
 
 
 READ_BYTES = 256 * 1024
-FLOOD_PAUSE_SECONDS = (
-    0.005  # Seconds between two reads of what is not kept any more: a flood costs little
-)
-# Seconds that a supervisor may take beyond its time before it is killed itself.
-SUPERVISOR_GRACE_SECONDS = supervise.KILL_GRACE_SECONDS + 8
+FLOOD_PAUSE_SECONDS = 0.005  # Where nothing is kept any more: a flood costs little
+SUPERVISOR_GRACE_SECONDS = supervise.KILL_GRACE_SECONDS + 8  # Then it is killed itself.
 # Processes and threads are the same to the kernel: at so many times the processes that a command
 # may have, the kernel itself refuses more.
 THREADS_PER_PROCESS = 4

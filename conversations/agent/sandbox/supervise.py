@@ -28,14 +28,12 @@ from itertools import chain
 from typing import Any, NoReturn
 
 TICK_SECONDS = 0.1
-KILL_GRACE_SECONDS = 2.0  # Seconds between SIGTERM and SIGKILL
+KILL_GRACE_SECONDS = 2.0  # Between SIGTERM and SIGKILL
 NICE = 5
-LOOK_SECONDS_PER_TICK = 0.02  # How long a folder is looked through at each tick
+LOOK_SECONDS_PER_TICK = 0.02  # For looking through a folder
 LOOK_INTERVAL_SECONDS = 5.0
-LOOK_REST_FACTOR = 5  # Seconds between two looks, and at least so many times as long as one took
-SHARED_LOOK_INTERVAL_SECONDS = (
-    1.0  # Seconds between two looks through the processes for memory that they share
-)
+LOOK_REST_FACTOR = 5  # The next look comes no sooner than so many times as long as one took
+SHARED_LOOK_INTERVAL_SECONDS = 1.0  # For memory that processes share
 OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36

@@ -240,10 +240,8 @@ WRITE = _declare(
 )
 
 LINES_AROUND, MAX_SNIPPET_LINES = 3, 40
-MAX_NAMED_PLACES = 20  # Places whose lines are named
-MAX_SHOWN_PLACES = (
-    4  # Places that are shown with the lines around them, when it is not clear which is meant
-)
+MAX_NAMED_PLACES = 20  # By their line numbers
+MAX_SHOWN_PLACES = 4  # When it is not clear which one is meant
 
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
 

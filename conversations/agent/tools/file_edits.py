@@ -156,10 +156,7 @@ def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator
             yield NO_NEWLINE
 
 
-MAX_SIMILAR_PLACES, MAX_COMPARED_LINES = (
-    2,
-    12,
-)  # Places that a failed search shows, and lines of each
+MAX_SIMILAR_PLACES, MAX_COMPARED_LINES = 2, 12  # When a search has found nothing
 MAX_SCANNED_PLACES = 3000  # Lines that are compared letter by letter
 
 _TYPOGRAPHIC = str.maketrans(

@@ -10,7 +10,7 @@ from conversations.agent.files.walking import FolderWalk
 from conversations.domain.messages import say_number
 from conversations.domain.text import storable
 
-MAX_LINE_CHARS = 2000  # What is shown of one line
+MAX_LINE_CHARS = 2000
 
 
 def numbered(lines: list[str], first: int) -> str:

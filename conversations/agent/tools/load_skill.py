@@ -17,7 +17,7 @@ from conversations.archive.context import append_loaded_skill
 
 from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
-MAX_LISTED_NAMES = 200  # Names that an answer to an unknown one holds
+MAX_LISTED_NAMES = 200
 
 NAMED = "be the name of a skill, as the system prompt lists them."
 

@@ -29,8 +29,8 @@ from .disk import FileState, NoFolder, folder_of, put_file, put_link
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_FOLDERS = 100  # Workspaces of which it is remembered what could not be disarmed
-MAX_NAMED_PARTS = 10  # Parts that a note names
-MAX_TRIED_NAMES = 1000  # Names that are tried for a part that is put aside
+MAX_NAMED_PARTS = 10  # In a note
+MAX_TRIED_NAMES = 1000  # For a part that is put aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,8 @@ FRESH_NS = 2_000_000_000
 # touched in twice that time (the run that removes contents), or longer (``prune``).
 TOUCHED_NS = 1800 * 10**9
 
-MAX_CACHED_FOLDERS = 8  # Workspaces whose files' digests are remembered
-MAX_PATH_CHARS = 4000  # Longer paths cannot be recorded
+MAX_CACHED_FOLDERS = 8  # Workspaces with the digests of their files
+MAX_PATH_CHARS = 4000
 
 BATCH_FILES = 2000
 
@@ -224,9 +224,7 @@ def load_listing(data: bytes) -> Listing:
 
 # Removing contents that nothing refers to any more
 
-MIN_UNTOUCHED_DAYS = (
-    2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
-)
+MIN_UNTOUCHED_DAYS = 2  # Newer blobs stay in any case (see ``listing.TOUCHED_NS``)
 
 
 def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:

@@ -27,9 +27,7 @@ from conversations.models import Attachment, FileChange, Revert, Run, Session, T
 
 from .disk import Author, Change, FileState, real_path, stored_path
 
-BATCH_ROWS = (
-    400  # Rows that one statement, and better one transaction, writes: others want to write too
-)
+BATCH_ROWS = 400  # Of a statement, and better of a transaction: others want to write too
 
 
 def record_changes(

@@ -15,8 +15,8 @@ from .disk import FileState
 from .records import Scope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
-PAGE_FILES = 30  # Files of a page
-MAX_COMPARED_BYTES = 300_000  # Up to which a file's text is compared
+PAGE_FILES = 30
+MAX_COMPARED_BYTES = 300_000  # Of a file's text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

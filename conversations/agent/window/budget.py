@@ -9,14 +9,14 @@ from conversations.domain.windows import WindowRules
 
 from .messages import Message, MessageCaps, Piece
 
-# Shares of the input left free because tokens are estimated: once the provider has reported how its
-# count compares, and before.
+# Of the input, left free because tokens are estimated: once the provider has reported how its count
+# compares, and before.
 KNOWN_MARGIN_SHARE, UNKNOWN_MARGIN_SHARE = 0.05, 0.15
 
 # Bounds of the correction: a report outside is a mistake of the report.
 MIN_RATIO, MAX_RATIO = 0.5, 4.0
 
-# At least what the model may answer, or an eighth of its input, is kept for the answer; a long
+# At least an eighth of the input, or all that the model may answer, is kept for the answer; a long
 # answer gets more where the window leaves room.
 RESERVED_DIVISOR = 8
 
@@ -24,8 +24,7 @@ RESERVED_DIVISOR = 8
 # small windows so many estimated tokens (a message of 500 words), but no more than two thirds.
 MIN_HISTORY_SHARE, MIN_HISTORY_TOKENS, MAX_HISTORY_SHARE = 0.2, 900, 2 / 3
 
-# Estimated tokens for the frames around state, summary and omitted turns, at most.
-MAX_FRAME_TOKENS = 200
+MAX_FRAME_TOKENS = 200  # Around state, summary and omitted turns
 
 # Tools and system prompt stand first in what the provider caches, so what is given of them must
 # not change with every report: the correction counts for them as the next of these.
@@ -110,8 +109,8 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
     )
 
 
-LOOK_BACK_BLOCKS = 20  # Blocks before a breakpoint in which the provider looks for what it has kept
-# Blocks from the end of the history to the breakpoint between, below the look-back.
+LOOK_BACK_BLOCKS = 20  # Before a breakpoint, where the provider looks for what it has kept
+# From the end of the history to the breakpoint between, below the look-back.
 SPACING_BLOCKS = LOOK_BACK_BLOCKS - 2
 
 type Place = tuple[str, int, int]
@@ -151,9 +150,7 @@ def mark_cache(
     return system, messages, places
 
 
-MIN_CAP_TOKENS = (
-    8  # Estimated tokens to which everything is shortened before a window counts as full
-)
+MIN_CAP_TOKENS = 8  # A window counts as full when everything is shortened to it
 
 type MakePiece = Callable[[StoredTurn, MessageCaps], Piece]
 

@@ -26,12 +26,12 @@ from .system_prompt import shorten_product_part
 FORMS_SHARE = 0.7  # Of the room beside the history, what tools and system prompt may have
 SYSTEM_SHARE = 0.5  # Of that, what the system prompt has at most where both are reduced
 
-MIN_SUMMARY_TOKENS = 80  # Estimated tokens below which a part of a summary says nothing
+MIN_SUMMARY_TOKENS = 80  # A smaller part says nothing
 
-MAX_BRIEF_CHARS = 160  # Characters of a tool's description that is shortened
-MAX_OPTIONAL_ARGUMENTS = 2  # Arguments that a tool can do without, where not all tools fit
+MAX_BRIEF_CHARS = 160  # Of a tool's description
+MAX_OPTIONAL_ARGUMENTS = 2  # Of a tool, where not all tools fit
 
-MAX_INDEX_LINES = 8  # Messages of the person that are named as what went before
+MAX_INDEX_LINES = 8  # Messages that are named as what went before
 MAX_INDEX_LINE_CHARS = 90
 
 NO_TOOLS = "[]"

@@ -44,7 +44,7 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
-MAX_ATTACHED_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as base64
+MAX_ATTACHED_BYTES = 28_000_000  # As base64, of a request's 32 MB
 MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
@@ -430,15 +430,15 @@ def _result_block(turn: StoredTurn) -> Block:
 
 # Shortening what is too long for the window. The archive keeps all of it.
 
-MIN_SHORTENED_TOKENS = 8  # Estimated tokens below which nothing is shortened any further
-MIN_NOTICE_TOKENS = 100  # Estimated tokens from which a cut is explained in a sentence
+MIN_SHORTENED_TOKENS = 8  # Below it nothing is shortened any further
+MIN_NOTICE_TOKENS = 100  # In a smaller text a cut is not explained in a sentence
 
 # An image costs (width x height) / 750 tokens, about 1,600 at the size to which the provider scales
 # it down; a page of a document 1,500 to 3,000 (its pages on vision and PDF support). The reported
 # usage corrects both.
 ATTACHED_TOKENS = {"image": 1_600, "document": 6_000}
 
-BLOCK_FRAME_TOKENS = 12  # What surrounds the text of a block: its type, ids and names
+BLOCK_FRAME_TOKENS = 12  # Around its text: type, ids and names
 
 # What is shortened of a block, by its type.
 SHORTENED = {"text": "text", "tool_use": "input", "tool_result": "content"}

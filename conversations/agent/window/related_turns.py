@@ -57,18 +57,17 @@ _WORDS = """
 COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(word))
 
 
-# The part of a message that is looked at, in which it is said what it is about, and the words of it
-# that are looked up: first those that are not common.
+# The beginning says what a message is about. Of its words, those that are not common are looked up
+# first.
 MAX_MESSAGE_CHARS, MAX_WORDS = 600, 12
 
 MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
-COMMON_WEIGHT = 0.3  # What a common word says of what another one as rare would
+COMMON_WEIGHT = 0.3  # Of a common word, beside another one as rare
 
 MAX_HITS, MAX_PLACES = 24, 12  # Hits that are looked at; those next to each other are one place
-MIN_SCORE_SHARE = 0.4  # The share of the best score that a turn has at least to be named
+MIN_SCORE_SHARE = 0.4  # Of the best score
 
-# The share of all that the words say that a single turn of the window has at most; one that has
-# more is what is meant.
+# Of all that the words say, in a single turn of the window; one that has more is what is meant.
 MAX_KNOWN_SHARE = 0.95
 
 ASKING = re.compile(
@@ -92,8 +91,8 @@ type Word = tuple[str, ...]  # The tokens of one word as written
 # all, where 1.0 is a word that was said there once.
 REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.5)
 
-# The share that the best turn has of it: for a question, and for an order or a new subject, which
-# often share a word with something old.
+# Of the same, in the best turn: for a question, and for an order or a new subject, which often
+# share a word with something old.
 MIN_QUESTION_SHARE, MIN_STATEMENT_SHARE = 0.6, 0.7
 
 # A turn that has more of it than most: how much, how many of its words are not common, and how many

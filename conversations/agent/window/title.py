@@ -12,7 +12,7 @@ from .window import MANIFEST_VERSION, ranges_of
 
 TITLE = "title"  # The kind of its manifest
 MAX_TEXT_CHARS = 1_500  # Of each text
-MAX_ANSWER_TOKENS = 200  # Of the answer; a model that thinks needs more than the title
+MAX_ANSWER_TOKENS = 200  # A model that thinks needs more than the title
 
 TASK = (
     "Write a title for the conversation below: at most six words, in the language of the"

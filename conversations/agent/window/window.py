@@ -212,9 +212,8 @@ def assemble_window(wish: WindowWish) -> Window:
     return _make_window(wish, budget, caps, choice, texts, parts.reduced, aside)
 
 
-# Of the sessions that were answered last, the active turns that their windows had: characters in
-# all (what is made of them takes about twice as much again), and the turns of a page in which what
-# is new is read.
+# Of the active turns in the windows of the sessions that were answered last: characters in all
+# (what is made of them takes about twice as much again), and the page in which new ones are read.
 MAX_KNOWN_CHARS, NEW_PAGE_TURNS = 16_000_000, 10
 
 

@@ -20,7 +20,7 @@ MAX_TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something
 MAX_OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
 DATES = frozenset(("date", "clock"))  # Kinds of amounts that say when.
 AIM = "aim/"  # Before the kind of a value that somebody wants to reach.
-MIN_NAMING_WORDS = 2  # Words of a clause that name what the value is of.
+MIN_NAMING_WORDS = 2  # Of a clause: they name what the value is of.
 
 _FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
 _NAMED = re.compile(r"(?:[A-Z]\w*|\bv|#|[\w)]-|[./])\s?$")  # A version, or part of a name.

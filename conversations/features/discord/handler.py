@@ -46,8 +46,7 @@ MAX_SHOWN_CHARS = 300
 
 BEGUN_BY = "begun_by"  # In a session's metadata: the message with which it was begun
 
-# Messages that do not concern the bot after which it keeps how far it has read
-MESSAGES_PER_SAVE = 100
+MESSAGES_PER_SAVE = 100  # Those that do not concern the bot; then it saves how far it has read.
 
 DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 REST_SECONDS = 5.0  # At its end, for messages that are being dealt with
 
-MAX_REMEMBERED_MESSAGES = 200  # Messages of a place that are remembered as taken, beside the mark
+MAX_REMEMBERED_MESSAGES = 200  # As taken, in one place, beside the mark
 
 type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 

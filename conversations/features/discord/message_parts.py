@@ -15,9 +15,7 @@ from dataclasses import dataclass
 # Discord's, in UTF-16 code units here, which are never fewer than what it counts.
 MAX_MESSAGE_UNITS = 2_000
 MIN_MESSAGE_UNITS = 100
-RESERVED_UNITS = (
-    8  # Units of each message for the end of a block of code, whether it takes one or not
-)
+RESERVED_UNITS = 8  # For the end of a block of code, whether a message takes one or not
 
 _OPENING = re.compile(r"[ \t]*(`{3,7}|~{3,7})(?![`~])([^`\n]*)\n?")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}", re.ASCII)

@@ -27,14 +27,11 @@ from .message_parts import MAX_MESSAGE_UNITS, size_of, split_message
 
 logger = logging.getLogger(__name__)
 
-MAX_PLAN_CHARS = 1_200  # Characters of a command or diff that a question shows
+MAX_PLAN_CHARS = 1_200  # Of a command or a diff
 
-# Characters of a message that are left for the block's fences, and to say that there is more than
-# it shows.
-RESERVED_UNITS = 100
+RESERVED_UNITS = 100  # For the block's fences, and to say that there is more than a message shows.
 
-# Of a button, at most. What "always" allows stands in the message where it is longer.
-MAX_LABEL_CHARS = 80
+MAX_LABEL_CHARS = 80  # Of a button. What "always" allows stands in the message where it is longer.
 
 FILE_NAME = "answer.md"
 

@@ -34,10 +34,8 @@ POLL_SECONDS = 1.0
 TYPING_SECONDS = 8.0  # Discord shows for ten that somebody is typing.
 UNWATCHED_SECONDS = 5.0  # After so long without news of a run, its process may be gone.
 PAGE_ROWS = 200
-MAX_SEARCHED_MESSAGES = (
-    20  # Messages among which one is looked for that was posted shortly before the end
-)
-COMPARED_CHARS = 60  # They tell two messages apart.
+MAX_SEARCHED_MESSAGES = 20  # For one that was posted shortly before the end
+COMPARED_CHARS = 60
 
 
 class Reply:

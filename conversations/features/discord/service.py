@@ -15,7 +15,7 @@ from conversations.models import Run, Workspace
 from .models import ChannelPlace, ChannelReply
 
 MAX_AUTHOR_CHARS = 100
-MAX_SEARCHED_REPLIES = 50  # Replies among which the one that a message shows is sought
+MAX_SEARCHED_REPLIES = 50  # For the one that a message shows
 
 
 def list_places(workspace: Workspace) -> list[ChannelPlace]:

@@ -34,7 +34,7 @@ from .trees import Conversation, Made, Path, Tree, read_conversations
 
 SOURCE = "chatgpt"
 CUT_OFF = ("max_tokens", "interrupted", "client_stopped")
-MAX_CALL_DISTANCE_MESSAGES = 30  # Messages above a result among which its call is sought.
+MAX_CALL_DISTANCE_MESSAGES = 30  # Above a result.
 MAX_ASSET_BYTES = 50 * 1024 * 1024
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")

@@ -98,10 +98,9 @@ def without(value: Object, *names: str) -> Object:
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
-MAX_CHARACTER_BYTES = 4  # Of a character, at most.
+MAX_CHARACTER_BYTES = 4
 
-# Bytes of a content that cannot be attached, which is kept in the metadata then.
-MAX_KEPT_BYTES = 1_000_000
+MAX_KEPT_BYTES = 1_000_000  # In the metadata, of a content that cannot be attached.
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ MAX_FILES = 50_000
 
 # Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth.
 MAX_RATIO = 200
-MAX_UNCHECKED_BYTES = 10 * 1024 * 1024  # What is smaller may have any ratio.
+MAX_UNCHECKED_BYTES = 10 * 1024 * 1024  # A smaller file may have any ratio.
 
 # Of an archive's list of its files, which is read as a whole and takes many times its size
 # of memory.

@@ -12,7 +12,7 @@ from typing import Any
 from conversations.domain.messages import Message, as_message, message_data, remake
 from conversations.domain.text import an_object, dump_json
 
-MAX_TEXT_CHARS = 500  # Of a text; of a longer one nothing else is kept than its beginning.
+MAX_TEXT_CHARS = 500  # Of a longer one nothing else is kept than its beginning.
 
 
 def as_note(place: str, text: str) -> dict[str, Any]:

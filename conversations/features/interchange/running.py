@@ -33,7 +33,7 @@ from .openwebui import read_openwebui
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 
-SNIFFED_BYTES = 4096  # Bytes in which pictures and archives show that they are no text.
+SNIFFED_BYTES = 4096  # Pictures and archives show in them that they are no text.
 MAX_NULS = 8  # Text has none; a line that a crash has damaged may have some.
 
 HEAD_BYTES = 1024 * 1024

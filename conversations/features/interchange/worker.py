@@ -39,16 +39,14 @@ logger = logging.getLogger(__name__)
 
 LOCK = "imports"
 
-# Seconds between two looks at what waits, and between two notes of how far it got.
-INTERVAL_SECONDS = 1.0
+INTERVAL_SECONDS = 1.0  # Between two looks at what waits, and between two notes of how far it got.
 
 MAX_ATTEMPTS = 3
 MAX_REPORT_NOTES = 500
 
-# How much all files of an archive may be together, over what an upload may be.
-MAX_GROWTH_FACTOR = 10
+MAX_GROWTH_FACTOR = 10  # Of all files of an archive together, over what an upload may be.
 
-# From then on a file that belongs to no import is one that an upload left behind.
+# A file that belongs to no import, and is older, is one that an upload left behind.
 MIN_ORPHAN_AGE_SECONDS = 24 * 3600.0
 
 

@@ -56,13 +56,11 @@ from conversations.web.forms import check_message_text
 
 from .client_request import ClientRequest, list_said, read_result_blocks, read_words
 
-MAX_CALLS_OF_ID = 20  # calls of one id that are looked at
+MAX_CALLS_OF_ID = 20
 
-MAX_CONTINUED_SESSIONS = (
-    1_000  # sessions, the newest first, that a request may continue without a name
-)
+MAX_CONTINUED_SESSIONS = 1_000  # the newest first, by a request without a name
 MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
-MAX_REPEATED_PIECES = 10  # pieces of messages that a client sends again, without their answers
+MAX_REPEATED_PIECES = 10  # of messages that a client sends again, without their answers
 
 UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
 

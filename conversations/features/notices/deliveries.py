@@ -57,7 +57,7 @@ EMAIL_DELAY = timedelta(seconds=60)  # who has seen it elsewhere until then gets
 
 MAX_NOTICE_AGE = timedelta(days=1)  # what is older is not shown any more
 
-MAX_SHOWN_NOTICES = 20  # notices that a browser is given at once
+MAX_SHOWN_NOTICES = 20  # at once, in one browser
 
 BATCH_ROWS = 500
 

@@ -26,7 +26,7 @@ from .models import MutedSession, NoticeChoice, PushSubscription, SessionView
 
 # A page in view says so again before this is over (static/notices/watching.js).
 VIEW_LIFETIME = timedelta(seconds=15)
-MAX_ENDED_SUBSCRIPTIONS = 100  # Subscriptions that are looked after at once
+MAX_ENDED_SUBSCRIPTIONS = 100  # That are looked after at once
 
 
 def read_choice(user_pk: int) -> NoticeChoice:

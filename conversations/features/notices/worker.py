@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ATTEMPT_TIMEOUT_SECONDS = (
-    10.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
-)
+ATTEMPT_TIMEOUT_SECONDS = 10.0  # less than a claim holds (deliveries.LEASE)
 
 USER_AGENT = "Loom-Web (notices)"
 

@@ -42,8 +42,7 @@ ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
 # Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``).
 UNTOUCHED_FOR = timedelta(hours=1)
 
-# From the start to the first run: a server that is restarted often gets to it too.
-MAX_FIRST_DELAY_SECONDS = 60.0
+MAX_FIRST_DELAY_SECONDS = 60.0  # A server that is restarted often gets to a run too.
 
 LOCK = "retention"
 

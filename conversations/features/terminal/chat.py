@@ -29,7 +29,7 @@ TERMINAL_COMMANDS = (
 
 HISTORY_TURNS, FOUND_TURNS = 20, 10
 RECENT_TURNS = 6  # Turns that are shown when a session is gone on with.
-MAX_REMEMBERED_TURNS = 200  # Turns whose messages the arrow keys bring back.
+MAX_REMEMBERED_TURNS = 200  # The arrow keys bring their messages back.
 
 MAX_LISTED_SESSIONS = 9
 MAX_TITLE_COLUMNS = 50

@@ -38,8 +38,7 @@ from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, Screen
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
-# How often Ctrl-C and the keyboard are looked at while nothing comes.
-LOOK_INTERVAL_SECONDS = 0.1
+LOOK_INTERVAL_SECONDS = 0.1  # At Ctrl-C and the keyboard, while nothing comes.
 
 ALL, NONE = "all", "none"
 

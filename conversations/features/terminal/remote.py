@@ -44,7 +44,7 @@ BEYOND_ALL = 2**53 - 1
 
 PAGE_ROWS = 500
 
-# Seconds before each further try, and after the first from which none is made.
+# Before each further try; and after the first one, when no more are made.
 RETRY_DELAYS_SECONDS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
 MAX_RETRY_SECONDS = 60.0
 

@@ -37,7 +37,7 @@ SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 _OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
 _WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
 
-MAX_DURATION_MS = 2**31 - 1  # milliseconds that the record of a call can hold
+MAX_DURATION_MS = 2**31 - 1  # that the record of a call can hold
 
 BATCH_ROWS = 500
 

@@ -221,7 +221,7 @@ def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
 # it has, so it holds bars and no words; those stand around it as text, and the table below it
 # says the same.
 
-PLOT_HEIGHT, DAY_WIDTH = 100, 10  # of a plot, and the width of a day
+PLOT_HEIGHT, DAY_WIDTH = 100, 10
 
 type Plot = tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]]
 

@@ -49,7 +49,7 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 
 LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
-MAX_TEXT_CHARS = 10_000  # characters of an answer that a message has
+MAX_TEXT_CHARS = 10_000  # of an answer
 
 MAX_DELIVERIES_SHOWN = 50
 

@@ -29,7 +29,7 @@ SALT = "loom.webhook"
 
 MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 MAX_SECRETS = 5  # secrets of a webhook that sign at a time
-SECRET_OVERLAP = timedelta(hours=24)  # how long after a rotation the secrets before it still sign
+SECRET_OVERLAP = timedelta(hours=24)  # for which earlier secrets still sign after a rotation
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 

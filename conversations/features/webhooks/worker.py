@@ -22,9 +22,7 @@ from .service import signing_keys
 
 logger = logging.getLogger(__name__)
 
-ATTEMPT_TIMEOUT_SECONDS = (
-    15.0  # an attempt takes at most: less than a claim holds (deliveries.LEASE)
-)
+ATTEMPT_TIMEOUT_SECONDS = 15.0  # less than a claim holds (deliveries.LEASE)
 
 USER_AGENT = "Loom-Web (webhooks)"
 
