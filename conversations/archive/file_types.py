@@ -219,9 +219,8 @@ def _read_image(data: bytes, name: str) -> FileType:
         is_usual = image.mode != "CMYK" and image.format != "MPO"
         is_plain = is_usual and not getattr(image, "is_animated", False)
         turned = image.getexif().get(0x0112, 1)
-        image.draft(
-            "RGB", (MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS)
-        )  # a JPEG is decoded no larger than needed
+        # A JPEG is decoded no larger than needed.
+        image.draft("RGB", (MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
         # The first picture, upright, with nothing but its pixels.
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):

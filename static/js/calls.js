@@ -12,10 +12,10 @@ const WORDS = {
   waiting_approval: ["waiting", gettext("Waiting")],
   running: ["running", gettext("Running")],
 };
-const MAX_LIVE_LINES = 200; // lines of live output
+const MAX_LIVE_LINES = 200;
 const MAX_LIVE_CHARS = 20000;
-const REST_MS = 1000; // milliseconds without a key
-const SEEN_MS = 500; // milliseconds until a card counts as seen
+const REST_MS = 1000; // without a key
+const SEEN_MS = 500; // until a card counts as seen
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 

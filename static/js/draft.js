@@ -6,7 +6,7 @@ import { gettext } from "./words.js";
 const holder = byId("draft");
 const parts = new Map();
 let hears;
-const MAX_TEXT_CHARS = 2000; // of a text that grows: all of it is laid out anew for each word
+const MAX_TEXT_CHARS = 2000; // all of it is laid out anew for each word
 
 function add(element) {
   holder.append(element);

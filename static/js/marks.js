@@ -1,7 +1,7 @@
 // What the browser adds to rows, streamed or loaded: it depends on them alone.
 import { byId, create, find, findAll, formatDay, fromTemplate, gettext, localise } from "./dom.js";
 
-const MAX_LINES = 60; // lines of about 72 characters
+const MAX_LINES = 60; // of about 72 characters
 const MIN_CALLS = 4;
 const list = byId("rows");
 const log = byId("transcript").dataset;
@@ -54,7 +54,7 @@ function settledRows(rows) {
   return new Set(calls.flatMap((one) => one.rows.filter((row) => !STAY[one.last].includes(row.dataset.step))));
 }
 
-/** Runs of tool rows; `opened` has the numbers of those that somebody unfolded. */
+/** Runs of tool rows; `opened` has the numbers of unfolded ones. */
 export function toolRuns(rows) {
   const settled = settledRows(rows);
   const runs = [[]];

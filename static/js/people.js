@@ -3,7 +3,7 @@ import { byId, create, find } from "./dom.js";
 import { gettext } from "./words.js";
 
 const { me } = document.body.dataset;
-const AGAIN_MS = 3000; // milliseconds; the server takes it back after five seconds
+const AGAIN_MS = 3000; // the server takes it back after five seconds
 const MAX_SHOWN = 4;
 
 const list = create("ul", { id: "people", ariaLabel: gettext("Also here") });

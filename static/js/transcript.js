@@ -160,7 +160,7 @@ export function start(onComplete) {
     arrange();
     const row = restore();
     noteEnd();
-    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < EDGE_PX) edge.scrollIntoView(); // or the other end would load at once
+    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < EDGE_PX) edge.scrollIntoView(); // else the other end loads
     if (byKeyboard && row) {
       row.tabIndex = -1;
       row.focus({ preventScroll: true });

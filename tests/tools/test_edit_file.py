@@ -228,9 +228,8 @@ def test_long_texts_are_replaced_often_and_told_in_short(
     refused = use("edit_file", path="a.txt", old_text="w", new_text="x")
     assert "is there 1000 times, in lines 1, 2," in refused.output
     assert len(refused.output) < 600
-    assert (
-        len(counted) == 2 * file_changes.MAX_NAMED_PLACES
-    )  # each counts from the file's beginning
+    # Each counts from the file's beginning.
+    assert len(counted) == 2 * file_changes.MAX_NAMED_PLACES
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ def _find(search: Search, page: "_Page") -> str:
         told.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
     elif search.was_late:
         told.append(
-            f"[Stopped after {TIMEOUT_SECONDS:.0f} s; the result is incomplete. Choose a folder or a glob.]"
+            f"[Stopped after {TIMEOUT_SECONDS:.0f} s; the result is incomplete."
+            " Choose a folder or a glob.]"
         )
     if search.too_large:
         limit = size_text(search.query.limit)

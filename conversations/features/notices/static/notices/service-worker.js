@@ -9,8 +9,8 @@ const READ_AT = "X-Loom-Read-At";
 const PERSON = "X-Loom-Person";
 const KEPT = /^\/($|w\/[^/]+\/$|s\/[^/]+\/$)/;
 const GONE = [403, 404, 410]; // what is no longer there for this person, is not in a copy either
-const MAX_AGE_MS = 7 * 86400000; // milliseconds
-const RETRY_DELAYS_MS = [500, 1000, 2000, 4000, 8000]; // milliseconds
+const MAX_AGE_MS = 7 * 86400000;
+const RETRY_DELAYS_MS = [500, 1000, 2000, 4000, 8000];
 
 addEventListener("install", (event) => event.waitUntil((async () => {
   const cache = await caches.open(SHELL);
