@@ -26,7 +26,7 @@ from django.views.decorators.http import require_POST
 
 from conversations.archive import audit, rights
 from conversations.archive.memory import find_entry, list_entries
-from conversations.archive.rights import AccessSnapshot, OpenPage, read_standing
+from conversations.archive.rights import AccessSnapshot, OpenPage, read_snapshot
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import ATTACHMENT, HIT, LIVE, OLDER, PART, RECORD, TRANSCRIPT
@@ -70,7 +70,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class AccessedObject:
     """A workspace, or a session in it, that a visit was let into."""
 
     workspace: Workspace
@@ -91,8 +91,8 @@ class AccessContext:
     address: str
     agent: str
     browser: SessionBase | None = None
-    noted: set[int] = field(default_factory=set)
-    opened: list[Opened] = field(default_factory=list)
+    recorded: set[int] = field(default_factory=set)
+    accessed: list[AccessedObject] = field(default_factory=list)
 
     @property
     def origin(self) -> audit.AuditOrigin:
@@ -104,10 +104,10 @@ class AccessContext:
         )
 
 
-def visit_of(request: HttpRequest, user: rights.Person | None = None) -> AccessContext:
+def access_context_of(request: HttpRequest, user: rights.Person | None = None) -> AccessContext:
     """The visit that a request is: the same one, however often it is asked for. An
     asynchronous view gives the ``user`` that it has waited for."""
-    found = getattr(request, "loom_visit", None)
+    found = getattr(request, "loom_access", None)
     if isinstance(found, AccessContext):
         return found
     match = request.resolver_match
@@ -125,11 +125,11 @@ def visit_of(request: HttpRequest, user: rights.Person | None = None) -> AccessC
         agent=request.headers.get("User-Agent", ""),
         browser=getattr(request, "session", None),
     )
-    request.loom_visit = found  # type: ignore[attr-defined]
+    request.loom_access = found  # type: ignore[attr-defined]
     return found
 
 
-def visit_of_socket(scope: dict[str, Any]) -> AccessContext:
+def access_context_of_socket(scope: dict[str, Any]) -> AccessContext:
     """The visit that a socket is."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     client = scope.get("client") or ("",)
@@ -171,8 +171,8 @@ def post_to_session(view: Callable[..., Any]) -> Callable[..., Any]:
         user = await request.auser()
         if not user.is_authenticated:
             return sign_in_first(uuid=uuid)
-        visit = visit_of(request, user)
-        session, access = await sync_to_async(get_session_for)(visit, uuid, to=rights.WRITE)
+        context = access_context_of(request, user)
+        session, access = await sync_to_async(get_session_for)(context, uuid, to=rights.WRITE)
         return await view(request, session, access, user, **where)
 
     return checked
@@ -188,108 +188,110 @@ def sign_in_first(**where: Any) -> HttpResponseRedirect:
 
 
 def get_session_for(
-    visit: AccessContext | HttpRequest, uuid: UUID, *, to: str = rights.READ
+    context: AccessContext | HttpRequest, uuid: UUID, *, to: str = rights.READ
 ) -> tuple[Session, Access]:
     """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
-    visit, session = _visit(visit), _find(get_session, uuid)
-    access = _granted(visit.user, session.workspace, to)
+    context, session = _context_of(context), _find(get_session, uuid)
+    access = _granted(context.user, session.workspace, to)
     if access.role is None:
-        _note(visit, [session])
-    visit.opened[:] = [Opened(session.workspace, access, session)]
+        _record_reading(context, [session])
+    context.accessed[:] = [AccessedObject(session.workspace, access, session)]
     return session, access
 
 
 def get_workspace_for(
-    visit: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
+    context: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
 ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
     A list of sessions shows nothing of what was said in them."""
-    visit, workspace = _visit(visit), _find(get_workspace, slug)
-    access = _granted(visit.user, workspace, to)
-    visit.opened[:] = [Opened(workspace, access)]
+    context, workspace = _context_of(context), _find(get_workspace, slug)
+    access = _granted(context.user, workspace, to)
+    context.accessed[:] = [AccessedObject(workspace, access)]
     return workspace, access
 
 
 def get_folder_for(
-    visit: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
+    context: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
 ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with the files in its folder: its members.
     Reviewers read transcripts, not folders. Raises NotFound, NotPermitted."""
-    workspace, access = get_workspace_for(visit, slug, to=to)
+    workspace, access = get_workspace_for(context, slug, to=to)
     if access.role is None:
         raise NotFound(HIDDEN)
     return workspace, access
 
 
-def right_to_keep(scope: str) -> str:
+def permission_for_memory(scope: str) -> str:
     """What it takes to change the workspace's memory: for oneself, or for everybody there."""
     return rights.MANAGE if scope == FOR_WORKSPACE else rights.WRITE
 
 
 def get_memory_for(
-    visit: AccessContext | HttpRequest, slug: str
+    context: AccessContext | HttpRequest, slug: str
 ) -> tuple[Workspace, Access, list[MemoryEntry]]:
     """The workspace, and what is kept for it and for this person: parts of the sessions in which
     it was said. Raises NotFound."""
-    visit = _visit(visit)
-    workspace, access = get_workspace_for(visit, slug)
-    return workspace, access, _noted(visit, list_entries(workspace, visit.user.pk))
+    context = _context_of(context)
+    workspace, access = get_workspace_for(context, slug)
+    return workspace, access, _record_entries(context, list_entries(workspace, context.user.pk))
 
 
 def list_kept_for(
-    visit: AccessContext | HttpRequest, session: Session, kept: Collection[KeptItem]
+    context: AccessContext | HttpRequest, session: Session, kept: Collection[KeptItem]
 ) -> list[MemoryEntry]:
     """The entries of the workspace's memory that stand in the session's state, for somebody who
     reads it."""
     chosen = {one.id for one in kept}
     owner_pk = session.owner_id if any(one.scope == FOR_PERSON for one in kept) else None
     entries = list_entries(session.workspace, owner_pk) if chosen else []
-    return _noted(visit, [entry for entry in entries if str(entry.uuid) in chosen])
+    return _record_entries(context, [entry for entry in entries if str(entry.uuid) in chosen])
 
 
-def _noted(visit: AccessContext | HttpRequest, entries: list[MemoryEntry]) -> list[MemoryEntry]:
+def _record_entries(
+    context: AccessContext | HttpRequest, entries: list[MemoryEntry]
+) -> list[MemoryEntry]:
     sessions = {entry.session for entry in entries if entry.session is not None}
-    record_reading(visit, sorted(sessions, key=attrgetter("pk")))
+    record_reading(context, sorted(sessions, key=attrgetter("pk")))
     return entries
 
 
 def get_memory_entry_for(
-    visit: AccessContext | HttpRequest, slug: str, uuid: UUID
+    context: AccessContext | HttpRequest, slug: str, uuid: UUID
 ) -> tuple[Workspace, MemoryEntry]:
     """The entry of the workspace's memory, if this person may change it. Raises NotFound,
     NotPermitted."""
-    visit = _visit(visit)
-    workspace, _ = get_workspace_for(visit, slug)
-    entry = find_entry(workspace, uuid, user_pk=visit.user.pk)
-    _granted(visit.user, workspace, right_to_keep(entry.scope))
+    context = _context_of(context)
+    workspace, _ = get_workspace_for(context, slug)
+    entry = find_entry(workspace, uuid, user_pk=context.user.pk)
+    _granted(context.user, workspace, permission_for_memory(entry.scope))
     return workspace, entry
 
 
-def keeps_for_person(session: Session, person: rights.Person) -> bool:
+def has_personal_memory(session: Session, person: rights.Person) -> bool:
     """Whether what this person keeps for themselves would stand in the session."""
     is_for_members = rights.is_for_members(session.channel, session.key, session.former_key)
     return is_for_members and person.is_authenticated and session.owner_id == person.pk
 
 
-def get_session_for_review(visit: AccessContext | HttpRequest, uuid: UUID) -> Session:
+def get_session_for_review(context: AccessContext | HttpRequest, uuid: UUID) -> Session:
     """The session, for a page of reviewers: there reading is entered whatever one's role
     in the workspace, unless the session is one's own. Raises NotFound."""
-    visit = _visit(visit)
-    require_reviewer(visit)
+    context = _context_of(context)
+    require_reviewer(context)
     session = _find(get_session, uuid)
-    record_hits(visit, [session])
+    record_hits(context, [session])
     return session
 
 
-def origin_of_act(visit: AccessContext | HttpRequest, session: Session) -> audit.AuditOrigin:
+def origin_of_act(context: AccessContext | HttpRequest, session: Session) -> audit.AuditOrigin:
     """Who decides something about a session, with the reason that applies to it."""
-    visit = _visit(visit)
-    return replace(visit.origin, reason=find_reason(visit.browser, session.uuid))
+    context = _context_of(context)
+    return replace(context.origin, reason=find_reason(context.browser, session.uuid))
 
 
-def require_reviewer(visit: AccessContext | HttpRequest) -> None:
+def require_reviewer(context: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
-    if not rights.is_reviewer(_visit(visit).user):
+    if not rights.is_reviewer(_context_of(context).user):
         raise NotFound(HIDDEN)
 
 
@@ -299,57 +301,57 @@ def sees_readers(session: Session, access: Access, user: User) -> bool:
     return access.can_manage or (access.role is not None and session.owner_id == user.pk)
 
 
-def require_administrator(visit: AccessContext | HttpRequest) -> None:
+def require_administrator(context: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
-    if not rights.is_administrator(_visit(visit).user):
+    if not rights.is_administrator(_context_of(context).user):
         raise NotFound(HIDDEN)
 
 
-def require_keeper(visit: AccessContext | HttpRequest) -> None:
+def require_hold_permission(context: AccessContext | HttpRequest) -> None:
     """For those who may put sessions on hold: administrators and reviewers. To everybody
     else the page is not there. Raises NotFound."""
-    user = _visit(visit).user
+    user = _context_of(context).user
     if not (rights.is_administrator(user) or rights.is_reviewer(user)):
         raise NotFound(HIDDEN)
 
 
-def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
+def record_reading(context: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""
-    visit = _visit(visit)
-    _note(visit, rights.read_as_reviewer(visit.user, sessions))
+    context = _context_of(context)
+    _record_reading(context, rights.read_as_reviewer(context.user, sessions))
 
 
-def record_hits(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
+def record_hits(context: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown on a page of reviewers: entered for each that is
     not one's own, in a workspace that one is in."""
-    visit = _visit(visit)
+    context = _context_of(context)
     shown = list(sessions)
-    own = [session for session in shown if session.owner_id == visit.user.pk]
+    own = [session for session in shown if session.owner_id == context.user.pk]
     if own:
-        left = {session.pk for session in rights.read_as_reviewer(visit.user, own)}
+        left = {session.pk for session in rights.read_as_reviewer(context.user, own)}
         own = [session for session in own if session.pk not in left]
-    _note(visit, [session for session in shown if session not in own])
+    _record_reading(context, [session for session in shown if session not in own])
 
 
 def require_reason_to_search(
-    visit: AccessContext | HttpRequest, workspaces: Collection[int] | None = None
+    context: AccessContext | HttpRequest, workspaces: Collection[int] | None = None
 ) -> None:
     """Before a reviewer looks for words in these workspaces (keys; None: all). That there
     are hits, and in how many sessions, tells what was said: where a reason is required,
     it is asked for first. Raises ReasonNeeded."""
-    visit = _visit(visit)
-    own = rights.roles_of_person(visit.user.pk) if workspaces else {}
+    context = _context_of(context)
+    own = rights.roles_of_person(context.user.pk) if workspaces else {}
     if workspaces is None or not own.keys() >= set(workspaces):
-        require_reasons(visit.browser, [None])
+        require_reasons(context.browser, [None])
 
 
 def record_admin_reading(request: HttpRequest, session: Session) -> None:
     """A record of the session is shown in the admin, whose own permissions decide who
     sees it: entered, unless the person is a member."""
-    visit = visit_of(request)
-    if rights.rights_in(session.workspace, visit.user).role is None:
-        _note(visit, [session])
+    context = access_context_of(request)
+    if rights.rights_in(session.workspace, context.user).role is None:
+        _record_reading(context, [session])
 
 
 def _find[K, T](get: Callable[[K], T], key: K) -> T:
@@ -360,21 +362,23 @@ def _find[K, T](get: Callable[[K], T], key: K) -> T:
         raise NotFound(HIDDEN) from error
 
 
-def _visit(visit: AccessContext | HttpRequest) -> AccessContext:
-    return visit if isinstance(visit, AccessContext) else visit_of(visit)
+def _context_of(context: AccessContext | HttpRequest) -> AccessContext:
+    return context if isinstance(context, AccessContext) else access_context_of(context)
 
 
-def _note(visit: AccessContext, sessions: Iterable[Session]) -> None:
-    if not visit.action:
+def _record_reading(context: AccessContext, sessions: Iterable[Session]) -> None:
+    if not context.action:
         return
-    new = [session for session in sessions if session.pk not in visit.noted]
-    require_reasons(visit.browser, [session.uuid for session in new])
+    new = [session for session in sessions if session.pk not in context.recorded]
+    require_reasons(context.browser, [session.uuid for session in new])
     notes = [
-        replace(audit.note_of(one, visit.action), reason=find_reason(visit.browser, one.uuid))
+        replace(
+            audit.session_event(one, context.action), reason=find_reason(context.browser, one.uuid)
+        )
         for one in new
     ]
-    audit.record(visit.origin, *notes)
-    visit.noted.update(session.pk for session in new)
+    audit.record(context.origin, *notes)
+    context.recorded.update(session.pk for session in new)
 
 
 def recheck_access(
@@ -388,7 +392,7 @@ def recheck_access(
     While a member's ``earlier`` standing is the same but for the role, one query
     answers; otherwise everything is asked again.
     """
-    now = read_standing(place)
+    now = read_snapshot(place)
     if (
         now is not None
         and now.is_active

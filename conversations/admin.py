@@ -50,7 +50,7 @@ MAX_SHOWN_CHARS = 20_000
 MAX_FOUND_SESSIONS = 500
 
 
-class AtLeast(int):
+class LowerBound(int):
     """A number of rows of which there may be more, and which says so where it is shown."""
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class WindowPaginator(AnyPaginator):
         rows: Any = self.object_list
         most = self.per_page * MAX_PAGES
         found = len(rows.values_list("pk", flat=True)[: most + 1])
-        return AtLeast(most) if found > most else found
+        return LowerBound(most) if found > most else found
 
 
 def choice_filter(name: str, title: Promise, values: Iterable[str]) -> type[admin.SimpleListFilter]:

@@ -28,8 +28,8 @@ from .server import (
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
-    most_received,
-    most_uploaded,
+    max_request_bytes,
+    max_upload_bytes,
 )
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def refuse(transport: Any, status: bytes) -> None:
 
 
 @implementer(IPushProducer)
-class Outbound:
+class OutboundBuffer:
     """How much a socket has to send to a page that reads slowly.
 
     Twisted pauses a producer when the transport's buffer is full; what is handed
@@ -98,7 +98,7 @@ class Outbound:
 
 
 @implementer(IPushProducer)
-class Pace(asyncio.Event):
+class Backpressure(asyncio.Event):
     """Set while a browser reads fast enough: who writes an answer in pieces waits for it."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     """Refuses a request that is too large before it is read, or as soon as it is; gives
     an answer in pieces as fast as it is read."""
 
-    pace: Pace | None = None
+    backpressure: Backpressure | None = None
     is_refused = False
     is_known: bool | None = None
     """Whether somebody sends it who is signed in; None: nobody has asked yet."""
@@ -137,23 +137,23 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         self.basic_error(400, b"Bad Request", "Invalid header value")
         return None
 
-    async def keep_pace(self) -> None:
+    async def wait_writable(self) -> None:
         """Wait until what was written so far is on its way, or the browser has left."""
-        if self.pace is None:
+        if self.backpressure is None:
             if self.finished or self.channel is None:
                 return
-            self.pace = Pace()
-            self.registerProducer(self.pace, True)
-        await self.pace.wait()
+            self.backpressure = Backpressure()
+            self.registerProducer(self.backpressure, True)
+        await self.backpressure.wait()
 
     def finish(self) -> None:
-        if self.pace is not None and self.channel is not None:
+        if self.backpressure is not None and self.channel is not None:
             self.unregisterProducer()
         super().finish()
 
     def connectionLost(self, reason: Any) -> None:
-        if self.pace is not None:
-            self.pace.stopProducing()
+        if self.backpressure is not None:
+            self.backpressure.stopProducing()
         super().connectionLost(reason)
 
     def gotLength(self, length: int | None) -> None:
@@ -170,13 +170,13 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     def _check(self, size: int) -> None:
         # Refuse what is too large. What is large, and may be if it comes from somebody who is
         # signed in, waits until that is known.
-        if self.is_refused or size <= most_received():
+        if self.is_refused or size <= max_request_bytes():
             return
         key = b""
         path = bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]
         if UPLOADS.fullmatch(path.decode("latin-1")):
             key = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
-        if size > most_uploaded() or not key or self.is_known is False:
+        if size > max_upload_bytes() or not key or self.is_known is False:
             self._refuse()
         elif self.is_known is None:
             self.is_known = True  # meant well until it is found out; nothing more is read
@@ -253,14 +253,14 @@ class LoomServer(Server):  # type: ignore[misc]
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
         if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
-            scope["outbound"] = Outbound(protocol)
+            scope["outbound"] = OutboundBuffer(protocol)
         return super().create_application(protocol, scope)
 
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
         with suppress(Disconnected):  # the page has left; the consumer hears of it soon
             await super().handle_reply(protocol, message)
             if message.get("more_body"):
-                await protocol.keep_pace()
+                await protocol.wait_writable()
 
 
 def serve(application: Any, listener: socket.socket) -> None:

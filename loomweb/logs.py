@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Window:
+class _RateWindow:
     """Lines of one event since the first of them."""
 
     ends: float
@@ -90,7 +90,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
         super().__init__()
         self._limit = lines_per_minute
         self._clock = clock
-        self._windows: dict[object, _Window] = {}
+        self._windows: dict[object, _RateWindow] = {}
         self._timer: Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -105,7 +105,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
             # A secret that is cut in two would not be known as one any more.
             name = without_secrets(" ".join(f"{record.name}: {record.getMessage()}".split()))
             ends = self._clock() + WINDOW_SECONDS
-            window = self._windows[event] = _Window(ends=ends, event=name[:MAX_NAME_CHARS])
+            window = self._windows[event] = _RateWindow(ends=ends, event=name[:MAX_NAME_CHARS])
         # That Redis is away is found out again and again, and is one event.
         if window.written < (1 if record.msg == REDIS_AWAY else self._limit):
             window.written += 1

@@ -22,17 +22,17 @@ CLOSE_SECONDS = 5.0
 MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to a page
 
 
-def most_received() -> int:
+def max_request_bytes() -> int:
     """Bytes of a request: a form with as many files as a message can have, and its text."""
     loom = settings.LOOM
     files: int = loom.max_attachments * (loom.max_attachment_bytes + 1_000)
     return files + int(loom.max_frame_bytes) + 100_000
 
 
-def most_uploaded() -> int:
+def max_upload_bytes() -> int:
     """Bytes of a form that uploads files to be imported, or into a workspace."""
     largest = max(settings.LOOM.max_import_bytes, settings.LOOM.max_upload_bytes)
-    return max(most_received(), int(largest) + 100_000)
+    return max(max_request_bytes(), int(largest) + 100_000)
 
 
 def open_listener(host: str, port: int) -> socket.socket:

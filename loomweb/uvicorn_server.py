@@ -26,8 +26,8 @@ from .server import (
     MAX_WAITING_CHARS,
     TOO_LARGE,
     UPLOADS,
-    most_received,
-    most_uploaded,
+    max_request_bytes,
+    max_upload_bytes,
 )
 
 logger = logging.getLogger(__name__)
@@ -48,11 +48,11 @@ type Send = Callable[[dict[str, Any]], Awaitable[None]]
 type Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
-def is_not_anybodys(record: logging.LogRecord) -> bool:
+def is_logged(record: logging.LogRecord) -> bool:
     return record.msg not in ANYBODYS
 
 
-class LoomRequests(H11Protocol):
+class LoomHttpProtocol(H11Protocol):
     """Ends a connection whose request stops coming; uvicorn ends only one that has had an
     answer."""
 
@@ -68,9 +68,11 @@ class LoomRequests(H11Protocol):
 
     def await_more(self) -> None:
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.give_up)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.close_waiting
+        )
 
-    def give_up(self) -> None:
+    def close_waiting(self) -> None:
         if self.transport.is_closing():
             return
         if self.flow.read_paused:  # what came is not taken yet
@@ -79,7 +81,7 @@ class LoomRequests(H11Protocol):
             self.transport.close()
 
 
-class LoomSocket(WebSocketsSansIOProtocol):
+class LoomSocketProtocol(WebSocketsSansIOProtocol):
     """Gives its consumer a way to send that knows how much waits for a page that reads slowly."""
 
     waiting = 0
@@ -121,7 +123,7 @@ class LoomSocket(WebSocketsSansIOProtocol):
         self.transport.abort()
 
 
-class LimitedRequests:
+class RequestSizeLimit:
     """Refuses a request that is too large before it is read, or as soon as it is."""
 
     def __init__(self, application: Application) -> None:
@@ -136,8 +138,8 @@ class LimitedRequests:
             # A proxy may go by the other one, and take for the next request what is not.
             return await refuse(send, 400, b"A request has one length.\n")
         length = int(headers.get(b"content-length", 0))
-        is_large = length > most_received() or is_chunked
-        most = await most_taken(scope) if is_large else most_received()
+        is_large = length > max_request_bytes() or is_chunked
+        most = await max_accepted_bytes(scope) if is_large else max_request_bytes()
         if length > most:
             return await refuse(send, 413, TOO_LARGE)
         received = 0
@@ -157,10 +159,10 @@ class LimitedRequests:
         return await self._application(scope, receive_limited, send)
 
 
-async def most_taken(scope: dict[str, Any]) -> int:
+async def max_accepted_bytes(scope: dict[str, Any]) -> int:
     """Bytes of a request: a large upload is for those who are signed in."""
     if not UPLOADS.fullmatch(scope["path"]):
-        return most_received()
+        return max_request_bytes()
     lines = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
     # As Django reads them: Python's own SimpleCookie gives up at a name that is unusual.
     key = parse_cookie("; ".join(lines)).get(settings.SESSION_COOKIE_NAME, "")
@@ -170,8 +172,8 @@ async def most_taken(scope: dict[str, Any]) -> int:
     except Exception as error:
         fields = {"error_class": type(error).__name__}
         logger.warning("upload_not_let_in", extra={"fields": fields})
-        return most_received()
-    return most_uploaded() if person.is_authenticated else most_received()
+        return max_request_bytes()
+    return max_upload_bytes() if person.is_authenticated else max_request_bytes()
 
 
 async def refuse(send: Send, status: int, text: bytes) -> None:
@@ -202,13 +204,13 @@ class LoomServer(Server):
 
 
 def make_config(application: Application) -> Config:
-    logging.getLogger("uvicorn.error").addFilter(is_not_anybodys)
+    logging.getLogger("uvicorn.error").addFilter(is_logged)
     return Config(
         application,
         # h11 is the one parser that limits what headers can be.
-        http=LoomRequests,
+        http=LoomHttpProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        ws=LoomSocket,
+        ws=LoomSocketProtocol,
         interface="asgi3",
         lifespan="off",
         proxy_headers=False,
@@ -228,5 +230,5 @@ def make_config(application: Application) -> Config:
 
 def serve(application: Application, listener: socket.socket) -> None:
     """Serve until the process is told to end."""
-    config = make_config(LimitedRequests(application))
+    config = make_config(RequestSizeLimit(application))
     uvloop.run(LoomServer(config).serve(sockets=[listener]))

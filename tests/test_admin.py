@@ -22,7 +22,7 @@ from django.utils import timezone
 from conversations.admin import MAX_PAGES, MAX_SHOWN_CHARS, NOT_SHOWN, PER_PAGE, TABLES
 from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.append import NewEvent, append
-from conversations.archive.audit import AuditOrigin, note_of, readings_of, record
+from conversations.archive.audit import AuditOrigin, readings_of, record, session_event
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.rights import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.sessions import create_session, get_session
@@ -188,7 +188,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         create_sign_in_link(user)
         fill_accounts(workspace, user, number=session.pk)
-        record(AuditOrigin(user=user), note_of(session, TRANSCRIPT))
+        record(AuditOrigin(user=user), session_event(session, TRANSCRIPT))
         write_note(session, AuditOrigin(user=user), text="x", turn=None)
         set_flag(session, AuditOrigin(user=user), label="other", turn=None)
         mark_reviewed(get_session(session.uuid), AuditOrigin(user=user), through=1)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from autobahn.websocket.protocol import WebSocketProtocol
 from twisted.internet.tcp import Connection
 
-from loomweb.daphne_server import Outbound, reactor
+from loomweb.daphne_server import OutboundBuffer, reactor
 
 
 def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None:
@@ -16,7 +16,7 @@ def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None
         transport = Connection(line, None, reactor)
         transport.connected = 1
         protocol = SimpleNamespace(transport=transport, state=WebSocketProtocol.STATE_OPEN)
-        outbound = Outbound(protocol)
+        outbound = OutboundBuffer(protocol)
         try:
             assert outbound.write(json.dumps({"seq": 0}))
             assert page.recv(100) == b'\x81\x0a{"seq": 0}'

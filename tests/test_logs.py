@@ -330,7 +330,7 @@ def test_an_unknown_host_is_refused_in_the_form_of_what_was_asked(
 def test_a_long_outage_does_not_hide_the_runs_that_it_ends(log: Log) -> None:
     away = database_unavailable()
     for _ in range(10):
-        log_failure(away, "loop_failed", loop="RunQueue.beat_forever")
+        log_failure(away, "loop_failed", loop="RunQueue.run_heartbeat")
     log_failure(away, "run_not_finished", run="6f1b")
     assert ["loop" in line for line in log.lines()] == [True] * 3 + [False]
 

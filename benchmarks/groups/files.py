@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
-from conversations.agent.files.searching import FileQuery, Search
+from conversations.agent.files.searching import FileQuery, FileSearch
 from conversations.agent.tools.file_changes import EditFile, prepare_edit
 from conversations.agent.tools.find_files import GlobFiles, glob_files
 
@@ -76,7 +76,7 @@ def _search(root: Path, text: str, count: int = 0) -> float:
     """Until so many files were found; 0: all."""
     query = FileQuery(expression=text, limit=10_000_000, seconds=600)
     began = time.perf_counter()
-    found = Search(root, query).run()
+    found = FileSearch(root, query).run()
     for number, _ in enumerate(found, 1):
         if number == count:
             break

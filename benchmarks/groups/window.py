@@ -22,7 +22,7 @@ from benchmarks.figures import Figure, median
 from benchmarks.history import write_history
 from benchmarks.script import SAMPLE_TOOL, make_script
 from conversations.agent.tools.registry import TOOLS
-from conversations.agent.window.messages import MessageCaps, Piece, join_pieces, make_piece
+from conversations.agent.window.messages import MessageCaps, WindowPiece, join_pieces, make_piece
 from conversations.agent.window.window import Window
 from conversations.archive.sessions import read_window_facts, save_floor
 from conversations.archive.turns import walk_turns
@@ -30,7 +30,7 @@ from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.domain.turns import StoredTurn
 from conversations.models import ModelCall, Session
-from conversations.runtime.models import make_window
+from conversations.runtime.model_routing import make_window
 from conversations.runtime.options import RuntimeOptions, read_options
 from conversations.runtime.service import Runtime
 from tests.wire.prompt_cache import PromptCache
@@ -164,14 +164,14 @@ def _all_turns(session_pk: int) -> Iterator[StoredTurn]:
         number = page[-1].number
 
 
-def _whole(turn: StoredTurn) -> Piece:
+def _whole(turn: StoredTurn) -> WindowPiece:
     return make_piece(turn, model=MODEL.id, caps=MessageCaps(message=10**9, result=10**9))
 
 
-def _seed_body(pieces: list[Piece], sent: dict[str, Any], turn: int) -> dict[str, Any] | None:
+def _seed_body(pieces: list[WindowPiece], sent: dict[str, Any], turn: int) -> dict[str, Any] | None:
     state = f"\n## Session State\nsession:\n  turn_count: {turn}\n"
     system = [{"type": "text", "text": sent["system"][0]["text"] + state}]
-    used, taken = len(system[0]["text"]) // 4, list[Piece]()
+    used, taken = len(system[0]["text"]) // 4, list[WindowPiece]()
     for piece in reversed(pieces):
         if used + piece.cost > MAX_INPUT_TOKENS - SEED_OUTPUT_TOKENS:
             break

@@ -65,7 +65,7 @@ MAX_DEVICES_LISTED = 100
 MAX_DEVICE_AGE = timedelta(days=90)  # so long it is known that a device was signed in once
 
 
-def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
+def record_device_use(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
     """The person was seen in the browser that has this session."""
     now = timezone.now()
     facts = {
@@ -142,7 +142,7 @@ class DeviceMiddleware:
         if request.session.accessed:
             try:
                 if isinstance(request.user, User):
-                    _see(request, request.user)
+                    _record_use(request, request.user)
             except DatabaseError as error:
                 # What was asked for is done; it must not be answered as a failure.
                 if not is_storage_error(error):
@@ -151,14 +151,14 @@ class DeviceMiddleware:
         return response
 
 
-def _see(request: HttpRequest, user: User) -> None:
+def _record_use(request: HttpRequest, user: User) -> None:
     key = request.session.session_key or ""
     if not key or time.monotonic() - _seen.get(key, -SEEN_INTERVAL_SECONDS) < SEEN_INTERVAL_SECONDS:
         return
     if len(_seen) >= MAX_DEVICES_KNOWN:
         _seen.clear()
     _seen[key] = time.monotonic()
-    see_device(
+    record_device_use(
         user.pk,
         session_key=key,
         agent=request.headers.get("User-Agent", ""),
@@ -168,7 +168,7 @@ def _see(request: HttpRequest, user: User) -> None:
 
 @receiver(user_logged_in)
 def record_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
-    _see(request, user)
+    _record_use(request, user)
 
 
 @receiver(user_logged_out)

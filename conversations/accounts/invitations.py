@@ -39,7 +39,7 @@ def create_invitation(
             created_at=now,
             expires_at=now + lifetime,
         )
-        _note(origin, made, invited=made.label or "somebody")
+        _record(origin, made, invited=made.label or "somebody")
     return token
 
 
@@ -55,7 +55,7 @@ def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrig
         # Of two who revoke it, or one who joins meanwhile, one is in time.
         if made is None or not _open().filter(pk=pk).update(revoked_at=timezone.now()):
             return False
-        _note(origin, made, revoked=made.label or "somebody")
+        _record(origin, made, revoked=made.label or "somebody")
     return True
 
 
@@ -89,11 +89,11 @@ def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspa
             own = made.workspace.memberships.filter(user=user).values_list("role", flat=True)
             role = strongest((made.role, *own)) or made.role
             add_member(made.workspace, user_pk=user.pk, role=role)
-        _note(origin, made, joined=user.get_username())
+        _record(origin, made, joined=user.get_username())
     return made.workspace
 
 
-def is_of_no_use(invitation: Invitation, user: User) -> bool:
+def is_redundant(invitation: Invitation, user: User) -> bool:
     """The person is there already, and would be no more than now."""
     workspace = invitation.workspace
     if workspace is None:
@@ -114,7 +114,7 @@ def create_account(
     return user, joined
 
 
-def _note(origin: AuditOrigin, made: Invitation, **metadata: str) -> None:
+def _record(origin: AuditOrigin, made: Invitation, **metadata: str) -> None:
     slug = made.workspace.slug if made.workspace else ""
     about = metadata | ({"role": made.role} if made.role else {})
     record(origin, AuditEvent(action=ROLE, workspace=slug, metadata=about))

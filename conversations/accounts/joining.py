@@ -16,13 +16,13 @@ from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from conversations.access import visit_of
+from conversations.access import access_context_of
 from conversations.archive.audit import AuditOrigin
 from conversations.models import Invitation
 
 from .forms import AccountForm
-from .invitations import accept_invitation, create_account, find_invitation, is_of_no_use
-from .signing_in import leave_token_out_of_log, sign_in_person
+from .invitations import accept_invitation, create_account, find_invitation, is_redundant
+from .signing_in import hide_token_from_log, sign_in_person
 
 
 def unlisted(view: Any) -> Any:
@@ -45,17 +45,17 @@ def unlisted(view: Any) -> Any:
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, token: str) -> HttpResponse:
     # A wrong one is not counted: nobody guesses it, and others share the address.
-    leave_token_out_of_log(request)
+    hide_token_from_log(request)
     invitation = find_invitation(token)
     if invitation is None:
         return render(request, "account/join_over.html", status=410)
     if not isinstance(request.user, User):
         return _join_as_stranger(request, token, invitation)
-    if is_of_no_use(invitation, request.user):
+    if is_redundant(invitation, request.user):
         return _page(request, invitation, is_there=True)
     if request.method != "POST":
         return _page(request, invitation)
-    joined = accept_invitation(token, user=request.user, origin=visit_of(request).origin)
+    joined = accept_invitation(token, user=request.user, origin=access_context_of(request).origin)
     if joined is None:
         return redirect("home")
     messages.success(request, gettext("You joined %(workspace)s.") % {"workspace": joined.name})
@@ -68,8 +68,8 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
         return _page(request, invitation, sign_in=sign_in)
     form = AccountForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
-        visit = visit_of(request)
-        origin = AuditOrigin(place=reverse("sign_in"), address=visit.address, agent=visit.agent)
+        context = access_context_of(request)
+        origin = AuditOrigin(place=reverse("sign_in"), address=context.address, agent=context.agent)
         try:
             user, workspace = create_account(
                 token,

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
-from conversations.access import get_workspace_for, post_by_person, visit_of
+from conversations.access import access_context_of, get_workspace_for, post_by_person
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import LoomError, NotFound, Rejected
@@ -50,7 +50,7 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = MemberForm(request.POST)
     if form.is_valid():
-        origin, role = visit_of(request).origin, form.cleaned_data["role"]
+        origin, role = access_context_of(request).origin, form.cleaned_data["role"]
         try:
             user = archive_workspaces.find_user(form.cleaned_data["username"])
             archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
@@ -67,7 +67,9 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
     name = storable(request.POST.get("username", ""))
     with refusal_as_message(request):
         user = archive_workspaces.find_user(name, even_closed=True)
-        archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
+        archive_workspaces.remove_member(
+            found, user_pk=user.pk, origin=access_context_of(request).origin
+        )
     return _to_members(request, slug)
 
 
@@ -80,7 +82,7 @@ def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
             found,
             group=find_group(int(form.cleaned_data["group"])),
             role=form.cleaned_data["role"],
-            origin=visit_of(request).origin,
+            origin=access_context_of(request).origin,
         )
     else:
         messages.error(request, gettext("Choose a group and a role."))
@@ -90,7 +92,9 @@ def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_group_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    archive_workspaces.remove_group(found, group=find_group(pk), origin=visit_of(request).origin)
+    archive_workspaces.remove_group(
+        found, group=find_group(pk), origin=access_context_of(request).origin
+    )
     return _to_members(request, slug)
 
 
@@ -121,7 +125,7 @@ def invite(
             role=form.cleaned_data.get("role", ""),
             label=form.cleaned_data["label"],
             lifetime=timedelta(days=days),
-            origin=visit_of(request).origin,
+            origin=access_context_of(request).origin,
         )
     except Rejected as error:
         messages.error(request, translate(error.message))
@@ -141,7 +145,7 @@ def invite(
 @post_by_person
 def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    if not revoke_invitation(found, pk=pk, origin=visit_of(request).origin):
+    if not revoke_invitation(found, pk=pk, origin=access_context_of(request).origin):
         raise NotFound("This invitation is no longer open.")
     return _to_members(request, slug)
 

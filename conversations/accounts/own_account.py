@@ -42,7 +42,7 @@ from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm, choices_of
 from .languages import preferences_of
 from .people import read_preferences
-from .signing_in import forget_in_browser
+from .signing_in import clear_browser_data
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
 
@@ -139,7 +139,7 @@ def _back_to_devices(request: HttpRequest) -> HttpResponse:
     if request.session.exists(request.session.session_key or ""):
         return response
     # The own device was signed out: that leads on to the sign-in page.
-    return forget_in_browser(response)
+    return clear_browser_data(response)
 
 
 def describe_account(user: User) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _by_superuser(origin: AuditOrigin) -> None:
         raise NotPermitted("Only a superuser can do this.")
 
 
-def _keep_a_superuser(user: User) -> None:
+def _require_other_superuser(user: User) -> None:
     others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and not others.exists():
         raise Rejected("The last superuser cannot be removed.", code="last_superuser")
@@ -129,11 +129,11 @@ def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin
         if (user.is_superuser, user.is_staff) == (is_superuser, is_staff):
             return
         if not is_superuser:
-            _keep_a_superuser(user)
+            _require_other_superuser(user)
         User.objects.filter(pk=pk).update(is_superuser=is_superuser, is_staff=is_staff)
         names = {"superuser": is_superuser, "staff": is_staff}
         rank = ", ".join(name for name, has in names.items() if has)
-        _note(origin, person=user.get_username(), rank=rank)
+        _record(origin, person=user.get_username(), rank=rank)
 
 
 def reset_password(pk: int, *, origin: AuditOrigin) -> str:
@@ -148,7 +148,7 @@ def reset_password(pk: int, *, origin: AuditOrigin) -> str:
         user.set_unusable_password()
         user.save(update_fields=["password"])
         _, revoked = _end_access(pk)
-        _note(origin, person=user.get_username(), password="reset", **revoked)  # noqa: S106 (a word of the log)
+        _record(origin, person=user.get_username(), password="reset", **revoked)  # noqa: S106 (a word of the log)
         return create_sign_in_link(user)
 
 
@@ -171,7 +171,7 @@ def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
     with transaction.atomic():
         user = _changeable(pk, origin)
         if AccessAttempt.objects.filter(username=user.get_username()).delete()[0]:
-            _note(origin, person=user.get_username(), sign_in="unlocked")
+            _record(origin, person=user.get_username(), sign_in="unlocked")
     if settings.LOOM.two_factor != "off":
         from conversations.accounts.sso.two_factor import forget_wrong_codes
 
@@ -191,7 +191,7 @@ def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
         user.user_permissions.remove(*user.user_permissions.filter(codename__in=codenames))
         user.groups.remove(*(role_group(name) for name in before - wanted))
         user.groups.add(*(role_group(name) for name in wanted - before))
-        _note(origin, person=user.get_username(), roles=", ".join(sorted(wanted)))
+        _record(origin, person=user.get_username(), roles=", ".join(sorted(wanted)))
 
 
 def _own_roles(user: User) -> set[str]:
@@ -206,12 +206,12 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
     with transaction.atomic():
         user = _changeable(pk, origin)
         if not is_active:
-            _keep_a_superuser(user)
+            _require_other_superuser(user)
         if User.objects.filter(pk=pk, is_active=not is_active).update(is_active=is_active):
             if not is_active:
                 _end_access(pk)
             account = "opened" if is_active else "closed"
-            _note(origin, person=user.get_username(), account=account)
+            _record(origin, person=user.get_username(), account=account)
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
@@ -219,7 +219,7 @@ def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
     with transaction.atomic():
         user = _changeable(pk, origin)
         count, revoked = _end_access(pk)
-        _note(origin, person=user.get_username(), signed_out=str(count), **revoked)
+        _record(origin, person=user.get_username(), signed_out=str(count), **revoked)
     return count
 
 
@@ -242,7 +242,7 @@ def create_group(name: str, *, origin: AuditOrigin) -> Group:
     try:
         with transaction.atomic():
             group = Group.objects.create(name=chosen)
-            _note(origin, group=chosen, change="made")
+            _record(origin, group=chosen, change="made")
     except IntegrityError as error:
         raise Rejected(
             "A group named “%(name)s” already exists.", name=chosen, code="name_taken"
@@ -253,7 +253,7 @@ def create_group(name: str, *, origin: AuditOrigin) -> Group:
 def remove_group(group: Group, *, origin: AuditOrigin) -> None:
     """Its people lose what they have by it."""
     with transaction.atomic():
-        _note(origin, group=group.name, change="removed")
+        _record(origin, group=group.name, change="removed")
         group.delete()
 
 
@@ -263,7 +263,7 @@ def add_to_group(group: Group, *, user: User, origin: AuditOrigin) -> None:
         groups = _changeable(user.pk, origin).groups
         if not groups.filter(pk=group.pk).exists():
             groups.add(group)
-            _note(origin, group=group.name, person=user.get_username(), change="added")
+            _record(origin, group=group.name, person=user.get_username(), change="added")
 
 
 def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> None:
@@ -273,10 +273,10 @@ def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> Non
         user = _find(user_pk)
         if user.groups.filter(pk=group.pk).exists():
             user.groups.remove(group)
-            _note(origin, group=group.name, person=user.get_username(), change="removed")
+            _record(origin, group=group.name, person=user.get_username(), change="removed")
 
 
-def _note(origin: AuditOrigin, **metadata: Any) -> None:
+def _record(origin: AuditOrigin, **metadata: Any) -> None:
     record(origin, AuditEvent(action=ROLE, metadata=metadata))
 
 
@@ -288,15 +288,15 @@ def remove_second_factors(user: User, *, origin: AuditOrigin) -> int:
     with transaction.atomic():
         removed, _ = model._default_manager.filter(user=user).delete()
         if removed:
-            _note(origin, person=user.get_username(), second_factor="removed")
+            _record(origin, person=user.get_username(), second_factor="removed")
     return removed
 
 
-def note_provided_account(user: User, *, change: str, origin: AuditOrigin) -> None:
+def record_provided_account(user: User, *, change: str, origin: AuditOrigin) -> None:
     """Enter that a person can, or cannot any more, sign in by the provider. Call it in the
     transaction that changes it. ``change`` is ``account made``, ``connected`` or
     ``disconnected``."""
-    _note(origin, person=user.get_username(), sign_in_provider=change)
+    _record(origin, person=user.get_username(), sign_in_provider=change)
 
 
 def set_provided_groups(
@@ -310,7 +310,7 @@ def set_provided_groups(
         if joined or left:
             user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in joined))
             user.groups.remove(*Group.objects.filter(name__in=left))
-            _note(origin, person=user.get_username(), joined=joined, left=left)
+            _record(origin, person=user.get_username(), joined=joined, left=left)
 
 
 def read_preferences(user_pk: int | None) -> Preferences:

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
-from conversations.access import person, post_by_person, require_administrator, visit_of
+from conversations.access import access_context_of, person, post_by_person, require_administrator
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
 from conversations.domain.errors import LoomError, NotFound
@@ -68,7 +68,7 @@ def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
 
 
 def _origin(request: HttpRequest) -> AuditOrigin:
-    return visit_of(request).origin
+    return access_context_of(request).origin
 
 
 @administrator_page

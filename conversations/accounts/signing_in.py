@@ -66,7 +66,7 @@ LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 UNSAVED = "unsaved"
 
 
-class SignIn(LoginView):
+class SignInView(LoginView):
     template_name = "registration/sign_in.html"
     redirect_authenticated_user = True
 
@@ -88,7 +88,7 @@ class SignIn(LoginView):
 
 def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
     """The page for too many attempts (429), with the form still there."""
-    view = SignIn()
+    view = SignInView()
     view.setup(request)
     form = view.form_class(request, initial={"username": request.POST.get("username", "")})
     message = too_many_attempts(is_address_locked=hasattr(request, "is_address_locked"))
@@ -123,7 +123,7 @@ def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) 
 SIGNED_OUT = "loom_signed_out"
 
 
-def forget_in_browser(response: HttpResponse) -> HttpResponse:
+def clear_browser_data(response: HttpResponse) -> HttpResponse:
     """At a sign-out that was asked for: what the browser holds of the person goes, pages that
     "back" would show and messages that wait included. Where a sign-in merely ran out, they stay
     for the person's next one."""
@@ -132,14 +132,14 @@ def forget_in_browser(response: HttpResponse) -> HttpResponse:
     return response
 
 
-class SignOut(LogoutView):
+class SignOutView(LogoutView):
     next_page = "sign_in"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return forget_in_browser(super().post(request, *args, **kwargs))
+        return clear_browser_data(super().post(request, *args, **kwargs))
 
 
-class PasswordChange(PasswordChangeView):
+class PasswordView(PasswordChangeView):
     """A person who came by a link and has no password yet sets the first one."""
 
     template_name = "registration/password_change.html"
@@ -193,11 +193,11 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
         if request.user.is_authenticated:
             return redirect("home")
         return render(request, "registration/link_invalid.html", status=410)
-    leave_token_out_of_log(request)
+    hide_token_from_log(request)
     return sign_in_person(request, user, to=reverse("start"))
 
 
-def leave_token_out_of_log(request: HttpRequest) -> None:
+def hide_token_from_log(request: HttpRequest) -> None:
     """The log of sign-ins notes the page's address."""
     AxesProxyHandler.update_request(request)
     request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]
@@ -239,7 +239,7 @@ class SignedOutMiddleware:
 
 
 @receiver(pre_save, sender=AccessAttempt)
-def keep_no_forms(instance: AccessAttempt, **_: Any) -> None:
+def clear_form_data(instance: AccessAttempt, **_: Any) -> None:
     # Each further attempt would add what was sent with it, however often; nobody reads that.
     instance.get_data = instance.post_data = ""
 

@@ -13,17 +13,17 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import APPROVE, READ, WRITE
 from conversations.archive.tool_calls import (
     MAX_REASON_CHARS,
-    ToolRecord,
-    list_tool_records,
+    ToolCallDetails,
+    list_tool_call_details,
     read_call_output,
-    read_tool_record,
+    read_tool_call_details,
     require_decidable,
 )
 from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 
 from .auth import needs, open_for_writing
-from .fields import Page, Paging, Text, make_page, walk_of
+from .fields import Page, Paging, Text, make_page, page_request_of
 
 router = Router(tags=["Tool calls"])
 
@@ -129,8 +129,8 @@ def list_calls(
 ) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
-    walk = walk_of(wanted)
-    found = list_tool_records(
+    walk = page_request_of(wanted)
+    found = list_tool_call_details(
         session.pk,
         start=walk.number,
         is_back=walk.is_back,
@@ -144,7 +144,7 @@ def list_calls(
 def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
     session, _ = get_session_for(request, uuid)
-    record = read_tool_record(session, call)
+    record = read_tool_call_details(session, call)
     diff = record.completed.diff if record.completed else ""
     _, output = read_call_output(session, call)
     return _as_call(record) | {"output": output, "diff": diff}
@@ -185,7 +185,7 @@ async def answer(
         content=wanted.content,
         user_pk=user_pk,
     )
-    return _as_call(await sync_to_async(read_tool_record)(session, call))
+    return _as_call(await sync_to_async(read_tool_call_details)(session, call))
 
 
 @router.post(
@@ -208,10 +208,10 @@ async def _decide(
         await runtime.decide_call(
             session, call=call, decision=decision, user_pk=user_pk, reason=reason
         )
-    return _as_call(await sync_to_async(read_tool_record)(session, call))
+    return _as_call(await sync_to_async(read_tool_call_details)(session, call))
 
 
-def _as_call(record: ToolRecord) -> dict[str, Any]:
+def _as_call(record: ToolCallDetails) -> dict[str, Any]:
     call = record.call
     made = {
         "run": call.run.uuid,

@@ -103,7 +103,7 @@ class PageRequest:
         return parse_optional_number(self.place)
 
 
-def walk_of(paging: Paging) -> PageRequest:
+def page_request_of(paging: Paging) -> PageRequest:
     """Raises Rejected for what is no cursor."""
     if not paging.cursor:
         return PageRequest(paging.limit)

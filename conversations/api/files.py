@@ -14,10 +14,10 @@ from conversations.archive.file_types import FORMATS
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.errors import StorageFull
 from conversations.models import Session
-from conversations.web.attachments import give_attachment, lacks_space, read_resource, save_files
+from conversations.web.attachments import lacks_space, read_resource, save_files, serve_attachment
 
 from .auth import caller_of, needs
-from .idempotency import makes_once
+from .idempotency import idempotent
 from .problems import problem
 
 router = Router(tags=["Files"])
@@ -48,15 +48,15 @@ class AttachmentsOut(Schema):
 @router.post(
     "/attachments", auth=needs(WRITE), response={201: AttachmentsOut}, url_name="attachments"
 )
-@makes_once(in_one=False)
+@idempotent(in_one=False)
 def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    return _keep(request, session, files)
+    return _upload(request, session, files)
 
 
-def _keep(
+def _upload(
     request: HttpRequest, session: Session, files: Sequence[Any]
 ) -> Status[Any] | HttpResponse:
     results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)
@@ -80,13 +80,13 @@ class ResourceIn(Schema):
     response={201: AttachmentsOut},
     url_name="attachments_resource",
 )
-@makes_once(in_one=False)
+@idempotent(in_one=False)
 def attach_resource(
     request: HttpRequest, uuid: Path[UUID], wanted: ResourceIn
 ) -> Status[Any] | HttpResponse:
     """Keep the contents of a tool server's resource, to be sent as files."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    return _keep(request, session, read_resource(session, wanted.resource))
+    return _upload(request, session, read_resource(session, wanted.resource))
 
 
 @router.get(
@@ -106,7 +106,7 @@ def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpRe
     """A file as it came. What is not sent yet is its sender's alone."""
     session, _ = get_session_for(request, uuid)
     user_pk = caller_of(request).user.pk
-    return give_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
+    return serve_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
 
 
 @router.delete(

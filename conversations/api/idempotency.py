@@ -25,13 +25,13 @@ from django.utils import timezone
 from ninja.operation import Operation
 from ninja.utils import contribute_operation_callback
 
-from conversations.access import get_session_for, get_workspace_for, visit_of
+from conversations.access import access_context_of, get_session_for, get_workspace_for
 from conversations.archive.purge import oldest_answer
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Conflict, LoomError, Rejected
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 from conversations.models import ApiAnswer, Session
-from conversations.runtime.ownership import ANSWER_LOCKS, only_one
+from conversations.runtime.ownership import ANSWER_LOCKS, try_lock
 
 from .auth import caller_of
 from .fields import KEY_HEADER
@@ -43,7 +43,7 @@ from .problems import problem, problem_of
 LEASE = timedelta(minutes=10)
 
 
-class StillAnswering(Conflict):
+class RequestInProgress(Conflict):
     """The same request is being carried out just now."""
 
     code = "idempotency_busy"
@@ -52,7 +52,7 @@ class StillAnswering(Conflict):
         super().__init__("The same request is still running. Try again in a moment.")
 
 
-class OtherRequest(Rejected):
+class KeyMismatch(Rejected):
     """The key belongs to another request."""
 
     code = "idempotency_mismatch"
@@ -75,11 +75,11 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     except IntegrityError:  # another request was a moment earlier
         found = kept.get()
     if found.fingerprint != fingerprint:
-        raise OtherRequest("This Idempotency-Key was already used for another request.")
+        raise KeyMismatch("This Idempotency-Key was already used for another request.")
     if found.status is None:
         left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
         if not _lock_of(found).exists() and not left.update(created_at=now):
-            raise StillAnswering
+            raise RequestInProgress
     return found
 
 
@@ -103,18 +103,18 @@ PARAMETER = {
 type Run = Callable[..., HttpResponse]
 
 
-def makes_once[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
+def idempotent[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
     """Of an operation, below ``router.post``: it honours the header, otherwise than
-    ``honour_key`` has it."""
+    ``apply_idempotency`` has it."""
 
     def honouring(function: F) -> F:
-        contribute_operation_callback(function, partial(honour_key, to=to, in_one=in_one))
+        contribute_operation_callback(function, partial(apply_idempotency, to=to, in_one=in_one))
         return function
 
     return honouring
 
 
-def honour_key(operation: Operation, *, to: str, in_one: bool = True) -> None:
+def apply_idempotency(operation: Operation, *, to: str, in_one: bool = True) -> None:
     """The operation, which is not asynchronous, honours the header. What it makes and the answer
     that is kept go in one transaction, unless that would take long (``in_one``): then a process
     that dies in between may make it twice. ``to`` is what the operation itself asks for, of the
@@ -163,27 +163,27 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
             fingerprint = _fingerprint(request, takes_json=takes_json)
             claimed = claim_request(user, key=key, fingerprint=fingerprint)
             if claimed.status is not None:
-                return _answer_again(request, claimed, to, values)
+                return _send_stored_answer(request, claimed, to, values)
             lock = _lock_of(claimed)
-            with only_one(lock) as is_ours:
+            with try_lock(lock) as is_ours:
                 if not is_ours:
-                    raise StillAnswering
+                    raise RequestInProgress
                 try:
                     if not ApiAnswer.objects.filter(pk=claimed.pk, status=None).exists():
-                        raise StillAnswering
-                    return _carry_out(run, request, values, claimed, in_one=in_one)
+                        raise RequestInProgress
+                    return _execute(run, request, values, claimed, in_one=in_one)
                 finally:
                     lock.unlink(missing_ok=True)
         except LoomError as error:
             response = problem_of(error)
-            if isinstance(error, StillAnswering):
+            if isinstance(error, RequestInProgress):
                 response["Retry-After"] = "1"
             return response
 
     return once
 
 
-def _carry_out(
+def _execute(
     run: Run, request: HttpRequest, values: dict[str, Any], claimed: ApiAnswer, *, in_one: bool
 ) -> HttpResponse:
     own = ApiAnswer.objects.filter(pk=claimed.pk)
@@ -223,13 +223,13 @@ def _session_of(request: HttpRequest, values: dict[str, Any]) -> int | None:
     return Session.objects.values_list("pk", flat=True).get(uuid=values["uuid"])
 
 
-def _answer_again(
+def _send_stored_answer(
     request: HttpRequest, kept: ApiAnswer, to: str, values: dict[str, Any]
 ) -> HttpResponse:
     """Raises as ``access`` does for who might not be given it now."""
     if kept.session is not None:
         # What it shows was seen, and entered if it was a reading, when it was first given.
-        get_session_for(replace(visit_of(request), action=""), kept.session.uuid, to=to)
+        get_session_for(replace(access_context_of(request), action=""), kept.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
     # Earlier versions kept it as it is; what is encrypted begins otherwise.

@@ -20,7 +20,7 @@ from conversations.search import api as search
 
 from . import calls, conversations, files, messages, sessions, state, streams, turns, workspaces
 from .auth import scope_of
-from .idempotency import honour_key, lacks_key
+from .idempotency import apply_idempotency, lacks_key
 from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, archived completely. For programs."
@@ -129,7 +129,7 @@ for feature in features():
         api.add_router("", router)
 for operation in filter(lacks_key, api.list_operations()):
     scope = scope_of(operation)
-    honour_key(operation, to=scope if scope in (WRITE, MANAGE) else READ)
+    apply_idempotency(operation, to=scope if scope in (WRITE, MANAGE) else READ)
 
 
 @api.exception_handler(LoomError)
@@ -167,7 +167,7 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 urlpatterns = api.urls[0]
 
 
-class Reference(Swagger):
+class ReferencePage(Swagger):
     """Swagger UI with the static files of django-ninja, inside a page of ours."""
 
     template = "api/docs.html"
@@ -182,4 +182,4 @@ def render_reference(request: HttpRequest) -> HttpResponse:
         "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],
         "validatorUrl": None,  # else the description is sent to a server of Swagger's
     }
-    return Reference(settings).render_page(request, api)
+    return ReferencePage(settings).render_page(request, api)

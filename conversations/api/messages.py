@@ -14,11 +14,11 @@ from ninja import Field, Path, Query, Router, Schema, Status
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import run_transcript
-from conversations.archive.message_formats import read_messages, save_spoken_files
-from conversations.archive.messages import Accepted, was_sent_before
+from conversations.archive.message_formats import read_messages, save_message_files
+from conversations.archive.messages import AcceptedMessage, was_sent_before
 from conversations.domain.errors import Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.formats import read_spoken
+from conversations.domain.formats import read_content
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
@@ -28,8 +28,8 @@ from conversations.runtime.service import Runtime
 from conversations.web.forms import CLIENT_ID, check_attachment_ids, check_message_text
 
 from .auth import needs, open_for_writing
-from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, walk_of
-from .idempotency import OtherRequest
+from .fields import MAX_NUMBER, FormatName, Page, Paging, key_header, make_page, page_request_of
+from .idempotency import KeyMismatch
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
 
@@ -96,8 +96,13 @@ def client_id_of(key: str | None) -> str:
     return key if CLIENT_ID.fullmatch(key) else "key-" + sha256(key.encode()).hexdigest()[:60]
 
 
-async def answer_begun(
-    request: HttpRequest, runtime: Runtime, session: Session, accepted: Accepted, *, wait: float
+async def respond_to_begun(
+    request: HttpRequest,
+    runtime: Runtime,
+    session: Session,
+    accepted: AcceptedMessage,
+    *,
+    wait: float,
 ) -> HttpResponseBase | Status[Any]:
     """The run as it is after waiting, or its stream if that is what the caller takes.
     Raises as ``access`` does for who has lost the right to it while waiting."""
@@ -112,7 +117,10 @@ async def answer_begun(
         await runtime.readers.read(recheck)
         if has_ended:
             return Status(
-                200, said_out(await runtime.readers.read(run_transcript.read_said, run.pk))
+                200,
+                run_transcript_out(
+                    await runtime.readers.read(run_transcript.read_run_transcript, run.pk)
+                ),
             )
     return Status(202, run_out(await runtime.readers.read(run_transcript.read_run, run.pk)))
 
@@ -131,7 +139,7 @@ def run_out(run: Run, message: str = "") -> dict[str, Any]:
     }
 
 
-def said_out(said: run_transcript.RunTranscript) -> dict[str, Any]:
+def run_transcript_out(said: run_transcript.RunTranscript) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
     text = "\n\n".join(text for text in texts if text)
@@ -175,7 +183,7 @@ def list_messages(
     """The conversation as it stands, as messages of another program's format, files
     included. Results of tools that belong together are never parted."""
     session, _ = get_session_for(request, uuid)
-    walk = walk_of(wanted)
+    walk = page_request_of(wanted)
     if walk.is_back:
         raise bad_cursor()
     page = read_messages(
@@ -200,11 +208,11 @@ async def send_message(
     text/event-stream`` the answer is the run's stream."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
-    spoken = read_spoken([message.text if message.content is None else message.content])
+    spoken = read_content([message.text if message.content is None else message.content])
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
     client_id = client_id_of(key)
-    attachments = given + await sync_to_async(save_spoken_files)(
+    attachments = given + await sync_to_async(save_message_files)(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )
     accepted = await runtime.send(
@@ -220,8 +228,8 @@ async def send_message(
             was_sent_before, accepted.run_pk, text=text, attachments=attachments
         )
         if not is_same:
-            raise OtherRequest("This key was already used in this session for another request.")
-    return await answer_begun(request, runtime, session, accepted, wait=wait)
+            raise KeyMismatch("This key was already used in this session for another request.")
+    return await respond_to_begun(request, runtime, session, accepted, wait=wait)
 
 
 # Runs: listed, read while they go on, begun anew, stopped, taken back.
@@ -233,7 +241,7 @@ def list_session_runs(
 ) -> dict[str, Any]:
     """Runs of a session, the newest first."""
     session, _ = get_session_for(request, uuid)
-    walk = walk_of(wanted)
+    walk = page_request_of(wanted)
     found = run_transcript.list_runs(
         session.pk, from_pk=walk.number, back=walk.is_back, limit=walk.limit + 1
     )
@@ -245,7 +253,9 @@ def get_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> dict[str, Any]
     """A run with what it has said by now. To follow it without asking again and again,
     there is its stream."""
     session, _ = get_session_for(request, uuid)
-    return said_out(run_transcript.read_said(run_transcript.find_run(session, run).pk))
+    return run_transcript_out(
+        run_transcript.read_run_transcript(run_transcript.find_run(session, run).pk)
+    )
 
 
 KINDS = {"regenerate": REGENERATE, "edit": MESSAGE, "continue": CONTINUE, "compact": COMPACT}
@@ -290,8 +300,8 @@ async def begin_run(
     if not accepted.is_new:
         run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
         if run.kind != KINDS[wanted.kind]:
-            raise OtherRequest("This key was already used in this session for another request.")
-    return await answer_begun(request, runtime, session, accepted, wait=wait)
+            raise KeyMismatch("This key was already used in this session for another request.")
+    return await respond_to_begun(request, runtime, session, accepted, wait=wait)
 
 
 @router.post("/stop", auth=needs(WRITE), response={204: None}, url_name="stop")

@@ -26,12 +26,12 @@ from conversations.domain.audit import API
 from conversations.review.reasons import MAX_REASON_CHARS, save_reason
 from conversations.web.addresses import client_address
 
-from .problems import ROOT, for_programs, problem
+from .problems import ROOT, format_error, problem
 
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
 
-def take_body(request: HttpRequest) -> bool:
+def read_body(request: HttpRequest) -> bool:
     """Read the body. False: it is larger than the API takes."""
     if request.content_type in FORMS:
         return True  # Django reads these itself
@@ -56,7 +56,7 @@ _requests: Counter[int] = Counter()  # of each person, by key, those that are ca
 
 
 class ApiMiddleware:
-    """Sets ``request.api_caller`` (None: nobody) and ``request.loom_visit``."""
+    """Sets ``request.api_caller`` (None: nobody) and ``request.loom_access``."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -71,7 +71,7 @@ class ApiMiddleware:
             browser = request.session if caller.token_pk is None else SessionBase()
             if reason := request.headers.get("Loom-Reason", "").strip():
                 save_reason(browser, None, reason[:MAX_REASON_CHARS])
-            request.loom_visit = AccessContext(  # type: ignore[attr-defined]
+            request.loom_access = AccessContext(  # type: ignore[attr-defined]
                 user=caller.user,
                 action=API,
                 place=request.get_full_path(),
@@ -88,12 +88,12 @@ class ApiMiddleware:
                 most = f"At most {MAX_REQUESTS_AT_ONCE} requests may run at a time."
                 response = problem(429, most)
                 response["Retry-After"] = "1"
-            elif caller is not None and not take_body(request):
+            elif caller is not None and not read_body(request):
                 most = f"A request may have at most {settings.LOOM.max_api_bytes} bytes."
                 response = problem(413, most)
             else:
                 response = self._get_response(request)
-        response = for_programs(request, response)
+        response = format_error(request, response)
         for name, value in rate_headers.items():
             response[name] = value
         response.setdefault("Cache-Control", "no-store")

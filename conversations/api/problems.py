@@ -88,7 +88,7 @@ def problem_of(error: LoomError) -> HttpResponse:
     return response
 
 
-def for_programs(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+def format_error(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """An error below the API's address, whoever has answered it, in the form that programs
     read there; any other response as it is."""
     if not request.path.startswith(ROOT):

@@ -44,7 +44,7 @@ from .fields import (
     ShortText,
     Title,
     make_page,
-    walk_of,
+    page_request_of,
 )
 from .idempotency import belongs_to
 
@@ -377,7 +377,7 @@ def list_sessions_of(
     else:
         workspace, access = get_workspace_for(request, slug)
         workspaces, is_member = (workspace.pk,), access.role is not None
-    walk = walk_of(filters)
+    walk = page_request_of(filters)
     wanted = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
     found = session_records.list_session_records(
         session_records.SessionFilter(workspaces=workspaces, query=filters.q, **wanted),

@@ -9,17 +9,22 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Path, Query, Router, Schema
 
-from conversations.access import get_session_for, list_kept_for, right_to_keep, visit_of
+from conversations.access import (
+    access_context_of,
+    get_session_for,
+    list_kept_for,
+    permission_for_memory,
+)
 from conversations.accounts.tokens import READ, WRITE
 from conversations.agent.undo.disk import FileState, real_path, stored_path
-from conversations.agent.undo.records import Scope, recent_reverts
+from conversations.agent.undo.records import ChangeScope, recent_reverts
 from conversations.agent.undo.review import review_changes
 from conversations.archive.context import require_compaction
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import Rejected
 from conversations.domain.keyset import PageCursor, parse_page_cursor
-from conversations.web.memory import keep_item
+from conversations.web.memory import save_item
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import Moment, Page, Text
@@ -108,9 +113,9 @@ class KeepIn(Schema):
 )
 def keep_state_item(request: HttpRequest, uuid: Path[UUID], item: str, wanted: KeepIn) -> StateView:
     """Keep a rule or a preference of the session for its workspace."""
-    visit = visit_of(request)
-    session, _ = get_session_for(visit, uuid, to=right_to_keep(wanted.scope))
-    keep_item(session, item, scope=wanted.scope, visit=visit, by=caller_of(request).user)
+    context = access_context_of(request)
+    session, _ = get_session_for(context, uuid, to=permission_for_memory(wanted.scope))
+    save_item(session, item, scope=wanted.scope, context=context, by=caller_of(request).user)
     return read_state_view(session.pk)
 
 
@@ -225,7 +230,7 @@ async def revert_changes(
     """Put files back as they were before a call, a run, the session, or a revert."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
-    if wanted.all is (scope != Scope()):
+    if wanted.all is (scope != ChangeScope()):
         raise Rejected("Name what to restore.", code="nothing_to_revert")
     done = await runtime.revert_files(
         session,
@@ -240,11 +245,11 @@ async def revert_changes(
     }
 
 
-def _scope_of(**given: UUID | None) -> Scope:
+def _scope_of(**given: UUID | None) -> ChangeScope:
     chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
     if len(chosen) > 1:
         raise Rejected(f"Give exactly one of {', '.join(given)}.", code="bad_scope")
-    return Scope(**chosen)
+    return ChangeScope(**chosen)
 
 
 def _as_file_state(state: FileState | None) -> dict[str, Any] | None:

@@ -23,20 +23,26 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Header, Path, Query, Router
 
-from conversations.access import SignedOut, get_session_for, recheck_access, visit_of
+from conversations.access import SignedOut, access_context_of, get_session_for, recheck_access
 from conversations.accounts.tokens import READ, is_working
 from conversations.archive.rights import READ as MAY_READ
-from conversations.archive.rights import OpenPage, read_standing
+from conversations.archive.rights import OpenPage, read_snapshot
 from conversations.archive.run_transcript import find_run
-from conversations.domain.errors import LoomError, TooMany, Unavailable
-from conversations.domain.run_transcript import RUN, SESSION, StoryEvent, StreamCursor, parse_place
+from conversations.domain.errors import LoomError, TooManyRequests, Unavailable
+from conversations.domain.run_transcript import (
+    RUN,
+    SESSION,
+    StreamCursor,
+    StreamEvent,
+    parse_stream_cursor,
+)
 from conversations.domain.text import dump_json, instant
 from conversations.models import Run, Session
+from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
 from conversations.runtime.database import wait_for_database
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
 from conversations.runtime.service import Runtime
-from conversations.runtime.visitors import STREAMS
 
 from .auth import caller_of, needs
 from .fields import MAX_NUMBER
@@ -57,17 +63,17 @@ def free_connection() -> None:
 async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], None]:
     """What asks again whether the caller may still read the session. It raises
     SignedOut, NotFound or NotPermitted."""
-    caller, visit = caller_of(request), visit_of(request)
+    caller, context = caller_of(request), access_context_of(request)
     if caller.token_pk is None:
         place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
-        earlier = await sync_to_async(read_standing)(place)
+        earlier = await sync_to_async(read_snapshot)(place)
         return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
 
     def recheck() -> None:
         user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
         if user is None or caller.token_pk is None or not is_working(caller.token_pk):
             raise SignedOut("The token no longer works.")
-        get_session_for(replace(visit, user=user), session.uuid)
+        get_session_for(replace(context, user=user), session.uuid)
 
     return recheck
 
@@ -125,7 +131,7 @@ async def follow_run(
     at = last_event_id or given or ""
     if at == END_ID:
         return HttpResponse(status=204)
-    place = parse_place(at or "0")
+    place = parse_stream_cursor(at or "0")
     runtime = await current_runtime()
     return await stream_run(request, runtime, session, found, place, is_resumed=bool(at))
 
@@ -148,8 +154,12 @@ async def follow_session(
     It never ends by itself. Without ``after`` it begins with what comes."""
     session, _ = await sync_to_async(get_session_for)(request, uuid)
     at = last_event_id or given or ""
-    place = parse_place(at) if at else StreamCursor(session.last_seq if after is None else after)
-    first = None if at else StoryEvent(str(place), SESSION, {"session": str(uuid)})
+    place = (
+        parse_stream_cursor(at)
+        if at
+        else StreamCursor(session.last_seq if after is None else after)
+    )
+    first = None if at else StreamEvent(str(place), SESSION, {"session": str(uuid)})
     reader = SessionReader(session.pk, place)
     return await _respond(request, await current_runtime(), session, reader, first)
 
@@ -177,7 +187,7 @@ async def stream_run(
     """``is_let_in``: the caller has begun the run, having had room for its stream; however
     many others began meanwhile, it is not told that nothing was said."""
     data = {"run": str(run.uuid), "session": str(run.session.uuid)}
-    first = None if is_resumed else StoryEvent(str(StreamCursor()), RUN, data)
+    first = None if is_resumed else StreamEvent(str(StreamCursor()), RUN, data)
     reader = RunReader(run.pk, place)
     return await _respond(request, runtime, session, reader, first, is_let_in=is_let_in)
 
@@ -187,7 +197,7 @@ async def _respond(
     runtime: Runtime,
     session: Session,
     reader: Reader,
-    first: StoryEvent | None,
+    first: StreamEvent | None,
     *,
     is_let_in: bool = False,
 ) -> HttpResponseBase:
@@ -201,8 +211,8 @@ async def _respond(
     async def write() -> AsyncGenerator[str]:
         await free_connection()
         try:
-            (lines.take_anyway if is_let_in else lines.take)(STREAMS, person_pk)
-        except TooMany:
+            (lines.acquire_anyway if is_let_in else lines.acquire)(STREAMS, person_pk)
+        except TooManyRequests:
             return  # many began at once: its client comes again, and is told
         try:
             yield RETRY + event_text(first) if first else COMMENT
@@ -229,7 +239,7 @@ async def _respond(
     return response
 
 
-def event_text(event: StoryEvent) -> str:
+def event_text(event: StreamEvent) -> str:
     """The event on the wire."""
     data = {
         # Times as the rest of the API writes them.

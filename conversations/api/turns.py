@@ -22,7 +22,7 @@ from conversations.domain.turns import (
 )
 
 from .auth import needs
-from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, walk_of
+from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, page_request_of
 
 router = Router(tags=["Turns and events"])
 
@@ -51,7 +51,7 @@ class TurnOut(Schema):
     damage: str | None = None
 
 
-class Numbered(Paging):
+class NumberRange(Paging):
     """Both bounds are left out themselves. With ``before`` it is the page right before it;
     without any the first one."""
 
@@ -59,7 +59,7 @@ class Numbered(Paging):
     before: int | None = Field(None, ge=1, le=MAX_NUMBER)
 
 
-class TurnFilters(Numbered):
+class TurnFilters(NumberRange):
     active: bool | None = Field(
         None, description="True: leave out rewound turns. False: only rewound turns."
     )
@@ -99,7 +99,7 @@ def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[
     return as_turn(turn, read_rewound(session.pk, "turn"))
 
 
-def walk_by_number(wanted: Numbered) -> PageRequest:
+def walk_by_number(wanted: NumberRange) -> PageRequest:
     """Where to read in a list that is in the order of numbers. Raises Rejected for more
     than one place."""
     given = (wanted.cursor or None, wanted.after, wanted.before)
@@ -109,7 +109,7 @@ def walk_by_number(wanted: Numbered) -> PageRequest:
         return PageRequest(wanted.limit, str(wanted.before), is_back=True)
     if wanted.after:
         return PageRequest(wanted.limit, str(wanted.after))
-    return walk_of(wanted)
+    return page_request_of(wanted)
 
 
 def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
@@ -166,7 +166,9 @@ class EventOut(RowOut):
 
 
 @router.get("/events", auth=needs(READ), response=Page[EventOut], url_name="events")
-def list_events(request: HttpRequest, uuid: Path[UUID], wanted: Query[Numbered]) -> dict[str, Any]:
+def list_events(
+    request: HttpRequest, uuid: Path[UUID], wanted: Query[NumberRange]
+) -> dict[str, Any]:
     """The journal in its order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)

@@ -26,7 +26,7 @@ def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
     return problem(404, "This address does not exist.")
 
 
-class Operations(URLResolver):
+class LazyApiResolver(URLResolver):
     """What ``include`` makes, but for importing the module."""
 
     def __init__(self) -> None:
@@ -41,6 +41,6 @@ class Operations(URLResolver):
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("docs", api_docs, name="api_docs"),
-    Operations(),
+    LazyApiResolver(),
     path("<path:rest>", no_such_address, name="api_elsewhere"),
 ]

@@ -13,11 +13,11 @@ from ninja import Field, Path, Router, Schema, Status
 
 from conversations.access import (
     Access,
+    access_context_of,
     get_memory_entry_for,
     get_memory_for,
     get_workspace_for,
-    right_to_keep,
-    visit_of,
+    permission_for_memory,
 )
 from conversations.accounts.invitations import (
     create_invitation,
@@ -45,9 +45,9 @@ Role = Literal["owner", "member", "viewer"]
 
 
 def _managed(request: HttpRequest, slug: str) -> tuple[Workspace, AuditOrigin]:
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=TO_MANAGE)
-    return workspace, visit.origin
+    context = access_context_of(request)
+    workspace, _ = get_workspace_for(context, slug, to=TO_MANAGE)
+    return workspace, context.origin
 
 
 class WorkspaceOut(Schema):
@@ -213,10 +213,10 @@ def list_memory(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
 @of_one.post("/memory", auth=needs(WRITE), response={201: MemoryOut}, url_name="workspace_memory")
 def keep_in_memory(request: HttpRequest, slug: Path[str], new: MemoryIn) -> Status[MemoryEntry]:
     """Keep a rule or a preference. One with the same text is kept already."""
-    visit = visit_of(request)
-    workspace, _ = get_workspace_for(visit, slug, to=right_to_keep(new.scope))
+    context = access_context_of(request)
+    workspace, _ = get_workspace_for(context, slug, to=permission_for_memory(new.scope))
     by = caller_of(request).user
-    return Status(201, add_entry(workspace, **new.dict(), by=by, origin=visit.origin))
+    return Status(201, add_entry(workspace, **new.dict(), by=by, origin=context.origin))
 
 
 @of_one.patch(
@@ -226,9 +226,9 @@ def reword_memory(
     request: HttpRequest, slug: Path[str], entry: Path[UUID], patch: MemoryPatch
 ) -> MemoryEntry:
     """Give an entry another wording."""
-    visit = visit_of(request)
-    _, found = get_memory_entry_for(visit, slug, entry)
-    change_entry(found, text=patch.text, origin=visit.origin)
+    context = access_context_of(request)
+    _, found = get_memory_entry_for(context, slug, entry)
+    change_entry(found, text=patch.text, origin=context.origin)
     return found
 
 
@@ -240,9 +240,9 @@ def reword_memory(
 )
 def forget_memory(request: HttpRequest, slug: Path[str], entry: Path[UUID]) -> Status[None]:
     """Remove an entry."""
-    visit = visit_of(request)
-    _, found = get_memory_entry_for(visit, slug, entry)
-    remove_entry(found, origin=visit.origin)
+    context = access_context_of(request)
+    _, found = get_memory_entry_for(context, slug, entry)
+    remove_entry(found, origin=context.origin)
     return Status(204, None)
 
 

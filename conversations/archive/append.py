@@ -30,8 +30,8 @@ from conversations.domain.text import (
     next_digest,
     one_line,
     storable,
+    strip_invisible,
     strip_marks,
-    without_unseen,
 )
 from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, content_values
 from conversations.models import ModelCall
@@ -99,8 +99,10 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
     if turn.role == "user" and not title:
-        title = one_line(without_unseen(turn.content[: MAX_TITLE_CHARS * 8]), limit=MAX_TITLE_CHARS)
-    return title, one_line(without_unseen(strip_marks(turn.content)), limit=MAX_PREVIEW_CHARS)
+        title = one_line(
+            strip_invisible(turn.content[: MAX_TITLE_CHARS * 8]), limit=MAX_TITLE_CHARS
+        )
+    return title, one_line(strip_invisible(strip_marks(turn.content)), limit=MAX_PREVIEW_CHARS)
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000
@@ -208,7 +210,7 @@ class ContextSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class AppendResult:
     """``turns`` are the numbers given to the new turns, in order. ``title`` is the
     session's title if this append gave it one."""
 
@@ -317,7 +319,7 @@ class LockedSession:
         call: ModelCall | None = None,
         size: ContextSize | None = None,
         now: datetime | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append turns and their events. ``call`` is the model call that they are of, for the
         session's sums, and ``size`` how it leaves the window.
 
@@ -350,7 +352,7 @@ class LockedSession:
         if size is not None:
             self.size = size
             self.context_tokens, self.context_limit = size.tokens, size.limit
-        return Appended(turns=numbers, rows=rows, title="" if had_title else self.title)
+        return AppendResult(turns=numbers, rows=rows, title="" if had_title else self.title)
 
     def save(self) -> None:
         """Write what has changed of the row. Done at the end, or before somebody reads it."""
@@ -407,7 +409,7 @@ def append(
     turns: Sequence[NewTurn] = (),
     events: Sequence[NewEvent | PreparedEvent] = (),
     now: datetime | None = None,
-) -> Appended:
+) -> AppendResult:
     """Lock the session and append to it, see :meth:`LockedSession.append`. Raises NotFound
     for an unknown session."""
     now = now or timezone.now()

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.audit import FIRST, READINGS, SERVER, Chained, entry_digest
+from conversations.domain.audit import FIRST, READINGS, SERVER, DigestedColumns, entry_digest
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
@@ -54,7 +54,7 @@ class AuditEvent:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def note_of(session: Session, action: str, **metadata: Any) -> AuditEvent:
+def session_event(session: Session, action: str, **metadata: Any) -> AuditEvent:
     """An entry about this session."""
     return AuditEvent(
         action=action, session=session.uuid, workspace=session.workspace.slug, metadata=metadata
@@ -106,10 +106,10 @@ def _next_entry(
     return entry
 
 
-def _chained(entry: AuditEntry) -> Chained:
+def _chained(entry: AuditEntry) -> DigestedColumns:
     own: dict[str, Any] = {"actor": entry.actor_id, "session": str(entry.session or "")}
-    names = [name for name in Chained._fields if name not in own]
-    return Chained(**{name: getattr(entry, name) for name in names}, **own)
+    names = [name for name in DigestedColumns._fields if name not in own]
+    return DigestedColumns(**{name: getattr(entry, name) for name in names}, **own)
 
 
 def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:

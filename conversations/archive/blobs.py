@@ -128,7 +128,7 @@ class BlobBatch:
             os.unlink(name)
             raise
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Flush the drafts, then give them their names."""
         if len(self._drafts) > MAX_SINGLE_FLUSHES:
             os.sync()
@@ -159,7 +159,7 @@ def batch() -> Iterator[BlobBatch]:
     kept = BlobBatch()
     try:
         yield kept
-        kept.keep()
+        kept.save()
     finally:
         kept.drop()
 

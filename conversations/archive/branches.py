@@ -17,7 +17,7 @@ from conversations.models import Rewind, Session, Turn
 
 from .append import joined_transaction, lock_session
 from .messages import refuse_busy, refuse_closed
-from .rewinds import Rewound, require_branch, return_to_branch
+from .rewinds import RewindResult, require_branch, return_to_branch
 from .transcript import TranscriptPage, read_page
 from .turns import marker_columns, read_beginnings
 
@@ -103,7 +103,7 @@ def read_branch(session: Session, *, turn: int, limit: int) -> tuple[Branch, Tra
     return branch, read_page(session, limit=limit, from_turn=turn, as_of=branch.back_to)
 
 
-def use_branch(session: Session, *, turn: int, actor_pk: int | None) -> Rewound:
+def use_branch(session: Session, *, turn: int, actor_pk: int | None) -> RewindResult:
     """Go on from the branch with that turn. Raises Rejected where no branch that was left has it,
     Conflict while a run is active and for a session that is archived or expired."""
     with joined_transaction():

@@ -20,9 +20,9 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Compaction, Run, Session, SessionSkill
 
-from .append import Appended, NewEvent, PreparedEvent, locked_session, require_first
-from .messages import Accepted, accepted_run, create_run, last_user_turn, lock_for_run
-from .runs import Claimed
+from .append import AppendResult, NewEvent, PreparedEvent, locked_session, require_first
+from .messages import AcceptedMessage, accepted_run, create_run, last_user_turn, lock_for_run
+from .runs import ClaimedRun
 from .turns import read_rewound
 
 UNDONE = "compaction_undone"
@@ -92,7 +92,9 @@ def require_compaction(session: Session, uuid: UUID) -> Compaction:
     return require_first(Compaction.objects.filter(session=session.pk, uuid=uuid), NO_SUMMARY)
 
 
-def append_compaction(claimed: Claimed, *, new: Compaction, event: PreparedEvent) -> Appended:
+def append_compaction(
+    claimed: ClaimedRun, *, new: Compaction, event: PreparedEvent
+) -> AppendResult:
     """Keep a summary with its row, and end its run: one transaction. ``new`` says what is
     summarised; the rest comes from the run."""
     with locked_session(claimed.session_pk) as session:
@@ -115,7 +117,7 @@ def append_compaction(claimed: Claimed, *, new: Compaction, event: PreparedEvent
     return appended
 
 
-def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> Appended:
+def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> AppendResult:
     """Give the model the turns themselves again, as far as they fit. Raises NotFound,
     and Conflict when it is undone already, or a later one that was made from it is in force."""
     with locked_session(session.pk) as locked:
@@ -154,7 +156,7 @@ class CompactionRequest:
 
 def request_compaction(
     session: Session, *, client_id: str, request: CompactionRequest, user_pk: int | None
-) -> Accepted:
+) -> AcceptedMessage:
     """Queue a run that writes a summary. Raises Conflict while another run is not over
     and for an archived or expired session, Rejected where nothing was said yet."""
     with transaction.atomic():

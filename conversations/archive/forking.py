@@ -47,7 +47,7 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
     NotFound where there is no such turn."""
     if not 1 <= turn <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
-    gone = read_gone_beside(session, turn)
+    gone = read_hidden_beside(session, turn)
     turns = _turns_up_to(session, turn, gone=gone)
     with transaction.atomic():
         made = create_session(
@@ -91,7 +91,7 @@ def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTur
     return kept
 
 
-def read_gone_beside(session: Session, turn: int) -> Ranges:
+def read_hidden_beside(session: Session, turn: int) -> Ranges:
     """What is not on the path with that turn: the active one, or the branch that has it."""
     markers = read_markers(session.pk, "turn")
     branch = branch_with(markers, turn)
@@ -100,7 +100,7 @@ def read_gone_beside(session: Session, turn: int) -> Ranges:
     return hidden_ranges(markers)
 
 
-def read_moment_of(session_pk: int, turn: int) -> StateMoment:
+def read_state_moment(session_pk: int, turn: int) -> StateMoment:
     """When that turn was the last one of the session."""
     later = first_seq_from_turn(session_pk, turn + 1)
     last = read_stored_state(session_pk).moment.seq

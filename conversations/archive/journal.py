@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q
 
-from conversations.domain.events import Fallback, Malformed, Payload, parse_payload
+from conversations.domain.events import Fallback, MalformedPayload, Payload, parse_payload
 from conversations.domain.text import load_json, storable
 from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
 from conversations.models import ChatEvent, DraftChunk
@@ -77,7 +77,7 @@ def read_payload(event_type: str, text: str) -> Payload | Fallback:
     """A stored payload, or the structured fallback that stands for a damaged one."""
     try:
         return parse_payload(event_type, text)
-    except Malformed as error:
+    except MalformedPayload as error:
         return Fallback(reason=str(error), raw=text)
 
 

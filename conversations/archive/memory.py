@@ -34,24 +34,26 @@ SCOPES = (FOR_PERSON, FOR_WORKSPACE)
 def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
     """What stands there in a session of this person (None: one that others than members
     read)."""
-    entries = _standing(workspace_pk, owner_pk).only("uuid", "kind", "text", "owner")
+    entries = _entries_in_force(workspace_pk, owner_pk).only("uuid", "kind", "text", "owner")
     return tuple(KeptItem(str(one.uuid), one.kind, one.text, one.scope) for one in entries)
 
 
 def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]:
     """The entries for the workspace and for this person, with their sources."""
-    return list(_standing(workspace.pk, user_pk).select_related("session__workspace", "created_by"))
+    return list(
+        _entries_in_force(workspace.pk, user_pk).select_related("session__workspace", "created_by")
+    )
 
 
 def find_entry(workspace: Workspace, uuid: UUID, *, user_pk: int | None) -> MemoryEntry:
     """An entry for the workspace or for this person. Raises NotFound."""
-    found = _standing(workspace.pk, user_pk).filter(uuid=uuid).first()
+    found = _entries_in_force(workspace.pk, user_pk).filter(uuid=uuid).first()
     if found is None:
         raise NotFound("This is not in the workspace's memory.")
     return found
 
 
-def _standing(workspace_pk: int, owner_pk: int | None) -> QuerySet[MemoryEntry]:
+def _entries_in_force(workspace_pk: int, owner_pk: int | None) -> QuerySet[MemoryEntry]:
     whose = Q(owner=None) if owner_pk is None else Q(owner=None) | Q(owner=owner_pk)
     found = MemoryEntry.objects.filter(whose, workspace=workspace_pk, is_declined=False)
     return found.order_by("pk")

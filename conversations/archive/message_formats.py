@@ -13,12 +13,12 @@ from typing import Any
 from conversations.domain.attachments import Block
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import BROUGHT_ALONG, Info
-from conversations.domain.formats import READERS, WRITERS, SpokenFile, read_file
+from conversations.domain.formats import READERS, WRITERS, MessageFile, read_file
 from conversations.domain.formats.contents import (
     FORMATS_KEY,
     Message,
-    keep_difference,
     leave_closed,
+    with_difference,
 )
 from conversations.domain.messages import say_number
 from conversations.domain.text import dump_json
@@ -49,8 +49,8 @@ from .file_types import FileType, examine
 from .turns import COLUMNS, are_turns_within, read_rewound
 
 
-def save_spoken_files(
-    session: Session, files: Sequence[SpokenFile], *, client_id: str, user_pk: int
+def save_message_files(
+    session: Session, files: Sequence[MessageFile], *, client_id: str, user_pk: int
 ) -> list[str]:
     """Keep the files that are within a message as attachments and return their uuids; those
     of the message of this ``client_id``, where it was sent before with them. Raises as
@@ -70,11 +70,11 @@ def save_spoken_files(
 
 
 # A file in a turn: its place among the blocks, its bytes, and what it is.
-type FoundFile = tuple[int, SpokenFile, FileType]
+type FoundFile = tuple[int, MessageFile, FileType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class PreparedHistory:
     """Messages that are ready to be the beginning of a session: turns with the files in
     them. ``instructions`` are those of its system messages in front."""
 
@@ -83,7 +83,7 @@ class Brought:
     instructions: str
 
 
-def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -> Brought:
+def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -> PreparedHistory:
     """Read the messages; raises Rejected for one that is none. ``model`` is the one that
     gave the answers, if that is known: another one is not given their thinking. Takes
     some time for images: before any lock."""
@@ -100,7 +100,7 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
             marks[MODEL_NOTE] = True
         marked = replace(turn, metadata=dump_json(read_metadata(turn) | marks))
         turns.append((marked, _find_files(marked)))
-    return Brought(format=format, turns=turns, instructions="\n\n".join(instructions))
+    return PreparedHistory(format=format, turns=turns, instructions="\n\n".join(instructions))
 
 
 def _find_files(turn: NewTurn) -> list[FoundFile]:
@@ -113,7 +113,7 @@ def _find_files(turn: NewTurn) -> list[FoundFile]:
     return found
 
 
-def import_history(session: Session, brought: Brought, *, user_pk: int | None) -> int:
+def import_history(session: Session, brought: PreparedHistory, *, user_pk: int | None) -> int:
     """Make the messages the first turns of a session; returns how many. Raises Conflict
     for one that has any already. One transaction."""
     with locked_session(session.pk) as locked:
@@ -176,7 +176,7 @@ def _attach(
         token_count=turn.token_count + tokens,
         metadata=dump_json(metadata | {FORMATS_KEY: formats}),
     )
-    return keep_difference(
+    return with_difference(
         changed,
         _write(format, turn, leave_closed),
         name=format,

@@ -30,7 +30,7 @@ from conversations.models import Rewind, Run, Session, Turn
 from .append import (
     ARCHIVED,
     EXPIRED,
-    Appended,
+    AppendResult,
     Row,
     has_row,
     insert_row,
@@ -43,18 +43,18 @@ from .asides import make_marker, read_aside, require_aside
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     NOTHING_REWOUND,
-    Rewound,
+    RewindResult,
     append_rewind,
     first_seq_from_turn,
     first_seq_of_answer,
     is_rewound,
 )
-from .runs import QUEUE_ORDER, Claimed, append_user_turn, make_claimed, message_text
+from .runs import QUEUE_ORDER, ClaimedRun, append_user_turn, make_claimed, message_text
 from .turns import read_rewound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedMessage:
     """What became of a message. ``turn`` and ``seq`` are None while it waits. ``is_new`` is False
     when the same ``client_id`` had been accepted before. ``claimed``: the session was idle, and the
     run is the caller's to carry out. ``rewound``: the rows that it replaced."""
@@ -68,8 +68,8 @@ class Accepted:
     is_new: bool
     rows: list[Row] = field(default_factory=list)
     title: str = ""
-    claimed: Claimed | None = None
-    rewound: Rewound = NOTHING_REWOUND
+    claimed: ClaimedRun | None = None
+    rewound: RewindResult = NOTHING_REWOUND
 
 
 def accept_message(
@@ -83,7 +83,7 @@ def accept_message(
     attachments: Sequence[str] = (),
     choices: RunChoices = NO_CHOICES,
     goes_first: bool = False,
-) -> Accepted:
+) -> AcceptedMessage:
     """Commit a person's message, once for each ``client_id``; in an idle session claim its run for
     ``owner`` in the same transaction. ``attachments`` are uuids, ``choices`` what is asked of the
     answers; ``goes_first``: see :func:`put_first`. Raises Rejected for an empty message or an
@@ -155,13 +155,15 @@ def refuse_archived(closed: str) -> None:
         )
 
 
-def find_accepted(session: Session, client_id: str) -> Accepted | None:
+def find_accepted(session: Session, client_id: str) -> AcceptedMessage | None:
     """What became of the request with this ``client_id``, if there was one."""
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
     return None if run is None else replace(accepted_run(run), is_new=False)
 
 
-def lock_for_run(session: Session, client_id: str, *, even_closed: bool = False) -> Accepted | None:
+def lock_for_run(
+    session: Session, client_id: str, *, even_closed: bool = False
+) -> AcceptedMessage | None:
     """Lock a session in which a run is to begin. Returns what became of the same request
     before, if there was one; else raises Conflict while a run is active or waits, and for
     a session that is archived or expired (unless ``even_closed``)."""
@@ -204,13 +206,13 @@ def create_run(
 
 def accepted_run(
     run: Run,
-    appended: Appended | None = None,
+    appended: AppendResult | None = None,
     *,
-    claimed: Claimed | None = None,
-    rewound: Rewound = NOTHING_REWOUND,
-) -> Accepted:
+    claimed: ClaimedRun | None = None,
+    rewound: RewindResult = NOTHING_REWOUND,
+) -> AcceptedMessage:
     """What is told of a run that was just queued."""
-    return Accepted(
+    return AcceptedMessage(
         run=run.uuid,
         run_pk=run.pk,
         client_id=run.client_id,
@@ -285,7 +287,7 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
 
 def edit_message(
     session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
-) -> Accepted:
+) -> AcceptedMessage:
     """Replace a person's message and all that follows: a rewind, then a new turn. What was attached
     stays attached. Raises Rejected when the turn is not a message of the person on the active path,
     Conflict while a run is active."""
@@ -325,7 +327,7 @@ def regenerate(
     turn: int | None,
     user_pk: int | None,
     choices: RunChoices | None = None,
-) -> Accepted:
+) -> AcceptedMessage:
     """Answer a message of the person anew; what followed it is rewound.
 
     ``turn`` None means the last message, ``choices`` None what it came with. Raises as
@@ -357,7 +359,7 @@ def regenerate(
         return accepted_run(run, rewound=rewound)
 
 
-def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
+def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> AcceptedMessage:
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
     with joined_transaction():
@@ -381,7 +383,7 @@ def _choices_for(session_pk: int, turn: int) -> str | None:
     return runs.order_by("-pk").values_list("choices", flat=True).first()
 
 
-def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> Rewound:
+def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> RewindResult:
     """Take everything from a turn on off the active path: from 1 on all, else from a message of the
     person on. The archive keeps it. Raises Rejected for any other turn, Conflict while a run is
     active and for a session that is archived or expired."""
@@ -393,7 +395,9 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
         return _rewind(session, from_turn, actor_pk)
 
 
-def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int | None) -> Rewound:
+def reset_session(
+    session: Session, *, keeps_instructions: bool, actor_pk: int | None
+) -> RewindResult:
     """Begin from the start in the same session: all its turns leave the active path, but for the
     system messages in front where ``keeps_instructions``; else its own instructions go too. Where
     nothing is to be reset, no marker is added. Raises Conflict as :func:`rewind_session`."""
@@ -410,7 +414,7 @@ def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int |
         return _rewind(session, first, actor_pk)
 
 
-def include_turn(session: Session, *, turn: int) -> Appended:
+def include_turn(session: Session, *, turn: int) -> AppendResult:
     """Give the model again what stands aside: this turn, and those refused together with it.
     Raises Rejected for a turn that does not stand aside, Conflict while a run is active and for a
     session that is archived or expired."""
@@ -423,7 +427,7 @@ def include_turn(session: Session, *, turn: int) -> Appended:
 
 def _rewind(
     session: Session, from_turn: int, actor_pk: int | None, *, reason: str = Rewind.Reason.RESET
-) -> Rewound:
+) -> RewindResult:
     # Rows before the first turn's go as well, when all turns do.
     from_seq = first_seq_from_turn(session.pk, from_turn) if from_turn > 1 else 1
     return append_rewind(

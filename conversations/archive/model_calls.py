@@ -24,7 +24,7 @@ from conversations.models import (
 )
 
 from .append import (
-    Appended,
+    AppendResult,
     ContextSize,
     LockedSession,
     NewEvent,
@@ -37,7 +37,7 @@ from .append import (
     sums_of,
     walk_by_pk,
 )
-from .runs import Claimed
+from .runs import ClaimedRun
 from .tool_calls import end_call
 from .turns import count_active_before
 
@@ -85,12 +85,12 @@ def read_window_mark(session_pk: int) -> WindowMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendedAnswer(Appended):
+class AppendedAnswer(AppendResult):
     window: WindowMark
 
 
 def append_answer(
-    claimed: Claimed,
+    claimed: ClaimedRun,
     *,
     turn: NewTurn | None,
     events: Sequence[PreparedEvent],
@@ -128,7 +128,7 @@ def append_answer(
         )
 
 
-def append_call(claimed: Claimed, *, call: ModelCall) -> None:
+def append_call(claimed: ClaimedRun, *, call: ModelCall) -> None:
     """Keep the record of a call that gave no turn, and count what it used. The session stays
     where it is in lists."""
     used = {name: F(name) + count for name, count in sums_of(call).items() if count}
@@ -145,7 +145,7 @@ def save_title(session_pk: int, *, title: str) -> bool:
     return bool(found.update(title=title))
 
 
-def insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None = None) -> None:
+def insert_call(claimed: ClaimedRun, call: ModelCall, *, turn_number: int | None = None) -> None:
     """Keep the record of a call, in the caller's transaction."""
     # A transaction that came to nothing may have given it a key, which is another's by now.
     call.pk = None
@@ -158,8 +158,8 @@ def insert_call(claimed: Claimed, call: ModelCall, *, turn_number: int | None = 
 
 
 def append_tool_result(
-    claimed: Claimed, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
-) -> Appended:
+    claimed: ClaimedRun, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
+) -> AppendResult:
     """Commit a tool's result: its turn, its rows and the record of the call. Raises
     Conflict when the call has ended already."""
     with locked_session(claimed.session_pk) as session:
@@ -174,13 +174,13 @@ def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]
     return [notices for notices in given if notices is not None]
 
 
-def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> Appended:
+def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> AppendResult:
     """Say in a session what features have to say, as far as nobody has said it meanwhile,
     there or elsewhere."""
     with joined_transaction():
         new = [NewEvent(payload=notice) for notices in due for notice in notices()]
         if not new:
-            return Appended(turns=[], rows=[])
+            return AppendResult(turns=[], rows=[])
         return append(session_pk, session_uuid=session, events=new)
 
 

@@ -58,7 +58,7 @@ from conversations.models import (
 from conversations.models.search import session_rows
 
 from .append import lock_session, remove_in_pieces
-from .audit import AuditOrigin, note_of, record
+from .audit import AuditOrigin, record, session_event
 from .messages import refuse_busy
 from .model_calls import OWN_INSTRUCTIONS
 
@@ -77,19 +77,19 @@ def rows_of_session(model: type[Model]) -> Rows:
     return lambda pk: model._default_manager.filter(session=pk)
 
 
-def _texts_given(pk: int) -> QuerySet[PromptText]:
+def _own_prompt_texts(pk: int) -> QuerySet[PromptText]:
     """What the model was given in this session alone: earlier summaries, to write the next one, and
     system prompts with instructions of its own. The other texts, system prompts and tools, are
     shared and say nothing of the session."""
     own = ModelCall.objects.filter(session=pk)
     prompts = PromptText.objects.filter(digest__in=_named(own.filter(_INSTRUCTED), "system_digest"))
     prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n")
-    digests = _given_to_no_other(pk, set(prompts.values_list("digest", flat=True)))
+    digests = _used_by_no_other(pk, set(prompts.values_list("digest", flat=True)))
     summarised = own.filter(manifest__contains='"previous_digest"')
     return PromptText.objects.filter(digest__in=digests | _named(summarised, "previous_digest"))
 
 
-def _given_to_no_other(pk: int, digests: set[str]) -> set[str]:
+def _used_by_no_other(pk: int, digests: set[str]) -> set[str]:
     """Those of the digests of system prompts that no other session's call names; none of them
     where there are too many calls to tell."""
     # Another session had the same prompt only in a workspace of the same name.
@@ -117,7 +117,7 @@ _ORDER: tuple[type[Model], ...] = (
     *(ReadingPosition, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
 _FOUND_OTHERWISE: dict[type[Model], Rows] = {
-    PromptText: _texts_given,
+    PromptText: _own_prompt_texts,
     DraftChunk: lambda pk: DraftChunk.objects.filter(
         run__in=Run.objects.filter(session=pk).values("pk")
     ),
@@ -258,7 +258,7 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         refuse_busy(session.pk)
         if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
             raise Conflict("The deletion was cancelled in the meantime.", code="no_purge_ordered")
-        note_contents(contents_of(session.pk), now=now)
+        record_purged_contents(contents_of(session.pk), now=now)
         Session.objects.filter(parent=session.pk).update(parent=None)
         for fold in tables.folded.values():
             fold(session.pk)
@@ -276,7 +276,7 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         receipt.digest = digest_of_receipt(receipt)
         receipt.save(force_insert=True)
         known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
-        record(origin, note_of(session, PURGED, **known, reason=order.reason))
+        record(origin, session_event(session, PURGED, **known, reason=order.reason))
     return receipt
 
 
@@ -359,7 +359,7 @@ def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) 
     return found
 
 
-def note_contents(digests: Iterable[str], *, now: datetime) -> None:
+def record_purged_contents(digests: Iterable[str], *, now: datetime) -> None:
     """These are to go as soon as nothing names them any more."""
     for some in batched(sorted(digests), BATCH_ROWS, strict=False):
         PurgedContent.objects.bulk_create(
@@ -377,7 +377,7 @@ def waiting_contents(*, after: str = "") -> dict[str, datetime]:
     return dict(rows.values_list("digest", "purged_at")[:BATCH_ROWS])
 
 
-def forget_contents(noted: dict[str, datetime]) -> None:
+def forget_purged_contents(noted: dict[str, datetime]) -> None:
     """These are gone, or the purge of another session notes them again, but for those that were
     noted since."""
     for moment in set(noted.values()):

@@ -15,7 +15,7 @@ from .turns import read_markers, read_rewound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound:
+class RewindResult:
     """Rows that left the active path; an empty range when the journal has none.
     ``has_synthesised``: rows that stand for turns without events left it too.
     ``has_returned``: others came back. ``count`` is how many rewinds the session has then; 0:
@@ -28,12 +28,12 @@ class Rewound:
     count: int = 0
 
 
-NOTHING_REWOUND = Rewound(from_seq=1, to_seq=0)
+NOTHING_REWOUND = RewindResult(from_seq=1, to_seq=0)
 
 
 def append_rewind(
     session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
-) -> Rewound:
+) -> RewindResult:
     """Mark all turns from one on, and all rows from one on (None: no row), as no
     longer on the active path; the session state follows. In the caller's transaction.
     Where none of them is on it, nothing is added."""
@@ -60,7 +60,7 @@ def _append(
     counters: dict[str, int],
     *,
     as_of: StateMoment | None = None,
-) -> Rewound:
+) -> RewindResult:
     rewind.session_id, rewind.created_at = session.pk, timezone.now()
     rewind.to_turn, rewind.to_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     rewind.save(force_insert=True)
@@ -70,7 +70,7 @@ def _append(
     Session.objects.filter(pk=session.pk, floor_turn__gte=first).update(floor_turn=1)
     store_rewound_state(session.pk, as_of=as_of)
     gaps = JournalGap.objects.filter(session=session.pk, to_turn__gte=first)
-    return Rewound(
+    return RewindResult(
         from_seq=rewind.from_seq,
         to_seq=rewind.to_seq,
         has_synthesised=counters["journal_turn"] < rewind.to_turn or gaps.exists(),
@@ -87,7 +87,7 @@ def require_branch(session_pk: int, turn: int) -> Branch:
     return branch
 
 
-def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> Rewound:
+def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> RewindResult:
     """Go on from the path with this turn, as it was when it was left; what was said since leaves
     the active path. The window and the session state are those of that path. In the caller's
     transaction. Raises Rejected where no path that was left has the turn."""

@@ -289,7 +289,7 @@ class OpenPage:
 _ROLES = roles_sql("%s")
 
 
-def read_standing(place: OpenPage) -> AccessSnapshot | None:
+def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
     """The person's standing now; None when the browser's session is over. One query,
     because a socket asks before every message."""
     with connection.cursor() as cursor:
@@ -314,7 +314,7 @@ def read_standing(place: OpenPage) -> AccessSnapshot | None:
     return AccessSnapshot(password, bool(is_active), role)
 
 
-def read_standings(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
+def read_snapshots(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
     """The same for many pages: three statements for each 500."""
     found: dict[OpenPage, AccessSnapshot | None] = {}
     for some in batched(places, MAX_PAGES_AT_ONCE, strict=False):

@@ -10,7 +10,7 @@ from django.db.models import F, FilteredRelation, Min, Q
 from conversations.domain.errors import NotFound
 from conversations.domain.events import APPROVAL, INFO, TURN_SEPARATOR, USER_MESSAGE
 from conversations.domain.messages import say
-from conversations.domain.run_transcript import SPOKEN, AnswerPart, StoryRow, parts_of_turn
+from conversations.domain.run_transcript import SPOKEN, AnswerPart, StreamRow, parts_of_turn
 from conversations.domain.runs import COMPACT
 from conversations.models import ChatEvent, Run, Session, Turn
 
@@ -60,7 +60,7 @@ class RunProgress:
     chunks: list[tuple[int, int, str, str]]
 
 
-def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
+def read_run_progress(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
     # One statement: what is read by two is of two moments, and a draft goes when its row comes.
     rows = list(
         _RUNS.filter(pk=run_pk)
@@ -81,9 +81,9 @@ def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
     return RunProgress(run=rows[0], last_seq=rows[0].session.last_seq, chunks=chunks)
 
 
-def read_story_rows(
+def read_stream_rows(
     run: Run, *, after: int, reached: int, last_seq: int
-) -> tuple[list[StoryRow], int, bool]:
+) -> tuple[list[StreamRow], int, bool]:
     """The rows of the run after the row ``after``, of those beyond ``reached`` and up to
     ``last_seq``: a few hundred at most. With them the last row of the session that was looked
     at, and whether no more can come."""
@@ -107,7 +107,7 @@ def read_story_rows(
     own = [event for event in told if _is_said_by(run, event)]
     answers = _read_answers(run, own)
     rows = [
-        StoryRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
+        StreamRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
         for event in own
     ]
     return rows, last_seq if len(there) < PAGE_ROWS else there[-1].seq, has_ended
@@ -148,13 +148,13 @@ class RunTranscript:
     draft: list[AnswerPart]
 
 
-def read_said(run_pk: int) -> RunTranscript:
+def read_run_transcript(run_pk: int) -> RunTranscript:
     """All of it, as of one moment."""
-    moment = read_moment(run_pk)
-    rows: list[StoryRow] = []
+    moment = read_run_progress(run_pk)
+    rows: list[StreamRow] = []
     reached = 0
     while reached < moment.last_seq:
-        some, reached, has_ended = read_story_rows(
+        some, reached, has_ended = read_stream_rows(
             moment.run, after=0, reached=reached, last_seq=moment.last_seq
         )
         rows += some

@@ -34,7 +34,7 @@ from conversations.feature import features
 from conversations.models import DraftChunk, Run, ToolCall
 
 from .append import (
-    Appended,
+    AppendResult,
     LockedSession,
     NewEvent,
     Row,
@@ -52,7 +52,7 @@ from .turns import MAX_PAGE_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedRun:
     """A run that this process may carry out. ``rows`` are those that claiming it appended (a queued
     message becoming a turn). ``user_pk``: who asked for it. ``owner`` is the process whose it is,
     ``client_id`` that of the request. ``open_turn`` is the answer whose calls are not all carried
@@ -84,7 +84,7 @@ def has_message_to_go_first(session_pk: int) -> bool:
     return waiting.exists()
 
 
-def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
+def claim_next_run(session_pk: int, *, owner: str) -> ClaimedRun | None:
     """Make the session's next queued run this process's own, and its message a
     turn if it is not one yet. None when there is none or another run is active."""
     if not Run.objects.filter(session=session_pk, state=QUEUED).exists():
@@ -110,9 +110,9 @@ def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
         return None
 
 
-def make_claimed(run: Run, session: UUID, appended: Appended | None) -> Claimed:
+def make_claimed(run: Run, session: UUID, appended: AppendResult | None) -> ClaimedRun:
     assert run.user_turn is not None
-    return Claimed(
+    return ClaimedRun(
         run_pk=run.pk,
         run=run.uuid,
         session_pk=run.session_id,
@@ -137,7 +137,7 @@ def _name_author(run: Run, session: LockedSession) -> str:
     return run.requested_by.get_username()
 
 
-def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
+def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResult:
     """Make the run's message a turn and a row; the run notes which, unsaved. What
     no database can hold in a text column is kept exactly in the turn's blocks, and
     there, before the text, stands what is attached."""
@@ -199,7 +199,7 @@ def request_stop(session_pk: int, *, only: int | None = None) -> int:
     return asked.update(stop_requested_at=timezone.now())
 
 
-def beat(run_pks: Sequence[int], *, owner: str) -> set[int]:
+def record_heartbeat(run_pks: Sequence[int], *, owner: str) -> set[int]:
     """Say that these runs are alive; returns those whose stop was requested."""
     runs = Run.objects.filter(pk__in=run_pks, owner=owner, state__in=ACTIVE_STATES)
     runs.update(heartbeat_at=timezone.now())
@@ -213,14 +213,14 @@ class RunLost(Conflict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRun(Appended):
+class FinishedRun(AppendResult):
     """``has_queued``: another run of the session waits."""
 
     has_queued: bool
 
 
 def finish_run(
-    claimed: Claimed,
+    claimed: ClaimedRun,
     *,
     state: str,
     payloads: Sequence[Payload],
@@ -279,7 +279,7 @@ RETURNING EXISTS(SELECT 1 FROM conversations_draftchunk WHERE run_id = %s),
 """  # noqa: S608 (nothing but placeholders)
 
 
-def _append_draft(session: LockedSession, run_pk: int) -> Appended:
+def _append_draft(session: LockedSession, run_pk: int) -> AppendResult:
     chunks = DraftChunk.objects.filter(run=run_pk).order_by("ordinal")
     draft: Draft = {}
     add_chunks(draft, list(chunks.values_list("ordinal", "part", "kind", "text")))
@@ -291,7 +291,7 @@ def _append_draft(session: LockedSession, run_pk: int) -> Appended:
     )
     unfinished = [piece for kind, piece in parts if kind not in SPOKEN]
     if not text and not thinking and not unfinished:
-        return Appended(turns=[], rows=[])
+        return AppendResult(turns=[], rows=[])
     spoken = [(kind, len(piece)) for kind, piece in parts if kind in SPOKEN]
     metadata = {
         "thinking": thinking,
@@ -357,7 +357,7 @@ def interrupt_run(
     return rows
 
 
-def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> Claimed | None:
+def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> ClaimedRun | None:
     """Take over a run that waits for a person and whose process is gone. A call that
     was running then is interrupted: nothing is done twice. None when nothing of the run
     waits for a person, or ``owner`` does not own it any more."""
@@ -377,7 +377,7 @@ def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> Claimed | None:
     return replace(make_claimed(run, session.uuid, None), rows=rows, open_turn=turn)
 
 
-def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | None:
+def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row] | None:
     """Let go of a run of which something waits for a person, for whichever process comes
     next. What runs of it ends, as in :func:`finish_run`. None when nothing waits."""
     with locked_session(claimed.session_pk) as session:

@@ -56,7 +56,7 @@ MAX_FILTER_WORDS = 8  # Words that a filter looks at.
 MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON.
 
 
-class _InLists:
+class _ListFields:
     """What a session in a list has, however much of it was read."""
 
     __slots__ = ()
@@ -77,7 +77,7 @@ class _InLists:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord(_InLists):
+class SessionRecord(_ListFields):
     """A session; every other shape of one is made from this. ``state`` is a run state or
     ``idle``; ``key`` the one that it has, or had until it expired. ``turns`` counts all,
     ``active_turns`` those that were not taken back. ``fork_turn`` is the last turn that it
@@ -316,7 +316,7 @@ def require_future(moment: datetime | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSession(_InLists):
+class ListedSession(_ListFields):
     """A session as the lists on pages show it; the fields mean what they do in
     :class:`SessionRecord`. ``unread``: it has turns that the person has not read, who had it
     open before. Two that are equal look the same."""

@@ -17,7 +17,7 @@ from conversations.domain.active_path import (
     merge_ranges,
 )
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
-from conversations.domain.events import INFO, Info, Malformed, parse_payload
+from conversations.domain.events import INFO, Info, MalformedPayload, parse_payload
 from conversations.domain.messages import Message, say
 from conversations.domain.session_state import (
     ACTIONS,
@@ -59,7 +59,7 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .append import Appended, NewEvent, lock_session, locked_session, read_row, walk_rows
+from .append import AppendResult, NewEvent, lock_session, locked_session, read_row, walk_rows
 from .memory import read_kept
 from .rights import is_for_members
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
@@ -302,7 +302,7 @@ def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
     for seq, payload, turn in rows.order_by("seq").values_list("seq", "payload", "turn_number"):
         try:
             edit = edit_of(parse_payload(INFO, payload))
-        except Malformed:
+        except MalformedPayload:
             continue
         if edit is not None:
             reached = max(reached, min(turn or 0, moment.turn))
@@ -422,7 +422,7 @@ class StateView:
 def read_state_text(session_pk: int) -> StateText:
     """The state as it is now."""
     stored = read_stored_state(session_pk)
-    return _text(stored, _current(stored), stored.moment, _kept(stored))
+    return _text(stored, _current(stored), stored.moment, _kept_items(stored))
 
 
 def rebuild_state_text(
@@ -439,7 +439,7 @@ def read_state_view(session_pk: int) -> StateView:
     """The state as a person sees and edits it."""
     stored = read_stored_state(session_pk)
     items, struck = list_items(_current(stored))
-    kept, replaced = choose_kept(_kept(stored), items)
+    kept, replaced = choose_kept(_kept_items(stored), items)
     return StateView(
         items=items,
         struck=struck,
@@ -458,7 +458,7 @@ def find_statement(session_pk: int, item: str) -> StateItem:
     raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
 
 
-def _kept(stored: StoredState) -> tuple[KeptItem, ...]:
+def _kept_items(stored: StoredState) -> tuple[KeptItem, ...]:
     return read_kept(stored.workspace_pk, stored.owner_pk) if stored.has_memory else ()
 
 
@@ -505,7 +505,7 @@ def describe_edit(action: str, *, kind: str, text: str) -> Message:
 
 def edit_state(
     session: Session, *, actor_pk: int | None, action: str, item: str, text: str = ""
-) -> Appended:
+) -> AppendResult:
     """Pin, unpin, edit (reword), strike or unstrike the item with this id, as an event
     of the journal; what is so already appends nothing. Raises Rejected for an action
     that is none or not possible for the item, TooLarge for too long a wording."""
@@ -540,7 +540,7 @@ def edit_state(
             REWORD: found.text == wording,
         }
         if is_so[action]:
-            return Appended(turns=[], rows=[])
+            return AppendResult(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
         # What left the register and a person restores is pinned: it stays.
         kept = PIN if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER) else action

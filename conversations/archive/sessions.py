@@ -24,7 +24,7 @@ from conversations.domain.text import (
     is_storable,
     one_line,
     storable,
-    without_unseen,
+    strip_invisible,
 )
 from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
@@ -57,7 +57,7 @@ def list_due(now: datetime) -> Iterator[Session]:
     )
 
 
-def take_note(session: UUID, *, now: datetime) -> bool:
+def release_expired_key(session: UUID, *, now: datetime) -> bool:
     """Free the key of a session that has expired. False: it has not, or that was done."""
     with transaction.atomic():
         sessions = Session.objects.filter(is_over(now), uuid=session, expired_at=None)
@@ -91,7 +91,7 @@ def create_session(
     given. ``continues`` is the one in whose place it goes on. Raises IntegrityError when
     the key or uuid is taken."""
     uuid = uuid or uuid4()
-    title = one_line(without_unseen(storable(title)), limit=MAX_TITLE_CHARS)
+    title = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     now = created_at or timezone.now()
     if expires_at is None and workspace.expire_after_hours:
         expires_at = now + timedelta(hours=workspace.expire_after_hours)
@@ -183,7 +183,7 @@ def _begin_under(
     try:
         with transaction.atomic():
             for earlier in of_key.filter(is_over(now)).order_by("pk"):
-                take_note(earlier.uuid, now=now)
+                release_expired_key(earlier.uuid, now=now)
             released.update(former_key=F("key"), key=None)
             had_it = Session.objects.filter(workspace=workspace, former_key=key)
             new = create_session(
@@ -237,7 +237,7 @@ def find_session(name: str) -> Session:
 
 def rename_session(session: Session, *, title: str) -> str:
     """Give the session a title of the person's choice; empty is refused."""
-    chosen = one_line(without_unseen(storable(title)), limit=MAX_TITLE_CHARS)
+    chosen = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     if not chosen:
         raise Rejected("A title must have at least one character.", code="title_empty")
     Session.objects.filter(pk=session.pk).update(title=chosen, title_is_chosen=True)
@@ -385,7 +385,7 @@ class WindowFacts:
         )
 
 
-def read_place(session_pk: int) -> WorkspaceDir:
+def read_workspace_dir(session_pk: int) -> WorkspaceDir:
     """Of the session's workspace."""
     slug, root = Session.objects.values_list("workspace__slug", "workspace__root").get(
         pk=session_pk

@@ -92,7 +92,7 @@ def is_storage_error(error: BaseException) -> bool:
     return translate_storage_error(error) is not None
 
 
-class Writes:
+class WriteDetector:
     """Whether a statement that writes was sent. Sent is enough: the answer to it can be
     lost as well."""
 
@@ -104,9 +104,9 @@ class Writes:
 
 
 @contextmanager
-def watch_writes() -> Iterator[Writes]:
+def watch_writes() -> Iterator[WriteDetector]:
     """What this thread writes meanwhile."""
-    writes = Writes()
+    writes = WriteDetector()
     with connection.execute_wrapper(writes):
         yield writes
 

@@ -77,18 +77,18 @@ from .turns import read_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ToolRules:
     """``allowed`` are the keys of the kinds that run without a question."""
 
     scope: ToolScope
     allowed: frozenset[str]
 
 
-def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
+def read_rules(session_pk: int, *, user_pk: int | None) -> ToolRules:
     """The rules in force now, for the person whose message is answered (``user_pk``
     None: a program of the server, which may what members may)."""
     facts = read_window_facts(session_pk, user_pk=user_pk)
-    return Rules(scope=facts.scope, allowed=allowed_kinds(session_pk))
+    return ToolRules(scope=facts.scope, allowed=allowed_kinds(session_pk))
 
 
 def allowed_kinds(session_pk: int) -> frozenset[str]:
@@ -172,9 +172,9 @@ def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
     return _records(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES))
 
 
-def read_news(
+def read_decisions(
     run_pk: int, session_pk: int, *, user_pk: int | None
-) -> tuple[list[ToolCallRecord], Rules | None]:
+) -> tuple[list[ToolCallRecord], ToolRules | None]:
     """A run's open calls as they are now, and while one waits the rules in force now."""
     calls = read_open_calls(run_pk)
     waits = any(call.state == WAITING and not call.decision for call in calls)
@@ -472,7 +472,7 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRecord:
+class ToolCallDetails:
     """A call for people and programs. ``completed`` is what its row was made from; None
     while the call is open, and in a list. ``changed_files`` counts the files that are known
     to have been touched."""
@@ -504,7 +504,7 @@ class ToolRecord:
         return by.get_username() if by else ""
 
 
-def read_tool_record(session: Session, call: UUID) -> ToolRecord:
+def read_tool_call_details(session: Session, call: UUID) -> ToolCallDetails:
     """The record of a call of this session. Raises NotFound."""
     found = find_call(session, call)
     changed = found.file_changes.values("path").distinct().count()
@@ -518,17 +518,17 @@ def read_tool_record(session: Session, call: UUID) -> ToolRecord:
         if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(found.uuid)):
             completed = payload
             break
-    return ToolRecord(call=found, changed_files=changed, completed=completed)
+    return ToolCallDetails(call=found, changed_files=changed, completed=completed)
 
 
-def list_tool_records(
+def list_tool_call_details(
     session_pk: int,
     *,
     start: int | None = None,
     is_back: bool = False,
     limit: int,
     is_open: bool = False,
-) -> list[ToolRecord]:
+) -> list[ToolCallDetails]:
     """Calls above ``start``, a key (None: from the first), or with ``is_back`` below it, the
     nearest first; all of them, or those that have not ended."""
     calls = ToolCall.objects.filter(session=session_pk)
@@ -542,7 +542,7 @@ def list_tool_records(
         changed=Count("file_changes__path", distinct=True)
     )
     rows = rows.order_by("-pk" if is_back else "pk")
-    return [ToolRecord(call=call, changed_files=call.changed) for call in rows[:limit]]
+    return [ToolCallDetails(call=call, changed_files=call.changed) for call in rows[:limit]]
 
 
 def read_call_output(session: Session, call: UUID) -> tuple[str, str]:

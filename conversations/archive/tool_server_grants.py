@@ -67,7 +67,7 @@ def begin_sign_in(key: ServerKey, *, state: str, user_pk: int, slug: str) -> Non
         found.save()
 
 
-def keep_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
+def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
     """Keep an authorization server's answer for whoever waits for it, in whatever process.
     It counts once, and from the browser of the person who began. The key of the row, for
     ``read_outcome``. Raises Rejected."""

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
 from conversations.domain.events import USER_MESSAGE, Fallback, Payload, UserMessage
-from conversations.domain.keyset import Cursor
+from conversations.domain.keyset import TranscriptCursor
 from conversations.domain.text import dump_json, load_json, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, JournalGap, Session, Turn
@@ -26,8 +26,8 @@ from .journal import read_payload, synthesise_events
 from .rewinds import first_seq_from_turn
 from .sessions import CHOSEN_MODEL_SQL
 from .transcript_plan import (
+    PlanSegment,
     RewoundRange,
-    Stretch,
     cut_after,
     cut_before,
     locate,
@@ -77,8 +77,8 @@ def read_page(
     session: Session,
     *,
     limit: int,
-    before: Cursor | None = None,
-    after: Cursor | None = None,
+    before: TranscriptCursor | None = None,
+    after: TranscriptCursor | None = None,
     around_turn: int | None = None,
     from_turn: int | None = None,
     use_journal: bool = True,
@@ -95,10 +95,10 @@ def read_page(
     plan = make_plan(session, use_journal, synthesise, include_rewound, as_of)
     first = around_turn if from_turn is None else from_turn
     if first is not None:
-        cursor = locate(session, plan, Cursor("turn", first))
-        previous = Cursor("turn", first - 1, 10**6)
+        cursor = locate(session, plan, TranscriptCursor("turn", first))
+        previous = TranscriptCursor("turn", first - 1, 10**6)
         if cursor.source == "seq":
-            previous = Cursor("seq", cursor.number - 1)
+            previous = TranscriptCursor("seq", cursor.number - 1)
         earlier = cut_before(plan, cursor) if from_turn is None else []
         return _page(session, plan, earlier, cut_after(plan, previous), limit)
     if after is not None:
@@ -137,14 +137,18 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
 
 
 def _page(
-    session: Session, plan: list[Stretch], earlier: list[Stretch], later: list[Stretch], limit: int
+    session: Session,
+    plan: list[PlanSegment],
+    earlier: list[PlanSegment],
+    later: list[PlanSegment],
+    limit: int,
 ) -> TranscriptPage:
     """Rows from the end of ``earlier`` and from the start of ``later``."""
     reader = _Reader(session)
     # A quarter comes from before where both are given, more where there is little after.
     after_share = limit - limit // 4 if earlier else limit
-    tail = _take(reader, later, after_share, newest_first=False)
-    rows = _take(reader, earlier, limit - len(tail), newest_first=True)[::-1] + tail
+    tail = _read_segments(reader, later, after_share, newest_first=False)
+    rows = _read_segments(reader, earlier, limit - len(tail), newest_first=True)[::-1] + tail
     _cache(reader)
     if not rows:
         return TranscriptPage(rows=[], older=None, newer=None)
@@ -163,22 +167,22 @@ def _page(
     )
 
 
-def _parse(text: str) -> Cursor:
+def _parse(text: str) -> TranscriptCursor:
     source, _, rest = text.partition(":")
     number, _, part = rest.partition(".")
-    return Cursor(source, int(number), int(part or 0))
+    return TranscriptCursor(source, int(number), int(part or 0))
 
 
-def _take(
-    reader: _Reader, stretches: list[Stretch], limit: int, *, newest_first: bool
+def _read_segments(
+    reader: _Reader, stretches: list[PlanSegment], limit: int, *, newest_first: bool
 ) -> list[PageRow]:
-    chosen: list[Stretch | list[PageRow]] = []
+    chosen: list[PlanSegment | list[PageRow]] = []
     left = limit
     for stretch in reversed(stretches) if newest_first else stretches:
         if left <= 0:
             break
         if stretch.kind == "turn":
-            rows = _take_turns(reader, stretch, left, newest_first=newest_first)
+            rows = _read_turn_rows(reader, stretch, left, newest_first=newest_first)
             chosen.append(rows)
             left -= len(rows)
         elif stretch.rewind is not None:
@@ -189,12 +193,12 @@ def _take(
         else:
             count = min(left, stretch.high - stretch.low + 1)
             low = stretch.high - count + 1 if newest_first else stretch.low
-            chosen.append(Stretch("seq", low, low + count - 1))
+            chosen.append(PlanSegment("seq", low, low + count - 1))
             left -= count
-    by_seq = _read_events(reader, [item for item in chosen if isinstance(item, Stretch)])
+    by_seq = _read_events(reader, [item for item in chosen if isinstance(item, PlanSegment)])
     taken: list[PageRow] = []
     for item in chosen:
-        if isinstance(item, Stretch):
+        if isinstance(item, PlanSegment):
             found = [by_seq[seq] for seq in range(item.low, item.high + 1) if seq in by_seq]
             taken += found[::-1] if newest_first else found
         else:
@@ -202,7 +206,7 @@ def _take(
     return taken
 
 
-def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow]:
+def _read_events(reader: _Reader, stretches: list[PlanSegment]) -> dict[int, PageRow]:
     if not stretches:
         return {}
     wanted = reduce(or_, (Q(seq__range=(stretch.low, stretch.high)) for stretch in stretches))
@@ -242,8 +246,8 @@ def _render(
     return PageRow(cursor=place.cursor, html=html, is_fallback=is_fallback)
 
 
-def _take_turns(
-    reader: _Reader, stretch: Stretch, limit: int, *, newest_first: bool
+def _read_turn_rows(
+    reader: _Reader, stretch: PlanSegment, limit: int, *, newest_first: bool
 ) -> list[PageRow]:
     # A batch at a time until there are enough: a turn may have no row (a system hint) or several.
     taken: list[PageRow] = []
@@ -268,7 +272,7 @@ def _take_turns(
 
 
 def _read_turns(
-    session: Session, stretch: Stretch, *, newest_first: bool, limit: int
+    session: Session, stretch: PlanSegment, *, newest_first: bool, limit: int
 ) -> list[Turn]:
     turns = Turn.objects.filter(session=session.pk, number__range=(stretch.low, stretch.high))
     turns = turns.order_by("-number" if newest_first else "number")
@@ -347,7 +351,7 @@ def _client_id_of(event: ChatEvent) -> str:
     return payload.client_id if isinstance(payload, UserMessage) else ""
 
 
-def live_seq_of(session: Session, cursor: Cursor) -> int:
+def live_seq_of(session: Session, cursor: TranscriptCursor) -> int:
     """The seq after which a page that ends with this cursor misses journal rows."""
     if cursor.source == "seq":
         return min(cursor.number, session.last_seq)

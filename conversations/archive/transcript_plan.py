@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from conversations.domain.active_path import Marker, hidden_ranges, markers_until_left
-from conversations.domain.keyset import Cursor
+from conversations.domain.keyset import TranscriptCursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 from .rewinds import first_seq_from_turn
@@ -19,7 +19,7 @@ from .turns import marker_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PlanSegment:
     """Part of the plan: ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq``
     places a stretch of turns in the journal. ``part`` cuts into the row parts of
     the first (``skip``) or before the last (``stop``) turn."""
@@ -78,20 +78,20 @@ def make_plan(
     synthesise: bool,
     include_rewound: bool,
     as_of: int | None = None,
-) -> list[Stretch]:
-    stretches: list[Stretch] = []
+) -> list[PlanSegment]:
+    stretches: list[PlanSegment] = []
     position, turn = 1, 1
     if use_journal:
         if synthesise:
             gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
             for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
-                stretches.append(Stretch("seq", position, after_seq))
-                stretches.append(Stretch("turn", low, high, after_seq=after_seq))
+                stretches.append(PlanSegment("seq", position, after_seq))
+                stretches.append(PlanSegment("turn", low, high, after_seq=after_seq))
                 position = after_seq + 1
-        stretches.append(Stretch("seq", position, session.last_seq))
+        stretches.append(PlanSegment("seq", position, session.last_seq))
         turn = session.journal_turn + 1
     if synthesise or not use_journal:
-        stretches.append(Stretch("turn", turn, session.turn_count, after_seq=session.last_seq))
+        stretches.append(PlanSegment("turn", turn, session.turn_count, after_seq=session.last_seq))
     stretches = [stretch for stretch in stretches if stretch.low <= stretch.high]
     if include_rewound or session.rewind_count == 0:
         return stretches
@@ -103,7 +103,7 @@ def make_plan(
     return pieces if as_of is None else [piece for piece in pieces if piece.rewind is None]
 
 
-def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stretch]:
+def _cut_out(stretch: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[PlanSegment]:
     """A marker stands in the place of each range."""
     low = stretch.low
     for rewound in hidden:
@@ -112,7 +112,7 @@ def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stret
             continue
         if low < start:
             yield replace(stretch, low=low, high=start - 1)
-        yield Stretch(
+        yield PlanSegment(
             "rewound",
             start,
             end,
@@ -124,7 +124,9 @@ def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stret
         yield replace(stretch, low=low)
 
 
-def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
+def locate(
+    session: Session, plan: Sequence[PlanSegment], cursor: TranscriptCursor
+) -> TranscriptCursor:
     """The cursor in the source in which the plan has its place: a turn that the
     journal covers is found by the seq of its first event, and the reverse."""
     sources = {_source(stretch) for stretch in plan}
@@ -136,21 +138,21 @@ def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
         if is_inside or "seq" not in sources:
             return cursor
         first = first_seq_from_turn(session.pk, cursor.number)
-        return Cursor("seq", first) if first is not None else cursor
+        return TranscriptCursor("seq", first) if first is not None else cursor
     if sources != {"turn"}:
         return cursor
     events = ChatEvent.objects.filter(
         session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
     )
     turn = events.order_by("-seq").values_list("turn_number", flat=True).first()
-    return Cursor("turn", turn or 0)
+    return TranscriptCursor("turn", turn or 0)
 
 
-def _source(stretch: Stretch) -> str:
+def _source(stretch: PlanSegment) -> str:
     return stretch.rewind.source if stretch.rewind else stretch.kind
 
 
-def _side(plan: Sequence[Stretch], stretch: Stretch, cursor: Cursor) -> int:
+def _side(plan: Sequence[PlanSegment], stretch: PlanSegment, cursor: TranscriptCursor) -> int:
     """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
     if _source(stretch) == cursor.source:
         if stretch.high < cursor.number:
@@ -165,9 +167,9 @@ def _side(plan: Sequence[Stretch], stretch: Stretch, cursor: Cursor) -> int:
     return -1 if cursor.number > 0 else 1
 
 
-def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
+def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """What lies strictly before the cursor."""
-    kept: list[Stretch] = []
+    kept: list[PlanSegment] = []
     for stretch in plan:
         side = _side(plan, stretch, cursor)
         if side == -1:
@@ -179,9 +181,9 @@ def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
     return kept
 
 
-def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
+def cut_after(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """What lies strictly after the cursor."""
-    kept: list[Stretch] = []
+    kept: list[PlanSegment] = []
     for stretch in plan:
         side = _side(plan, stretch, cursor)
         if side == 1:

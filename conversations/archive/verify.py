@@ -35,7 +35,7 @@ BATCH_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerificationResult:
     """The outcome for one session. ``problem`` names the first row that is wrong."""
 
     session: UUID
@@ -44,7 +44,7 @@ class Verified:
     problem: str = ""
 
 
-def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
+def verify_sessions(*, session: UUID | None = None) -> Iterator[VerificationResult]:
     """Verify every session, or one, oldest first."""
     rows = Session.objects.all()
     if session is not None:
@@ -56,14 +56,14 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
                 yield verified
 
 
-def verify_session(session: Session) -> Verified:
+def verify_session(session: Session) -> VerificationResult:
     turns, turn_problem = _walked(_walk_turns, session, "turn")
     events, event_problem = _walked(_walk_events, session, "event")
     problem = turn_problem or event_problem
     checks = (_check_rewinds, _check_gaps, _check_skills, _check_compactions, _check_attachments)
     for check in checks:
         problem = problem or check(session)
-    return Verified(session=session.uuid, turns=turns, events=events, problem=problem)
+    return VerificationResult(session=session.uuid, turns=turns, events=events, problem=problem)
 
 
 def _walked(

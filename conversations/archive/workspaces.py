@@ -184,7 +184,7 @@ def add_member(
     does it, for the audit log; None: the server itself."""
     with transaction.atomic():
         if role != OWNER:
-            _keep_an_owner(workspace, user_pk)
+            _require_other_owner(workspace, user_pk)
         Membership.objects.update_or_create(
             workspace=workspace,
             user_id=user_pk,
@@ -196,12 +196,12 @@ def add_member(
 
 def remove_member(workspace: Workspace, *, user_pk: int, origin: AuditOrigin | None = None) -> None:
     with transaction.atomic():
-        _keep_an_owner(workspace, user_pk)
+        _require_other_owner(workspace, user_pk)
         if Membership.objects.filter(workspace=workspace, user=user_pk).delete()[0]:
             _record_role(workspace, origin, person=read_username(user_pk), role="")
 
 
-def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
+def _require_other_owner(workspace: Workspace, user_pk: int) -> None:
     """Of its own: who is one by a group only may leave that group any time."""
     owners = Membership.objects.filter(workspace=workspace, role=OWNER)
     locked = list(owners.select_for_update().order_by("pk").values_list("user_id", flat=True))
@@ -290,7 +290,7 @@ class WorkspaceDir:
     root: Path
 
 
-def list_places() -> list[WorkspaceDir]:
+def list_workspace_dirs() -> list[WorkspaceDir]:
     """Those of all workspaces."""
     places = Workspace.objects.order_by("slug").values_list("slug", "root")
     return [WorkspaceDir(workspace=slug, root=Path(root)) for slug, root in places]

@@ -74,7 +74,7 @@ SERVER, FIRST_START = say("the server"), say("the first start")
 FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
 
 
-class Chained(NamedTuple):
+class DigestedColumns(NamedTuple):
     """The columns of an entry that its digest covers, in this order."""
 
     number: int
@@ -91,6 +91,6 @@ class Chained(NamedTuple):
     metadata: str
 
 
-def entry_digest(previous: str, entry: Chained) -> str:
+def entry_digest(previous: str, entry: DigestedColumns) -> str:
     number, at, *rest = entry
     return next_digest(previous, (number, instant(at), *rest))

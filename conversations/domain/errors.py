@@ -53,7 +53,7 @@ class Conflict(Rejected):
     code, status = "conflict", 409  # The state has moved on meanwhile.
 
 
-class TooMany(LoomError):
+class TooManyRequests(LoomError):
     code, status = "too_many_requests", 429  # More at a time than one person may have.
 
 

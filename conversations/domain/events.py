@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
 
-from .messages import Message, message_data, remake
+from .messages import Message, message_data, restore_message
 from .text import dump_json, load_json, text_of
 
 PAYLOAD_VERSION = 1
@@ -162,7 +162,7 @@ type Payload = (
 )
 
 
-class Malformed(ValueError):
+class MalformedPayload(ValueError):
     """A stored payload that cannot be understood; the text says why."""
 
 
@@ -271,16 +271,16 @@ def payload_data(payload: Payload) -> dict[str, Any]:
 
 
 def parse_payload(event_type: str, text: str) -> Payload:
-    """Read a stored payload. Raises :class:`Malformed` with the reason."""
+    """Read a stored payload. Raises :class:`MalformedPayload` with the reason."""
     cls = _CLASSES.get(event_type)
     if cls is None:
-        raise Malformed(f"unknown event type {event_type!r}")
+        raise MalformedPayload(f"unknown event type {event_type!r}")
     try:
         value = load_json(text, default={})
     except ValueError as error:
-        raise Malformed(f"not JSON: {error}") from error
+        raise MalformedPayload(f"not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise Malformed(f"not an object but {type(value).__name__}")
+        raise MalformedPayload(f"not an object but {type(value).__name__}")
     needed = _NEEDED.get(cls)
     if cls is AssistantText and value.get("thinking") not in (None, ""):
         needed = None
@@ -288,11 +288,11 @@ def parse_payload(event_type: str, text: str) -> Payload:
     for name, keys, read, empty in _FIELDS[cls]:
         given = next((value[key] for key in keys if value.get(key) is not None), None)
         if name == needed and not isinstance(given, str):
-            raise Malformed(f"{name!r} is missing")
+            raise MalformedPayload(f"{name!r} is missing")
         found[name] = empty if (field := read(given)) == "" else field
     payload: Any = cls(**found)
     if isinstance(payload, Info) and "said" in value:
-        payload = replace(payload, text=remake(payload.text, value["said"]))
+        payload = replace(payload, text=restore_message(payload.text, value["said"]))
     if isinstance(payload, Info) and value.get("markup") is True:
         return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))
     return payload  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def bad_cursor(message: str = NO_CURSOR) -> Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class TranscriptCursor:
     """A place in the transcript. ``source`` is ``seq`` or ``turn``; ``part`` counts a
     turn's rows from 0. ``seq:0`` is the place before everything."""
 
@@ -49,13 +49,17 @@ class Cursor:
         return f"seq:{self.number}" if self.source == "seq" else f"turn:{self.number}.{self.part}"
 
 
-def parse_cursor(text: str) -> Cursor:
+def parse_cursor(text: str) -> TranscriptCursor:
     """Raises Rejected with what a cursor looks like."""
     match = _TRANSCRIPT.fullmatch(text)
     if match is None:
         raise bad_cursor(say("A cursor must look like seq:123 or turn:45."))
     seq, turn, part = match.groups()
-    return Cursor("turn", int(turn), int(part or 0)) if seq is None else Cursor("seq", int(seq))
+    return (
+        TranscriptCursor("turn", int(turn), int(part or 0))
+        if seq is None
+        else TranscriptCursor("seq", int(seq))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def put_values(text: str, values: Mapping[str, Any]) -> str:
 
 
 def message_data(message: Message) -> dict[str, Any]:
-    """A message as JSON; :func:`remake` makes it again."""
+    """A message as JSON; :func:`restore_message` makes it again."""
     values = {
         name: message_data(value) if isinstance(value, Message) else value
         for name, value in message.values.items()
@@ -74,7 +74,7 @@ def message_data(message: Message) -> dict[str, Any]:
     return {"template": message.template, **numbers, "values": values}
 
 
-def remake(text: str, data: Any) -> str:
+def restore_message(text: str, data: Any) -> str:
     """The stored text as the message that its data make (``message_data``); the text itself
     where they make another one or none."""
     message = read_message(data)

@@ -44,7 +44,7 @@ class StreamCursor:
         return str(self.row)
 
 
-def parse_place(text: str) -> StreamCursor:
+def parse_stream_cursor(text: str) -> StreamCursor:
     """The place of an event's id. Raises Rejected for what is none."""
     found = _PLACE.fullmatch(text)
     if found is None:
@@ -59,7 +59,7 @@ class AnswerPart(NamedTuple):
     text: str
 
 
-class StoryRow(NamedTuple):
+class StreamRow(NamedTuple):
     """A row of a run. ``answer`` are the parts of the answer whose first row it is."""
 
     seq: int
@@ -67,7 +67,7 @@ class StoryRow(NamedTuple):
     answer: tuple[AnswerPart, ...] = ()
 
 
-class StoryEvent(NamedTuple):
+class StreamEvent(NamedTuple):
     id: str
     kind: str
     data: dict[str, Any]
@@ -79,13 +79,15 @@ class RunTranscriptReader:
     def __init__(self, place: StreamCursor) -> None:
         self.place = place
 
-    def tell_rows(self, rows: Iterable[StoryRow]) -> Iterator[StoryEvent]:
+    def events_of_rows(self, rows: Iterable[StreamRow]) -> Iterator[StreamEvent]:
         for row in rows:
-            yield from self.tell_answer(row.answer, is_whole=True)
+            yield from self.events_of_answer(row.answer, is_whole=True)
             self.place = StreamCursor(row.seq)
-            yield StoryEvent(str(self.place), ROW, row.data)
+            yield StreamEvent(str(self.place), ROW, row.data)
 
-    def tell_answer(self, parts: Sequence[AnswerPart], *, is_whole: bool) -> Iterator[StoryEvent]:
+    def events_of_answer(
+        self, parts: Sequence[AnswerPart], *, is_whole: bool
+    ) -> Iterator[StreamEvent]:
         """The pieces of an answer that is not a row yet. ``is_whole``: nothing of it is
         still to come. What may be the beginning of a piece waits for the rest of it."""
         for number, part in enumerate(parts[self.place.part :], self.place.part):
@@ -95,7 +97,7 @@ class RunTranscriptReader:
                 data = {"kind": part.kind, "part": number, "offset": offset, "text": piece}
                 offset += len(piece)
                 self.place = StreamCursor(self.place.row, number, offset)
-                yield StoryEvent(str(self.place), DELTA, data)
+                yield StreamEvent(str(self.place), DELTA, data)
 
 
 def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:

@@ -126,7 +126,7 @@ def marks_of(moment: datetime) -> list[str]:
     return [DateSpan(numbers[:count]).mark for count in range(1, 5)]
 
 
-def cover(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...], bool]:
+def covering_marks(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...], bool]:
     """Marks of which every moment from ``start`` to before ``end`` has one, and
     whether no other moment has."""
     marks: list[str] = []

@@ -210,7 +210,7 @@ MAX_WRITTEN_OUT_CHARS = 200
 _SPACES = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), " ")
 
 
-def without_unseen(text: str) -> str:
+def strip_invisible(text: str) -> str:
     """The text without characters that do not show, line ends and tabs included: for a
     title, which is one line and never a place for them."""
     if text.isascii() and text.isprintable():
@@ -218,7 +218,9 @@ def without_unseen(text: str) -> str:
     return _UNSEEN.sub("", text.translate(_SPACES))
 
 
-def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_OUT_CHARS) -> str:
+def escape_invisible(
+    text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_OUT_CHARS
+) -> str:
     """The text with pictures in the place of ASCII controls, and for other characters
     that do not show what ``name`` makes of ``U+202E``. Line ends and tabs stay."""
     left = most
@@ -236,7 +238,7 @@ def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_
 
 def visible(text: str) -> str:
     """The text with nothing in it that a terminal would act on, or that would not show."""
-    return write_out(storable(text.replace("\r\n", "\n")), name=lambda name: f"<{name}>")
+    return escape_invisible(storable(text.replace("\r\n", "\n")), name=lambda name: f"<{name}>")
 
 
 # The hash chains over a session's turns and events.

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from .events import Payload, ToolCallCompleted
-from .messages import Message, message_data, remake
+from .messages import Message, message_data, restore_message
 from .text import an_object, dump_json, estimate_tokens, is_writable, storable
-from .turns import NewTurn, indicate
+from .turns import NewTurn, make_indicator
 
 STARTED, WAITING, RUNNING = "started", "waiting_approval", "running"
 COMPLETED, DENIED, STOPPED, INTERRUPTED = "completed", "denied", "stopped", "interrupted"
@@ -133,7 +133,7 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
         decided_by=ending.decided_by,
         reason=ending.reason,
     )
-    return [completed, *(indicate(block, call_id=ending.call_id) for block in ending.blocks)]
+    return [completed, *(make_indicator(block, call_id=ending.call_id) for block in ending.blocks)]
 
 
 # Which tools are on offer, and whether a call runs, asks or is refused.
@@ -173,7 +173,7 @@ class ToolScope:
         return self.may_change and self.policy != READ_ONLY
 
 
-class Kind(NamedTuple):
+class CallKind(NamedTuple):
     """What "always" stands for. ``key`` is stored (``files``, ``shell:ls``, ``line:…`` for
     one command as it stands, ``git:commit``, ``fetch:example.org``, and ``mcp:server:tool:``
     with the digest of how the server describes the tool), ``label`` is read: "“ls” with any
@@ -260,6 +260,6 @@ def read_asked(data: dict[str, Any]) -> ApprovalRequest:
 
     def read(name: str) -> str:
         text = data.get(name)
-        return remake(text, messages.get(name)) if isinstance(text, str) else ""
+        return restore_message(text, messages.get(name)) if isinstance(text, str) else ""
 
     return ApprovalRequest(**{name: read(name) for name in ApprovalRequest.__dataclass_fields__})

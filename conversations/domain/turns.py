@@ -156,13 +156,13 @@ def synthesise_rows(turn: StoredTurn) -> list[Payload]:
     if turn.role == USER:
         # What is attached is shown with the message, other content in rows of its own.
         shown = [shown_attachment(block) for block in blocks if is_reference(block)]
-        others = [indicate(block) for block in indicated if not is_reference(block)]
+        others = [make_indicator(block) for block in indicated if not is_reference(block)]
         return [*others, UserMessage(text=turn.content, attachments=shown)]
     ok, output, error = read_tool_outcome(turn)
     call_id, name = turn.tool_call_id or "", turn.tool_name or "tool"
     return [
         ToolCallCompleted(call_id=call_id, name=name, ok=ok, output=output, error=error),
-        *(indicate(block, call_id=call_id) for block in indicated),
+        *(make_indicator(block, call_id=call_id) for block in indicated),
     ]
 
 
@@ -198,7 +198,7 @@ def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def indicate(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
+def make_indicator(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
     """The row of content that is no text, of a tool's result or another program's message."""
     if is_reference(block):
         shown = shown_attachment(block)

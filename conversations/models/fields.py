@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.text import without_unseen
+from conversations.domain.text import strip_invisible
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -16,11 +16,11 @@ class ShownField(models.CharField):  # type: ignore[type-arg]
     older version has stored has none either when it is read."""
 
     def from_db_value(self, value: str | None, *_: Any) -> str | None:
-        return value and without_unseen(value)
+        return value and strip_invisible(value)
 
     def get_prep_value(self, value: Any) -> Any:
         prepared = super().get_prep_value(value)
-        return without_unseen(prepared) if isinstance(prepared, str) else prepared
+        return strip_invisible(prepared) if isinstance(prepared, str) else prepared
 
     def deconstruct(self) -> Any:
         # In the database it is an ordinary column.

@@ -15,7 +15,7 @@ from .workspaces import Workspace
 
 class ToolPermission(models.Model):
     """A kind of call that a person has always allowed in a workspace, until somebody
-    takes it back. ``kind`` is the key of a ``domain.tool_calls.Kind``."""
+    takes it back. ``kind`` is the key of a ``domain.tool_calls.CallKind``."""
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, related_name="tool_permissions"

@@ -18,13 +18,13 @@ from .sse import DEFAULT_EVENT, SseParser
 END_MARK = "[DONE]"  # The data with which streams of OpenAI's protocol end
 
 
-class Translator(Protocol):
+class StreamTranslator(Protocol):
     """Gives the events of the Messages API for those of another protocol. Raises KeyError,
     TypeError, ValueError or AttributeError for what it cannot read."""
 
-    def take(self, event: Event, kind: str) -> Iterable[Event]: ...
+    def translate(self, event: Event, kind: str) -> Iterable[Event]: ...
 
-    def take_document(self, document: Event) -> Iterable[Event]:
+    def translate_document(self, document: Event) -> Iterable[Event]:
         """The same for an answer that came whole, from a server that does not stream."""
         ...
 
@@ -42,7 +42,7 @@ class AnswerReader:
     """
 
     def __init__(
-        self, *, headers: Mapping[str, str], secret: str, translator: Translator | None = None
+        self, *, headers: Mapping[str, str], secret: str, translator: StreamTranslator | None = None
     ) -> None:
         self._headers = headers
         self._secret = secret
@@ -62,7 +62,7 @@ class AnswerReader:
                 event = load_event(sse.data)
                 if event is not None:
                     kind = event.get("type") or (sse.name if sse.name != DEFAULT_EVENT else "")
-                    self._take(event, kind, items)
+                    self._handle(event, kind, items)
                 elif self._translator is not None and sse.data == END_MARK:
                     self._assemble(self._translator.end(is_marked=True), items)
                 if self._assembly.has_ended:
@@ -81,7 +81,7 @@ class AnswerReader:
             if self._translator is None:
                 events: Iterable[Event] = events_of_message(document)
             else:
-                events = self._translator.take_document(document)
+                events = self._translator.translate_document(document)
             self._assemble(events, items)
         except (StreamOutOfOrder, KeyError, TypeError, ValueError, AttributeError) as error:
             self._failure = make_error("bad_response", http_status=200)
@@ -104,17 +104,17 @@ class AnswerReader:
         if not self._assembly.has_ended or self._assembly.stop_reason is None:
             raise make_error("incomplete_stream" if self._assembly.has_started else "bad_response")
 
-    def _take(self, event: Event, kind: str, items: list[StreamItem]) -> None:
+    def _handle(self, event: Event, kind: str, items: list[StreamItem]) -> None:
         if kind == "error" or (self._translator is not None and event.get("error")):
             raise error_from_event(event, headers=self._headers, secret=self._secret)
         if self._translator is None:
-            self._assembly.take(event, kind, items)
+            self._assembly.feed(event, kind, items)
         else:
-            self._assemble(self._translator.take(event, kind), items)
+            self._assemble(self._translator.translate(event, kind), items)
 
     def _assemble(self, events: Iterable[Event], items: list[StreamItem]) -> None:
         for event in events:
-            self._assembly.take(event, event["type"], items)
+            self._assembly.feed(event, event["type"], items)
 
 
 def load_event(data: str) -> Event | None:

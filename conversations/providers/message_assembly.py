@@ -82,7 +82,7 @@ class MessageAssembly:
     def stop_reason(self) -> str | None:
         return self._message.get("stop_reason")
 
-    def take(self, event: Event, kind: str, items: list[StreamItem]) -> None:
+    def feed(self, event: Event, kind: str, items: list[StreamItem]) -> None:
         """Append to ``items`` what ``event`` makes; unknown kinds make nothing.
 
         Raises StreamOutOfOrder, and KeyError, TypeError or ValueError where a

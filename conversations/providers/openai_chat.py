@@ -92,7 +92,7 @@ class OpenAIProvider(SdkProvider):
     async def fetch_models(self, client: "openai.AsyncOpenAI") -> list[ModelInfo]:
         return await read_local_models(client)
 
-    def learn(self, request: ModelRequest, error: ProviderError) -> bool:
+    def adapt_to_refusal(self, request: ModelRequest, error: ProviderError) -> bool:
         if error.code != "invalid_request":
             return False
         refused = self._refused.setdefault(request.model, set())
@@ -306,7 +306,7 @@ class ChatTranslator:
         self._usage: dict[str, Any] = {}
         self._tags = ThinkingTags()
 
-    def take(self, event: Event, kind: str) -> Iterator[Event]:
+    def translate(self, event: Event, kind: str) -> Iterator[Event]:
         # Azure's first chunk has neither: it says what was filtered in the prompt.
         if not self._has_started and (event.get("id") or event.get("choices")):
             self._has_started = True
@@ -320,10 +320,10 @@ class ChatTranslator:
             if BROKEN_OFF.search(self._reason):
                 raise make_error("stream_error", self._reason)
 
-    def take_document(self, document: Event) -> Iterator[Event]:
+    def translate_document(self, document: Event) -> Iterator[Event]:
         if not document["choices"]:
             raise ValueError("an answer without a choice")
-        yield from self.take(document, "")
+        yield from self.translate(document, "")
         self._reason = self._reason or "stop"
         yield from self.end(is_marked=True)
 

@@ -168,7 +168,7 @@ class ResponseTranslator:
         self._told: set[int] = set()  # Blocks of which some text has come
         self._has_calls = self._is_refused = False
 
-    def take(self, event: Event, kind: str) -> Iterator[Event]:
+    def translate(self, event: Event, kind: str) -> Iterator[Event]:
         if isinstance(response := event.get("response"), dict):
             if not self._has_started:
                 yield self._start(response)
@@ -193,7 +193,7 @@ class ResponseTranslator:
             case "response.output_item.done":
                 yield from self._complete_item(place[0], event["item"])
 
-    def take_document(self, document: Event) -> Iterator[Event]:
+    def translate_document(self, document: Event) -> Iterator[Event]:
         yield self._start(document)
         if document.get("status") == "failed":
             raise self._failure(document)

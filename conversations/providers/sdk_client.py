@@ -19,7 +19,7 @@ from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
 from conversations.domain.text import dump_json
 
-from .answer_reader import AnswerReader, Translator
+from .answer_reader import AnswerReader, StreamTranslator
 from .config import NO_KEY
 from .model_limits import can_chat
 from .provider_errors import (
@@ -92,13 +92,13 @@ class SdkProvider:
     def write_body(self, request: ModelRequest) -> str:
         return dump_json(self.make_body(request))
 
-    def make_translator(self, request: ModelRequest) -> Translator | None:
+    def make_translator(self, request: ModelRequest) -> StreamTranslator | None:
         return None
 
     async def fetch_models(self, client: Any) -> list[ModelInfo]:
         raise NotImplementedError
 
-    def learn(self, request: ModelRequest, error: ProviderError) -> bool:
+    def adapt_to_refusal(self, request: ModelRequest, error: ProviderError) -> bool:
         """Whether the same request can be sent in another form after this refusal."""
         return False
 
@@ -183,7 +183,7 @@ class SdkProvider:
                 # after each stream, is not noticed before it is used.
                 is_stale = self._has_answered and not is_tried and is_disconnect(error)
                 # Another request that was refused meanwhile may have learnt it first.
-                has_learnt = self.learn(request, failure) or (
+                has_learnt = self.adapt_to_refusal(request, failure) or (
                     failure.code == "invalid_request" and self.write_body(request).encode() != body
                 )
                 if not is_stale and not has_learnt:

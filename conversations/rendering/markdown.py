@@ -17,7 +17,7 @@ from markdown_it.common.utils import mdTrim
 from conversations.domain.messages import say
 
 from .code_blocks import render_code_block
-from .markdown_parser import TooMuchWork, Work, parse, render_tokens
+from .markdown_parser import TooMuchWork, WorkBudget, parse, render_tokens
 from .messages import mark
 from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
 from .source_text import escape_attribute, escape_text, normalise_source
@@ -45,14 +45,14 @@ _BACKTICKS = re.compile(r"`+")
 _MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
 
 
-def render_markdown(text: str, *, highlight: bool = True, work: Work | None = None) -> str:
+def render_markdown(text: str, *, highlight: bool = True, work: WorkBudget | None = None) -> str:
     """Render Markdown as the model writes it; without ``highlight`` code has no colours. What
     is more than ``work`` is shown as it was written, and says so."""
-    render = partial(render_source, highlight=highlight, work=work or Work())
+    render = partial(render_source, highlight=highlight, work=work or WorkBudget())
     return _render_safely(render, text)
 
 
-def render_source(source: str, *, highlight: bool, work: Work) -> str:
+def render_source(source: str, *, highlight: bool, work: WorkBudget) -> str:
     """Render normalised Markdown. Unlike ``render_markdown`` it may raise."""
     if is_plain_paragraph(source):
         return f"<p>{escape_text(mdTrim(source))}</p>\n"
@@ -96,7 +96,7 @@ def _render_safely(render: Callable[[str], str], text: str) -> str:
 
 def render_verbatim(source: str) -> str:
     """Turn a person's message (normalised text) into sanitised HTML. Raises TooMuchWork."""
-    work = Work()
+    work = WorkBudget()
     lines = source.removesuffix("\n").split("\n")
     parts: list[str] = []
     start = index = 0
@@ -111,14 +111,14 @@ def render_verbatim(source: str) -> str:
         numbers = range(index, len(lines))
         end = next((n for n in numbers if closing.fullmatch(lines[n])), len(lines))
         code = "".join(f"{line}\n" for line in lines[index:end])
-        highlight = work.take_code(len(code))
+        highlight = work.spend_on_code(len(code))
         parts.append(render_code_block(code, info=fence[2], highlight=highlight))
         start = index = end + 1
     parts.append(_render_paragraph(lines[start:], work))
     return sanitise("".join(parts))
 
 
-def _render_paragraph(lines: list[str], work: Work) -> str:
+def _render_paragraph(lines: list[str], work: WorkBudget) -> str:
     """The lines without blank ones at either end; nothing if there are no others."""
     filled = [index for index, line in enumerate(lines) if line and not line.isspace()]
     if not filled:
@@ -127,7 +127,7 @@ def _render_paragraph(lines: list[str], work: Work) -> str:
     return f'<p class="verbatim">{text}</p>'
 
 
-def _render_line(line: str, work: Work) -> str:
+def _render_line(line: str, work: WorkBudget) -> str:
     if "`" not in line and "://" not in line:
         return escape_text(line)
     # For each run of backticks the start of the next run as long as itself, found in one pass.

@@ -84,7 +84,7 @@ class TooMuchWork(Exception):
 
 
 @dataclass(slots=True)
-class Work:
+class WorkBudget:
     """What is left of a budget; ``spend`` raises TooMuchWork when that is nothing."""
 
     left: int = MAX_STEPS
@@ -103,7 +103,7 @@ class Work:
         size = len(url) if url.isascii() else CHARS_OF_A_SIGN * len(url)
         self.spend(STEPS_OF_ADDRESS + size // CHARS_OF_ADDRESS_IN_A_STEP)
 
-    def take_code(self, chars: int) -> bool:
+    def spend_on_code(self, chars: int) -> bool:
         """Count a code block of that length, and say whether it may be coloured."""
         if chars**2 > self.code_squares:
             self.spend(STEPS_OF_CODE_BLOCK)
@@ -137,7 +137,7 @@ class CountedTokens(list[Token]):
     """Counts the tokens: a table makes cells that nobody wrote, and each star of a run
     is a token."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkBudget) -> None:
         super().__init__()
         self._work = work
 
@@ -214,7 +214,7 @@ class TranscriptMarkdown(MarkdownIt):
 
 
 # Of the text that is being parsed, for where the parser does not hand its ``env`` on.
-_WORK: ContextVar[Work] = ContextVar("work")
+_WORK: ContextVar[WorkBudget] = ContextVar("work")
 
 
 COPY_CSV, COPY_MARKDOWN = mark(say("Copy as CSV")), mark(say("Copy as Markdown"))
@@ -242,7 +242,7 @@ class TranscriptRenderer(RendererHTML):
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
-        highlight = env["highlight"] and env["work"].take_code(len(token.content))
+        highlight = env["highlight"] and env["work"].spend_on_code(len(token.content))
         return render_code_block(token.content, info=token.info, highlight=highlight)
 
     def code_block(
@@ -485,11 +485,11 @@ def bare_url(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def settle_inlines(state: StateCore) -> None:
+def finish_inlines(state: StateCore) -> None:
     """Core rule: decide about links and put checkboxes before their text."""
     for index, token in enumerate(state.tokens):
         if token.type == "inline":
-            _settle_links(token.children or [])
+            _finish_links(token.children or [])
         elif token.type == "list_item_open" and token.meta:
             inline = state.tokens[index + 2]
             if inline.type == "inline" and inline.children is not None:
@@ -498,7 +498,7 @@ def settle_inlines(state: StateCore) -> None:
                 token.meta = {}
 
 
-def _settle_links(children: list[Token]) -> None:
+def _finish_links(children: list[Token]) -> None:
     """Name each link's destination; take away nested links and ones that lead nowhere."""
     opened: list[Token] = []
     for token in children:
@@ -540,25 +540,25 @@ _PARSER.inline.ruler.before("autolink", "line_break", line_break)
 _PARSER.inline.ruler.before("newline", "bare_url", bare_url)
 _PARSER.inline.ruler.before("text", "count_step", count_step)
 _PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)
-_PARSER.core.ruler.push("settle_inlines", settle_inlines)
+_PARSER.core.ruler.push("settle_inlines", finish_inlines)
 # Compiles the rules, which is not safe in several threads at once.
-_PARSER.parse("-", {"work": Work()})
+_PARSER.parse("-", {"work": WorkBudget()})
 
 
-def parse(source: str, *, work: Work) -> list[Token]:
+def parse(source: str, *, work: WorkBudget) -> list[Token]:
     """Parse normalised text into tokens that are ready for ``render_tokens``. Like the
     others here it raises TooMuchWork."""
     _WORK.set(work)
     return _PARSER.parse(source, {"work": work})
 
 
-def parse_inline(text: str, *, work: Work) -> list[Token]:
+def parse_inline(text: str, *, work: WorkBudget) -> list[Token]:
     """Parse part of a paragraph's text, like ``parse``."""
     _WORK.set(work)
     return _PARSER.parseInline(text, {"work": work})
 
 
-def parse_blocks(source: str, *, work: Work) -> list[Token]:
+def parse_blocks(source: str, *, work: WorkBudget) -> list[Token]:
     """Parse normalised text into block tokens only; paragraphs keep their raw text."""
     tokens = CountedTokens(work)
     _WORK.set(work)
@@ -566,7 +566,7 @@ def parse_blocks(source: str, *, work: Work) -> list[Token]:
     return tokens
 
 
-def render_tokens(tokens: Sequence[Token], *, highlight: bool, work: Work) -> str:
+def render_tokens(tokens: Sequence[Token], *, highlight: bool, work: WorkBudget) -> str:
     """Turn tokens into sanitised HTML."""
     env = {"highlight": highlight, "work": work}
     html: str = _PARSER.renderer.render(tokens, _PARSER.options, env)

@@ -23,7 +23,7 @@ from django.utils.translation import get_language, gettext, ngettext
 
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import MAX_LEVELS, Message, as_message, put_values
-from conversations.domain.text import write_out
+from conversations.domain.text import escape_invisible
 
 from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden, without_marks
 
@@ -73,7 +73,7 @@ def mark_text(text: str) -> SafeString:
     """The same with nothing unseen in it (``show_hidden``), for use between tags."""
     if not isinstance(text, Message):
         return mark_safe(show_hidden(text))
-    return mark(text, change=partial(write_out, name=str))
+    return mark(text, change=partial(escape_invisible, name=str))
 
 
 def mark_notice(text: str) -> SafeString:

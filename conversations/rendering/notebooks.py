@@ -13,7 +13,7 @@ from conversations.domain.text import number_text, storable
 
 from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
 from .markdown import render_markdown
-from .markdown_parser import MAX_STEPS, Work
+from .markdown_parser import MAX_STEPS, WorkBudget
 from .messages import mark
 from .source_text import normalise_source, without_marks
 from .terminal import render_terminal
@@ -43,7 +43,7 @@ def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str
     is_short = sum(len(_text(cell.get("source"))) for cell in shown) <= MAX_COLOURED_CHARS
     language = find_language(name) if is_short else PLAIN_LANGUAGE
     cleaned = clean(html for cell in shown for html in _given_html(cell))
-    work = Work(MAX_NOTEBOOK_STEPS)
+    work = WorkBudget(MAX_NOTEBOOK_STEPS)
     html = "".join(_render_cell(cell, language, cleaned, work) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
         told = say_number(
@@ -71,7 +71,9 @@ def _html_of(data: dict[str, Any]) -> str:
     return _text(data.get("text/html")) or _text(data.get("image/svg+xml"))
 
 
-def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str], work: Work) -> str:
+def _render_cell(
+    cell: dict[str, Any], language: str, cleaned: dict[str, str], work: WorkBudget
+) -> str:
     source = normalise_source(_text(cell.get("source")))
     if cell.get("cell_type") == "markdown":
         return f'<section class="md">{render_markdown(source, work=work)}</section>'
@@ -90,7 +92,7 @@ def _render_cell(cell: dict[str, Any], language: str, cleaned: dict[str, str], w
 
 
 def _render_outputs(
-    outputs: list[dict[str, Any]], cleaned: dict[str, str], work: Work
+    outputs: list[dict[str, Any]], cleaned: dict[str, str], work: WorkBudget
 ) -> Iterator[str]:
     for output in outputs:
         if output.get("output_type") == "stream":
@@ -103,7 +105,7 @@ def _render_outputs(
             yield _render_data(data, cleaned, work)
 
 
-def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: Work) -> str:
+def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: WorkBudget) -> str:
     """The richest form that can be shown, as the format has them side by side."""
     for kind in _PICTURES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):

@@ -7,7 +7,7 @@ ends with ``\n`` and nothing else, and the text can be encoded as UTF-8.
 
 import re
 
-from conversations.domain.text import REPLACEMENT, storable, write_out
+from conversations.domain.text import REPLACEMENT, escape_invisible, storable
 
 # Characters that Unicode keeps free for internal use; no normalised text has them.
 STAND_INS = ("\ufdd0", "\ufdd1")
@@ -69,4 +69,6 @@ def show_hidden(text: str) -> str:
     """The text as HTML, for use between tags; line ends and tabs stay as they are."""
     if text.isascii() and text.isprintable():
         return escape_text(text)
-    return write_out(escape_text(text), name=lambda point: f'<span class="ctl">{point}</span>')
+    return escape_invisible(
+        escape_text(text), name=lambda point: f'<span class="ctl">{point}</span>'
+    )

@@ -38,7 +38,7 @@ from .markdown_parser import (
     TABLE_END,
     WITHOUT_SPACES,
     TooMuchWork,
-    Work,
+    WorkBudget,
     parse,
     parse_blocks,
     parse_inline,
@@ -82,7 +82,7 @@ ALL = -1
 
 
 @dataclass(slots=True)
-class _Opener:
+class _OpenEmphasis:
     """Marks of emphasis that have not been closed: how many, and where they start."""
 
     mark: str
@@ -90,7 +90,7 @@ class _Opener:
     start: int
 
 
-def mend(source: str) -> str:
+def close_open_markup(source: str) -> str:
     """Return the open end of a Markdown text so that it renders as if it were whole. What is
     half open is closed, and what does not say yet what it will be is hidden: a lone ``-`` may
     become a list, a rule or a heading. The guess need not be right, since the next one
@@ -122,7 +122,7 @@ def mend(source: str) -> str:
         start = max(start, end + 2)
     if source.startswith("|", start):
         start = source.rfind("|") + 1
-    source = source[:start] + mend_inline(source[start:])[0]
+    source = source[:start] + close_open_inline(source[start:])[0]
     lines = source.rstrip("\n").rsplit("\n", 2)
     if not _TABLE_ROW.match(lines[-1]) or (len(lines) > 1 and _TABLE_ROW.match(lines[-2])):
         return source
@@ -136,7 +136,7 @@ def _opens_fence(fence: re.Match[str] | None) -> bool:
     return fence is not None and not (fence[1][0] == "`" and "`" in fence[2])
 
 
-def mend_inline(text: str) -> tuple[str, int]:
+def close_open_inline(text: str) -> tuple[str, int]:
     """Mend the text of one paragraph, and say up to where it need not be read again. Up to
     there, behind a space, every mark is closed and the text as it was."""
     if len(text) > MAX_INLINE_CHARS:
@@ -144,29 +144,29 @@ def mend_inline(text: str) -> tuple[str, int]:
     text = text.rstrip()
     if _HALF_CHECKBOX.fullmatch(text):
         return "", 0
-    mender = _Mender(text)
-    return mender.mend(), mender.settled
+    mender = _InlineCloser(text)
+    return mender.close(), mender.completed
 
 
-class _Mender:
+class _InlineCloser:
     """One pass over the text of a paragraph, remembering what is open."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.settled = 0
-        self.emphasis: list[_Opener] = []
+        self.completed = 0
+        self.emphasis: list[_OpenEmphasis] = []
         self.open_marks: Counter[str] = Counter()
         self.brackets: list[int] = []
         self.is_cut = False
 
-    def mend(self) -> str:
+    def close(self) -> str:
         position, is_over = 0, False
         while not is_over:
             match = _MARK.search(self.text, position)
             end = match.start() if match else len(self.text)
             # There are no marks up to there, and nothing is open.
             if not (self.emphasis or self.brackets or self.is_cut):
-                self.settled = max(self.settled, self.text.rfind(" ", position, end) + 1)
+                self.completed = max(self.completed, self.text.rfind(" ", position, end) + 1)
             is_over = match is None
             position = self._take(match) if match else end
         # A half link is shown as its label, and emphasis of nothing not at all.
@@ -286,7 +286,7 @@ class _Mender:
             and (not before.isalnum() or WITHOUT_SPACES.match(before))
             and (mark != "~" or length == 2)
         ):
-            self.emphasis.append(_Opener(mark, length, match.start()))
+            self.emphasis.append(_OpenEmphasis(mark, length, match.start()))
             self.open_marks[mark] += 1
 
     def _change(self, text: str) -> None:
@@ -325,7 +325,7 @@ class MarkdownBlock:
     is_loose: bool = False
 
 
-def outline(source: str, work: Work, *, offset: int = 0) -> list[MarkdownBlock]:
+def outline(source: str, work: WorkBudget, *, offset: int = 0) -> list[MarkdownBlock]:
     """The top-level blocks of normalised text, in order. ``offset`` is where it starts."""
     ends = [newline.end() for newline in re.finditer("\n", source)]
     offsets = [offset + place for place in (0, *ends, len(source))]
@@ -375,7 +375,7 @@ def closing_fence(markup: str) -> re.Pattern[str]:
     return re.compile(rf"^ {{0,3}}{mark}{{{len(markup)},}}[ \t]*$", re.MULTILINE)
 
 
-class Pieces:
+class StringBuilder:
     """A string that is cheap to append to."""
 
     def __init__(self, text: str = "") -> None:
@@ -393,7 +393,7 @@ class Pieces:
         return self._pieces[0]
 
 
-class Taken(NamedTuple):
+class FeedResult(NamedTuple):
     """What has become of text: blocks that are ``final``, ``rest`` to be taken by
     whoever is ``next``. Without a ``next`` nothing is open any more."""
 
@@ -408,19 +408,19 @@ class OpenText:
     TooMuchWork."""
 
     def __init__(self, text: str = "") -> None:
-        self._text = Pieces(text)
+        self._text = StringBuilder(text)
 
     @property
     def source(self) -> str:
         return self._text.text
 
-    def take(self, text: str, work: Work) -> Taken:
+    def feed(self, text: str, work: WorkBudget) -> FeedResult:
         """Take more text and say what has become of it. The text is taken even if this
         raises."""
         self._text.append(text)
-        return Taken(self)
+        return FeedResult(self)
 
-    def html(self, work: Work) -> str:
+    def html(self, work: WorkBudget) -> str:
         """The HTML of what is open, as if the text ended here."""
         raise TooMuchWork
 
@@ -435,28 +435,28 @@ class OpenFence(OpenText):
         assert fence is not None
         indent, self._marks, info = fence.groups()
         self._indent = re.compile(rf"^ {{1,{len(indent)}}}", re.MULTILINE) if indent else None
-        self._html = Pieces(open_code_block(info.strip()[:MAX_INFO_CHARS]))
-        self._line = Pieces()
+        self._html = StringBuilder(open_code_block(info.strip()[:MAX_INFO_CHARS]))
+        self._line = StringBuilder()
 
     @property
     def source(self) -> str:
         return self._text.text + self._line.text
 
-    def take(self, text: str, work: Work) -> Taken:
+    def feed(self, text: str, work: WorkBudget) -> FeedResult:
         self._line.append(text)
         if "\n" not in text:
-            return Taken(self)
+            return FeedResult(self)
         text = self._line.text
         lines = text[: text.rindex("\n") + 1]
         if closing := closing_fence(self._marks).search(lines):
             end = closing.end() + 1
-            return Taken(None, [self._text.text + text[:end]], text[end:])
+            return FeedResult(None, [self._text.text + text[:end]], text[end:])
         self._text.append(lines)
         self._html.append(self._escape(lines))
-        self._line = Pieces(text[len(lines) :])
-        return Taken(self)
+        self._line = StringBuilder(text[len(lines) :])
+        return FeedResult(self)
 
-    def html(self, work: Work) -> str:
+    def html(self, work: WorkBudget) -> str:
         line = self._line.text
         may_close = not line.strip(" ").strip(self._marks[0])
         return self._html.text + ("" if may_close else self._escape(line)) + CODE_BLOCK_END
@@ -489,17 +489,17 @@ class StreamingBlock(OpenText):
         self._whole = text.rfind("\n") + 1
         self._parsed = 0
         self._kind = ""
-        self._settled = 0
+        self._completed = 0
         self._lead = ""
         self._is_loose = False
         # The HTML of the words, items or rows that are not looked at again, how many
         # characters it stands for, and what follows on the last item or row.
-        self._shown, self._shown_size, self._shown_end = Pieces("<p>"), 0, ""
+        self._shown, self._shown_size, self._shown_end = StringBuilder("<p>"), 0, ""
         self._is_shown_loose = False
         if block:
-            self._settle(block)
+            self._complete(block)
 
-    def take(self, text: str, work: Work) -> Taken:
+    def feed(self, text: str, work: WorkBudget) -> FeedResult:
         is_line_start = self._text.size - self._whole < _LINE_START_CHARS
         self._text.append(text)
         if "\n" in text:
@@ -507,13 +507,13 @@ class StreamingBlock(OpenText):
             end = self._find_parsable_end(text, text.rfind("\n") + 1)
             is_due = self._is_due(text, end)
             self._whole = text.rfind("\n") + 1
-            return self._parse(text, end, work) if is_due else Taken(self)
+            return self._parse(text, end, work) if is_due else FeedResult(self)
         if is_line_start and self._kind in (LIST, TABLE, CODE):
             text = self.source
             end = self._find_parsable_end(text, self._whole)
-            if self._settled < self._whole < end:
+            if self._completed < self._whole < end:
                 return self._parse(text, end, work)
-        return Taken(self)
+        return FeedResult(self)
 
     def _find_parsable_end(self, text: str, whole: int) -> int:
         """The end of the ``whole`` lines, or of the text where the last line begins an
@@ -526,42 +526,46 @@ class StreamingBlock(OpenText):
 
     def _is_due(self, text: str, end: int) -> bool:
         """Whether to look for the end of the block now; at every line would be quadratic."""
-        size = end - self._settled
+        size = end - self._completed
         if size <= _MAX_LINEWISE_CHARS or size >= self._parsed * _REPARSE_GROWTH:
             return True
         line_before = text.rfind("\n", 0, max(self._whole - 1, 0)) + 1
         sign = _LINE_BEYOND_LIST if self._kind in (LIST, CODE) else _BLANK_LINE
         return sign.search(text, line_before, end + 1) is not None
 
-    def _parse(self, text: str, end: int, work: Work) -> Taken:
+    def _parse(self, text: str, end: int, work: WorkBudget) -> FeedResult:
         """Hand on the blocks that have ended and note how far the open one is settled."""
         lines = text[:end]
-        lead = self._lead if self._settled else ""
-        blocks = outline(lead + lines[self._settled :], work, offset=self._settled - len(lead))
+        lead = self._lead if self._completed else ""
+        blocks = outline(lead + lines[self._completed :], work, offset=self._completed - len(lead))
         if not blocks:
             # There are only blank lines and link definitions.
             self._parsed = end
-            return Taken(None, rest=text[end:]) if _ends_with_blank_line(lines) else Taken(self)
-        if self._settled:
+            return (
+                FeedResult(None, rest=text[end:])
+                if _ends_with_blank_line(lines)
+                else FeedResult(self)
+            )
+        if self._completed:
             blocks[0].start = 0
         *ended, last = blocks
         final = [text[block.start : block.end] for block in ended]
         if is_final(last, lines):
-            return Taken(None, [*final, text[last.start : last.end]], text[last.end :])
+            return FeedResult(None, [*final, text[last.start : last.end]], text[last.end :])
         if last.kind == FENCE and not may_become_table(last, lines):
             body = text.index("\n", last.start) + 1
-            return Taken(OpenFence(text[last.start : body]), final, text[body:])
+            return FeedResult(OpenFence(text[last.start : body]), final, text[body:])
         if last.start > 0:
-            return Taken(StreamingBlock(text[last.start :], last), final)
-        self._settle(last)
-        self._parsed = end - self._settled
-        return Taken(self)
+            return FeedResult(StreamingBlock(text[last.start :], last), final)
+        self._complete(last)
+        self._parsed = end - self._completed
+        return FeedResult(self)
 
-    def _settle(self, block: MarkdownBlock) -> None:
+    def _complete(self, block: MarkdownBlock) -> None:
         self._kind = block.kind
-        self._settled = block.last_part - block.start
+        self._completed = block.last_part - block.start
         self._is_loose = self._is_loose or block.is_loose
-        if not self._settled or self._lead:
+        if not self._completed or self._lead:
             return
         self._shown_size = 0
         if block.kind == LIST:
@@ -573,9 +577,9 @@ class StreamingBlock(OpenText):
             columns = delimiters.strip().strip("|").count("|") + 1
             self._lead = f"|{' |' * columns}\n{delimiters}\n"
 
-    def html(self, work: Work) -> str:
+    def html(self, work: WorkBudget) -> str:
         text = self.source
-        if self._settled:
+        if self._completed:
             return self._continue_container(text, work)
         if len(text) <= MAX_RENDERED_CHARS and is_plain_paragraph(text):
             return render_markdown(text, work=work)
@@ -583,20 +587,20 @@ class StreamingBlock(OpenText):
             return _render_all(text, work)
         # A paragraph of one line: words before the last open mark are not looked at again.
         rest = text[self._shown_size :]
-        mended, settled = mend_inline(rest)
+        mended, settled = close_open_inline(rest)
         if settled:
             self._shown.append(_render_inline(rest[:settled], work))
             self._shown_size += settled
         return (self._shown.text + _render_inline(mended[settled:], work)).rstrip() + "</p>\n"
 
-    def _continue_container(self, text: str, work: Work) -> str:
+    def _continue_container(self, text: str, work: WorkBudget) -> str:
         head = self._lead if self._kind == TABLE else ""
-        part = text[self._settled :]
+        part = text[self._completed :]
         is_long = len(part) > MAX_RENDERED_CHARS
-        tokens = [] if is_long else parse(mend(head + part), work=work)
+        tokens = [] if is_long else parse(close_open_markup(head + part), work=work)
         if tokens and _KINDS.get(tokens[0].type) != self._kind:
             return _render_all(text, work)
-        self._show_settled(text[: self._settled], head, work)
+        self._show_completed(text[: self._completed], head, work)
         # All of it ends with the part that the tokens begin with, and what they hold behind it.
         closing = (
             i for i, token in enumerate(tokens, 1) if (token.level, token.nesting) == (0, -1)
@@ -608,7 +612,7 @@ class StreamingBlock(OpenText):
         shown = self._shown.text + parts + self._shown_end + behind
         return shown + (show_as_written(part) if is_long else "")
 
-    def _show_settled(self, settled: str, head: str, work: Work) -> None:
+    def _show_completed(self, settled: str, head: str, work: WorkBudget) -> None:
         """Render what is new in ``settled``; all of it if the list has become loose."""
         if self._is_shown_loose != self._is_loose:
             self._is_shown_loose, self._shown_size = self._is_loose, 0
@@ -618,25 +622,25 @@ class StreamingBlock(OpenText):
         html = self._render_parts(parse(new, work=work), highlight=True, work=work)
         start, parts, end = _split_container(html)
         if not self._shown_size:
-            self._shown, self._shown_end = Pieces(start), end
+            self._shown, self._shown_end = StringBuilder(start), end
         self._shown.append(parts)
         self._shown_size = len(settled)
 
-    def _render_parts(self, tokens: list[Token], *, highlight: bool, work: Work) -> str:
+    def _render_parts(self, tokens: list[Token], *, highlight: bool, work: WorkBudget) -> str:
         if self._is_loose:
             for token in tokens:
                 token.hidden = token.hidden and token.level != 2
         return render_tokens(tokens, highlight=highlight, work=work)
 
 
-def _render_inline(text: str, work: Work) -> str:
+def _render_inline(text: str, work: WorkBudget) -> str:
     return render_tokens(parse_inline(text, work=work), highlight=False, work=work) if text else ""
 
 
-def _render_all(text: str, work: Work) -> str:
+def _render_all(text: str, work: WorkBudget) -> str:
     if len(text) > MAX_RENDERED_CHARS:
         return show_as_written(text)
-    return render_source(mend(text), highlight=False, work=work)
+    return render_source(close_open_markup(text), highlight=False, work=work)
 
 
 def _ends_with_blank_line(lines: str) -> bool:
@@ -672,7 +676,7 @@ class BlockStream:
         self._open_html: str | None = ""
         self._patched_html = ""
         self._is_too_much = False
-        self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
+        self._work = WorkBudget(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
 
     def feed(self, delta: str) -> list[str]:
         """Take more text; return the HTML of the blocks that are final because of it."""
@@ -686,7 +690,7 @@ class BlockStream:
             self._open_html = None
         while text:
             try:
-                taken = self._open.take(text, self._work)
+                taken = self._open.feed(text, self._work)
             except TooMuchWork:
                 self._open = OpenText(self._open.source)
                 break
@@ -714,7 +718,7 @@ class BlockStream:
         """The HTML of the block that is being written, as if it ended here."""
         if self._open_html is None and not self._is_too_much:
             try:
-                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
+                self._open_html = self._open.html(WorkBudget(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
             except TooMuchWork:
                 # Trying again in every frame would be work that shows nothing.
                 self._is_too_much = True

@@ -96,7 +96,7 @@ def chat_words(language: str) -> SafeString:
     return json_script(words, "words")
 
 
-class _Words(template.Node):
+class _TranslatedText(template.Node):
     """What ``translate`` makes of a text that stands in the template: the same each time."""
 
     def __init__(self, node: TranslateNode) -> None:
@@ -115,7 +115,7 @@ def translated(parser: Parser, token: Token) -> template.Node:
     """Django's tag. A page has a hundred of them."""
     node = do_translate(parser, token)
     of_text = node.filter_expression.var.literal is not None and not node.filter_expression.filters
-    return _Words(node) if of_text and not (node.asvar or node.message_context) else node
+    return _TranslatedText(node) if of_text and not (node.asvar or node.message_context) else node
 
 
 @register.simple_tag

@@ -49,7 +49,7 @@ _FLAG_CLASSES = {1: "tb", 2: "td", 4: "ti", 8: "tu", 16: "tv", 32: "ts"}
 _FLAGS_OFF = {22: 3, 23: 4, 24: 8, 27: 16, 29: 32}
 
 
-class Shown(NamedTuple):
+class RenderedTerminal(NamedTuple):
     """HTML for use in ``<pre><code>``. ``is_cut``: there is more."""
 
     html: str
@@ -58,7 +58,7 @@ class Shown(NamedTuple):
 
 def render_terminal(
     text: str, *, most_lines: int, most_chars: int, style: Style = PLAIN, most_spans: int
-) -> Shown:
+) -> RenderedTerminal:
     """The beginning of the text. ``style`` is what is in force where it begins."""
     beginning = text[: most_chars * MAX_RAW_RATIO]
     runs: list[tuple[Style, str]] = []
@@ -82,7 +82,7 @@ def render_terminal(
         else:
             most_spans -= 1
             html += f'<span class="{classes}">{piece}</span>'
-    return Shown(html, is_cut)
+    return RenderedTerminal(html, is_cut)
 
 
 def style_at(text: str, place: int) -> Style:

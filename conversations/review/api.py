@@ -12,15 +12,23 @@ from ninja import Field, Query, Router, Schema, Status
 from pydantic import BeforeValidator
 
 from conversations.access import (
+    access_context_of,
     get_session_for_review,
     origin_of_act,
     require_administrator,
     require_reviewer,
-    visit_of,
 )
 from conversations.accounts.tokens import AUDIT, REVIEW
 from conversations.api.auth import needs
-from conversations.api.fields import MAX_NUMBER, Moment, Page, Paging, ShortText, Text, walk_of
+from conversations.api.fields import (
+    MAX_NUMBER,
+    Moment,
+    Page,
+    Paging,
+    ShortText,
+    Text,
+    page_request_of,
+)
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import Rejected
@@ -29,7 +37,7 @@ from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote,
 from conversations.web.attachments import in_threads
 
 from . import remarks
-from .audit_log import ACTIONS, FORMATS, Wanted, export_log, read_log_page
+from .audit_log import ACTIONS, FORMATS, AuditLogFilter, export_log, read_log_page
 from .queue import QueueFilters, read_queue
 
 router = Router(tags=["Review"])
@@ -133,7 +141,7 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
     """Sessions of everybody for reviewers, the last used first. No list shows words of a
     transcript but the title."""
     require_reviewer(request)
-    walk = walk_of(wanted)
+    walk = page_request_of(wanted)
     if walk.is_back:
         raise bad_cursor()
     filters = QueueFilters(
@@ -211,9 +219,9 @@ def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
 
 
 def _open(request: HttpRequest, uuid: UUID) -> tuple[Session, AuditOrigin]:
-    visit = replace(visit_of(request), action="")
-    session = get_session_for_review(visit, uuid)
-    return session, origin_of_act(visit, session)
+    context = replace(access_context_of(request), action="")
+    session = get_session_for_review(context, uuid)
+    return session, origin_of_act(context, session)
 
 
 # The audit log, for administrators.
@@ -253,11 +261,11 @@ class AuditFilters(Schema):
     before: Moment | None = None
 
     @property
-    def wanted(self) -> Wanted:
+    def log_filter(self) -> AuditLogFilter:
         """Raises Rejected for a person or an action that there is not."""
         if self.action and self.action not in ACTIONS:
             raise Rejected("The audit log has no such action.", code="unknown_action")
-        return Wanted(
+        return AuditLogFilter(
             person=find_user(self.person, even_closed=True) if self.person else None,
             action=self.action,
             session=self.session,
@@ -282,10 +290,10 @@ def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str,
     """The latest entries first. A page may have fewer entries than there are, even none,
     and a `next`: only so many are looked through at once."""
     require_administrator(request)
-    walk = walk_of(wanted)
+    walk = page_request_of(wanted)
     if walk.is_back:
         raise bad_cursor()
-    page = read_log_page(wanted.wanted, before=walk.number, limit=walk.limit)
+    page = read_log_page(wanted.log_filter, before=walk.number, limit=walk.limit)
     return {
         "items": page.entries,
         "next": str(PageCursor(str(page.cursor))) if page.cursor else None,
@@ -308,8 +316,8 @@ EXPORTED = {
 )
 async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> HttpResponseBase:
     """What the filters leave of the log, as a file. That it was taken is entered."""
-    visit = visit_of(request)
-    await sync_to_async(require_administrator)(visit)
-    chosen = await sync_to_async(lambda: wanted.wanted)()
-    pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=visit.origin)
+    context = access_context_of(request)
+    await sync_to_async(require_administrator)(context)
+    chosen = await sync_to_async(lambda: wanted.log_filter)()
+    pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=context.origin)
     return StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[wanted.format])

@@ -30,7 +30,7 @@ ACTIONS = {READ_ANY: frozenset(READINGS), ACT_ANY: frozenset(ACTS)} | {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AuditLogFilter:
     """Which entries. An empty field wants all; ``action`` is a key of ACTIONS, ``after``
     belongs to the time that is wanted, ``before`` does not."""
 
@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPage:
+class AuditLogPage:
     """``cursor`` is the number before which the next page begins; None: there is none.
     Fewer entries than were asked for can come with a cursor, even none: nothing more
     was among the entries ``looked_through``."""
@@ -53,7 +53,7 @@ class LogPage:
     looked_through: int
 
 
-def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> LogPage:
+def read_log_page(wanted: AuditLogFilter, *, before: int | None = None, limit: int) -> AuditLogPage:
     """The latest entries first, from those numbered below ``before``."""
     rows, others = _walked(wanted)
     if before is not None:
@@ -67,10 +67,10 @@ def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> L
     elif len(walked) == looked_at:
         cursor = walked[-1]["number"]
     entries = AuditEntry.objects.filter(number__in=found[:limit]).select_related("actor")
-    return LogPage(list(entries.order_by("-number")), cursor, len(walked))
+    return AuditLogPage(list(entries.order_by("-number")), cursor, len(walked))
 
 
-def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
+def walk_log(wanted: AuditLogFilter) -> Iterator[AuditEntry]:
     """All entries that there are now, the oldest first, in constant memory."""
     rows, others = _walked(wanted)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
@@ -80,7 +80,7 @@ def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
         last = batch[-1].number
 
 
-def _walked(wanted: Wanted) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
+def _walked(wanted: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
     """The entries of the narrowest criterion, and what others they have to fit: columns with the
     values that they may have."""
     others: dict[str, Collection[Any]] = {}
@@ -120,7 +120,7 @@ COLUMNS = (
 FORMATS = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
 
 
-def export_log(wanted: Wanted, *, format: str, origin: AuditOrigin) -> Iterator[str]:
+def export_log(wanted: AuditLogFilter, *, format: str, origin: AuditOrigin) -> Iterator[str]:
     """The lines of the file, the oldest entry first. That it was exported, by whom and
     what of it, is the last entry in it, entered before the first line is given."""
     asked = {

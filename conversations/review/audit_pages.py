@@ -18,11 +18,11 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
+    access_context_of,
     get_session_for,
     person,
     require_administrator,
     sees_readers,
-    visit_of,
 )
 from conversations.archive.audit import readings_of
 from conversations.archive.rights import is_reviewer
@@ -35,7 +35,7 @@ from conversations.web.attachments import in_threads
 from conversations.web.forms import date_field, midnight
 from conversations.web.panel import render_panel
 
-from .audit_log import ACT_ANY, FORMATS, READ_ANY, Wanted, export_log, read_log_page
+from .audit_log import ACT_ANY, FORMATS, READ_ANY, AuditLogFilter, export_log, read_log_page
 from .forms import SessionFilterForm
 
 
@@ -76,11 +76,11 @@ class AuditForm(SessionFilterForm):
         self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
 
     @property
-    def wanted(self) -> Wanted:
+    def log_filter(self) -> AuditLogFilter:
         """What a valid form asks for. Days begin at midnight UTC."""
         found: dict[str, Any] = dict(self.cleaned_data)
         found["after"], found["before"] = midnight(found["after"]), midnight(found["before"])
-        return Wanted(**found)
+        return AuditLogFilter(**found)
 
     def address(self, **changes: Any) -> str:
         """The query string of these filters, with changes; empty values stay out."""
@@ -125,7 +125,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "page": None, "can_review": False}
     if form.is_valid():
         before = parse_optional_number(request.GET.get("cursor"))
-        page = read_log_page(form.wanted, before=before, limit=PAGE_ENTRIES)
+        page = read_log_page(form.log_filter, before=before, limit=PAGE_ENTRIES)
         context |= {
             "page": page,
             "older": form.address(cursor=page.cursor) if page.cursor else "",
@@ -142,15 +142,17 @@ async def audit_export(request: HttpRequest) -> HttpResponseBase:
     user = await request.auser()
     if not isinstance(user, User):
         return redirect_to_login(request.get_full_path())
-    visit = visit_of(request, user)
-    await sync_to_async(require_administrator)(visit)
+    context = access_context_of(request, user)
+    await sync_to_async(require_administrator)(context)
     format = request.GET.get("format", "jsonl")
     form = await sync_to_async(_form)(request)
     if format not in FORMATS or not await sync_to_async(form.is_valid)():
         raise Rejected("This export format is not supported.", code="bad_export")
     pieces: Iterator[str] = iter(())
     if request.method != "HEAD":
-        pieces = await sync_to_async(export_log)(form.wanted, format=format, origin=visit.origin)
+        pieces = await sync_to_async(export_log)(
+            form.log_filter, format=format, origin=context.origin
+        )
     response = StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[format])
     name = f"audit-{timezone.now():%Y-%m-%d}.{format}"
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)

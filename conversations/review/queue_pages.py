@@ -18,12 +18,12 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import (
+    access_context_of,
     get_session_for_review,
     origin_of_act,
     person,
     post_by_person,
     require_reviewer,
-    visit_of,
 )
 from conversations.archive.rights import readable_workspaces
 from conversations.archive.sessions import get_session
@@ -129,7 +129,7 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     if not found["label"]:
         del found["label"]
         act, said = remarks.write_note, gettext("The note is saved.")
-    if not _carry_out(request, session, said, act, **found):
+    if not _execute(request, session, said, act, **found):
         return _show_refused(request, session, form)
     return _back(request, session, turn=found["turn"])
 
@@ -137,7 +137,7 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> HttpResponse:
     """The page of the session, with what was written: a reading like any other."""
     try:
-        get_session_for_review(replace(visit_of(request), action=TRANSCRIPT), session.uuid)
+        get_session_for_review(replace(access_context_of(request), action=TRANSCRIPT), session.uuid)
     except ReasonNeeded:
         return _back(request, session)  # which asks for it: this address shows nothing
     turn = form.cleaned_data.get("turn")
@@ -150,7 +150,7 @@ def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> H
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     said = gettext("The note is withdrawn.")
-    _carry_out(request, session, said, remarks.withdraw_note, uuid=note)
+    _execute(request, session, said, remarks.withdraw_note, uuid=note)
     return _back(request, session, turn=_number(request, "turn"))
 
 
@@ -158,7 +158,7 @@ def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpRe
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
     said = gettext("The flag is resolved.")
-    _carry_out(request, session, said, remarks.resolve_flag, uuid=flag)
+    _execute(request, session, said, remarks.resolve_flag, uuid=flag)
     return _back(request, session, turn=_number(request, "turn"))
 
 
@@ -171,7 +171,7 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     said = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}
     if turn == 0:
         said = gettext("The session is marked as not reviewed.")
-    _carry_out(request, session, said, remarks.mark_reviewed, through=turn)
+    _execute(request, session, said, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
     return _back(request, session)
@@ -182,7 +182,7 @@ def _number(request: HttpRequest, name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
-def _carry_out(
+def _execute(
     request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
 ) -> bool:
     with refusal_as_message(request):

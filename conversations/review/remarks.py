@@ -52,7 +52,7 @@ def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | 
         note = ReviewNote.objects.create(
             session=session, turn=turn, author=author, text=text, created_at=timezone.now()
         )
-        _enter(session, origin, NOTE, note=str(note.uuid), turn=turn)
+        _record(session, origin, NOTE, note=str(note.uuid), turn=turn)
     return note
 
 
@@ -68,7 +68,7 @@ def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         if note.withdrawn_at is not None:
             raise Conflict("This note is already withdrawn.", code="note_withdrawn")
         notes.update(withdrawn_at=timezone.now(), withdrawn_by=person)
-        _enter(session, origin, UNNOTE, note=str(uuid), turn=note.turn)
+        _record(session, origin, UNNOTE, note=str(uuid), turn=note.turn)
 
 
 def set_flag(
@@ -89,7 +89,7 @@ def set_flag(
             author=author,
             created_at=timezone.now(),
         )
-        _enter(session, origin, FLAG, flag=str(flag.uuid), label=label, turn=turn)
+        _record(session, origin, FLAG, flag=str(flag.uuid), label=label, turn=turn)
     return flag
 
 
@@ -105,7 +105,7 @@ def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         if flag.resolved_at is not None:
             raise Conflict("This flag is already resolved.", code="flag_resolved")
         flags.update(resolved_at=timezone.now(), resolved_by=person)
-        _enter(session, origin, UNFLAG, flag=str(uuid), label=flag.label, turn=flag.turn)
+        _record(session, origin, UNFLAG, flag=str(uuid), label=flag.label, turn=flag.turn)
 
 
 def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> ReviewMark:
@@ -126,15 +126,15 @@ def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> Rev
         mark = ReviewMark.objects.create(
             session=session, through_turn=through, author=author, created_at=now
         )
-        _enter(session, origin, REVIEWED if through else UNREVIEWED, through=through)
+        _record(session, origin, REVIEWED if through else UNREVIEWED, through=through)
     return mark
 
 
-def _enter(
+def _record(
     session: Session, origin: AuditOrigin, action: str, **metadata: str | int | None
 ) -> None:
     known = {name: value for name, value in metadata.items() if value is not None}
-    audit.record(origin, audit.note_of(session, action, **known))
+    audit.record(origin, audit.session_event(session, action, **known))
 
 
 def _author(origin: AuditOrigin) -> User:

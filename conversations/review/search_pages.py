@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from conversations.access import person, record_hits, require_reason_to_search, require_reviewer
 from conversations.archive.rights import readable_workspaces
 from conversations.runtime.current import list_models
-from conversations.search.find_everywhere import Within, search_sessions
+from conversations.search.find_everywhere import SearchedSessions, search_sessions
 from conversations.search.pages import PAGE_HITS, HitPages, SearchForm, answer_search
 from conversations.search.query import SearchQuery
 from conversations.search.results import SearchResults
@@ -78,7 +78,7 @@ class ReviewSearchForm(SearchForm):
         return super().address(**{"person": str(self["person"].value() or ""), **changes})
 
 
-REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", note=record_hits)
+REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", record=record_hits)
 
 
 @login_required
@@ -98,7 +98,7 @@ def review_search(request: HttpRequest) -> HttpResponse:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
         person_pk = getattr(form.cleaned_data["person"], "pk", None)
-        within = Within(person=person_pk, workspaces=chosen)
+        within = SearchedSessions(person=person_pk, workspaces=chosen)
         sessions = QueueFilters(queue=form.cleaned_data["queue"] or "all").sessions
         return search_sessions(sessions, query, within=within, lists_all=True, **page)
 

@@ -23,7 +23,7 @@ from conversations.agent.window.summary import (
     take_stage,
 )
 from conversations.agent.window.window import digest_of
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.append import AppendResult, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.context import (
     CompactionRequest,
     append_compaction,
@@ -34,7 +34,7 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import (
     check_model_call,
 )
-from conversations.archive.runs import Claimed, finish_run
+from conversations.archive.runs import ClaimedRun, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
 from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
@@ -56,7 +56,7 @@ from conversations.domain.windows import (
 from conversations.models import Compaction
 
 from .execution import Execution, RunContext, wait_before_try
-from .models import REPLACED_BY_OWN, rules_of, summarises
+from .model_routing import REPLACED_BY_OWN, rules_of, summarises
 from .run_notices import sentence
 from .side_calls import SideCall
 
@@ -74,7 +74,7 @@ WORDS_PER_TOKEN = 0.6
 FAILED, NOTHING = "compaction_failed", "nothing_to_compact"
 
 
-class NotWorthIt(Exception):
+class CompactionNotUseful(Exception):
     """There is nothing to summarise, or the summary would save too little."""
 
     def __init__(self, message: Message) -> None:
@@ -82,7 +82,7 @@ class NotWorthIt(Exception):
         self.message = message
 
 
-class MadeWay(Exception):
+class CompactionPreempted(Exception):
     """Nobody asked for the summary, and a message of a person waits."""
 
 
@@ -105,7 +105,7 @@ class _Job:
 class CompactionExecution(Execution):
     """One compaction in this process. ``stop`` ends it and leaves all as it was."""
 
-    def __init__(self, context: RunContext, claimed: Claimed) -> None:
+    def __init__(self, context: RunContext, claimed: ClaimedRun) -> None:
         super().__init__(context, claimed)
         self.doing = say("Summarizing older turns")
         self.is_asked_for = True
@@ -114,9 +114,9 @@ class CompactionExecution(Execution):
         work = await self._run_until_stopped(self._work())
         try:
             compaction, event = await work
-        except (asyncio.CancelledError, MadeWay):
+        except (asyncio.CancelledError, CompactionPreempted):
             await self._end(states.STOPPED, "stopped", "")
-        except NotWorthIt as reason:
+        except CompactionNotUseful as reason:
             await self._end(states.COMPLETED, NOTHING, reason.message)
         except BudgetReached as error:
             await self._end(states.FAILED, error.code, error.message)
@@ -161,7 +161,7 @@ class CompactionExecution(Execution):
         request, facts = read_request(self.claimed.run_pk), read_window_facts(session_pk)
         self.is_asked_for = request.reason == MANUAL
         if not self.is_asked_for and queued_messages(session_pk):
-            raise MadeWay
+            raise CompactionPreempted
         own_model = models.model_for(facts.model)
         model = models.compact_model_for(own_model)
         limit, _ = models.limits_of(model)
@@ -178,7 +178,7 @@ class CompactionExecution(Execution):
             caps=caps,
         )
         if plan is None:
-            raise NotWorthIt(say("There is nothing to summarize yet."))
+            raise CompactionNotUseful(say("There is nothing to summarize yet."))
         return _Job(request, facts, plan, model, own_model, budget, limit, caps)
 
     def _output(self, limit: int) -> int:
@@ -199,7 +199,7 @@ class CompactionExecution(Execution):
             try:
                 return len(parts), await call.ask(read_summary)
             except ProviderError as error:
-                await self._mend(job, error)
+                await self._prepare_retry(job, error)
 
     def _make_call(
         self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
@@ -232,7 +232,7 @@ class CompactionExecution(Execution):
         )
         return SideCall(self, request, manifest, estimated)
 
-    async def _mend(self, job: _Job, error: ProviderError) -> None:
+    async def _prepare_retry(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""
         too_long = error.code in ("context_window_exceeded", "request_too_large")
         if too_long and job.cuts < MAX_CUTS:
@@ -253,7 +253,9 @@ class CompactionExecution(Execution):
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
         if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
-            raise NotWorthIt(say("The summary would be longer than the turns it replaces."))
+            raise CompactionNotUseful(
+                say("The summary would be longer than the turns it replaces.")
+            )
         compaction = Compaction(
             uuid=uuid4(),
             from_turn=plan.from_turn,
@@ -313,7 +315,7 @@ class CompactionExecution(Execution):
         )
         self._announce(appended, state)
 
-    def _announce(self, appended: Appended, state: str) -> None:
+    def _announce(self, appended: AppendResult, state: str) -> None:
         self.state, self.doing = state, ""
         self.show_rows(appended.rows)
 
@@ -352,4 +354,4 @@ def read_summary(message: MessageCompleted) -> str:
 
 def _require_gain(*, before: int, after: int) -> None:
     if after > before * (1 - MIN_GAIN_SHARE):
-        raise NotWorthIt(say("A summary would save too little."))
+        raise CompactionNotUseful(say("A summary would save too little."))

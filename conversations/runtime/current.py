@@ -20,7 +20,7 @@ from conversations.feature import Metric, features
 from conversations.models import Session
 
 from .database import stopping
-from .models import default_model, offered_models
+from .model_routing import default_model, offered_models
 from .options import read_options
 from .service import Runtime
 

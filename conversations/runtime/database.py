@@ -316,17 +316,17 @@ FULL_NOTE = say("The server's disk is full. This answer is kept in memory until 
 RETRY_SECONDS = 1.0  # A refused write leaves nothing behind, so it can be tried for ever.
 
 
-class PatientWriter:
+class RetryingWriter:
     """For what must not be lost while the disk is full. ``tell`` is given a note when waiting
     begins, and an empty one when it is over. ``gives_up``: the process ends, so StorageFull is
     raised after all."""
 
     def __init__(
-        self, writer: Writer, *, gives_up: Callable[[], bool], tell: Callable[[str], None]
+        self, writer: Writer, *, gives_up: Callable[[], bool], on_wait: Callable[[str], None]
     ) -> None:
         self._writer = writer
         self._gives_up = gives_up
-        self._tell = tell
+        self._on_wait = on_wait
         self._waiting = 0
 
     async def write[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -351,7 +351,7 @@ class PatientWriter:
     def _count(self, change: int) -> None:
         before, self._waiting = self._waiting, self._waiting + change
         if not (before and self._waiting):
-            self._tell(FULL_NOTE if self._waiting else "")
+            self._on_wait(FULL_NOTE if self._waiting else "")
 
 
 class Database:
@@ -360,8 +360,8 @@ class Database:
     def __init__(self, *, wait_seconds: float) -> None:
         self.writer = Writer()
         self.readers = Readers()
-        self.patient_writer = PatientWriter(
-            self.writer, gives_up=lambda: self.is_stopping, tell=lambda _: None
+        self.retrying_writer = RetryingWriter(
+            self.writer, gives_up=lambda: self.is_stopping, on_wait=lambda _: None
         )
         self.is_stopping = False
         self.background: set[asyncio.Task[Any]] = set()
@@ -383,7 +383,7 @@ class Database:
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
-        self.run_in_background(self.patient_writer.write(function, *args, **kwargs))
+        self.run_in_background(self.retrying_writer.write(function, *args, **kwargs))
 
     def save_prompt_texts(self, texts: Mapping[str, str], *, session_pk: int) -> None:
         """Save what manifests name by digest; each text is written once by a process, and once for
@@ -404,7 +404,7 @@ class Database:
 
         async def save() -> None:
             try:
-                await self.patient_writer.write(save_prompt_texts, new)
+                await self.retrying_writer.write(save_prompt_texts, new)
             except BaseException:
                 self._saved_texts -= known  # with the next call, then
                 raise

@@ -55,7 +55,7 @@ class DraftWorker:
         self._wake.set()
 
     @contextmanager
-    def taken(self, run_pk: int) -> Iterator[list[DraftChunk]]:
+    def pending_chunks(self, run_pk: int) -> Iterator[list[DraftChunk]]:
         """What may not be on disk yet, for a transaction that ends the run's draft. Where
         that fails the draft goes on."""
         chunks = self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
@@ -241,7 +241,7 @@ class LiveCall:
         return tail
 
     @property
-    def kept(self) -> str:
+    def output(self) -> str:
         """What was reported, or the end of it and a line that says so."""
         tail = self._join()
         left_out = self.total - len(tail)
@@ -321,13 +321,13 @@ class LiveCalls:
         self._calls.pop(pk, None)
         self.dirty.pop(pk, None)
 
-    def kept(self, pk: int) -> str:
+    def output(self, pk: int) -> str:
         call = self._calls.get(pk)
-        return call.kept if call is not None else ""
+        return call.output if call is not None else ""
 
     def outputs(self) -> dict[int, str]:
         """What the calls that have not ended have shown, by their keys."""
-        return {pk: call.kept for pk, call in self._calls.items() if call.total}
+        return {pk: call.output for pk, call in self._calls.items() if call.total}
 
     def take_frames(self, *, at_once: bool = True) -> list[dict[str, Any]]:
         """``at_once``: also what would have to wait otherwise."""

@@ -8,8 +8,8 @@ from time import monotonic, process_time
 from typing import Any
 
 from conversations.agent.mcp.servers import ToolServers
-from conversations.archive.append import Appended, Row
-from conversations.archive.runs import Claimed
+from conversations.archive.append import AppendResult, Row
+from conversations.archive.runs import ClaimedRun
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
@@ -18,9 +18,9 @@ from conversations.domain.tool_calls import ToolScope
 from conversations.models import ModelCall
 from conversations.providers.model_limits import find_cost
 
-from .database import Database, PatientWriter
+from .database import Database, RetryingWriter
 from .drafts import DraftWorker, LiveAnswer, LiveCalls
-from .models import Models
+from .model_routing import ModelRouter
 from .options import RuntimeOptions
 from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
@@ -38,7 +38,7 @@ MAX_CPU_SHARE, LOW_CPU_SHARE = 0.85, 0.65
 FIRST_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.005, 0.2
 
 
-class FramePace:
+class FrameThrottle:
     """``shortest`` is the least number of seconds between two frames of an answer."""
 
     def __init__(
@@ -76,12 +76,12 @@ class RunContext:
 
     options: RuntimeOptions
     database: Database
-    models: Models
+    models: ModelRouter
     publisher: Publisher
     drafts: DraftWorker
     tool_servers: ToolServers
     program_tools: ProgramTools
-    pace: FramePace
+    throttle: FrameThrottle
     offered: dict[ToolScope, str] = field(default_factory=dict)
 
 
@@ -91,12 +91,12 @@ class Execution:
 
     may_need_summary = False
 
-    def __init__(self, context: RunContext, claimed: Claimed) -> None:
+    def __init__(self, context: RunContext, claimed: ClaimedRun) -> None:
         self.claimed = claimed
         self.run = str(claimed.run)
         self.live = LiveAnswer(self.run)
         self.calls = LiveCalls(self.run)
-        self.writer: PatientWriter = context.database.patient_writer
+        self.writer: RetryingWriter = context.database.retrying_writer
         self.state = states.RUNNING
         self.note = ""
         self.doing = ""
@@ -117,11 +117,11 @@ class Execution:
     def stop(self) -> None:
         self._stop.set()
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """The process ends."""
         self._stop.set()
 
-    async def notice_decisions(self) -> None:
+    async def notify_decisions(self) -> None:
         """Somebody decided about a call, or asked for its end."""
 
     @property
@@ -190,7 +190,7 @@ class Execution:
             **fields,
         )
 
-    async def commit[A: Appended](self, work: Coroutine[Any, Any, A]) -> A:
+    async def commit[A: AppendResult](self, work: Coroutine[Any, Any, A]) -> A:
         """See a commit through, also when the run is stopped; show its rows."""
 
         async def commit() -> A:
@@ -243,7 +243,7 @@ class Execution:
         if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
             return
         loop = asyncio.get_running_loop()
-        interval = max(interval, self._context.pace.interval())
+        interval = max(interval, self._context.throttle.interval())
         wait = self._last_flush + interval - loop.time()
         self._flush_handle = loop.call_later(max(0.0, wait), self._flush_some)
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from conversations.agent.mcp.config import McpConfig
-from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.connection import ConnectionTiming
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import WindowRules
 from conversations.providers.config import ProviderConfig, make_model
@@ -46,7 +46,7 @@ class RuntimeOptions:
     prices: PriceList
     redis_url: str
     mcp: McpConfig
-    mcp_timing: Timing
+    mcp_timing: ConnectionTiming
     supervise: bool
     expire_minutes: int = 0
     database_wait: float = 30.0
@@ -74,7 +74,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
             message_share=loom.message_share / 100,
             result_share=loom.result_share / 100,
         ),
-        "mcp_timing": Timing(wait=loom.mcp_wait_seconds),
+        "mcp_timing": ConnectionTiming(wait=loom.mcp_wait_seconds),
         "database_wait": loom.database_wait_seconds,
     }
     return RuntimeOptions(**given, supervise=supervise)

@@ -62,7 +62,7 @@ def remove_answer_locks(folder: Path, *, before: datetime) -> None:
 
 
 @contextlib.contextmanager
-def only_one(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Whether this process has the lock on that file, for the time of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:

@@ -60,24 +60,24 @@ class Presence:
 
     def join(self, page: PresentPage) -> None:
         self._here.setdefault(page.session_pk, set()).add(page)
-        self._tell_soon(page.session_pk)
+        self._publish_soon(page.session_pk)
 
     def leave(self, page: PresentPage) -> None:
         people = self._here.get(page.session_pk, set())
         people.discard(page)
         if not people:
             self._here.pop(page.session_pk, None)
-        self._tell_soon(page.session_pk)
+        self._publish_soon(page.session_pk)
 
-    def note_typing(self, page: PresentPage, *, is_writing: bool) -> None:
+    def record_typing(self, page: PresentPage, *, is_writing: bool) -> None:
         if is_writing and page.typing_until > monotonic() + TYPING_SECONDS - 1:
             return  # it was said just now
         if is_writing:
             asyncio.get_running_loop().call_later(
-                TYPING_SECONDS + TELL_SECONDS, self._tell_soon, page.session_pk
+                TYPING_SECONDS + TELL_SECONDS, self._publish_soon, page.session_pk
             )
         page.typing_until = monotonic() + TYPING_SECONDS if is_writing else 0.0
-        self._tell_soon(page.session_pk)
+        self._publish_soon(page.session_pk)
 
     def people(self, session_pk: int) -> list[dict[str, Any]]:
         """Each once, by name, whatever pages they have open."""
@@ -101,18 +101,18 @@ class Presence:
             frame["people"],
         )
         if frame["wants_answer"]:
-            self._tell_others(session_pk)
+            self._relay_people(session_pk)
         self._show_people(session_pk)
 
     def ask_others(self, session_pk: int) -> None:
         """From now on this process hears of the session."""
-        self._tell_others(session_pk, wants_answer=True)
+        self._relay_people(session_pk, wants_answer=True)
 
-    async def beat_forever(self) -> None:
+    async def run_heartbeat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             for session_pk in self._here:
-                self._tell_others(session_pk)
+                self._relay_people(session_pk)
             self._forget_lost()
 
     def _forget_lost(self) -> None:
@@ -126,17 +126,17 @@ class Presence:
             elif lost:
                 self._show_people(session_pk)
 
-    def _tell_soon(self, session_pk: int) -> None:
+    def _publish_soon(self, session_pk: int) -> None:
         if session_pk not in self._due:
             loop = asyncio.get_running_loop()
-            self._due[session_pk] = loop.call_later(TELL_SECONDS, self._tell, session_pk)
+            self._due[session_pk] = loop.call_later(TELL_SECONDS, self._publish, session_pk)
 
-    def _tell(self, session_pk: int) -> None:
+    def _publish(self, session_pk: int) -> None:
         del self._due[session_pk]
-        self._tell_others(session_pk)
+        self._relay_people(session_pk)
         self._show_people(session_pk)
 
-    def _tell_others(self, session_pk: int, *, wants_answer: bool = False) -> None:
+    def _relay_people(self, session_pk: int, *, wants_answer: bool = False) -> None:
         people = _once(page.as_entry() for page in self._here.get(session_pk, ()))
         frame = {"type": PRESENCE, "people": people, "wants_answer": wants_answer}
         self._relay.send(session_pk, frame)

@@ -16,7 +16,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.turns import text_of_answer
 
-from .models import Models
+from .model_routing import ModelRouter
 
 MAX_TOKENS = 64
 MAX_SHOWN_CHARS = 200  # Of the answer
@@ -52,7 +52,7 @@ class ProbeReport:
     takes: dict[str, bool] = field(default_factory=dict)
 
 
-async def probe_model(models: Models, model: str) -> ProbeReport:
+async def probe_model(models: ModelRouter, model: str) -> ProbeReport:
     """Try the model, and keep what is learnt. Raises nothing: a failure is in the report."""
     report = ProbeReport(model=model)
     began = monotonic()
@@ -82,7 +82,7 @@ async def probe_model(models: Models, model: str) -> ProbeReport:
     return report
 
 
-async def _takes(models: Models, request: ModelRequest, capability: str) -> bool | None:
+async def _takes(models: ModelRouter, request: ModelRequest, capability: str) -> bool | None:
     """None: it failed for another reason."""
     try:
         async with aclosing(models.stream(request)) as items:

@@ -15,7 +15,7 @@ from typing import Any
 
 from conversations.agent.tools.registry import NO_MORE
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.archive.runs import Claimed
+from conversations.archive.runs import ClaimedRun
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import Message, say
 from conversations.models import ToolCall
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 @dataclass(slots=True)
-class _Brought:
+class _RequestTools:
     """The tools of one message. ``results`` are those of its calls, by the keys of their
     records: which wait, and which the program has given. ``changed`` is set whenever another
     one waits. ``is_over``: the program has said something else since."""
@@ -54,41 +54,41 @@ class _Brought:
 class ProgramTools:
     def __init__(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
-        self.brought: dict[tuple[int, str], _Brought] = {}
+        self.requests: dict[tuple[int, str], _RequestTools] = {}
 
-    def bring(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
+    def register(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
         """Have the tools (as the Messages API declares them) for the message of this
         ``client_id``, before it is sent. Raises Rejected for what cannot be one."""
-        if not given or (session_pk, client_id) in self.brought:
+        if not given or (session_pk, client_id) in self.requests:
             return
         if len(given) > MAX_CLIENT_TOOLS:
             raise _refused(
                 say("A request can provide at most %(limit)s tools.", limit=MAX_CLIENT_TOOLS)
             )
-        brought = _Brought(tools={})
-        tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
-        brought.tools = MappingProxyType({tool.name: tool for tool in tools})
-        self.brought[session_pk, client_id] = brought
+        tools_of_request = _RequestTools(tools={})
+        tools = [_read_tool(place, one, tools_of_request, self) for place, one in enumerate(given)]
+        tools_of_request.tools = MappingProxyType({tool.name: tool for tool in tools})
+        self.requests[session_pk, client_id] = tools_of_request
 
-    def of(self, session_pk: int, client_id: str) -> Mapping[str, Tool]:
-        found = self.brought.get((session_pk, client_id))
+    def tools_of(self, session_pk: int, client_id: str) -> Mapping[str, Tool]:
+        found = self.requests.get((session_pk, client_id))
         return NO_MORE if found is None else found.tools
 
-    def beside(self, claimed: Claimed, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    def with_own_tools(self, claimed: ClaimedRun, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
         """Tools of servers, and those that were brought along for the run."""
-        own = self.of(claimed.session_pk, claimed.client_id)
+        own = self.tools_of(claimed.session_pk, claimed.client_id)
         return MappingProxyType({**more, **own}) if own else more
 
     def forget(self, session_pk: int, client_id: str) -> None:
         """The run has ended, or was never begun."""
-        self.brought.pop((session_pk, client_id), None)
+        self.requests.pop((session_pk, client_id), None)
 
     def list_unanswered(
         self, session_pk: int, client_id: str, calls: Sequence[ToolCall]
     ) -> list[ToolCall]:
         """Those of the run's open calls whose result the program has not given, also where
         their turn comes after other calls."""
-        found = self.brought.get((session_pk, client_id))
+        found = self.requests.get((session_pk, client_id))
         if found is None:
             return []
         own = [call for call in calls if call.name in found.tools]
@@ -99,43 +99,45 @@ class ProgramTools:
     ) -> frozenset[int]:
         """The calls that wait, as soon as they are others; never where there are no
         tools."""
-        found = self.brought.get((session_pk, client_id))
+        found = self.requests.get((session_pk, client_id))
         while found is None or found.open_calls() == than:
             changed = found.changed if found is not None else asyncio.Event()
             changed.clear()
             await changed.wait()
         return found.open_calls()
 
-    def hand_over(self, session_pk: int) -> None:
+    def end_waiting_runs(self, session_pk: int) -> None:
         """The program says something more: runs of the session that wait for it end with
         the results that they get, and its message is answered with those."""
-        for (pk, _), brought in self.brought.items():
-            if pk == session_pk and brought.open_calls():
-                brought.is_over = True
+        for (pk, _), tools_of_request in self.requests.items():
+            if pk == session_pk and tools_of_request.open_calls():
+                tools_of_request.is_over = True
 
-    def is_over(self, claimed: Claimed) -> bool:
+    def is_over(self, claimed: ClaimedRun) -> bool:
         """Whether the run is to end with the results of its calls."""
-        found = self.brought.get((claimed.session_pk, claimed.client_id))
+        found = self.requests.get((claimed.session_pk, claimed.client_id))
         return found is not None and found.is_over
 
-    def give_up(self, session_pk: int) -> None:
+    def abandon_calls(self, session_pk: int) -> None:
         """The program goes on without the calls of the session that wait."""
-        for (pk, _), brought in self.brought.items():
-            for call_pk in brought.open_calls() if pk == session_pk else ():
-                brought.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
+        for (pk, _), tools_of_request in self.requests.items():
+            for call_pk in tools_of_request.open_calls() if pk == session_pk else ():
+                tools_of_request.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
 
-    def give(self, session_pk: int, client_id: str, call_pk: int, gave: ToolResult) -> None:
+    def submit_result(
+        self, session_pk: int, client_id: str, call_pk: int, gave: ToolResult
+    ) -> None:
         """What a call gave, or is to give when its turn comes. The first result counts."""
-        found = self.brought.get((session_pk, client_id))
+        found = self.requests.get((session_pk, client_id))
         if found is not None and not found.result_of(call_pk).done():
             found.result_of(call_pk).set_result(gave)
 
-    async def wait_for_result(self, brought: _Brought, call_pk: int) -> ToolResult:
+    async def wait_for_result(self, tools_of_request: _RequestTools, call_pk: int) -> ToolResult:
         """What the program says that a call gave."""
-        result = brought.result_of(call_pk)
-        if brought.is_over and not result.done():
+        result = tools_of_request.result_of(call_pk)
+        if tools_of_request.is_over and not result.done():
             return ToolResult(ok=False, output=GIVEN_UP)
-        brought.changed.set()
+        tools_of_request.changed.set()
         try:
             async with asyncio.timeout(self._wait_seconds):
                 return await result
@@ -143,7 +145,9 @@ class ProgramTools:
             return ToolResult(ok=False, output=TOO_LATE)
 
 
-def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -> Tool:
+def _read_tool(
+    place: int, given: Any, tools_of_request: _RequestTools, tools: ProgramTools
+) -> Tool:
     if not isinstance(given, dict) or not isinstance(given.get("input_schema"), dict):
         raise _refused(
             say(
@@ -161,7 +165,7 @@ def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -
         )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        return await tools.wait_for_result(brought, context.call_pk)
+        return await tools.wait_for_result(tools_of_request, context.call_pk)
 
     return Tool(
         name=name,

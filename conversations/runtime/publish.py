@@ -17,13 +17,13 @@ from channels.layers import channel_layers
 from conversations.archive.append import Row
 from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import WindowMark, read_window_mark, window_mark_of
-from conversations.archive.rewinds import Rewound
+from conversations.archive.rewinds import RewindResult
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import live_seq_of, read_live_rows, render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import MAX_PAGE_ROWS
-from conversations.domain.keyset import Cursor
+from conversations.domain.keyset import TranscriptCursor
 from conversations.domain.messages import Message, message_data
 from conversations.domain.runs import IDLE, RUNNING
 from conversations.domain.text import dump_json
@@ -117,7 +117,9 @@ class CatchUp(NamedTuple):
     frames: list[Frame]
 
 
-def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = None) -> CatchUp:
+def read_catch_up(
+    uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None = None
+) -> CatchUp:
     """``cursor`` None: the page wants no missed rows, only what comes. ``rewinds``:
     as many had been made when the page was shown."""
     session = get_session(uuid)
@@ -191,31 +193,31 @@ class Listener:
     has_news: bool = True
     chunks: list[DraftChunk] = field(default_factory=list)
     is_closed: bool = False
-    _told: asyncio.Event = field(default_factory=asyncio.Event)
+    _notified: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self.has_news = True
-        self._told.set()
+        self._notified.set()
 
-    def hand_over(self, chunks: Iterable[DraftChunk]) -> None:
+    def deliver(self, chunks: Iterable[DraftChunk]) -> None:
         self.chunks += chunks
-        self._told.set()
+        self._notified.set()
         if len(self.chunks) > MAX_CHUNKS:
             self.chunks = []
             self.has_news = True
 
-    def take(self) -> list[DraftChunk] | None:
+    def take_chunks(self) -> list[DraftChunk] | None:
         """The chunks that have come since the last time; None: look at the disk."""
         chunks, self.chunks = self.chunks, []
         has_news, self.has_news = self.has_news, False
-        self._told.clear()
+        self._notified.clear()
         return None if has_news else chunks
 
     async def wait(self, seconds: float) -> None:
         """Return when there is something to take. After so many seconds there may be."""
         try:
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._notified.wait()
         except TimeoutError:
             self.has_news = True
 
@@ -248,14 +250,14 @@ class Hub:
         finally:
             _discard(self.listeners, listener.session_pk, listener)
 
-    def tell(self, session_pk: int) -> None:
+    def notify(self, session_pk: int) -> None:
         for listener in self.listeners.get(session_pk, ()):
-            listener.tell()
+            listener.notify()
 
-    def hand_over(self, session_pk: int, chunks: Sequence[DraftChunk]) -> None:
+    def deliver_chunks(self, session_pk: int, chunks: Sequence[DraftChunk]) -> None:
         for listener in self.listeners.get(session_pk, ()):
             if listener.of_drafts:
-                listener.hand_over(chunks)
+                listener.deliver(chunks)
 
     def close_listeners(self) -> None:
         """The process ends: nobody waits here any more."""
@@ -263,7 +265,7 @@ class Hub:
         for listeners in self.listeners.values():
             for listener in listeners:
                 listener.is_closed = True
-                listener.tell()
+                listener.notify()
 
     @property
     def listener_count(self) -> int:
@@ -281,7 +283,7 @@ class Hub:
 
     def publish(self, session_pk: int, frame: Frame) -> None:
         if frame["type"] not in LIVE_FRAMES:
-            self.tell(session_pk)
+            self.notify(session_pk)
         if watchers := self.subscribers.get(session_pk):
             text = dump_json(frame)
             for subscriber in tuple(watchers):
@@ -344,7 +346,7 @@ class Publisher:
                 mark = await self._readers.read(read_window_mark, session_pk)
             self.publish(session_pk, window_frame(mark))
 
-    async def publish_rewound(self, session: Session, rewound: Rewound) -> None:
+    async def publish_rewound(self, session: Session, rewound: RewindResult) -> None:
         """Tell the open pages which rows left the active path."""
         if rewound.has_synthesised or rewound.has_returned:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from conversations.archive import runs as archive_runs
 from conversations.archive.context import request_compaction
-from conversations.archive.runs import ActiveRun, Claimed
+from conversations.archive.runs import ActiveRun, ClaimedRun
 from conversations.archive.sessions import get_session
 from conversations.archive.storage import MONITOR, is_storage_error
 from conversations.domain import runs as states
@@ -39,7 +39,7 @@ class _Worker:
 
     task: asyncio.Task[None] | None = None
     execution: Execution | None = None
-    claimed: Claimed | None = None
+    claimed: ClaimedRun | None = None
     again: bool = False
     stopped: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -71,7 +71,7 @@ class RunQueue:
         worker = self._workers.get(session_pk)
         return worker.execution if worker else None
 
-    def begin(self, session_pk: int, claimed: Claimed | None = None) -> None:
+    def begin(self, session_pk: int, claimed: ClaimedRun | None = None) -> None:
         """See that the session's queue is worked on by this process."""
         if self._database.is_stopping:
             return
@@ -105,12 +105,12 @@ class RunQueue:
         if isinstance(execution, RunExecution) and execution.claimed.run_pk == run_pk:
             execution.choices = choices
 
-    async def notice_decisions(self, session_pk: int, *, everywhere: bool = False) -> None:
+    async def notify_decisions(self, session_pk: int, *, everywhere: bool = False) -> None:
         """A call of the session was decided or is to end: tell its run, or all runs of this
         process, and see that somebody continues it if its process is gone."""
         for pk, worker in list(self._workers.items()):
             if worker.execution is not None and (everywhere or pk == session_pk):
-                await worker.execution.notice_decisions()
+                await worker.execution.notify_decisions()
         if session_pk not in self._workers:
             await self.recover(session_pk=session_pk)
 
@@ -134,17 +134,17 @@ class RunQueue:
         tasks = [worker.task for worker in self._workers.values() if worker.task]
         for worker in list(self._workers.values()):
             if worker.execution:
-                worker.execution.leave()
+                worker.execution.shut_down()
         if tasks:
             await asyncio.wait(tasks, timeout=MAX_ENDING_SECONDS)
 
-    def hand_over(self, chunks: Sequence[DraftChunk]) -> None:
+    def deliver_chunks(self, chunks: Sequence[DraftChunk]) -> None:
         """Give what is on disk of this process's answers to those who follow them."""
         hub = self._publisher.hub
         for session_pk, worker in self._workers.items():
             if worker.execution is not None and session_pk in hub.listeners:
                 run_pk = worker.execution.claimed.run_pk
-                hub.hand_over(session_pk, [c for c in chunks if c.run_id == run_pk])
+                hub.deliver_chunks(session_pk, [c for c in chunks if c.run_id == run_pk])
 
     def publish_snapshots(self, session_pk: int) -> None:
         execution = self.execution_of(session_pk)
@@ -174,7 +174,7 @@ class RunQueue:
             del self._workers[session_pk]
         self._publisher.publish(session_pk, active_frame(None))
 
-    async def _execute(self, worker: _Worker, claimed: Claimed) -> bool:
+    async def _execute(self, worker: _Worker, claimed: ClaimedRun) -> bool:
         """Returns whether another run of the session may wait."""
         is_compaction = claimed.kind == states.COMPACT
         kind = CompactionExecution if is_compaction else RunExecution
@@ -199,7 +199,7 @@ class RunQueue:
                 )
         finally:
             worker.ended.set()  # in case it failed
-            if self._context.program_tools.brought:
+            if self._context.program_tools.requests:
                 self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
             worker.execution, worker.ended = None, asyncio.Event()
         return True
@@ -229,7 +229,7 @@ class RunQueue:
             log_failure(error, "compaction_not_begun", run=str(claimed.run))
         return True
 
-    async def beat_forever(self) -> None:
+    async def run_heartbeat(self) -> None:
         """Say that this process's runs are alive, and look after those of others."""
         while True:
             await asyncio.sleep(self._context.options.heartbeat)
@@ -238,7 +238,7 @@ class RunQueue:
             running = {one.claimed.run_pk: one for one in executions if one is not None}
             if running:
                 for run_pk in await self._database.writer.write(
-                    archive_runs.beat, list(running), owner=self._owner.id
+                    archive_runs.record_heartbeat, list(running), owner=self._owner.id
                 ):
                     running[run_pk].stop()
             if self._context.options.supervise:
@@ -292,7 +292,7 @@ class RunQueue:
 
     async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
         drafts = self._context.drafts
-        with drafts.taken(run_pk) as draft:
+        with drafts.pending_chunks(run_pk) as draft:
             rows = await self._database.writer.write(
                 archive_runs.interrupt_run, run_pk, draft=draft, cause=cause
             )

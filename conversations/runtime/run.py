@@ -16,7 +16,7 @@ from conversations.agent.window.budget import MAX_RATIO
 from conversations.agent.window.parent import ParentAccount, read_parent_account
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.append import Appended, prepare_events
+from conversations.archive.append import AppendResult, prepare_events
 from conversations.archive.model_calls import (
     append_answer,
     append_call,
@@ -25,7 +25,7 @@ from conversations.archive.model_calls import (
     read_past_calls,
 )
 from conversations.archive.runs import (
-    Claimed,
+    ClaimedRun,
     finish_run,
     has_message_to_go_first,
     record_run_note,
@@ -33,8 +33,8 @@ from conversations.archive.runs import (
 )
 from conversations.archive.sessions import (
     WindowFacts,
-    read_place,
     read_window_facts,
+    read_workspace_dir,
     save_floor,
     save_system_prompt,
 )
@@ -65,10 +65,10 @@ from conversations.domain.turns import NewTurn, text_of_answer
 from conversations.feature import Notices
 from conversations.models import ModelCall
 
-from .database import PatientWriter
+from .database import RetryingWriter
 from .drafts import LiveBlock
 from .execution import Execution, RunContext, usage_so_far, wait_before_try
-from .models import MIN_REPORTED_TOKENS, make_window, size_after, summarises
+from .model_routing import MIN_REPORTED_TOKENS, make_window, size_after, summarises
 from .run_notices import (
     STOPS,
     describe_crash,
@@ -125,11 +125,11 @@ class _Answer:
 class RunExecution(Execution):
     """One answer in this process. ``stop`` ends it early and keeps what there is."""
 
-    def __init__(self, context: RunContext, claimed: Claimed) -> None:
+    def __init__(self, context: RunContext, claimed: ClaimedRun) -> None:
         super().__init__(context, claimed)
         self.choices = claimed.choices
-        self.writer = PatientWriter(
-            context.database.writer, gives_up=lambda: self._is_left, tell=self._show_note
+        self.writer = RetryingWriter(
+            context.database.writer, gives_up=lambda: self._is_left, on_wait=self._show_note
         )
         self._answered: list[ModelCall] = []
         self._is_left = False
@@ -144,15 +144,15 @@ class RunExecution(Execution):
         self._facts: WindowFacts | None = None
         self._due_notices: list[Notices] = []
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """The process ends: stop, unless something of the run waits for a person;
         another process goes on with it then."""
         self._is_left = True
         self._stop.set()
 
-    async def notice_decisions(self) -> None:
+    async def notify_decisions(self) -> None:
         if self._tools is not None:
-            await self._tools.look()
+            await self._tools.check_decisions()
 
     async def execute(self) -> bool:
         work = await self._run_until_stopped(self._work())
@@ -278,7 +278,7 @@ class RunExecution(Execution):
         uuids = [uuid for uuid, _ in tool_calls]
         payloads = make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids)
         events = await asyncio.to_thread(prepare_events, payloads, session=claimed.session, new=0)
-        with drafts.taken(claimed.run_pk):  # the turn has all of it
+        with drafts.pending_chunks(claimed.run_pk):  # the turn has all of it
             appended = await self.commit(
                 self.writer.write(
                     append_answer,
@@ -304,17 +304,17 @@ class RunExecution(Execution):
         more = NO_MORE
         if servers.is_used:
             if self._place is None:
-                self._place = await database.readers.read(read_place, session_pk)
+                self._place = await database.readers.read(read_workspace_dir, session_pk)
             more = await servers.prepare(self._place.workspace, self._place.root)
-        if context.program_tools.brought:
-            more = context.program_tools.beside(self.claimed, more)
+        if context.program_tools.requests:
+            more = context.program_tools.with_own_tools(self.claimed, more)
         facts, system, window = await database.readers.read(self._read_window, continues, more)
         database.save_prompt_texts(window.texts, session_pk=session_pk)
         self._facts = facts
         self.may_need_summary = summarises(facts, context.options)
         self._most_tokens = window.request.max_tokens
 
-        async def say_notices() -> Appended:
+        async def say_notices() -> AppendResult:
             appended = await self.writer.write(
                 append_notices, session_pk, session=self.claimed.session, due=self._due_notices
             )
@@ -373,7 +373,7 @@ class RunExecution(Execution):
             more_tools=more_tools,
             choices=self.choices,
             tools=None if more_tools else offered[scope],
-            has_own_tools=bool(brought.of(session_pk, claimed.client_id)),
+            has_own_tools=bool(brought.tools_of(session_pk, claimed.client_id)),
         )
         return facts, system, window
 
@@ -410,7 +410,7 @@ class RunExecution(Execution):
                     tries += 1
                     wait = wait_before_try(error, tries)
                     seconds = max(1, round(wait))
-                    await self._say(
+                    await self._record_note(
                         say(
                             "%(reason)s Trying again in %(seconds)s s (%(tries)s of %(most)s).",
                             reason=error.message,
@@ -420,7 +420,7 @@ class RunExecution(Execution):
                         )
                     )
                     await asyncio.sleep(wait)
-                    await self._say("")
+                    await self._record_note("")
                     if not model:  # none was on offer; a server may have been started
                         answer.window = await self._assemble(continues=continues)
                 else:
@@ -454,7 +454,7 @@ class RunExecution(Execution):
         self.note = note
         self._publish(self.state_frame())
 
-    async def _say(self, note: str) -> None:
+    async def _record_note(self, note: str) -> None:
         self._show_note(note)
         with contextlib.suppress(StorageFull):  # a note is nothing to wait for
             await self._context.database.writer.write(
@@ -520,7 +520,7 @@ class RunExecution(Execution):
             payloads.insert(0, describe_refused_files(self._files_refused))
         self.state = outcome.state
         drafts, run_pk = self._context.drafts, self.claimed.run_pk
-        with drafts.taken(run_pk) as draft:
+        with drafts.pending_chunks(run_pk) as draft:
             finished = await self.commit(
                 self.writer.write(
                     finish_run,

@@ -20,11 +20,13 @@ from conversations.domain.tool_questions import (
 )
 
 from .execution import Execution
-from .models import Models
+from .model_routing import ModelRouter
 from .side_calls import SideCall, estimate_request
 
 
-def prepare_prompt(asked: Mapping[str, Any], models: Models, *, own_model: str) -> dict[str, Any]:
+def prepare_prompt(
+    asked: Mapping[str, Any], models: ModelRouter, *, own_model: str
+) -> dict[str, Any]:
     """The parameters of sampling, with the model that is to answer and what it can."""
     preferences = asked.get("modelPreferences") or {}
     hints = [hint["name"] for hint in preferences.get("hints") or () if hint.get("name")]

@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from conversations.agent.mcp.servers import ToolServers
-from conversations.agent.undo.records import Scope
-from conversations.agent.undo.revert import Reverted, revert_files
+from conversations.agent.undo.records import ChangeScope
+from conversations.agent.undo.revert import RevertResult, revert_files
 from conversations.agent.undo.trees import complete_all
 from conversations.archive import branches
 from conversations.archive import context as archive_compactions
@@ -21,11 +21,11 @@ from conversations.archive import messages as archive_messages
 from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.context import CompactionRequest
-from conversations.archive.messages import Accepted
-from conversations.archive.rewinds import Rewound
+from conversations.archive.messages import AcceptedMessage
+from conversations.archive.rewinds import RewindResult
 from conversations.archive.session_state import edit_state
 from conversations.domain.errors import LoomError
-from conversations.domain.keyset import Cursor
+from conversations.domain.keyset import TranscriptCursor
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.tool_calls import ALWAYS
 from conversations.domain.windows import MANUAL
@@ -33,11 +33,12 @@ from conversations.feature import features
 from conversations.models import Session
 from conversations.search import meaning
 
+from .access_refresh import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
 from .database import Database
 from .drafts import DraftWorker
-from .execution import FramePace, RunContext
+from .execution import FrameThrottle, RunContext
 from .forgetting import forget_forever
-from .models import Models
+from .model_routing import ModelRouter
 from .options import RuntimeOptions
 from .ownership import Owner
 from .presence import Presence
@@ -53,7 +54,6 @@ from .publish import (
     read_catch_up,
 )
 from .queue import RunQueue
-from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
 from .watch import EmbeddingWorker, IndexWorker, Watcher
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Runtime:
         )
         self.presence = self.relay.presence = Presence(self.hub.publish, self.relay)
         self.publisher = Publisher(self.hub, self.relay, self.readers)
-        self.models = Models(options, self.database)
+        self.models = ModelRouter(options, self.database)
         self.tool_servers = ToolServers(
             options.mcp,
             options.mcp_timing,
@@ -87,7 +87,7 @@ class Runtime:
         self.drafts = DraftWorker(
             self.writer,
             interval=options.draft_interval,
-            on_saved=lambda chunks: self.queue.hand_over(chunks),
+            on_saved=lambda chunks: self.queue.deliver_chunks(chunks),
         )
         context = RunContext(
             options=options,
@@ -97,11 +97,11 @@ class Runtime:
             drafts=self.drafts,
             tool_servers=self.tool_servers,
             program_tools=self.program_tools,
-            pace=FramePace(shortest=options.delta_interval),
+            throttle=FrameThrottle(shortest=options.delta_interval),
         )
         self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
         self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue, self.models)
-        self.visitors = AccessRefresher(self.readers)
+        self.access_refresher = AccessRefresher(self.readers)
         self.lines = ConnectionLimiter(
             most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
         )
@@ -120,12 +120,12 @@ class Runtime:
             await self.tool_servers.start()
         loops: list[Callable[[], Coroutine[None, None, None]]] = [
             self.drafts.run,
-            self.queue.beat_forever,
+            self.queue.run_heartbeat,
             self.watcher.run,
-            self.visitors.run,
+            self.access_refresher.run,
         ]
         if self.relay.is_used:
-            loops += [self.relay.listen, self.presence.beat_forever]
+            loops += [self.relay.listen, self.presence.run_heartbeat]
         if self.options.supervise:
             loops += [IndexWorker(self.database).run, forget_forever]
             if meaning.is_used():
@@ -161,7 +161,7 @@ class Runtime:
         self.owner.close()
 
     async def catch_up(
-        self, uuid: UUID, *, cursor: Cursor | None, rewinds: int | None, hello: bool
+        self, uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None, hello: bool
     ) -> tuple[list[Frame], int]:
         """The frames that bring a page up to date, the draft included, and the seq of the
         last row that the page has then. See :func:`~.publish.read_catch_up`."""
@@ -182,7 +182,7 @@ class Runtime:
             first |= {"rewinds": missed.rewinds, "run": state["run"]}
             model = self.models.model_for(missed.model)
             names = name_frames(title=missed.title, model=model)
-            self.watcher.greet(missed.session_pk, names)
+            self.watcher.record_shown_names(missed.session_pk, names)
             frames = [first, *names, *frames]
         return frames, missed.last_seq
 
@@ -198,7 +198,7 @@ class Runtime:
         attachments: Sequence[str] = (),
         choices: RunChoices = NO_CHOICES,
         goes_first: bool = False,
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         """Accept a person's message (see ``archive.messages.accept_message``) and see
         that it is answered, also when the caller leaves. Returns when it is on disk."""
         writing = asyncio.create_task(
@@ -221,24 +221,24 @@ class Runtime:
 
             async def take_up_late() -> None:
                 with contextlib.suppress(LoomError):
-                    self._take_up(session.pk, await writing)
+                    self._start_accepted(session.pk, await writing)
 
             # A run that was claimed for this process is executed all the same.
             self.database.run_in_background(take_up_late())
             raise
-        self._take_up(session.pk, accepted)
+        self._start_accepted(session.pk, accepted)
         if accepted.is_new and accepted.claimed is None:
             await self.publisher.publish_queue(session.pk)
         return accepted
 
-    def _take_up(self, session_pk: int, accepted: Accepted) -> None:
+    def _start_accepted(self, session_pk: int, accepted: AcceptedMessage) -> None:
         self.publisher.publish_rows(session_pk, accepted.rows, title=accepted.title)
         self.queue.stop_unasked_summary(session_pk)
         self.queue.begin(session_pk, accepted.claimed)
 
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         accepted = await self.writer.write(
             archive_messages.edit_message,
             session,
@@ -257,7 +257,7 @@ class Runtime:
         turn: int | None,
         user_pk: int | None,
         choices: RunChoices | None = None,
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         accepted = await self.writer.write(
             archive_messages.regenerate,
             session,
@@ -268,39 +268,41 @@ class Runtime:
         )
         return await self._restart(session, accepted)
 
-    async def _restart(self, session: Session, accepted: Accepted) -> Accepted:
+    async def _restart(self, session: Session, accepted: AcceptedMessage) -> AcceptedMessage:
         await self._publish_rewound(session, accepted.rewound)
         self.publisher.publish_rows(session.pk, accepted.rows)
         self.queue.begin(session.pk)
         return accepted
 
-    async def _publish_rewound(self, session: Session, rewound: Rewound) -> Rewound:
+    async def _publish_rewound(self, session: Session, rewound: RewindResult) -> RewindResult:
         self.watcher.record_rewinds(session.pk, rewound.count)
         await self.publisher.publish_rewound(session, rewound)
         return rewound
 
     async def continue_run(
         self, session: Session, *, client_id: str, user_pk: int | None
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         accepted = await self.writer.write(
             archive_messages.continue_run, session, client_id=client_id, user_pk=user_pk
         )
         self.queue.begin(session.pk)
         return accepted
 
-    async def rewind(self, session: Session, *, from_turn: int, user_pk: int | None) -> Rewound:
+    async def rewind(
+        self, session: Session, *, from_turn: int, user_pk: int | None
+    ) -> RewindResult:
         rewound = await self.writer.write(
             archive_messages.rewind_session, session, from_turn=from_turn, actor_pk=user_pk
         )
         return await self._publish_rewound(session, rewound)
 
-    async def use_branch(self, session: Session, *, turn: int, user_pk: int | None) -> Rewound:
+    async def use_branch(self, session: Session, *, turn: int, user_pk: int | None) -> RewindResult:
         rewound = await self.writer.write(branches.use_branch, session, turn=turn, actor_pk=user_pk)
         return await self._publish_rewound(session, rewound)
 
     async def reset(
         self, session: Session, *, keeps_instructions: bool, user_pk: int | None
-    ) -> Rewound:
+    ) -> RewindResult:
         rewound = await self.writer.write(
             archive_messages.reset_session,
             session,
@@ -349,7 +351,7 @@ class Runtime:
             reason=reason,
         )
         self.publisher.publish_rows(session.pk, rows)
-        await self.queue.notice_decisions(session.pk, everywhere=decision == ALWAYS)
+        await self.queue.notify_decisions(session.pk, everywhere=decision == ALWAYS)
 
     async def answer_question(
         self,
@@ -373,20 +375,20 @@ class Runtime:
             user_pk=user_pk,
         )
         self.publisher.publish_rows(session.pk, rows)
-        await self.queue.notice_decisions(session.pk)
+        await self.queue.notify_decisions(session.pk)
 
     async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:
         """End one call, which runs or waits; the run goes on."""
         await self.writer.write(
             archive_calls.request_call_stop, session, call=call, user_pk=user_pk
         )
-        await self.queue.notice_decisions(session.pk)
+        await self.queue.notify_decisions(session.pk)
 
     # The window and the session state
 
     async def compact(
         self, session: Session, *, client_id: str, user_pk: int | None, reason: str = MANUAL
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         accepted = await self.writer.write(
             archive_compactions.request_compaction,
             session,
@@ -434,10 +436,10 @@ class Runtime:
         session: Session,
         root: Path,
         *,
-        scope: Scope,
+        scope: ChangeScope,
         actor_pk: int | None,
         replace: Collection[str],
-    ) -> Reverted:
+    ) -> RevertResult:
         """Put files back (see ``agent.undo.revert``) and show it to every page."""
         done = await revert_files(
             session,

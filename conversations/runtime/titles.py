@@ -12,11 +12,11 @@ from conversations.archive.turns import read_turns_in
 from conversations.domain import runs as states
 from conversations.domain.errors import LoomError, ProviderError
 from conversations.domain.stream import MessageCompleted
-from conversations.domain.text import storable, strip_marks, without_unseen
+from conversations.domain.text import storable, strip_invisible, strip_marks
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn, text_of_answer
 
 from .execution import Execution
-from .models import REPLACED_BY_OWN
+from .model_routing import REPLACED_BY_OWN
 from .side_calls import SideCall, estimate_request
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,6 @@ def read_answer(message: MessageCompleted) -> str:
 def read_title(text: str) -> str:
     """The title in an answer; empty where it is none."""
     lines = [line for line in storable(text).splitlines() if line.strip()]
-    line = strip_marks(without_unseen(lines[0])) if lines else ""
+    line = strip_marks(strip_invisible(lines[0])) if lines else ""
     title = " ".join(_QUOTES.sub("", line).split())
     return title if len(title) <= MAX_TITLE_CHARS else ""

@@ -19,20 +19,20 @@ from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import read_state, same_state
 from conversations.agent.undo.records import last_of_answer
-from conversations.archive.append import Appended, prepare_events
+from conversations.archive.append import AppendResult, prepare_events
 from conversations.archive.model_calls import append_tool_result
 from conversations.archive.runs import RunLost
 from conversations.archive.sessions import get_session
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.tool_calls import (
-    Rules,
     ToolCallRecord,
+    ToolRules,
     ask_for_calls,
     ask_question,
     begin_call,
     decide_call,
     read_calls,
-    read_news,
+    read_decisions,
     read_rules,
     show_run_waiting,
 )
@@ -115,7 +115,7 @@ class _Call:
     effect: str = READS
     result: ToolResult | None = None
     is_due: bool = False
-    rules: Rules | None = None
+    rules: ToolRules | None = None
     basis: str = ""
     asked: ApprovalRequest | None = None
     decision: str = ""
@@ -123,7 +123,7 @@ class _Call:
     reason: str = ""
     stopped_by: str = ""
     task: asyncio.Task[ToolResult] | None = None
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    resolved: asyncio.Event = field(default_factory=asyncio.Event)
     question: ToolQuestion | None = None
     answered: asyncio.Future[dict[str, Any]] | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question after the other
@@ -142,21 +142,21 @@ class _Call:
     def decide(self, decision: str, by: str = "", reason: str = "") -> None:
         if not self.decision:
             self.decision, self.decided_by, self.reason = decision, by, reason
-            self.settled.set()
+            self.resolved.set()
 
-    def note(self, record: ToolCallRecord) -> None:
+    def apply_record(self, record: ToolCallRecord) -> None:
         """What became of it, in whatever process."""
         if record.stopped_by and not self.stopped_by:
             self.stopped_by = record.stopped_by
-            self.settled.set()
+            self.resolved.set()
             if self.task is not None:
                 self.task.cancel()
         if record.decision:
             self.decide(record.decision, record.decided_by, record.reason)
         if self.question is not None and record.question == self.question:
-            self.take_answer(record.answer)
+            self.apply_answer(record.answer)
 
-    def take_answer(self, answer: dict[str, Any] | None) -> None:
+    def apply_answer(self, answer: dict[str, Any] | None) -> None:
         if answer is not None and self.answered is not None and not self.answered.done():
             self.answered.set_result(answer)
             self.question = None
@@ -175,7 +175,7 @@ class ToolLoop:
         self._turn = 0
         self._root = Path()
         self._model = ""
-        self._rules: Rules | None = None
+        self._rules: ToolRules | None = None
         self._scope: ToolScope | None = None
         self._has_changed = False
 
@@ -194,7 +194,7 @@ class ToolLoop:
             if record.state == WAITING:
                 call.asked = record.asked
                 self.live.change_state(record.pk, WAITING)
-            call.note(record)
+            call.apply_record(record)
             if is_cut_off:
                 call.result = ToolResult(ok=False, output=CUT_OFF)
         polling = asyncio.create_task(self._poll())
@@ -219,27 +219,27 @@ class ToolLoop:
             polling.cancel()
             self._calls = []
 
-    async def look(self) -> None:
+    async def check_decisions(self) -> None:
         """Notice what was decided, in whatever process."""
         calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
         if not calls:
             return
         claimed = self._claimed
         open_calls, rules = await self._readers.read(
-            read_news, claimed.run_pk, claimed.session_pk, user_pk=claimed.user_pk
+            read_decisions, claimed.run_pk, claimed.session_pk, user_pk=claimed.user_pk
         )
         by_pk = {call.record.pk: call for call in calls}
         before = [(call.decision, call.stopped_by, call.question) for call in calls]
         for record in open_calls:
             if (call := by_pk.get(record.pk)) is not None:
-                call.note(record)
+                call.apply_record(record)
         if before != [(call.decision, call.stopped_by, call.question) for call in calls]:
             await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
         still_open = {record.pk for record in open_calls}
         for call in calls:
             if call.waits and call.record.pk not in still_open:
                 call.is_lost = True
-                call.settled.set()
+                call.resolved.set()
             elif call.waits and call.asked and rules and _is_let_through(call.asked, rules):
                 session = await self._readers.read(get_session, self._claimed.session)
                 with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
@@ -257,7 +257,7 @@ class ToolLoop:
         while True:
             await asyncio.sleep(self._context.options.watch_interval)
             try:
-                await self.look()
+                await self.check_decisions()
             except Exception:  # a database that is away for a moment
                 logger.exception("calls_not_watched")
 
@@ -268,7 +268,9 @@ class ToolLoop:
         call.is_due = False
         name, workspace = call.record.name, self._scope.workspace
         servers = self._context.tool_servers
-        more = self._context.program_tools.beside(self._claimed, servers.tools_of(workspace))
+        more = self._context.program_tools.with_own_tools(
+            self._claimed, servers.tools_of(workspace)
+        )
         tool = call.tool = find_tool(name, self._scope, more)
         if tool is None:
             why = servers.explain(name, workspace) or f"There is no tool named {name!r}."
@@ -316,7 +318,7 @@ class ToolLoop:
         except Exception as error:
             return _failure(error, call)
 
-    async def _read_rules(self) -> Rules:
+    async def _read_rules(self) -> ToolRules:
         self._rules = await self._readers.read(
             read_rules, self._claimed.session_pk, user_pk=self._claimed.user_pk
         )
@@ -353,14 +355,14 @@ class ToolLoop:
             prepare_events, rows, session=self._claimed.session, turn=self._turn
         )
 
-        async def commit() -> Appended:
+        async def commit() -> AppendResult:
             pks = [call.record.pk for call in calls]
             rows = await self._execution.writer.write(
                 ask_for_calls,
                 self._claimed.session_pk,
                 questions=list(zip(pks, asked, events, strict=True)),
             )
-            return Appended(turns=[], rows=rows)
+            return AppendResult(turns=[], rows=rows)
 
         await self._execution.commit(commit())
         for call in calls:
@@ -379,7 +381,7 @@ class ToolLoop:
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(run_states.WAITING_APPROVAL)
-            await first.settled.wait()
+            await first.resolved.wait()
             if first.is_lost:
                 raise RunLost("Another process ended a call that was waiting here.")
             await write(show_run_waiting, run_pk, waits=False)
@@ -434,7 +436,7 @@ class ToolLoop:
             duration_ms=duration_ms,
         )
 
-        async def append_result() -> Appended:
+        async def append_result() -> AppendResult:
             payloads, session = make_result_payloads(ending), self._claimed.session
             events = await asyncio.to_thread(prepare_events, payloads, session=session, new=0)
             if call.question is not None:  # the server does not wait for an answer any more
@@ -467,7 +469,7 @@ class ToolLoop:
             if not is_same:
                 self._scope = replace(scope, allows_network=False)
             if not is_of_kind:
-                if is_same and plan.place and await self._left_by_answer(plan.place):
+                if is_same and plan.place and await self._is_own_change(plan.place):
                     call.basis = plan.basis
             elif isinstance(planned, ToolResult):
                 call.result = planned
@@ -478,7 +480,7 @@ class ToolLoop:
                 else:
                     call.result = ToolResult(ok=False, output=REVOKED)
 
-    async def _left_by_answer(self, path: str) -> bool:
+    async def _is_own_change(self, path: str) -> bool:
         """Whether a call of this answer has left the file as it is now."""
         change = await self._readers.read(
             last_of_answer, self._claimed.run_pk, turn=self._turn, path=path
@@ -528,7 +530,7 @@ class ToolLoop:
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
             words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
-            if shown := self.live.kept(call.record.pk):
+            if shown := self.live.output(call.record.pk):
                 words = f"{words}\n\n{shown}"
             return ToolResult(ok=False, output=words), STOPPED
         if task.cancelled():
@@ -558,7 +560,7 @@ class ToolLoop:
                 turn=self._turn,
             )
 
-            async def commit() -> Appended:
+            async def commit() -> AppendResult:
                 rows = await self._execution.writer.write(
                     ask_question,
                     self._claimed.session_pk,
@@ -566,7 +568,7 @@ class ToolLoop:
                     question=question,
                     event=event,
                 )
-                return Appended(turns=[], rows=rows)
+                return AppendResult(turns=[], rows=rows)
 
             shown = await self._execution.commit(commit())
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
@@ -668,7 +670,7 @@ def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
     return without_places(again) == without_places(asked)
 
 
-def _is_let_through(asked: ApprovalRequest, rules: Rules) -> bool:
+def _is_let_through(asked: ApprovalRequest, rules: ToolRules) -> bool:
     kind, allowed = asked.kind_key, rules.allowed
     return decide(rules.scope, effect=CHANGES, kind=kind, allowed=allowed) == RUN
 

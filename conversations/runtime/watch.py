@@ -22,19 +22,19 @@ from conversations.archive.storage import is_storage_error
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
 from conversations.domain.runs import RUNNING
 from conversations.search.indexing import (
-    Progress,
-    is_left_alone,
-    leave_alone,
+    IndexProgress,
+    is_suspended,
     merge_index,
     prepare_batch,
     sessions_to_index,
     store_batch,
+    suspend_session,
 )
 from conversations.search.meaning import embed_texts, read_batch, store_embeddings
 
 from .database import Database, Readers
 from .drafts import LiveAnswer
-from .models import Models
+from .model_routing import ModelRouter
 from .options import RuntimeOptions
 from .publish import (
     MAX_MISSED_ROWS,
@@ -50,7 +50,7 @@ from .publish import (
 from .queue import RunQueue
 
 
-class _Foreign(LiveAnswer):
+class _ForeignRun(LiveAnswer):
     """A run of another process, mirrored from its draft chunks up to that ordinal."""
 
     ordinal = -1
@@ -68,7 +68,7 @@ class Watcher:
         hub: Hub,
         relay: Relay,
         own: RunQueue,
-        models: Models,
+        models: ModelRouter,
     ) -> None:
         self._options = options
         self._relay = relay
@@ -76,7 +76,7 @@ class Watcher:
         self._hub = hub
         self._own = own
         self._models = models
-        self._foreign: dict[int, _Foreign] = {}
+        self._foreign: dict[int, _ForeignRun] = {}
         self._rewinds: dict[int, int] = {}
         self._names: dict[int, list[Frame]] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
@@ -93,9 +93,9 @@ class Watcher:
                 for pk in known.keys() - self._hub.subscribers.keys():
                     del known[pk]
             if sessions:
-                await self._look(sessions)
+                await self._check(sessions)
 
-    async def _look(self, sessions: list[int]) -> None:
+    async def _check(self, sessions: list[int]) -> None:
         others = [pk for pk in sessions if self._own.execution_of(pk) is None]
         marks_of, found, queues = await self._readers.read(self._read, sessions, others)
         runs = {run.session_pk: run for run in found}
@@ -142,7 +142,7 @@ class Watcher:
         runs = active_runs(stale_seconds=self._options.stale_after, session_pks=others)
         return marks, runs, queued_messages_of(others)
 
-    def greet(self, pk: int, names: list[Frame]) -> None:
+    def record_shown_names(self, pk: int, names: list[Frame]) -> None:
         """A page was told these; what differs from them afterwards is new."""
         self._names.setdefault(pk, names)
 
@@ -165,7 +165,7 @@ class Watcher:
         foreign = self._foreign.get(pk)
         is_new = foreign is None or foreign.run != str(run.run)
         if foreign is None or is_new:
-            foreign = self._foreign[pk] = _Foreign(str(run.run))
+            foreign = self._foreign[pk] = _ForeignRun(str(run.run))
         chunks = await self._readers.read(read_draft, run.run_pk, after_ordinal=foreign.ordinal)
         for chunk in chunks:
             foreign.ordinal = chunk.ordinal
@@ -216,19 +216,19 @@ class IndexWorker:
 
     async def catch_up(self) -> bool:
         """Index what is waiting. False: nothing was, but for sessions that failed lately."""
-        found: list[Progress] = await self._database.readers.read(sessions_to_index)
-        waiting = [progress for progress in found if not is_left_alone(progress.session_pk)]
+        found: list[IndexProgress] = await self._database.readers.read(sessions_to_index)
+        waiting = [progress for progress in found if not is_suspended(progress.session_pk)]
         for progress in waiting:
             try:
                 await self._index(progress)
             except Exception as error:
                 if is_storage_error(error):
                     raise
-                leave_alone(progress.session_pk, error)
+                suspend_session(progress.session_pk, error)
         return bool(waiting)
 
-    async def _index(self, progress: Progress) -> None:
-        at: Progress | None = progress
+    async def _index(self, progress: IndexProgress) -> None:
+        at: IndexProgress | None = progress
         while at is not None and at.waiting > 0:
             batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
             at = await self._database.writer.write(store_batch, batch)

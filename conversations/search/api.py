@@ -14,10 +14,10 @@ from pydantic import StringConstraints
 
 from conversations.access import (
     HIDDEN,
+    access_context_of,
     get_session_for,
     record_reading,
     require_reason_to_search,
-    visit_of,
 )
 from conversations.accounts.tokens import READ
 from conversations.api.auth import caller_of, needs
@@ -27,9 +27,9 @@ from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 
 from .find import MAX_HITS, search_session
-from .find_everywhere import EVERYWHERE, Within, search_sessions
+from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import parse_query
-from .results import as_answer, read_surroundings
+from .results import as_answer, read_hit_context
 
 logger = logging.getLogger(__name__)
 
@@ -97,14 +97,14 @@ class RecallFilters(Schema):
 @router.get("/search", auth=needs(READ), response=SearchOut, url_name="search")
 def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]:
     """Turns of all sessions that you may read."""
-    user, visit = caller_of(request).user, visit_of(request)
+    user, context = caller_of(request).user, access_context_of(request)
     workspaces = dict(readable_workspaces(user).values_list("slug", "pk"))
     if wanted.workspace is not None and wanted.workspace not in workspaces:
         raise NotFound(HIDDEN)
     slugs = workspaces if wanted.workspace is None else (wanted.workspace,)
-    within = Within(workspaces=tuple(workspaces[slug] for slug in slugs))
+    within = SearchedSessions(workspaces=tuple(workspaces[slug] for slug in slugs))
     if is_reviewer(user):
-        require_reason_to_search(visit, within.workspaces)
+        require_reason_to_search(context, within.workspaces)
         within = EVERYWHERE if wanted.workspace is None else within
     query = parse_query(wanted.q)
     with _unavailable():
@@ -116,8 +116,8 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
             cursor=wanted.cursor,
             order=wanted.order,
         )
-        around = read_surroundings(found.hits)
-    record_reading(visit, around.sessions.values())
+        around = read_hit_context(found.hits)
+    record_reading(context, around.sessions.values())
     answer = as_answer(found, query)
     for hit, shown in zip(found.hits, answer["hits"], strict=True):
         shown["session"] = hit.session

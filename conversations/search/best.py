@@ -12,7 +12,7 @@ from conversations.domain.turns import USER
 
 from .matching import IndexMatch
 from .query import COURSE, PRESENT, SUMMARY, SearchQuery, Term
-from .ranking import Occurrences, Ranking, spread, window_of
+from .ranking import Ranking, WordOccurrences, spread, window_of
 from .source import ASKED, IndexSource
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def rank_entries(
         ids = source.find(match.having(*dict.fromkeys(term.tokens)), limit=MAX_PHRASE_TURNS)
         if len(ids) == MAX_PHRASE_TURNS:
             cut.add(term)
-        ids = keep_phrases(source, match, [term], ids)
-        phrases[term] = _Found(ids, ids, len(ids), len(ids), spreading=ids)
+        ids = filter_by_phrases(source, match, [term], ids)
+        phrases[term] = _WordMatches(ids, ids, len(ids), len(ids), spreading=ids)
     having = [set(found.ids) for found in (phrases or words).values()]
     matched = set.intersection(*having) if phrases else set().union(*having)
     lengths = source.lengths
     whole = lengths.weigh(source.turn_count)
-    weighed = [found.weigh(source) for found in (*words.values(), *phrases.values())]
+    weighed = [found.weighted(source) for found in (*words.values(), *phrases.values())]
     if query.light_tokens:  # a question, not a list of words
         weighed += _read_light_words(source, match, query.light_tokens)
         weighed.append(_read_rules(source, match, whole))
@@ -99,7 +99,7 @@ def rank_entries(
     among = range(source.low, source.high + 1) if with_neighbours else matched
     candidates = {
         *ranking.best(MAX_RANKED_TURNS, among=among),
-        *_find_meant(source, match, query, similar),
+        *_find_by_meaning(source, match, query, similar),
     }
     meaning = similar.of(candidates) if similar is not None else {}
     scores = _scores(source, query, ranking, candidates, meaning, among=among)
@@ -115,7 +115,7 @@ def rank_entries(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _WordMatches:
     """The entries that have a word, the highest first, and those of them that are the person's;
     how many there are of both in all."""
 
@@ -125,10 +125,10 @@ class _Found:
     asked_count: int
     spreading: Sequence[int] = ()
 
-    def weigh(self, source: IndexSource, weight: float = 1.0) -> Occurrences:
+    def weighted(self, source: IndexSource, weight: float = 1.0) -> WordOccurrences:
         """The others' turns count the less the more words they have."""
         others = 1 / source.lengths.wordiness
-        return Occurrences(
+        return WordOccurrences(
             turns=dict.fromkeys(self.ids, others) | dict.fromkeys(self.asked, 1.0),
             count=self.asked_count + others * (self.count - self.asked_count),
             spreading=self.spreading,
@@ -136,7 +136,9 @@ class _Found:
         )
 
 
-def _read_words(source: IndexSource, match: IndexMatch, tokens: Sequence[str]) -> dict[str, _Found]:
+def _read_words(
+    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
+) -> dict[str, _WordMatches]:
     most = _most_occurrences(source)
     # Those of the person are looked for by themselves where the others say more. What the person
     # says all the time, the others do too.
@@ -157,7 +159,7 @@ def _read_words(source: IndexSource, match: IndexMatch, tokens: Sequence[str]) -
             room -= len(asked) - most
         ids = of_all.get(token, asked)
         few = [some for some in (ids, asked) if len(some) < most]
-        found[token] = _Found(
+        found[token] = _WordMatches(
             ids=ids,
             asked=asked,
             count=_estimate(source, ids),
@@ -169,21 +171,21 @@ def _read_words(source: IndexSource, match: IndexMatch, tokens: Sequence[str]) -
 
 def _read_light_words(
     source: IndexSource, match: IndexMatch, tokens: Sequence[str]
-) -> Iterator[Occurrences]:
+) -> Iterator[WordOccurrences]:
     """Words without a subject, which help to rank where they are rare enough to read."""
     if source.turn_count <= MAX_LIGHT_TURNS:
         for found in _read_words(source, match, tokens).values():
             if found.spreading:
-                yield found.weigh(source, LIGHT_WEIGHT)
+                yield found.weighted(source, LIGHT_WEIGHT)
 
 
-def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> Occurrences:
+def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> WordOccurrences:
     rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
     count = max(len(rules), round(MIN_RULE_SHARE * whole))
-    return _Found(rules, rules, count, count).weigh(source, RULE_WEIGHT)
+    return _WordMatches(rules, rules, count, count).weighted(source, RULE_WEIGHT)
 
 
-def _find_meant(
+def _find_by_meaning(
     source: IndexSource, match: IndexMatch, query: SearchQuery, similar: "Similarities | None"
 ) -> list[int]:
     """Turns near the query in meaning that pass its filters. Who names a phrase or a part of the
@@ -226,7 +228,7 @@ def find_with_phrases(
     found: list[int] = []
     for _ in range(most_pages):
         ids = source.find(match, limit=limit, below=below)
-        found += keep_phrases(source, match, phrases, ids)
+        found += filter_by_phrases(source, match, phrases, ids)
         if len(ids) < limit:
             return found, None
         below = ids[-1]
@@ -235,7 +237,7 @@ def find_with_phrases(
     return found, below
 
 
-def keep_phrases(
+def filter_by_phrases(
     source: IndexSource, match: IndexMatch, phrases: Iterable[Term], ids: Sequence[int]
 ) -> list[int]:
     """Those entries in which the words of each phrase follow upon each other."""

@@ -197,7 +197,7 @@ def _vocabulary() -> dict[str, int]:
     return {piece: number for number, piece in enumerate(lines)}
 
 
-class _Spacing(dict[int, str]):
+class _CharacterMap(dict[int, str]):
     """What BERT's uncased tokenizer makes of a character, for :meth:`str.translate`."""
 
     def __missing__(self, code: int) -> str:
@@ -215,7 +215,7 @@ class _Spacing(dict[int, str]):
         return spaced
 
 
-_SPACING = _Spacing()
+_SPACING = _CharacterMap()
 
 
 def _is_han(code: int) -> bool:

@@ -9,13 +9,13 @@ from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, find_with_phrases, keep_phrases, rank_entries
-from .indexing import Progress, read_progress, sum_up
-from .matching import TURN_MASK, IndexMatch, match_filters, session_place
+from .best import Ranked, filter_by_phrases, find_with_phrases, rank_entries
+from .indexing import IndexProgress, read_progress, sum_up
+from .matching import TURN_MASK, IndexMatch, match_filters, session_scope
 from .meaning import find_similar
 from .query import SearchQuery
-from .results import NOTHING, SearchResults, in_no_session, read_hits
-from .source import IndexSource, Lengths, catch_up
+from .results import NOTHING, SearchResults, find_nothing, read_hits
+from .source import IndexSource, TurnLengths, catch_up
 
 MAX_HITS = 200  # Hits of one page.
 
@@ -49,7 +49,7 @@ def search_session(
     if asked.workspaces:
         here = Session.objects.filter(pk=session_pk, workspace__slug__in=asked.workspaces)
         if not here.exists():
-            return in_no_session(asked)
+            return find_nothing(asked)
     source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
@@ -71,18 +71,18 @@ def search_session(
 
 
 def session_source(
-    progress: Progress, query: SearchQuery, *, before_turn: int | None
+    progress: IndexProgress, query: SearchQuery, *, before_turn: int | None
 ) -> IndexSource:
     progress, tail = catch_up(progress)
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
     session_pk, first = progress.session_pk, query.from_turn or 1
     return IndexSource(
-        places=(session_place(session_pk, from_turn=first, before_turn=end),),
+        scopes=(session_scope(session_pk, from_turn=first, before_turn=end),),
         tail=tail,
         stored_to=entry_id(session_pk, progress.indexed_turn),
         turn_count=max(1, end - first),
-        lengths=Lengths.of(progress.sums + sum_up(tail), progress.last_turn),
+        lengths=TurnLengths.of(progress.sums + sum_up(tail), progress.last_turn),
     )
 
 
@@ -96,11 +96,11 @@ def _best_of_session(
 ) -> SearchResults:
     """The cursor keeps later turns out, and later vectors, so that ranks stay what they were."""
     after = parse_search_cursor(cursor, "best", count=7)
-    [place] = source.places
+    [place] = source.scopes
     if after:
         place = place.below(after[0] + 1)
-        count, lengths = place.high - place.low + 1, Lengths(*map(as_fraction, after[1:4]))
-        source = replace(source, places=(place,), turn_count=count, lengths=lengths)
+        count, lengths = place.high - place.low + 1, TurnLengths(*map(as_fraction, after[1:4]))
+        source = replace(source, scopes=(place,), turn_count=count, lengths=lengths)
     match = match_filters(query)
     last = min(place.high, after[4]) if after else place.high
     similar = find_similar(place.low >> TURN_BITS, query.question, low=place.low, high=last)
@@ -114,10 +114,10 @@ def _best_of_session(
     )
     embedded = similar.last if similar is not None else 0
     among = (source.high, *map(as_number, astuple(source.lengths)), embedded)
-    return found_best(ranked, limit, after, kind="best", among=among)
+    return page_of_best(ranked, limit, after, kind="best", among=among)
 
 
-def found_best(
+def page_of_best(
     ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: str, among: tuple[int, ...]
 ) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
@@ -173,7 +173,7 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
         missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
     for phrase in query.phrases:
         ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED_TURNS)
-        if len(ids) < MAX_COUNTED_TURNS and not keep_phrases(source, filters, [phrase], ids):
+        if len(ids) < MAX_COUNTED_TURNS and not filter_by_phrases(source, filters, [phrase], ids):
             missing.append(f'"{phrase.text}"')
     return tuple(missing)
 

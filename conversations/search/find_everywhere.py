@@ -11,14 +11,14 @@ from conversations.domain.searchable import ROLE_MARKS, owner_mark, workspace_ma
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import keep_phrases, rank_entries
-from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
+from .best import filter_by_phrases, rank_entries
+from .find import MAX_HITS, as_fraction, as_number, choose_words, missing_words, page_of_best
 from .indexing import IndexTotals, sum_up
-from .latest import LatestFirst, as_numbers, as_placed, read_at_once
-from .matching import IndexScope, match_filters, session_place
+from .latest import LatestSearch, as_numbers, as_placed, read_at_once
+from .matching import IndexScope, match_filters, session_scope
 from .query import SearchQuery
-from .results import NOTHING, SearchResults, in_no_session, read_hits
-from .source import IndexSource, Lengths, catch_up_all
+from .results import NOTHING, SearchResults, find_nothing, read_hits
+from .source import IndexSource, TurnLengths, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
 
@@ -41,14 +41,14 @@ MAX_COUNTED_PHRASE_TURNS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
+class SearchedSessions:
     """Which of the sessions are looked through: those that are the person's or in which
     the person asked for something, and those of the workspaces (keys; None: all)."""
 
     person: int | None = None
     workspaces: tuple[int, ...] | None = None
 
-    def among(self, sessions: QuerySet[Session]) -> QuerySet[Session]:
+    def filter(self, sessions: QuerySet[Session]) -> QuerySet[Session]:
         if self.workspaces is not None:
             sessions = sessions.filter(workspace__in=self.workspaces)
         return sessions if self.person is None else sessions.filter(involving(self.person))
@@ -61,14 +61,14 @@ class Within:
         return (tuple(workspace_mark(pk) for pk in self.workspaces),)
 
 
-EVERYWHERE = Within()
+EVERYWHERE = SearchedSessions()
 
 
 def search_sessions(
     sessions: QuerySet[Session],
     asked: SearchQuery,
     *,
-    within: Within = EVERYWHERE,
+    within: SearchedSessions = EVERYWHERE,
     limit: int = 20,
     cursor: str = "",
     order: str = "best",
@@ -89,9 +89,9 @@ def search_sessions(
         if within.workspaces is not None:
             named &= set(within.workspaces)
         within = replace(within, workspaces=tuple(sorted(named)))
-    sessions = within.among(sessions)
+    sessions = within.filter(sessions)
     if asked.workspaces and not sessions.exists():
-        return in_no_session(asked)
+        return find_nothing(asked)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
     after = parse_search_cursor(cursor, "all", count=7) if by_rank else None
@@ -106,23 +106,23 @@ def search_sessions(
         others = sessions.exclude(owner=within.person)
         marks = (*within.marks, (owner_mark(within.person),))
         parts = [(sessions.filter(owner=within.person), marks), (others, within.marks)]
-    places = [place for some, marks in parts for place in _few_or_many(some, marks, bounds)]
+    places = [place for some, marks in parts for place in _choose_scopes(some, marks, bounds)]
     source = IndexSource(
-        places=tuple(place.below(end) for place in places), tail=catch_up_all(sessions)
+        scopes=tuple(place.below(end) for place in places), tail=catch_up_all(sessions)
     )
     if by_rank:
         return _best(source, asked, sessions, limit, after)
     return _newest(source, asked, sessions, limit, cursor)
 
 
-def _few_or_many(
+def _choose_scopes(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
 ) -> tuple[IndexScope, ...]:
     """Marks only spare reading; which sessions may be read is said by the sessions alone."""
     enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
     if len(some) <= MAX_SESSIONS_NAMED:
-        return tuple(session_place(pk, **bounds) for pk in some)
+        return tuple(session_scope(pk, **bounds) for pk in some)
     high = entry_id(some[0] + 1, 0) - 1
     if len(some) <= MAX_SESSIONS_LISTED and not marks:
         return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
@@ -146,7 +146,7 @@ def _best(
     """The cursor keeps later sessions out and the figures as they were, so that ranks
     stay what they were."""
     if after:
-        lengths = Lengths(*map(as_fraction, after[2:5]))
+        lengths = TurnLengths(*map(as_fraction, after[2:5]))
         source = replace(source, turn_count=after[1], lengths=lengths)
     else:
         # What turns are ranked by, which takes a while in many sessions.
@@ -156,12 +156,12 @@ def _best(
         names = ("indexed_turn", *(field.name for field in fields(IndexTotals)))
         turns, *stored = progress.aggregate(*(Sum(name, default=0) for name in names)).values()
         turns = max(1, turns + len(source.tail))
-        lengths = Lengths.of(IndexTotals(*stored) + sum_up(source.tail), turns)
+        lengths = TurnLengths.of(IndexTotals(*stored) + sum_up(source.tail), turns)
         source = replace(source, turn_count=turns, lengths=lengths)
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
     of_lengths = map(as_number, astuple(source.lengths))
     among = (source.high >> TURN_BITS, source.turn_count, *of_lengths)
-    return found_best(ranked, limit, after, kind="all", among=among)
+    return page_of_best(ranked, limit, after, kind="all", among=among)
 
 
 def _newest(
@@ -175,7 +175,7 @@ def _newest(
     most = MAX_COUNTED_TURNS_APART if source.is_sparse else MAX_COUNTED_TURNS
     most = MAX_COUNTED_PHRASE_TURNS if query.phrases else most
     some = source.find(match, limit=max(most, read_at_once(query)) + 1, highest=False)
-    walk = LatestFirst(
+    walk = LatestSearch(
         source=source,
         query=query,
         match=match,
@@ -184,12 +184,12 @@ def _newest(
         some=some,
         after=as_placed(numbers) if numbers else None,
     )
-    placed = walk.take()
+    placed = walk.find()
     page = placed[:limit]
     goes_on = page[-1] if len(placed) > limit else walk.stopped_at
     total, is_bound = max(len(page), min(len(some), most)), len(some) > most
     if query.phrases:  # which only their words are known to have
-        known = [] if is_bound else keep_phrases(source, match, query.phrases, some)
+        known = [] if is_bound else filter_by_phrases(source, match, query.phrases, some)
         total = len(page) if is_bound else len(known)
     return SearchResults(
         hits=read_hits([(1.0, pk) for _, pk in page]),

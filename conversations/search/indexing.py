@@ -128,7 +128,7 @@ def sum_up(entries: Iterable[TurnEntry]) -> IndexTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class IndexProgress:
     """How far a session's index reaches, and how far its turns go."""
 
     session_pk: int
@@ -143,15 +143,15 @@ class Progress:
 
 
 # Entries that are ready to be stored after a session's watermark.
-type IndexBatch = tuple[Progress, Sequence[TurnEntry]]
+type IndexBatch = tuple[IndexProgress, Sequence[TurnEntry]]
 
 
-def read_progress(session_pk: int) -> Progress | None:
+def read_progress(session_pk: int) -> IndexProgress | None:
     """None: there is no such session."""
     return next(_progresses(Session.objects.filter(pk=session_pk)), None)
 
 
-def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progress]:
+def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[IndexProgress]:
     """The sessions with turns that have no entries yet, or entries by other rules; the
     latest active first. Two queries, each by an index of few rows."""
     if sessions is not None:
@@ -170,13 +170,13 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
     return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
 
 
-def prepare_batch(progress: Progress, *, size: int = BATCH_TURNS) -> IndexBatch:
+def prepare_batch(progress: IndexProgress, *, size: int = BATCH_TURNS) -> IndexBatch:
     """Make the next entries of a session. Takes no lock."""
     first, last = progress.indexed_turn + 1, progress.indexed_turn + size
     return progress, read_entries((progress.session_pk, first, min(progress.last_turn, last)))
 
 
-def store_batch(batch: IndexBatch) -> Progress | None:
+def store_batch(batch: IndexBatch) -> IndexProgress | None:
     """Store entries and move the watermark; None, and nothing is stored, where it is
     no longer where it was, or the session is gone."""
     before, entries = batch
@@ -249,11 +249,11 @@ FAILED_PAUSE_SECONDS = 300.0  # For which a session that could not be indexed is
 _left_alone: dict[int, float] = {}  # Sessions, and until when
 
 
-def is_left_alone(session_pk: int) -> bool:
+def is_suspended(session_pk: int) -> bool:
     return _left_alone.get(session_pk, 0.0) > monotonic()
 
 
-def leave_alone(session_pk: int, error: Exception) -> None:
+def suspend_session(session_pk: int, error: Exception) -> None:
     """Something is wrong with the session's entries: it is in the log, and this process does not
     try again soon."""
     _left_alone[session_pk] = monotonic() + FAILED_PAUSE_SECONDS
@@ -264,7 +264,7 @@ def leave_alone(session_pk: int, error: Exception) -> None:
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless nothing can be written now (False): somebody else holds the write
     lock, say. One that is left alone is no reason to leave others out."""
-    if is_left_alone(session_pk):
+    if is_suspended(session_pk):
         return True
     usual = None
     try:
@@ -284,7 +284,7 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
         is_sqlite = connection.vendor == "sqlite"
         if is_storage_error(error) or (is_sqlite and isinstance(error, OperationalError)):
             return False
-        leave_alone(session_pk, error)
+        suspend_session(session_pk, error)
     return True
 
 
@@ -313,12 +313,12 @@ def merge_index(*, pages: int = MERGED_PAGES) -> bool:
     return bool(after - before >= 2)
 
 
-def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
+def _progresses(sessions: QuerySet[Session]) -> Iterator[IndexProgress]:
     kept = ("version", "indexed_turn", "total_length", "asked_turns", "asked_length")
     columns = ("pk", "next_turn", "last_active_at", *(f"search_progress__{name}" for name in kept))
     for pk, next_turn, active_at, version, indexed, *sums in sessions.values_list(*columns):
         is_current = version == VERSION
-        yield Progress(
+        yield IndexProgress(
             session_pk=pk,
             indexed_turn=indexed if is_current else 0,
             last_turn=next_turn - 1,

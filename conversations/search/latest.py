@@ -14,12 +14,12 @@ from itertools import islice
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.searchable import ALL_TIME, DateSpan, cover
+from conversations.domain.searchable import ALL_TIME, DateSpan, covering_marks
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
-from .best import find_with_phrases, keep_phrases
-from .matching import IndexMatch, session_place
+from .best import filter_by_phrases, find_with_phrases
+from .matching import IndexMatch, session_scope
 from .query import SearchQuery
 from .source import IndexSource
 
@@ -54,7 +54,7 @@ def as_placed(numbers: Sequence[int]) -> Placed:
 
 
 @dataclass(kw_only=True)
-class LatestFirst:
+class LatestSearch:
     """Walks through the matches after a place, of which so many are ``wanted``; ``some``
     are all matches, or more than are read at once. ``stopped_at`` is set where the walk
     ended because it had looked at enough: what comes after that place was not looked at.
@@ -70,12 +70,12 @@ class LatestFirst:
     stopped_at: Placed | None = field(default=None, init=False)
     looked: int = field(default=0, init=False)
 
-    def take(self) -> list[Placed]:
+    def find(self) -> list[Placed]:
         is_few = len(self.some) <= read_at_once(self.query)
-        found = self._in_order(self.some) if is_few else self._take_apart(ALL_TIME)
+        found = self._in_order(self.some) if is_few else self._split_span(ALL_TIME)
         return list(islice(found, self.wanted))
 
-    def _take_apart(self, span: DateSpan) -> Iterator[Placed]:
+    def _split_span(self, span: DateSpan) -> Iterator[Placed]:
         """What lies in a stretch with much, some of its parts at a time: more of them
         where they have little."""
         if span.is_hour or span.is_odd:
@@ -84,7 +84,7 @@ class LatestFirst:
             return
         parts, width = self._parts(span), 1
         if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one
-            yield from self._take_apart(parts[0])
+            yield from self._split_span(parts[0])
             return
         while parts and self.stopped_at is None:
             group = parts[: width if self._can_count(parts[0]) else 1]
@@ -93,7 +93,7 @@ class LatestFirst:
             bounds, match = (self.query.from_moment, self.query.before_moment), self.match
             if all(span.is_within(*bounds) for span in group):
                 # The many marks of the query's bounds need not be looked for.
-                marks, _ = cover(*bounds)
+                marks, _ = covering_marks(*bounds)
                 others = tuple(one for one in match.marks if one != marks)
                 match = replace(match, marks=others, from_moment=None, before_moment=None)
             match = match.marked(tuple(span.mark for span in group))
@@ -109,14 +109,14 @@ class LatestFirst:
                 if self.looked >= MAX_TURNS_LOOKED_AT and begins is not None:
                     self.stopped_at = (begins, 0)
             else:
-                yield from self._take_apart(group[0])
+                yield from self._split_span(group[0])
             parts = parts[len(group) :]
             # Twice as many, unless they have too much.
             width = max(1, min(2 * len(group), len(group) * at_once // max(1, len(ids))))
 
     @cached_property
     def _listed(self) -> IndexSource:
-        return replace(self.source, places=tuple(p.listed for p in self.source.places))
+        return replace(self.source, scopes=tuple(p.listed for p in self.source.scopes))
 
     def _can_count(self, span: DateSpan) -> bool:
         """In a whole year or month, the few that are of some sessions are too far apart."""
@@ -144,7 +144,7 @@ class LatestFirst:
     def _in_order(self, ids: Sequence[int]) -> Iterator[Placed]:
         if self.query.phrases:
             self.looked += len(ids)
-            ids = keep_phrases(self.source, self.match, self.query.phrases, ids)
+            ids = filter_by_phrases(self.source, self.match, self.query.phrases, ids)
         yield from self._in_time(ids)
 
     def _in_time(self, ids: Sequence[int]) -> list[Placed]:
@@ -171,11 +171,11 @@ class LatestFirst:
             bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
             earliest = min(bound, match.before_moment) if match.before_moment else bound
             match = replace(match, before_moment=earliest)
-        place = session_place(
+        place = session_scope(
             session_pk,
             from_turn=self.query.from_turn or 1,
             before_turn=self.query.before_turn or 1 << TURN_BITS,
         )
-        source = replace(self.source, places=(place,))
+        source = replace(self.source, scopes=(place,))
         found, _ = find_with_phrases(source, match, self.query.phrases, limit=self.wanted)
         return found

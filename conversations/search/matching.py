@@ -7,7 +7,13 @@ from typing import Any
 
 from django.db import connection
 
-from conversations.domain.searchable import ERROR_MARK, cover, model_mark, role_mark, tool_mark
+from conversations.domain.searchable import (
+    ERROR_MARK,
+    covering_marks,
+    model_mark,
+    role_mark,
+    tool_mark,
+)
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
 from .indexing import TurnEntry
@@ -109,7 +115,7 @@ def match_filters(query: SearchQuery) -> IndexMatch:
     bounds = (query.from_moment, query.before_moment)
     is_exact = True
     if any(bound is not None for bound in bounds):
-        marks, is_exact = cover(*bounds)
+        marks, is_exact = covering_marks(*bounds)
         groups.append(marks or (NOWHERE,))
     return IndexMatch(
         scopes=query.scopes,
@@ -119,7 +125,7 @@ def match_filters(query: SearchQuery) -> IndexMatch:
     )
 
 
-def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> IndexScope:
+def session_scope(session_pk: int, *, from_turn: int, before_turn: int) -> IndexScope:
     return IndexScope(
         low=entry_id(session_pk, max(1, min(from_turn, TURN_MASK))),
         high=entry_id(session_pk, max(0, min(before_turn - 1, TURN_MASK))),

@@ -40,9 +40,9 @@ from conversations.web.pages import render_page
 
 from .best import MAX_PHRASE_TURNS
 from .find import search_session
-from .find_everywhere import EVERYWHERE, Within, search_sessions
+from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
-from .results import SearchResults, Surroundings, TurnHit, read_surroundings
+from .results import HitContext, SearchResults, TurnHit, read_hit_context
 
 # What people ask for: text, and filters that say the same as the words of the query language.
 
@@ -176,10 +176,10 @@ class HitPages:
 
     session: str
     turn: str
-    note: Callable[[HttpRequest, Iterable[Session]], None]
+    record: Callable[[HttpRequest, Iterable[Session]], None]
 
 
-CHAT_PAGES = HitPages(session="session", turn="turn", note=record_reading)
+CHAT_PAGES = HitPages(session="session", turn="turn", record=record_reading)
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def search(request: HttpRequest) -> HttpResponse:
     def find(query: SearchQuery, **page: Any) -> SearchResults:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
-        within = Within(workspaces=chosen)
+        within = SearchedSessions(workspaces=chosen)
         if is_reviewer(user):
             require_reason_to_search(request, chosen)
             within = within if wanted else EVERYWHERE
@@ -271,8 +271,8 @@ def _search(
     cursor = storable(request.GET.get("cursor", ""))
     query, order = parse_query(form.query), form.cleaned_data["order"]
     found = find(query, limit=limit, cursor=cursor, order=order)
-    around = read_surroundings(found.hits)
-    pages.note(request, around.sessions.values())
+    around = read_hit_context(found.hits)
+    pages.record(request, around.sessions.values())
     return {
         # Hits of one session that follow each other stand together.
         "groups": [
@@ -310,7 +310,7 @@ def _group(
     hits: Iterable[TurnHit],
     *,
     query: SearchQuery,
-    around: Surroundings,
+    around: HitContext,
     pages: HitPages,
 ) -> dict[str, Any]:
     """Hits of one session. ``text`` is HTML: the snippet, marked where it matches, between the
@@ -345,7 +345,7 @@ def _group(
     }
 
 
-def _near(around: Surroundings, hit: TurnHit, step: int) -> list[str]:
+def _near(around: HitContext, hit: TurnHit, step: int) -> list[str]:
     found = around.lines.get((hit.session_pk, hit.turn + step))
     if found is None:
         return []

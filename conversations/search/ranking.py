@@ -38,7 +38,7 @@ LENGTH_WEIGHT = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrences:
+class WordOccurrences:
     """The turns that have a word, by id, each with what it counts, from 0 to 1. Ids of neighbouring
     turns are neighbouring numbers. ``count`` is what all turns with the word count together, which
     may be more than ``turns`` lists. ``spreading`` are those near which others have it in part.
@@ -55,7 +55,7 @@ class Ranking:
     ``nearness`` what the share of a turn near one with a word is multiplied with."""
 
     def __init__(
-        self, words: Iterable[Occurrences], *, whole: float, nearness: float = 1.0
+        self, words: Iterable[WordOccurrences], *, whole: float, nearness: float = 1.0
     ) -> None:
         self._nearness = nearness
         # How much of a word each turn has, and what the word is worth.

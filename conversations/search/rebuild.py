@@ -121,7 +121,7 @@ def check_index() -> str:
     return ""
 
 
-def mend_index() -> None:
+def repair_index() -> None:
     install_search(using=connection.alias)
     if connection.vendor == "sqlite":
         rebuild_fts5(connection)

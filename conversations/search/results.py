@@ -59,7 +59,7 @@ class SearchResults:
 NOTHING = SearchResults(hits=[], total=0)
 
 
-def in_no_session(query: SearchQuery) -> SearchResults:
+def find_nothing(query: SearchQuery) -> SearchResults:
     """What is found where no session is in the workspaces that the query names."""
     return replace(NOTHING, missing=tuple(f"in:{slug}" for slug in query.workspaces))
 
@@ -147,7 +147,7 @@ MAX_LINE_CHARS = 160  # Of a neighbour.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class HitContext:
     """``sessions`` by key, with the names of workspace and owner; of the turns next to hits that
     have text role, tool and one line (``lines``); ``replaced``: hits that left the active path."""
 
@@ -168,12 +168,12 @@ _LINES = (
 )
 
 
-def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
+def read_hit_context(hits: Sequence[TurnHit]) -> HitContext:
     places = {(hit.session_pk, hit.turn) for hit in hits}
     wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
     sessions = Session.objects.select_related("workspace", "owner").only(*_NAMED)
     rewound = read_rewound_of({pk for pk, _ in places})
-    return Surroundings(
+    return HitContext(
         sessions=sessions.in_bulk([pk for pk, _ in places]),
         lines={
             (pk, number): (role, tool, one_line(strip_marks(text), limit=MAX_LINE_CHARS))

@@ -13,8 +13,8 @@ from conversations.domain.turns import USER
 from conversations.models import SearchEntry, Session
 
 from .indexing import (
+    IndexProgress,
     IndexTotals,
-    Progress,
     TurnEntry,
     index_if_free,
     read_entries,
@@ -35,7 +35,7 @@ MAX_WORDINESS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class TurnLengths:
     """Of turns: which share of them is the person's, how many times as long as theirs the others
     are, at least 1, and the average length if the others were so much shorter."""
 
@@ -44,7 +44,7 @@ class Lengths:
     average: float = 1.0
 
     @classmethod
-    def of(cls, sums: IndexTotals, turn_count: int) -> "Lengths":
+    def of(cls, sums: IndexTotals, turn_count: int) -> "TurnLengths":
         others, length = turn_count - sums.asked_turns, sums.total_length - sums.asked_length
         wordiness = 1.0
         if others > 0 and sums.asked_length:
@@ -66,10 +66,10 @@ class IndexSource:
     """``tail`` are entries in memory, ``stored_to`` the highest id that is not. ``turn_count`` and
     ``lengths`` are of all turns there, whether they match filters or not."""
 
-    places: tuple[IndexScope, ...]
+    scopes: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()
     turn_count: int = 0
-    lengths: Lengths = Lengths()
+    lengths: TurnLengths = TurnLengths()
     stored_to: int = (1 << 63) - 2
     _tail_by_id: dict[int, TurnEntry] = field(default_factory=dict, init=False)
     _words: dict[tuple[str, ...], dict[int, list[str]]] = field(default_factory=dict, init=False)
@@ -79,22 +79,22 @@ class IndexSource:
 
     @cached_property
     def low(self) -> int:
-        return min((place.low for place in self.places), default=0)
+        return min((place.low for place in self.scopes), default=0)
 
     @cached_property
     def high(self) -> int:
-        return max((place.high for place in self.places), default=0)
+        return max((place.high for place in self.scopes), default=0)
 
     @property
     def is_sparse(self) -> bool:
         """What is wanted lies far apart among what has to be read to find it."""
-        return any(place.is_sparse for place in self.places)
+        return any(place.is_sparse for place in self.scopes)
 
     def find(
         self, match: IndexMatch, *, limit: int, below: int | None = None, highest: bool = True
     ) -> list[int]:
         """Ids of entries that match, the highest first, or whichever are found first."""
-        places = [place.below(below) for place in self.places]
+        places = [place.below(below) for place in self.scopes]
         stored = [place.below(self.stored_to + 1) for place in places]
         found = find_entries(match, stored, limit=limit, highest=highest)
         if not self.tail:
@@ -135,7 +135,7 @@ class IndexSource:
         return {pk: known[pk] for pk in ids if pk in known}
 
 
-def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
+def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
     """A session's watermark, and entries for what lies beyond it: indexed now if that
     is much and the database can be written to, else made in memory."""
     if progress.waiting > MAX_UNINDEXED_TURNS and index_if_free(
@@ -165,6 +165,6 @@ def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
     return read_entries(*stretches) if stretches else []
 
 
-def _stretch(progress: Progress, longest: int) -> tuple[int, int, int]:
+def _stretch(progress: IndexProgress, longest: int) -> tuple[int, int, int]:
     first = max(progress.indexed_turn, progress.last_turn - longest) + 1
     return progress.session_pk, first, progress.last_turn

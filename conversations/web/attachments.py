@@ -121,7 +121,7 @@ CACHED = "private, max-age=3600"
 
 def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Files of the next message: taken in by POST, described by GET."""
-    answer = take_files if request.method == "POST" else describe_files
+    answer = upload_files if request.method == "POST" else describe_files
     return answer(request, uuid=uuid)
 
 
@@ -140,7 +140,7 @@ def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 @post_by_person
-def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
+def upload_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep files that are to be sent; says of each what became of it."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     files: Sequence[UploadedFile[Any]] = request.FILES.getlist("files")
@@ -165,19 +165,19 @@ def take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def attachment(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
     """The file as it came, to be saved."""
-    return give_attachment(request, _attachment_for(request, uuid, attachment))
+    return serve_attachment(request, _attachment_for(request, uuid, attachment))
 
 
 @login_required
 @require_safe
 def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
     """A small picture of an image, made here."""
-    return give_thumbnail(request, _attachment_for(request, uuid, attachment))
+    return serve_thumbnail(request, _attachment_for(request, uuid, attachment))
 
 
-def give_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
+def serve_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
     """The content, to be saved."""
-    response = _give(request, found.digest, "application/octet-stream")
+    response = _serve_blob(request, found.digest, "application/octet-stream")
     if response.status_code == 200:
         data = response.content
         response["Content-Type"] = found.media_type
@@ -191,11 +191,11 @@ def give_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
     return response
 
 
-def give_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
+def serve_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
     """The small picture. Raises NotFound where there is none."""
     if not found.thumbnail:
         raise NotFound(HIDDEN)
-    return _give(request, found.thumbnail, "image/webp")
+    return _serve_blob(request, found.thumbnail, "image/webp")
 
 
 @post_by_person
@@ -214,7 +214,7 @@ def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attac
     return archive_attachments.get_attachment(found.pk, attachment, user_pk=person(request).pk)
 
 
-def _give(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
+def _serve_blob(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
     # A content never changes, so its digest says whether the browser has it.
     etag = f'"{digest}"'
     response = get_conditional_response(request, etag=etag)
@@ -244,11 +244,11 @@ PIECE_CHARS = 64_000
 async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
     """The text in pieces of about this size: the event loop does not wait for the
     database, and no more than one piece is held."""
-    while piece := await sync_to_async(_take)(pieces):
+    while piece := await sync_to_async(_read_piece)(pieces):
         yield piece
 
 
-def _take(pieces: Iterator[str]) -> bytes:
+def _read_piece(pieces: Iterator[str]) -> bytes:
     taken: list[str] = []
     size = 0
     for piece in pieces:

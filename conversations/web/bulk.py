@@ -57,7 +57,7 @@ def read_chosen(
     found = [session for session in found if session.workspace_id == workspace.pk]
     if not found:
         raise Rejected(GONE, code="sessions_gone")
-    _say_left(request, [translate(GONE)] * (len(uuids) - len(found)))
+    _report_failures(request, [translate(GONE)] * (len(uuids) - len(found)))
     return found
 
 
@@ -70,12 +70,12 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
         if action not in ACTIONS:
             raise Rejected("Choose an action.", code="action_unknown")
         chosen = read_chosen(request, workspace)
-        act = partial(_carry_out, request, action)
-        do_with_each(request, chosen, act, said=str(ACTIONS[action]))
+        act = partial(_execute, request, action)
+        apply_to_each(request, chosen, act, said=str(ACTIONS[action]))
     return redirect(page_before(request, otherwise=reverse("workspace", args=[slug])))
 
 
-def do_with_each(
+def apply_to_each(
     request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
 ) -> None:
     """Do it, and say with how many it was done (``said`` is a word in the person's language) and
@@ -90,16 +90,16 @@ def do_with_each(
     if done:
         text = gettext("%(sessions)s %(done)s.") % {"sessions": count_of(done), "done": said}
         messages.success(request, text)
-    _say_left(request, problems)
+    _report_failures(request, problems)
 
 
-def _say_left(request: HttpRequest, problems: Sequence[str]) -> None:
+def _report_failures(request: HttpRequest, problems: Sequence[str]) -> None:
     for problem in dict.fromkeys(problems):
         text = gettext("%(count)s left as they are: %(reason)s")
         messages.error(request, text % {"count": problems.count(problem), "reason": problem})
 
 
-def _carry_out(request: HttpRequest, action: str, session: Session) -> None:
+def _execute(request: HttpRequest, action: str, session: Session) -> None:
     if action in ("pin", "unpin"):
         archive_sessions.pin_session(session, pinned=action == "pin")
     elif archive_sessions.archive_session(session, archived=action == "archive"):

@@ -15,10 +15,10 @@ from django.views.decorators.http import require_safe
 from conversations.access import Access, get_session_for, post_to_session
 from conversations.agent.undo.records import has_changes
 from conversations.archive.tool_calls import (
-    ToolRecord,
+    ToolCallDetails,
     find_question,
     read_call_output,
-    read_tool_record,
+    read_tool_call_details,
     read_turn_output,
     require_decidable,
 )
@@ -45,7 +45,7 @@ MAX_ARGUMENTS_CHARS = 100_000
 def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
     """The record of a call: what was asked, decided and done, when, and what it gave."""
     found, access = get_session_for(request, uuid)
-    record = read_tool_record(found, call)
+    record = read_tool_call_details(found, call)
     return render_panel(request, found, access, "tool_call", _describe(found, record))
 
 
@@ -78,7 +78,7 @@ def tool_output(
     return render_panel(request, found, access, "tool_output", context)
 
 
-def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
+def _describe(found: Session, record: ToolCallDetails) -> dict[str, Any]:
     call, done, asked = record.call, record.completed, record.asked
     word, icon = tool_rows.tool_word(call.name)
     arguments = tool_rows.read_arguments(call.arguments)

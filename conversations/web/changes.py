@@ -23,7 +23,7 @@ from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import read_text
 from conversations.agent.tools.file_edits import unified_diff
 from conversations.agent.undo.disk import ROOT, FileState, digest_of, real_path, stored_path
-from conversations.agent.undo.records import Scope, recent_reverts
+from conversations.agent.undo.records import ChangeScope, recent_reverts
 from conversations.agent.undo.revert import LOST
 from conversations.agent.undo.review import FileReview, content_of, review_changes
 from conversations.domain.errors import LoomError, Rejected
@@ -162,9 +162,9 @@ async def session_changes_revert(
     since."""
     scope = read_scope(request.POST)
     # What a revert changed is shown among all changes.
-    shown = Scope() if scope.revert else scope
+    shown = ChangeScope() if scope.revert else scope
     try:
-        if scope == Scope() and "all" not in request.POST:
+        if scope == ChangeScope() and "all" not in request.POST:
             raise Rejected("Choose what to undo.", code="nothing_to_revert")
         runtime = await current_runtime()
         done = await runtime.revert_files(
@@ -183,15 +183,15 @@ async def session_changes_revert(
     return redirect(_address(found, shown))
 
 
-def read_scope(query: QueryDict) -> Scope:
+def read_scope(query: QueryDict) -> ChangeScope:
     """Raises Rejected for what is no uuid."""
     for name in SCOPES:
         if text := query.get(name, ""):
-            return Scope(**{name: check_uuid(text, name)})
-    return Scope()
+            return ChangeScope(**{name: check_uuid(text, name)})
+    return ChangeScope()
 
 
-def _fields_of(scope: Scope) -> dict[str, str]:
+def _fields_of(scope: ChangeScope) -> dict[str, str]:
     chosen = {name: getattr(scope, name) for name in SCOPES}
     return {name: str(uuid) for name, uuid in chosen.items() if uuid}
 
@@ -200,7 +200,7 @@ def _changes(
     request: HttpRequest,
     found: Session,
     access: Access,
-    scope: Scope,
+    scope: ChangeScope,
     *,
     said: str = "",
     error: LoomError | None = None,
@@ -239,6 +239,6 @@ def _changes(
     return render_panel(request, found, access, "changes", context, status=status)
 
 
-def _address(found: Session, scope: Scope, **more: str) -> str:
+def _address(found: Session, scope: ChangeScope, **more: str) -> str:
     query = urlencode(_fields_of(scope) | more)
     return reverse("session_changes", args=[found.uuid]) + (f"?{query}" if query else "")

@@ -19,11 +19,11 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
+    access_context_of,
     get_folder_for,
     get_session_for,
     person,
     sign_in_first,
-    visit_of,
 )
 from conversations.accounts.languages import preferences_of
 from conversations.agent.files.searching import find_files
@@ -38,13 +38,13 @@ from conversations.feature import Link
 from conversations.models import Membership, Session
 from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime, list_models
-from conversations.runtime.models import describe_model
+from conversations.runtime.model_routing import describe_model
 
 from .commands import (
     COMMANDS,
     TEXT,
     CommandResult,
-    NoCommand,
+    UnknownCommand,
     execute,
     read_command,
 )
@@ -80,18 +80,20 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
         described["commands"] += offered.pop("prompts")
         return JsonResponse(described | offered)
     try:
-        session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
+        session, _ = await sync_to_async(get_session_for)(access_context_of(request, user), uuid)
         text = storable(request.POST.get("text", ""))
         if (outcome := await _write_prompt(request, user, session, text)) is not None:
             return JsonResponse(asdict(outcome))
         typed = read_command(text)
         if typed is None:
-            raise NoCommand("This is not a command.")
+            raise UnknownCommand("This is not a command.")
         if typed.command.to != READ:
-            await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=typed.command.to)
+            await sync_to_async(get_session_for)(
+                access_context_of(request, user), uuid, to=typed.command.to
+            )
         outcome = await execute(typed, session, user)
     except LoomError as error:
-        is_text = isinstance(error, NoCommand)
+        is_text = isinstance(error, UnknownCommand)
         answer = {"message": translate(error.message), "code": error.code, "is_text": is_text}
         return JsonResponse(answer, status=error.status)
     return JsonResponse(asdict(outcome))
@@ -134,7 +136,7 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str, Any]:
     """Prompts and resources of the workspace's tool servers, for whoever may write: it may start
     them. ``is_complete``: no server is still connecting."""
-    session, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
+    session, access = await sync_to_async(get_session_for)(access_context_of(request, user), uuid)
     if not access.can_write or settings.LOOM.mcp.is_empty:
         return {"prompts": [], "resources": [], "is_complete": True}
     servers, slug = (await current_runtime()).tool_servers, session.workspace.slug
@@ -167,7 +169,7 @@ async def _write_prompt(
     workspace, servers = session.workspace, (await current_runtime()).tool_servers
     if name not in servers.prompts_of(workspace.slug):
         return None
-    await sync_to_async(get_session_for)(visit_of(request, user), session.uuid, to=WRITE)
+    await sync_to_async(get_session_for)(access_context_of(request, user), session.uuid, to=WRITE)
     written = await servers.write_prompt(workspace.slug, Path(workspace.root), name, words)
     return CommandResult(value=written, opens=TEXT)
 

@@ -39,7 +39,7 @@ from .hydration import hydrate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ComposerCommand:
     """``argument`` is what may follow the name; empty: nothing may. ``to`` is the right
     that it takes in the workspace. ``choices`` and ``view``: see ``DownloadCommand``. What
     ``says`` and ``argument`` hold is translated where it is shown."""
@@ -54,51 +54,55 @@ class Command:
 
 
 COMMANDS = (
-    Command(name="help", says=say("Show the commands and keys")),
-    Command(name="new", says=say("Start a new session"), to=WRITE),
-    Command(name="resume", says=say("Switch session"), argument=say("words")),
-    Command(
+    ComposerCommand(name="help", says=say("Show the commands and keys")),
+    ComposerCommand(name="new", says=say("Start a new session"), to=WRITE),
+    ComposerCommand(name="resume", says=say("Switch session"), argument=say("words")),
+    ComposerCommand(
         name="history",
         says=say("Load older messages, or find text in this session"),
         argument=say("words"),
     ),
-    Command(name="clear", says=say("Clear the view (nothing is deleted)")),
-    Command(name="compact", says=say("Summarize older turns"), to=WRITE),
-    Command(
+    ComposerCommand(name="clear", says=say("Clear the view (nothing is deleted)")),
+    ComposerCommand(name="compact", says=say("Summarize older turns"), to=WRITE),
+    ComposerCommand(
         name="rename",
         says=say("Rename this session"),
         argument=say("title"),
         needs_argument=True,
         to=WRITE,
     ),
-    Command(
+    ComposerCommand(
         name="model",
         says=say("Choose the model"),
         argument=say("model"),
         needs_argument=True,
         to=WRITE,
     ),
-    Command(name="undo", says=say("Undo the file changes of the last answer")),
-    *(Command(**asdict(command)) for feature in features() for command in feature.commands()),
+    ComposerCommand(name="undo", says=say("Undo the file changes of the last answer")),
+    *(
+        ComposerCommand(**asdict(command))
+        for feature in features()
+        for command in feature.commands()
+    ),
 )
 
 _FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
-class NoCommand(Rejected):
+class UnknownCommand(Rejected):
     """It begins like a command. It can be sent as a message all the same."""
 
     code = "no_command"
 
 
-class Typed(NamedTuple):
+class TypedCommand(NamedTuple):
     """A command with what follows its name."""
 
-    command: Command
+    command: ComposerCommand
     argument: str
 
 
-def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | None:
+def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> TypedCommand | None:
     """The command that the text is; None for a message, such as one that begins with a
     path. Raises NoCommand for a name that is none, and for one with the wrong rest."""
     found = _FIRST_WORD.fullmatch(text.rstrip())
@@ -110,18 +114,20 @@ def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | N
     if command is None:
         near = get_close_matches(name, list(by_name), n=1, cutoff=0.5)
         if near:
-            raise NoCommand(
+            raise UnknownCommand(
                 "Unknown command /%(name)s. Did you mean /%(near)s?", name=name[:40], near=near[0]
             )
-        raise NoCommand("Unknown command /%(name)s. See /help for the list.", name=name[:40])
+        raise UnknownCommand("Unknown command /%(name)s. See /help for the list.", name=name[:40])
     if argument and not command.argument:
-        raise NoCommand("/%(name)s takes no argument.", name=name)
+        raise UnknownCommand("/%(name)s takes no argument.", name=name)
     if command.needs_argument and not argument:
-        raise NoCommand("/%(name)s needs a %(argument)s.", name=name, argument=command.argument)
-    return Typed(command, argument)
+        raise UnknownCommand(
+            "/%(name)s needs a %(argument)s.", name=name, argument=command.argument
+        )
+    return TypedCommand(command, argument)
 
 
-def choice_of(command: Command, argument: str) -> str:
+def choice_of(command: ComposerCommand, argument: str) -> str:
     """What is chosen of its choices. Raises Rejected for what is none of them."""
     wanted = argument.lower() or next(iter(command.choices))
     if wanted not in command.choices:
@@ -150,18 +156,18 @@ class CommandResult:
     value: str = ""
 
 
-async def execute(typed: Typed, session: Session, user: User) -> CommandResult:
+async def execute(typed: TypedCommand, session: Session, user: User) -> CommandResult:
     """Do it. The caller has checked the right that the command takes. Raises Rejected."""
     if typed.command.view:
         choice = {typed.command.argument: choice_of(typed.command, typed.argument)}
         url = reverse(typed.command.view, args=[session.uuid], query=choice)
         return CommandResult(said=gettext("Downloading the session."), url=url, opens=FILE)
-    orders = CommandOrders(session, user)
+    orders = CommandHandlers(session, user)
     result: CommandResult = await getattr(orders, typed.command.name)(typed.argument)
     return result
 
 
-class CommandOrders:
+class CommandHandlers:
     """A method for each command: it gets what follows the name."""
 
     def __init__(self, session: Session, user: User) -> None:

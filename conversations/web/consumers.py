@@ -19,24 +19,29 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import translation
 
-from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
-from conversations.archive.messages import Accepted
-from conversations.archive.rights import READ, WRITE, OpenPage, read_standing
+from conversations.access import (
+    SignedOut,
+    access_context_of_socket,
+    get_session_for,
+    recheck_access,
+)
+from conversations.archive.messages import AcceptedMessage
+from conversations.archive.rights import READ, WRITE, OpenPage, read_snapshot
 from conversations.archive.sessions import save_reading_position
 from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
-from conversations.domain.messages import remake
+from conversations.domain.messages import restore_message
 from conversations.domain.text import dump_json, is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.source_text import MARK_START
+from conversations.runtime.access_refresh import SOCKETS, WatchedAccess
 from conversations.runtime.current import current_runtime
 from conversations.runtime.presence import PresentPage
 from conversations.runtime.publish import Frame, Subscriber
 from conversations.runtime.service import Runtime
-from conversations.runtime.visitors import SOCKETS, WatchedAccess
 
 from .errors import TRY_AGAIN_LATER
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
@@ -59,7 +64,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
-    visitor: WatchedAccess
+    watched_access: WatchedAccess
     rechecking: asyncio.Task[None] | None = None
     is_counted = False
     present: PresentPage | None = None
@@ -93,19 +98,19 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         try:
             self.runtime = await current_runtime()
-            self.runtime.lines.take(SOCKETS, self._user_pk)
+            self.runtime.lines.acquire(SOCKETS, self._user_pk)
             self.is_counted = True
             self.session, access = await self.runtime.readers.read(
-                get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
+                get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
             )
             session_key = self.scope["session"].session_key or ""
             place = OpenPage(session_key, self._user_pk, self.session.workspace_id)
-            standing = await self.runtime.readers.read(read_standing, place)
-            self.visitor = WatchedAccess(place, standing, self.recheck_soon)
+            standing = await self.runtime.readers.read(read_snapshot, place)
+            self.watched_access = WatchedAccess(place, standing, self.recheck_soon)
             # Subscribe first, then replay, so that nothing falls in between.
             self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
             self.runtime.hub.add(self.subscriber)
-            self.runtime.visitors.add(self.visitor)
+            self.runtime.access_refresher.add(self.watched_access)
             self.runtime.models.prepare()
             rewinds = query.get("rewinds", [""])[0]
             await self._catch_up(
@@ -123,7 +128,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._save_position()
         except errors.NotFound:
             await self.close(UNKNOWN)
-        except errors.TooMany:
+        except errors.TooManyRequests:
             await self.close(TOO_MANY)
         except (errors.Unavailable, errors.StorageFull) as error:
             is_stopping = error.code not in (errors.DATABASE_UNAVAILABLE, errors.StorageFull.code)
@@ -165,7 +170,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 raise
             await self._send(_error(error, client_id=frame.get("client_id")))
             if isinstance(error, SignedOut | errors.NotFound):
-                await self._turn_away(error)
+                await self._close_denied(error)
 
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
@@ -179,7 +184,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             goes_first=frame.get("now") is True,
         )
         if self.present is not None and self.present.typing_until:
-            self.runtime.presence.note_typing(self.present, is_writing=False)
+            self.runtime.presence.record_typing(self.present, is_writing=False)
 
     async def edit_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
@@ -198,7 +203,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self._begin(self.runtime.compact, check_client_id(frame.get("client_id")))
 
     async def _begin(
-        self, begin: Callable[..., Awaitable[Accepted]], client_id: str, **values: Any
+        self, begin: Callable[..., Awaitable[AcceptedMessage]], client_id: str, **values: Any
     ) -> None:
         session = await self._authorised(WRITE)
         accepted = await begin(session, client_id=client_id, user_pk=self._user_pk, **values)
@@ -281,7 +286,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def typing(self, frame: Frame) -> None:
         if self.present is not None and self.present.may_write:
-            self.runtime.presence.note_typing(
+            self.runtime.presence.record_typing(
                 self.present, is_writing=frame.get("is_writing") is True
             )
 
@@ -302,10 +307,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         # may have changed of it, the runtime reads when it needs it.
         await self.runtime.readers.read(
             recheck_access,
-            self.visitor.place,
+            self.watched_access.place,
             self.session.workspace,
             to=to,
-            earlier=self.visitor.standing,
+            earlier=self.watched_access.initial,
         )
         return self.session
 
@@ -318,16 +323,16 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             await self._authorised(READ)
         except (DatabaseError, errors.Unavailable) as error:
-            self.visitor.seen = self.visitor.standing
+            self.watched_access.latest = self.watched_access.initial
             fields = {"error_class": type(error).__name__}
             logger.warning("session_not_rechecked", extra={"fields": fields})
         except errors.LoomError as error:
-            await self._turn_away(error)
+            await self._close_denied(error)
 
-    async def _turn_away(self, error: errors.LoomError) -> None:
+    async def _close_denied(self, error: errors.LoomError) -> None:
         assert self.subscriber is not None
         self.runtime.hub.remove(self.subscriber)
-        self.runtime.visitors.remove(self.visitor)
+        self.runtime.access_refresher.remove(self.watched_access)
         self._leave()
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
 
@@ -339,7 +344,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.runtime.lines.release(SOCKETS, self._user_pk)
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
-            self.runtime.visitors.remove(self.visitor)
+            self.runtime.access_refresher.remove(self.watched_access)
         self._leave()
 
     def _leave(self) -> None:
@@ -389,7 +394,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         with translation.override(self.language):
             frame = json.loads(text)
             if is_state:
-                frame["text"] = translate(remake(frame["text"], frame.pop("said", None)))
+                frame["text"] = translate(restore_message(frame["text"], frame.pop("said", None)))
             else:
                 _fill_frame(frame)
             return dump_json(frame)

@@ -18,7 +18,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext
 from django.views.defaults import server_error
 
-from conversations.api.problems import ROOT, for_programs, problem_of
+from conversations.api.problems import ROOT, format_error, problem_of
 from conversations.archive.storage import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, Rejected, StorageFull, Unavailable
 from conversations.domain.messages import say
@@ -37,7 +37,7 @@ def error_response(
     """Below the API's address a problem, or what the Messages API has; to htmx the sentence
     alone; else the page ``template``, which gets ``error`` beside the ``context``."""
     if request.path.startswith(ROOT):
-        return for_programs(request, problem_of(error))
+        return format_error(request, problem_of(error))
     if request.headers.get("HX-Request") == "true":
         said = translate(error.message)
         response = HttpResponse(said, content_type=PLAIN)
@@ -73,11 +73,11 @@ class StorageErrorMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         with watch_writes() as writes:
             response = self._get_response(request)
-        error = _take_noted(request)
+        error = _pop_storage_error(request)
         may_repeat = request.method in READS and not writes.were_sent
         if error is not None and not isinstance(error, StorageFull) and may_repeat:
             response = self._get_response(request)
-            error = _take_noted(request)
+            error = _pop_storage_error(request)
         if error is not None:
             fields = {"error_code": error.code, "method": request.method}
             logger.warning("storage_error", extra={"fields": fields})
@@ -87,10 +87,10 @@ class StorageErrorMiddleware:
                     request, error, template="storage_error.html", is_full=is_full, reads=reads
                 )
             )
-        return for_programs(request, response)
+        return format_error(request, response)
 
 
-def note_storage_error(request: HttpRequest, error: BaseException) -> HttpResponse | None:
+def storage_error_response(request: HttpRequest, error: BaseException) -> HttpResponse | None:
     """Where an exception is turned into a response: the response to return for a failure of
     the storage, which StorageErrorMiddleware replaces; None for any other exception."""
     translated = translate_storage_error(error)
@@ -106,7 +106,7 @@ def _logged(response: HttpResponse) -> HttpResponse:
     return response
 
 
-def _take_noted(request: HttpRequest) -> LoomError | None:
+def _pop_storage_error(request: HttpRequest) -> LoomError | None:
     error: LoomError | None = request.__dict__.pop("storage_error", None)
     if error is not None:
         for one in connections.all(initialized_only=True):
@@ -165,7 +165,7 @@ class LoomErrorMiddleware(MiddlewareMixin):
     get_response: Callable[[HttpRequest], HttpResponse]
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        if (response := note_storage_error(request, error)) is not None:
+        if (response := storage_error_response(request, error)) is not None:
             return response
         if not isinstance(error, LoomError):
             return None
@@ -198,7 +198,7 @@ def failed(request: HttpRequest) -> HttpResponse:
     """The answer to an exception that nothing else took: Django calls this for those of the
     middleware too, such as the one that reads who is signed in."""
     error = sys.exception()
-    response = note_storage_error(request, error) if error is not None else None
+    response = storage_error_response(request, error) if error is not None else None
     return response or server_error(request)
 
 

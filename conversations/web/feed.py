@@ -36,7 +36,7 @@ from .addresses import client_address
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def sayable(text: str) -> str:
+def xml_safe(text: str) -> str:
     return _NO_XML.sub("\ufffd", text)
 
 
@@ -71,14 +71,14 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
         response = HttpResponse(f"{text}\n", status=401, content_type="text/plain; charset=utf-8")
         response["WWW-Authenticate"] = 'Basic realm="Loom Web", charset="UTF-8"'
         return response
-    visit = AccessContext(
+    context = AccessContext(
         user=person,
         action="",
         place=request.path,  # without a token
         address=client_address(request) or "",
         agent=request.headers.get("User-Agent", ""),
     )
-    workspace, access = get_workspace_for(visit, slug)
+    workspace, access = get_workspace_for(context, slug)
     feed = make_feed(request, workspace, with_previews=access.role is not None)
     body, updated = feed.writeString("utf-8").encode(), feed.latest_post_date()
     response = HttpResponse(body, content_type=PagedFeed.content_type)
@@ -145,7 +145,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
         pages["next"] = _address_of(request, address, before=str(records[-1].cursor))
     moments = [record.last_active_at for record in records]
     feed = PagedFeed(
-        title=sayable(gettext("Sessions of %(name)s") % {"name": workspace.name}),
+        title=xml_safe(gettext("Sessions of %(name)s") % {"name": workspace.name}),
         link=request.build_absolute_uri(reverse("workspace", args=[workspace.slug])),
         description=None,
         feed_guid=address,
@@ -155,12 +155,12 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
     )
     for record in records:
         # The generator writes a summary as HTML.
-        summary = escape(sayable(record.preview or "")) if with_previews else ""
+        summary = escape(xml_safe(record.preview or "")) if with_previews else ""
         feed.add_item(
-            title=sayable(record.title or gettext("Untitled session")),
+            title=xml_safe(record.title or gettext("Untitled session")),
             link=request.build_absolute_uri(reverse("session", args=[record.uuid])),
             description=summary or None,  # type: ignore[arg-type]  # None: no summary
-            author_name=sayable(record.owner),
+            author_name=xml_safe(record.owner),
             pubdate=record.created_at,
             updateddate=record.last_active_at,
             unique_id=record.uuid.urn,

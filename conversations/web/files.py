@@ -35,20 +35,20 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import (
     Access,
+    access_context_of,
     get_folder_for,
     get_session_for,
     person,
     post_by_person,
-    visit_of,
 )
 from conversations.agent.files import confined, paths
 from conversations.agent.files.confined import content_digest
-from conversations.agent.files.paths import FILE, FOLDER, FileStatus, Missing, shown
+from conversations.agent.files.paths import FILE, FOLDER, FileStatus, MissingFile, shown
 from conversations.agent.files.searching import find_files
 from conversations.agent.files.text_files import read_text
 from conversations.agent.files.walking import FolderWalk
 from conversations.agent.undo.disk import real_path, stored_path
-from conversations.agent.undo.records import Scope, read_changes
+from conversations.agent.undo.records import ChangeScope, read_changes
 from conversations.agent.undo.versions import (
     REMOVED,
     FileVersion,
@@ -218,7 +218,7 @@ def _list(
     entries: list[FileStatus] = []
     try:
         entries = list(walk.entries())
-    except Missing:
+    except MissingFile:
         if at.path == ".":
             raise
     prefix = "" if at.path == "." else f"{at.path}/"
@@ -353,7 +353,7 @@ def tool_call_file(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse
     session, access = get_session_for(request, uuid)
     changed = [
         (change.path, state.digest)
-        for change in read_changes(session.pk, Scope(call=call))
+        for change in read_changes(session.pk, ChangeScope(call=call))
         if (state := change.after or change.before) is not None and state.is_file
     ]
     if access.role is None or len(changed) != 1:
@@ -481,17 +481,17 @@ def workspace_file_download(request: HttpRequest, slug: str) -> HttpResponseBase
     workspace, _ = get_folder_for(request, slug)
     at = read_address(request, workspace)
     if at.version:
-        return give_file(request, at.name, read_content(at))
+        return serve_file(request, at.name, read_content(at))
     place = paths.find_place(at.root, at.path)
     with paths.guarded(at.path), paths.open_parent(place) as folder:
         opened = paths.open_regular(folder, place, at.path)
         size = os.fstat(opened).st_size
-    response = StreamingHttpResponse(FilePieces(opened, size))
+    response = StreamingHttpResponse(FileChunks(opened, size))
     response["Content-Length"] = str(size)
     return _to_be_saved(request, response, at.name)
 
 
-class FilePieces:
+class FileChunks:
     """An open file (a descriptor) as the content of a response, which closes it. No more than the
     file had when it was opened: that is what the response's head says."""
 
@@ -507,7 +507,7 @@ class FilePieces:
             yield piece
 
 
-def give_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
+def serve_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
     response = HttpResponse(data)
     _to_be_saved(request, response, name)
     return response
@@ -530,7 +530,7 @@ def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
     workspace, access = get_folder_for(request, slug, to=WRITE)
     at = read_address(request, workspace)
     try:
-        done = _take_files(request, at)
+        done = _save_files(request, at)
     except (Rejected, StorageFull) as error:
         there = confined.stat_file(at.root, at.path)
         if there is None or there.kind != FOLDER:
@@ -540,7 +540,7 @@ def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
     return HttpResponse(status=204) if is_fragment(request) else redirect(at.url())
 
 
-def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
+def _save_files(request: HttpRequest, at: FileAddress) -> list[str]:
     """The names of the files that were written. Raises Rejected: those that are not are named,
     with the reason."""
     limit = settings.LOOM.max_upload_bytes
@@ -565,7 +565,7 @@ def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
         name = file.name or ""
         path = name if at.path == "." else f"{at.path}/{name}"
         try:
-            _put(at.root, path, file.read(), expect)
+            _write_file(at.root, path, file.read(), expect)
         except (Rejected, OSError) as error:
             if (storage := translate_storage_error(error)) is not None:
                 raise storage from error
@@ -580,7 +580,7 @@ def _take_files(request: HttpRequest, at: FileAddress) -> list[str]:
             workspace=at.workspace.slug,
             metadata={"folder": stored_path(at.path), "files": done[:100]},
         )
-        audit.record(visit_of(request, person(request)).origin, note)
+        audit.record(access_context_of(request, person(request)).origin, note)
     if refused:
         kept = [say("Uploaded: %(names)s.", names=_name_all(done))] if done else []
         raise Rejected(join_messages([*refused, *kept]), code="upload_refused")
@@ -591,7 +591,7 @@ def _name_all(names: list[str]) -> str:
     return ", ".join(map(shown, names))
 
 
-def _put(root: Path, path: str, data: bytes, expect: str | None) -> None:
+def _write_file(root: Path, path: str, data: bytes, expect: str | None) -> None:
     if expect == confined.NO_FILE and confined.stat_file(root, path) is not None:
         raise Rejected("%(path)s is already there. Tick “Replace” to replace it.", path=shown(path))
     confined.replace_file(root, path, data, expect=expect)

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from conversations.access import Opened, person, visit_of
+from conversations.access import AccessedObject, access_context_of, person
 from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.archive.workspaces import list_workspace_names
 from conversations.feature import Link, links_at
@@ -16,7 +16,7 @@ from conversations.feature import Link, links_at
 from .session_list import read_session_list
 
 
-class Frame:
+class PageFrame:
     """Reads what the page shows of it, and that once. Outside of a workspace of the person's
     ``workspace`` is None."""
 
@@ -24,8 +24,8 @@ class Frame:
         self._request = request
 
     @cached_property
-    def _opened(self) -> Opened | None:
-        opened = next(iter(visit_of(self._request).opened), None)
+    def _opened(self) -> AccessedObject | None:
+        opened = next(iter(access_context_of(self._request).accessed), None)
         # A reviewer who is no member has no business with the rest of the workspace.
         return opened if opened and opened.access.role else None
 
@@ -140,6 +140,6 @@ def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
     yield gettext("Administration"), administration
 
 
-def frame(request: HttpRequest) -> dict[str, Frame]:
+def frame(request: HttpRequest) -> dict[str, PageFrame]:
     """For every page (a context processor)."""
-    return {"frame": Frame(request)}
+    return {"frame": PageFrame(request)}

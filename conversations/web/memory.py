@@ -13,14 +13,14 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import (
     AccessContext,
+    access_context_of,
     get_memory_entry_for,
     get_memory_for,
     get_workspace_for,
-    keeps_for_person,
+    has_personal_memory,
+    permission_for_memory,
     person,
     post_by_person,
-    right_to_keep,
-    visit_of,
 )
 from conversations.archive.memory import (
     MAX_ENTRIES,
@@ -42,11 +42,11 @@ HINTS = {
 }
 
 
-def keep_item(session: Session, item: str, *, scope: str, visit: AccessContext, by: User) -> None:
+def save_item(session: Session, item: str, *, scope: str, context: AccessContext, by: User) -> None:
     """Keep a rule or a preference of the session, which this person may change, for its
     workspace. Raises Rejected; Conflict where there are too many."""
     found = find_statement(session.pk, item)
-    if scope == FOR_PERSON and not keeps_for_person(session, by):
+    if scope == FOR_PERSON and not has_personal_memory(session, by):
         raise Rejected("This is not a session of your own.", code="memory_scope_unknown")
     add_entry(
         session.workspace,
@@ -54,7 +54,7 @@ def keep_item(session: Session, item: str, *, scope: str, visit: AccessContext, 
         text=found.text,
         scope=scope,
         by=by,
-        origin=visit.origin,
+        origin=context.origin,
         source=(session, found),
     )
 
@@ -69,7 +69,7 @@ def workspace_memory(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
     scope = request.POST.get("scope", "")
-    found, _ = get_workspace_for(request, slug, to=right_to_keep(scope))
+    found, _ = get_workspace_for(request, slug, to=permission_for_memory(scope))
     kind, text = request.POST.get("kind", ""), request.POST.get("text", "")
     try:
         add_entry(
@@ -78,7 +78,7 @@ def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
             text=text,
             scope=scope,
             by=person(request),
-            origin=visit_of(request).origin,
+            origin=access_context_of(request).origin,
         )
     except Rejected as error:
         return _page(request, slug, error=error, draft={"kind": kind, "text": text, "scope": scope})
@@ -90,7 +90,9 @@ def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
 def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
     _, found = get_memory_entry_for(request, slug, entry)
     try:
-        change_entry(found, text=request.POST.get("text", ""), origin=visit_of(request).origin)
+        change_entry(
+            found, text=request.POST.get("text", ""), origin=access_context_of(request).origin
+        )
     except Rejected as error:
         return _page(request, slug, error=error)
     messages.success(request, gettext("Saved."))
@@ -100,7 +102,7 @@ def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpR
 @post_by_person
 def workspace_memory_remove(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
     _, found = get_memory_entry_for(request, slug, entry)
-    remove_entry(found, origin=visit_of(request).origin)
+    remove_entry(found, origin=access_context_of(request).origin)
     messages.success(request, gettext("Removed."))
     return redirect("workspace_memory", slug=slug)
 

@@ -20,7 +20,7 @@ from conversations.agent.window.messages import REASONS
 from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
-from conversations.domain.events import Malformed
+from conversations.domain.events import MalformedPayload
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.messages import as_message
 from conversations.domain.stream import ModelRequest
@@ -476,7 +476,7 @@ def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[s
     manifest, damage = None, ""
     try:
         manifest = read_manifest(call.manifest)
-    except Malformed as error:
+    except MalformedPayload as error:
         damage = str(error)
     return {
         "sections": make_sections(session, call, manifest),

@@ -70,12 +70,12 @@ from conversations.runtime.current import (
     recover_session,
     rename_session,
 )
-from conversations.runtime.models import group_models
+from conversations.runtime.model_routing import group_models
 
 from . import forms
 from .addresses import page_before
 from .attachments import FilesRefused, require_files
-from .commands import FILE, NoCommand, execute, read_command
+from .commands import FILE, UnknownCommand, execute, read_command
 from .hydration import hydrate
 from .session_list import ORDERS, STATES, read_filters, read_session_list
 from .tool_rules import failed_tool_servers
@@ -440,7 +440,7 @@ def _refused(
         "form_error": translate(error.message),
         "form_text": text,
         "form_files": [f for f in files if f.turn_number is None and f.added_by_id == user_pk],
-        "can_be_sent": isinstance(error, NoCommand),
+        "can_be_sent": isinstance(error, UnknownCommand),
     }
     page = hydrate(found, limit=settings.LOOM.page_size)
     return _chat(request, found, access, page, form=form, status=error.status)

@@ -16,14 +16,14 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import (
     Access,
+    access_context_of,
     get_session_for,
-    keeps_for_person,
+    has_personal_memory,
     list_kept_for,
+    permission_for_memory,
     person,
     post_by_person,
     post_to_session,
-    right_to_keep,
-    visit_of,
 )
 from conversations.archive.memory import decline_item, list_declined
 from conversations.archive.session_records import list_forks
@@ -62,7 +62,7 @@ from conversations.models import Session
 from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
 
-from .memory import keep_item
+from .memory import save_item
 from .pages import is_fragment, render_page
 
 # The session state's items as the panel shows them.
@@ -188,7 +188,7 @@ def offer_keeping(
 ) -> dict[str, dict[str, Any]]:
     """Item → what it can be kept as. The newest that this person neither kept nor declined
     is offered; the others can be kept all the same."""
-    scopes = [FOR_PERSON] if keeps_for_person(found, request.user) else []
+    scopes = [FOR_PERSON] if has_personal_memory(found, request.user) else []
     scopes += [FOR_WORKSPACE] if access.can_manage else []
     if not access.can_write or not scopes:
         return {}
@@ -230,7 +230,7 @@ def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dic
 def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep a rule or a preference of the session for its workspace, or do not."""
     scope = request.POST.get("scope", "")
-    found, access = get_session_for(request, uuid, to=right_to_keep(scope))
+    found, access = get_session_for(request, uuid, to=permission_for_memory(scope))
     user, item = person(request), storable(request.POST.get("item", ""))
     error: LoomError | None = None
     said = str(KEPT.get(scope, ""))
@@ -238,7 +238,7 @@ def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
         if scope == "none":
             decline_item(found, find_statement(found.pk, item), by=user)
         else:
-            keep_item(found, item, scope=scope, visit=visit_of(request), by=user)
+            save_item(found, item, scope=scope, context=access_context_of(request), by=user)
     except Rejected as refused:
         error = refused
     if error is not None or is_fragment(request):

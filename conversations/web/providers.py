@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
-from conversations.access import visit_of
+from conversations.access import access_context_of
 from conversations.accounts.people_pages import administrator_form, administrator_page
 from conversations.archive.audit import AuditEvent, record
 from conversations.domain.audit import PROVIDER
@@ -30,7 +30,7 @@ from conversations.providers.config import (
 )
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
 from conversations.runtime.current import find_default_model, run_on_runtime, started_runtime
-from conversations.runtime.models import Models, ProviderState
+from conversations.runtime.model_routing import ModelRouter, ProviderState
 from conversations.runtime.probing import probe_model
 
 MAX_MODELS_SHOWN = 50
@@ -92,7 +92,7 @@ def providers_add(request: HttpRequest) -> HttpResponse:
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error
-    record(visit_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))
+    record(access_context_of(request).origin, AuditEvent(action=PROVIDER, metadata={"added": name}))
     runtime = started_runtime()
     if runtime is not None:
         _wait(runtime.models.follow_file())
@@ -109,7 +109,7 @@ def _find_servers() -> list[FoundServer]:
     return [one for one in _wait(find_local_servers(ports)) if one.url not in urls]
 
 
-def _find(request: HttpRequest) -> tuple[Models, ProviderState]:
+def _find(request: HttpRequest) -> tuple[ModelRouter, ProviderState]:
     runtime = started_runtime()
     if runtime is None:
         raise Unavailable("The server is starting. Try again in a moment.")
@@ -145,7 +145,7 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
     return render(request, "providers.html", context | more)
 
 
-def _list_models(models: Models | None, name: str) -> dict[str, Any]:
+def _list_models(models: ModelRouter | None, name: str) -> dict[str, Any]:
     offered = models.states[name].models if models and name in models.states else []
     rows = [_describe(models.find(one.id)) for one in offered[:MAX_MODELS_SHOWN]] if models else []
     return {

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from conversations.access import get_workspace_for, post_by_person, sign_in_first, visit_of
+from conversations.access import access_context_of, get_workspace_for, post_by_person, sign_in_first
 from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.agent.sandbox.support import describe
 from conversations.agent.tools.registry import TOOLS, is_offered
@@ -40,7 +40,7 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
             form = ToolRulesForm(lock_workspace(found), request.POST)
             if form.is_valid():
                 rules = form.cleaned_data
-                recall, origin = rules.pop("channel_recall"), visit_of(request).origin
+                recall, origin = rules.pop("channel_recall"), access_context_of(request).origin
                 change_channel_recall(found, channel_recall=recall, origin=origin)
                 change_tool_rules(found, **rules)
                 messages.success(request, gettext("Saved."))
@@ -106,7 +106,9 @@ async def workspace_tool_server_connect(
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(slug=slug)
-    found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
+    found, _ = await sync_to_async(get_workspace_for)(
+        access_context_of(request, user), slug, to=MANAGE
+    )
     require_tool_server(slug, name)
     runtime = await current_runtime()
     state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)

@@ -14,10 +14,15 @@ from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from conversations.access import get_workspace_for, require_administrator, sign_in_first, visit_of
+from conversations.access import (
+    access_context_of,
+    get_workspace_for,
+    require_administrator,
+    sign_in_first,
+)
 from conversations.agent.mcp.servers import ToolServers
 from conversations.archive.rights import MANAGE
-from conversations.archive.tool_server_grants import keep_answer, read_outcome
+from conversations.archive.tool_server_grants import read_outcome, save_answer
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
@@ -84,7 +89,7 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
         if field in request.GET
     }
     try:
-        kept = await sync_to_async(keep_answer)(answer, user_pk=user.pk)
+        kept = await sync_to_async(save_answer)(answer, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, translate(error.message))
         return redirect("home")
@@ -110,7 +115,9 @@ async def _managed(
 ) -> tuple[Workspace, ToolServers]:
     """The workspace and its servers, for those who may sign in for all who use that one: its
     managers, or administrators where other workspaces have it too."""
-    found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
+    found, _ = await sync_to_async(get_workspace_for)(
+        access_context_of(request, user), slug, to=MANAGE
+    )
     require_tool_server(slug, name)
     servers = (await current_runtime()).tool_servers
     if servers.is_shared(slug, name):

@@ -12,7 +12,7 @@ from conversations.access import get_workspace_for
 from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import change_workspace, lock_workspace
 from conversations.runtime.current import list_models
-from conversations.runtime.models import group_models
+from conversations.runtime.model_routing import group_models
 
 from .forms import WorkspaceSettingsForm
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.session_records import SessionFilter
-from conversations.archive.sessions import create_session, get_session, take_note
+from conversations.archive.sessions import create_session, get_session, release_expired_key
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.models import Rewind, Run, Session, Turn, Workspace
@@ -151,7 +151,7 @@ def test_the_list_is_filtered(workspace: Workspace, user: User, owner: Client) -
         expires_at=now + timedelta(hours=1),
     )
     Session.objects.filter(pk=old.pk).update(expires_at=now)
-    take_note(old.uuid, now=timezone.now())
+    release_expired_key(old.uuid, now=timezone.now())
     create_session(workspace, owner=user, title="Peas")
     Session.objects.filter(title="Peas").update(archived_at=now)
     for query, expected in {

@@ -7,7 +7,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import Client
 
-from conversations.agent.undo.apply import Put
+from conversations.agent.undo.apply import WriteAction
 from conversations.archive.session_state import read_state_view
 from conversations.models import Session
 from tests.archive.test_compactions import compact, in_force
@@ -55,7 +55,7 @@ async def test_an_item_of_the_state_is_pinned_reworded_and_struck(
 @pytest.mark.django_db
 def test_the_changed_files_are_listed_page_by_page(owner: Client, session: Session) -> None:
     root, calls = Path(session.workspace.root), Calls(session)
-    call = change(root, calls, *(Put(path=f"{n:02}ü.txt", data=b"1") for n in range(31)))
+    call = change(root, calls, *(WriteAction(path=f"{n:02}ü.txt", data=b"1") for n in range(31)))
     (root / "00ü.txt").write_text("by hand")
     first = owner.get(address(session, "changes")).json()
     assert (len(first["items"]), first["total"], first["standing"]) == (30, 31, 31)
@@ -84,7 +84,7 @@ async def test_files_are_put_back_and_that_is_taken_back(
     root = Path(session.workspace.root)
 
     def make() -> Any:
-        return change(root, Calls(session), Put(path="a.txt", data=b"1"))
+        return change(root, Calls(session), WriteAction(path="a.txt", data=b"1"))
 
     call = await sync_to_async(make)()
     path = address(session, "changes/revert")

@@ -162,7 +162,7 @@ async def test_a_run_that_was_begun_is_streamed_however_many_others_began_meanwh
     begin_stream = messages.stream_run
 
     async def begin_later(*given: Any, **more: Any) -> Any:
-        lines.take(streams.STREAMS, user.pk)
+        lines.acquire(streams.STREAMS, user.pk)
         return await begin_stream(*given, **more)
 
     monkeypatch.setattr(messages, "stream_run", begin_later)

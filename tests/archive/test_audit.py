@@ -7,7 +7,13 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from conversations.archive.audit import AuditOrigin, note_of, readings_of, record, verify_audit
+from conversations.archive.audit import (
+    AuditOrigin,
+    readings_of,
+    record,
+    session_event,
+    verify_audit,
+)
 from conversations.domain.audit import FLAG, TRANSCRIPT
 from conversations.models import AuditEntry, AuditHead, Session
 from conversations.models.guards import guard_names, install_guards
@@ -20,7 +26,7 @@ def read(session: Session, user: User, *, times: int = 1) -> None:
         user=user, place="/s/", address="::1", agent="Browser", reason="a question"
     )
     for _ in range(times):
-        record(origin, note_of(session, TRANSCRIPT))
+        record(origin, session_event(session, TRANSCRIPT))
 
 
 def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: User) -> None:
@@ -32,7 +38,7 @@ def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: 
 
 
 def test_decisions_are_no_readings(session: Session, user: User) -> None:
-    record(AuditOrigin(user=user), note_of(session, FLAG, turn=3))
+    record(AuditOrigin(user=user), session_event(session, FLAG, turn=3))
     assert not readings_of(session.uuid)
     assert AuditEntry.objects.get().metadata == '{"turn":3}'
 

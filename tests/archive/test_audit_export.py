@@ -11,8 +11,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from conversations.archive.audit import AuditOrigin, note_of, record
-from conversations.domain.audit import AUDIT_EXPORT, FIRST, NOTE, TRANSCRIPT, Chained, entry_digest
+from conversations.archive.audit import AuditOrigin, record, session_event
+from conversations.domain.audit import (
+    AUDIT_EXPORT,
+    FIRST,
+    NOTE,
+    TRANSCRIPT,
+    DigestedColumns,
+    entry_digest,
+)
 from conversations.domain.text import dump_json
 from conversations.models import AuditEntry, Session
 
@@ -21,8 +28,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def log(session: Session, user: User, other_user: User) -> None:
-    record(AuditOrigin(user=other_user, reason="“why”"), note_of(session, TRANSCRIPT))
-    record(AuditOrigin(user=user), note_of(session, NOTE, turn=3))
+    record(AuditOrigin(user=other_user, reason="“why”"), session_event(session, TRANSCRIPT))
+    record(AuditOrigin(user=user), session_event(session, NOTE, turn=3))
 
 
 def exported() -> list[dict[str, Any]]:
@@ -50,7 +57,7 @@ def test_the_chain_can_be_followed_in_the_file() -> None:
         facts["metadata"] = dump_json(facts["metadata"])
         at = AuditEntry.objects.get(number=facts["number"]).at
         assert facts["at"] == at.isoformat()
-        digest = entry_digest(digest, Chained(**facts | {"at": at}))
+        digest = entry_digest(digest, DigestedColumns(**facts | {"at": at}))
         assert digest == kept
 
 

@@ -12,7 +12,7 @@ from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session
 from conversations.review import audit_log
-from conversations.review.audit_log import LogPage, Wanted, read_log_page, walk_log
+from conversations.review.audit_log import AuditLogFilter, AuditLogPage, read_log_page, walk_log
 
 pytestmark = pytest.mark.django_db
 
@@ -34,14 +34,14 @@ def log(session: Session, user: User, other_user: User, monkeypatch: pytest.Monk
         record(AuditOrigin(user=user if place % 5 else other_user), note)
 
 
-def all_pages(wanted: Wanted, *, limit: int) -> list[LogPage]:
+def all_pages(wanted: AuditLogFilter, *, limit: int) -> list[AuditLogPage]:
     pages = [read_log_page(wanted, limit=limit)]
     while (cursor := pages[-1].cursor) is not None:
         pages.append(read_log_page(wanted, before=cursor, limit=limit))
     return pages
 
 
-def numbers(pages: list[LogPage]) -> list[int]:
+def numbers(pages: list[AuditLogPage]) -> list[int]:
     return [entry.number for page in pages for entry in page.entries]
 
 
@@ -71,13 +71,13 @@ def test_any_filters_together_find_what_fits_each_of_them(
     limit = 2 if looked_through == 3 else 20
     for count in (0, 1, 2, len(KINDS)):  # each is one more condition for all of them
         for used in combinations(KINDS, count):
-            wanted = Wanted(**{kind: filters[kind] for kind in used})  # type: ignore[arg-type]
+            wanted = AuditLogFilter(**{kind: filters[kind] for kind in used})  # type: ignore[arg-type]
             expected = [entry.number for entry in log if fits(entry, wanted)]
             assert numbers(all_pages(wanted, limit=limit)) == expected, used
             assert [entry.number for entry in walk_log(wanted)] == expected[::-1], used
 
 
-def fits(entry: AuditEntry, wanted: Wanted) -> bool:
+def fits(entry: AuditEntry, wanted: AuditLogFilter) -> bool:
     return (
         wanted.person in (None, entry.actor)
         and wanted.action in ("", entry.action)
@@ -91,19 +91,19 @@ def fits(entry: AuditEntry, wanted: Wanted) -> bool:
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize(("action", "found"), [("readings", 20), ("decisions", 10)])
 def test_readings_and_decisions_are_asked_for_as_such(action: str, found: int) -> None:
-    assert len(numbers(all_pages(Wanted(action=action), limit=7))) == found
+    assert len(numbers(all_pages(AuditLogFilter(action=action), limit=7))) == found
 
 
 @pytest.mark.usefixtures("log")
 def test_a_day_after_the_last_entry_finds_nothing() -> None:
-    assert numbers(all_pages(Wanted(after=DAY + timedelta(days=9)), limit=7)) == []
-    assert len(numbers(all_pages(Wanted(before=DAY + timedelta(days=9)), limit=7))) == 30
+    assert numbers(all_pages(AuditLogFilter(after=DAY + timedelta(days=9)), limit=7)) == []
+    assert len(numbers(all_pages(AuditLogFilter(before=DAY + timedelta(days=9)), limit=7))) == 30
 
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("kind", ["", *KINDS])
 def test_a_page_is_read_along_an_index(kind: str, filters: dict[str, object]) -> None:
-    wanted = Wanted(**{kind: filters[kind]} if kind else {})  # type: ignore[arg-type]
+    wanted = AuditLogFilter(**{kind: filters[kind]} if kind else {})  # type: ignore[arg-type]
     with CaptureQueriesContext(connection) as queries:
         read_log_page(wanted, limit=2)
     assert len(queries) <= 3

@@ -13,7 +13,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.formats import ANTHROPIC, OPENAI, read_spoken
+from conversations.domain.formats import ANTHROPIC, OPENAI, read_content
 from conversations.models import Attachment, Session
 from conversations.rendering.messages import fill_marks
 from tests.archive.files import image_bytes
@@ -112,11 +112,11 @@ def test_a_session_begins_once(session: Session, user: User) -> None:
 
 def test_what_a_person_says_has_text_and_files() -> None:
     image = samples.OPENAI[6]["content"][1]
-    spoken = read_spoken(["Hello", [{"type": "text", "text": "and this"}, image]])
+    spoken = read_content(["Hello", [{"type": "text", "text": "and this"}, image]])
     assert spoken.text == "Hello\n\nand this"
     assert [(file.name, file.data[:4]) for file in spoken.files] == [("image.png", b"\x89PNG")]
     title = {"type": "document", "source": {"type": "text", "data": "Roses"}, "title": "a.txt"}
-    assert [(f.name, f.data) for f in read_spoken([[title]]).files] == [("a.txt", b"Roses")]
+    assert [(f.name, f.data) for f in read_content([[title]]).files] == [("a.txt", b"Roses")]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_a_person_says_has_text_and_files() -> None:
 )
 def test_what_cannot_be_sent_is_refused(content: Any) -> None:
     with pytest.raises(Rejected):
-        read_spoken([content])
+        read_content([content])
 
 
 @pytest.mark.parametrize("ids", [("call_0", "call_0", "call_0"), ("", "", "")])

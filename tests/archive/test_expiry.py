@@ -18,7 +18,7 @@ from conversations.archive.sessions import (
     list_due,
     open_empty_session,
     open_first_session,
-    take_note,
+    release_expired_key,
 )
 from conversations.archive.transcript import read_page
 from conversations.domain.errors import Conflict
@@ -101,7 +101,7 @@ def test_a_new_session_begins_under_the_key_of_an_expired_one(
 def test_the_link_is_there_when_the_key_was_free_already(workspace: Workspace, user: User) -> None:
     first = get_or_create_by_key(workspace, key="bead:1", owner=user)
     expire(first)
-    assert take_note(first.uuid, now=timezone.now())
+    assert release_expired_key(first.uuid, now=timezone.now())
     assert get_or_create_by_key(workspace, key="bead:1", owner=user).parent == first
 
 
@@ -115,8 +115,8 @@ def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) 
         (session.uuid, None),
         (keyed.uuid, "bead:1"),
     ]
-    assert take_note(keyed.uuid, now=now)
-    assert not take_note(keyed.uuid, now=now)
+    assert release_expired_key(keyed.uuid, now=now)
+    assert not release_expired_key(keyed.uuid, now=now)
     assert [due.uuid for due in list_due(now)] == [session.uuid]
 
 
@@ -125,7 +125,7 @@ def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Sessio
     now = timezone.now()
     assert list(list_due(now))
     expire(session, ago=-HOUR)
-    assert not take_note(session.uuid, now=now)
+    assert not release_expired_key(session.uuid, now=now)
 
 
 def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, user: User) -> None:

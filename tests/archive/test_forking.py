@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.agent.window.window import WindowWish, assemble_window
+from conversations.agent.window.window import WindowSpec, assemble_window
 from conversations.archive.append import append
 from conversations.archive.asides import make_marker
 from conversations.archive.attachments import save_attachment
@@ -115,7 +115,7 @@ def test_of_a_long_session_the_last_turns_are_copied(session: Session, user: Use
 
 def window_of(session: Session, *, limit: int) -> tuple[int, list[str]]:
     """Its first turn, and the skills that are told beside its turns."""
-    wish = WindowWish(
+    wish = WindowSpec(
         session_pk=session.pk,
         floor=1,
         rewinds=0,

@@ -9,7 +9,12 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key, take_note
+from conversations.archive.sessions import (
+    begin_anew,
+    find_by_key,
+    get_or_create_by_key,
+    release_expired_key,
+)
 from conversations.models import PurgeOrder, Session, Workspace
 
 KEY = "discord:thread:42"
@@ -46,7 +51,7 @@ def test_what_expires_later_is_still_known_by_the_key_it_had(
     begin_anew(workspace, key=KEY, owner=user)
     now = timezone.now()
     Session.objects.filter(pk=first.pk).update(expires_at=now)
-    take_note(first.uuid, now=now)
+    release_expired_key(first.uuid, now=now)
     first.refresh_from_db()
     assert first.former_key == KEY
 

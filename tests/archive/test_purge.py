@@ -14,7 +14,7 @@ from django.utils import timezone
 from conversations.archive import purge as purging
 from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
-from conversations.archive.audit import AuditOrigin, note_of, record, verify_audit
+from conversations.archive.audit import AuditOrigin, record, session_event, verify_audit
 from conversations.archive.blobs import put_blob
 from conversations.archive.context import digest_of
 from conversations.archive.messages import accept_message
@@ -178,7 +178,9 @@ def test_every_table_that_leads_to_a_session_is_covered() -> None:
 def test_what_remains_is_what_the_plan_left_out_to_the_row(
     workspace: Workspace, session: Session, user: User
 ) -> None:
-    record(AuditOrigin(user=user), note_of(session, TRANSCRIPT))  # or the purge's is the first
+    record(
+        AuditOrigin(user=user), session_event(session, TRANSCRIPT)
+    )  # or the purge's is the first
     other = create_session(workspace, owner=user)
     stock(session, user)
     stock(other, user)

@@ -17,7 +17,7 @@ from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
 from conversations.search import find_everywhere, latest
-from conversations.search.find_everywhere import Within
+from conversations.search.find_everywhere import SearchedSessions
 from conversations.search.indexing import index_waiting
 from conversations.search.results import SearchResults
 from tests.archive.searching import find_among
@@ -234,7 +234,7 @@ def test_a_person_and_a_workspace_narrow_it_down(
         index_waiting()
     ben, elsewhere = others[0].owner_id, others[0].workspace_id
 
-    def found(within: Within) -> set[int]:
+    def found(within: SearchedSessions) -> set[int]:
         best, newest = (
             {hit.session_pk for hit in find_among(everything(), "stone", **how).hits}
             for how in ({"within": within}, {"within": within, "order": "newest"})
@@ -243,11 +243,11 @@ def test_a_person_and_a_workspace_narrow_it_down(
         return best
 
     theirs = {session.pk for session in others}
-    assert found(Within(person=ben)) == theirs
-    assert found(Within(workspaces=(elsewhere,))) == theirs
-    assert found(Within(person=ben, workspaces=(sessions[0].workspace_id,))) == set()
-    assert found(Within(workspaces=())) == set()
-    assert len(found(Within(workspaces=(elsewhere, sessions[0].workspace_id)))) == 7
+    assert found(SearchedSessions(person=ben)) == theirs
+    assert found(SearchedSessions(workspaces=(elsewhere,))) == theirs
+    assert found(SearchedSessions(person=ben, workspaces=(sessions[0].workspace_id,))) == set()
+    assert found(SearchedSessions(workspaces=())) == set()
+    assert len(found(SearchedSessions(workspaces=(elsewhere, sessions[0].workspace_id)))) == 7
 
 
 @pytest.mark.usefixtures("_is_few")
@@ -259,7 +259,7 @@ def test_a_person_is_found_in_sessions_of_others_too(
     ben = others[0].owner
     accept_message(sessions[1], client_id="one", text="stone", user_pk=ben.pk, max_queued=5)
     index_waiting()
-    found = find_among(everything(), "stone", within=Within(person=ben.pk))
+    found = find_among(everything(), "stone", within=SearchedSessions(person=ben.pk))
     assert {pk for pk, _ in places(found)} == {sessions[1].pk}
 
 

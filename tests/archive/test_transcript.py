@@ -25,7 +25,7 @@ from conversations.domain.events import (
     UserMessage,
     event_type_of,
 )
-from conversations.domain.keyset import Cursor, parse_cursor
+from conversations.domain.keyset import TranscriptCursor, parse_cursor
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn, Workspace
 from tests.archive.turns import read_turns
@@ -69,7 +69,7 @@ def walk_back(session: Session, *, limit: int, **options: Any) -> list[str]:
 
 def walk_on(session: Session, *, limit: int) -> list[str]:
     """All rows, page by page from the oldest."""
-    page = read_page(session, limit=limit, after=Cursor("seq", 0))
+    page = read_page(session, limit=limit, after=TranscriptCursor("seq", 0))
     rows = texts(page)
     while page.newer is not None:
         page = read_page(session, limit=limit, after=parse_cursor(page.newer))
@@ -284,9 +284,9 @@ def test_a_page_that_ends_in_synthesised_rows_misses_only_what_came_after(
     add(session, "«0»")
     add(session, "«1»", covered=False)
     seen = reload(session)
-    assert live_seq_of(seen, Cursor("turn", 2)) == 1
+    assert live_seq_of(seen, TranscriptCursor("turn", 2)) == 1
     add(session, "«2»")
-    assert live_seq_of(reload(session), Cursor("turn", 2)) == 1
+    assert live_seq_of(reload(session), TranscriptCursor("turn", 2)) == 1
 
 
 def test_the_journal_pages_by_seq(session: Session) -> None:

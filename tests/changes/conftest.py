@@ -11,8 +11,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from conversations.agent.undo.disk import Author
-from conversations.agent.undo.trees import Watch, watched
+from conversations.agent.undo.disk import ChangeAuthor
+from conversations.agent.undo.trees import FolderWatch, watched
 from conversations.archive.sessions import create_session
 from conversations.models import Run, Session, ToolCall, Workspace
 
@@ -51,19 +51,19 @@ class Calls:
             started_at=timezone.now(),
         )
 
-    def author(self, call: ToolCall | None = None) -> Author:
+    def author(self, call: ToolCall | None = None) -> ChangeAuthor:
         call = call or self.make_call()
-        return Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
+        return ChangeAuthor(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
 
 
 def command(
     root: Path, calls: Calls, work: Callable[[], object], call: ToolCall | None = None
-) -> Watch:
+) -> FolderWatch:
     """Run a function as if it were a command of a call."""
 
     author = calls.author(call)
 
-    async def run() -> Watch:
+    async def run() -> FolderWatch:
         async with watched(root, author=author, write=crossing) as watch:
             work()
         return watch

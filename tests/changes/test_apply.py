@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from conversations.agent.files.confined import Differs
-from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
+from conversations.agent.files.confined import FileConflict
+from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import Rejected
 from conversations.models import FileChange
@@ -35,7 +35,7 @@ def apply(root: Path, calls: Calls, *actions: Any) -> None:
 def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
     (root / "a.txt").chmod(0o750)
-    apply(root, calls, Put(path="a.txt", data=b"new", expect=digest(b"old")))
+    apply(root, calls, WriteAction(path="a.txt", data=b"new", expect=digest(b"old")))
     assert (root / "a.txt").read_bytes() == b"new"
     assert (root / "a.txt").stat().st_mode & 0o777 == 0o750
     assert rows() == [("a.txt", digest(b"old"), digest(b"new"), True)]
@@ -44,7 +44,7 @@ def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
 
 
 def test_it_records_the_folders_that_it_makes(root: Path, calls: Calls) -> None:
-    apply(root, calls, Put(path="one/two/a.txt", data=b"new", expect=""))
+    apply(root, calls, WriteAction(path="one/two/a.txt", data=b"new", expect=""))
     assert [row[0] for row in rows()] == ["one", "one/two", "one/two/a.txt"]
     assert all(row[3] for row in rows())
 
@@ -52,13 +52,13 @@ def test_it_records_the_folders_that_it_makes(root: Path, calls: Calls) -> None:
 def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"theirs")
     for action in (
-        Put(path="a.txt", data=b"new", expect=digest(b"old")),
-        Put(path="a.txt", data=b"new", expect=""),
-        Put(path="gone.txt", data=b"new", expect=digest(b"old")),
-        Remove(path="a.txt", expect=digest(b"old")),
-        Remove(path="gone.txt", expect=digest(b"old")),
+        WriteAction(path="a.txt", data=b"new", expect=digest(b"old")),
+        WriteAction(path="a.txt", data=b"new", expect=""),
+        WriteAction(path="gone.txt", data=b"new", expect=digest(b"old")),
+        RemoveAction(path="a.txt", expect=digest(b"old")),
+        RemoveAction(path="gone.txt", expect=digest(b"old")),
     ):
-        with pytest.raises(Differs):
+        with pytest.raises(FileConflict):
             apply(root, calls, action)
     assert (root / "a.txt").read_bytes() == b"theirs"
     assert not rows()
@@ -66,13 +66,13 @@ def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -
 
 def test_what_is_as_it_should_be_is_no_change(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"same")
-    apply(root, calls, Put(path="a.txt", data=b"same"))
+    apply(root, calls, WriteAction(path="a.txt", data=b"same"))
     assert not rows()
 
 
 def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
-    apply(root, calls, Move(source="a.txt", target="below/b.txt"))
+    apply(root, calls, MoveAction(source="a.txt", target="below/b.txt"))
     assert (root / "below/b.txt").read_bytes() == b"old"
     assert rows() == [
         ("below", "", digest(b""), True),
@@ -85,7 +85,7 @@ def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls) -> N
     (root / "from/in").mkdir(parents=True)
     (root / "from/in/a.txt").write_bytes(b"a")
     os.symlink("a.txt", root / "from/in/link")
-    apply(root, calls, Move(source="from", target="to"))
+    apply(root, calls, MoveAction(source="from", target="to"))
     assert os.readlink(root / "to/in/link") == "a.txt"
     assert [row[0] for row in rows()] == [
         "from", "to", "from/in", "to/in", "from/in/a.txt", "to/in/a.txt",
@@ -97,7 +97,7 @@ def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"a")
     (root / "b.txt").write_bytes(b"b")
     with pytest.raises(Rejected):
-        apply(root, calls, Move(source="a.txt", target="b.txt"))
+        apply(root, calls, MoveAction(source="a.txt", target="b.txt"))
     assert (root / "a.txt").read_bytes() == b"a"
     assert (root / "b.txt").read_bytes() == b"b"
     assert not rows()
@@ -106,22 +106,22 @@ def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
 def test_an_empty_folder_is_removed_a_full_one_is_not(root: Path, calls: Calls) -> None:
     (root / "empty").mkdir()
     (root / "full/in").mkdir(parents=True)
-    apply(root, calls, Remove(path="empty"))
+    apply(root, calls, RemoveAction(path="empty"))
     with pytest.raises(Rejected):
-        apply(root, calls, Remove(path="full"))
+        apply(root, calls, RemoveAction(path="full"))
     assert rows() == [("empty", digest(b""), "", True)]
 
 
 def test_what_was_done_before_a_refusal_stays_done(root: Path, calls: Calls) -> None:
     with pytest.raises(Rejected):
-        apply(root, calls, Put(path="a", data=b"1"), Put(path="../out", data=b"2"))
+        apply(root, calls, WriteAction(path="a", data=b"1"), WriteAction(path="../out", data=b"2"))
     assert [row[0] for row in rows()] == ["a"]
 
 
 def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> None:
     name = os.fsdecode(b'caf\xe9 "\\x" \n')
     (root / name).write_bytes(b"old")
-    apply(root, calls, Move(source=name, target='"quoted"'))
+    apply(root, calls, MoveAction(source=name, target='"quoted"'))
     assert [row[0] for row in rows()] == [
         '"caf\\351 "\\\\x" \n"',
         '""quoted""',
@@ -135,9 +135,9 @@ def test_a_file_too_large_to_be_kept_is_not_touched(
     try:
         (root / "big").write_bytes(b"x" * 11)
         for action in (
-            Remove(path="big"),
-            Put(path="big", data=b""),
-            Move(source="big", target="b"),
+            RemoveAction(path="big"),
+            WriteAction(path="big", data=b""),
+            MoveAction(source="big", target="b"),
         ):
             with pytest.raises(Rejected):
                 apply(root, calls, action)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from conversations.agent.undo.listing import dump_listing, take_listing
+from conversations.agent.undo.listing import dump_listing, make_listing
 from conversations.archive.blobs import blob_path, blobs_folder, has_blob, put_blob
 from conversations.models import ToolCall
 
@@ -40,12 +40,12 @@ def prune(*options: str) -> str:
 def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
     (root / "changed").write_bytes(b"before")
     (root / "same").write_bytes(b"the same")
-    listing = take_listing(root)
+    listing = make_listing(root)
     command(root, calls, lambda: (root / "changed").write_bytes(b"after"))
     same, before = listing.entries["same"].digest, listing.entries["changed"].digest
     waiting = calls.make_call(state="running")
     (root / "later").write_bytes(b"for a command that runs")
-    later = take_listing(root)
+    later = make_listing(root)
     tree = put_blob(dump_listing(later, owner="x"))
     ToolCall.objects.filter(pk=waiting.pk).update(tree=tree)
     young, lost = put_blob(b"young"), put_blob(b"lost")

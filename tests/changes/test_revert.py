@@ -13,9 +13,9 @@ from asgiref.sync import async_to_sync
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
-from conversations.agent.undo.records import Scope, begin_revert, recent_reverts
-from conversations.agent.undo.revert import Reverted, revert_files
+from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
+from conversations.agent.undo.records import ChangeScope, begin_revert, recent_reverts
+from conversations.agent.undo.revert import RevertResult, revert_files
 from conversations.agent.undo.trees import watched
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
@@ -28,9 +28,9 @@ from .conftest import Calls, command, crossing, picture
 
 def revert(
     session: Session, root: Path, *, replace: Collection[str] = (), **scope: Any
-) -> Reverted:
+) -> RevertResult:
     return async_to_sync(revert_files)(
-        session, root, scope=Scope(**scope), actor_pk=session.owner_id, replace=replace,
+        session, root, scope=ChangeScope(**scope), actor_pk=session.owner_id, replace=replace,
         read=crossing, write=crossing,
     )  # fmt: skip
 
@@ -47,8 +47,8 @@ def last_revert() -> Any:
 
 def test_a_call_is_taken_back(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
-    put(root, calls, Put(path="a", data=b"2"))
-    call = put(root, calls, Put(path="a", data=b"3"), Put(path="new/b", data=b"b"))
+    put(root, calls, WriteAction(path="a", data=b"2"))
+    call = put(root, calls, WriteAction(path="a", data=b"3"), WriteAction(path="new/b", data=b"b"))
     done = revert(calls.session, root, call=call.uuid)
     assert (root / "a").read_bytes() == b"2"
     assert not (root / "new").exists()
@@ -59,8 +59,8 @@ def test_a_call_is_taken_back(root: Path, calls: Calls) -> None:
 def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     before = picture(root)
-    put(root, calls, Put(path="a", data=b"2"), Put(path="new/b", data=b"b"))
-    put(root, calls, Put(path="a", data=b"3"), Remove(path="new/b"))
+    put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="new/b", data=b"b"))
+    put(root, calls, WriteAction(path="a", data=b"3"), RemoveAction(path="new/b"))
     after = picture(root)
     revert(calls.session, root)
     assert picture(root) == before
@@ -74,7 +74,7 @@ def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> N
 
 def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
-    put(root, calls, Put(path="a", data=b"2"), Put(path="b", data=b"b"))
+    put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="b", data=b"b"))
     (root / "a").write_bytes(b"theirs")
     done = revert(calls.session, root)
     assert done.back == ["b"]
@@ -90,7 +90,7 @@ def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, cal
 
 def revert_while(
     calls: Calls, root: Path, at: Callable[..., Any], somebody: Callable[[], Any]
-) -> Reverted:
+) -> RevertResult:
     """Revert all of a session, with what somebody does right before ``at`` is written."""
 
     async def write(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ def revert_while(
 
     session = calls.session
     return async_to_sync(revert_files)(
-        session, root, scope=Scope(), actor_pk=session.owner_id, replace=(),
+        session, root, scope=ChangeScope(), actor_pk=session.owner_id, replace=(),
         read=crossing, write=write,
     )  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_what_somebody_writes_while_a_file_is_replaced_is_not_the_undo_s(
     root: Path, calls: Calls
 ) -> None:
     (root / "a").write_bytes(b"1")
-    put(root, calls, Put(path="a", data=b"2"), Put(path="b", data=b"b"))
+    put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="b", data=b"b"))
     done = revert_while(calls, root, begin_revert, lambda: (root / "a").write_bytes(b"theirs"))
     assert (done.back, done.left) == (["b"], {"a": "It was changed just now."})
     assert revert(calls.session, root, revert=last_revert()).back == ["b"]
@@ -135,8 +135,8 @@ def test_what_somebody_writes_while_a_file_is_replaced_is_not_the_undo_s(
 
 def test_a_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
-    first = put(root, calls, Put(path="a", data=b"2"))
-    second = put(root, calls, Put(path="a", data=b"3"))
+    first = put(root, calls, WriteAction(path="a", data=b"2"))
+    second = put(root, calls, WriteAction(path="a", data=b"3"))
     with pytest.raises(Rejected):
         revert(calls.session, root, call=first.uuid)
     revert(calls.session, root, call=second.uuid)
@@ -147,9 +147,9 @@ def test_a_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls
 def test_a_change_between_two_calls_is_not_lost(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     run = calls.make_run()
-    put(root, calls, Put(path="a", data=b"2"), call=calls.make_call(run=run))
+    put(root, calls, WriteAction(path="a", data=b"2"), call=calls.make_call(run=run))
     (root / "a").write_bytes(b"theirs")
-    put(root, calls, Put(path="a", data=b"3"), call=calls.make_call(run=run))
+    put(root, calls, WriteAction(path="a", data=b"3"), call=calls.make_call(run=run))
     with pytest.raises(Rejected):
         revert(calls.session, root, run=run.uuid)
 
@@ -165,7 +165,7 @@ def test_what_two_sessions_changed_at_once_is_asked_about(
     async def run() -> None:
         async with watched(root, author=mine, write=crossing):
             await apply_changes(
-                root, [Put(path="a", data=b"theirs")], author=theirs, write=crossing
+                root, [WriteAction(path="a", data=b"theirs")], author=theirs, write=crossing
             )
             (root / "mine").write_bytes(b"mine")
 
@@ -176,7 +176,7 @@ def test_what_two_sessions_changed_at_once_is_asked_about(
 
 
 def test_nothing_is_put_back_while_an_answer_is_written(root: Path, calls: Calls) -> None:
-    call = put(root, calls, Put(path="a", data=b"1"))
+    call = put(root, calls, WriteAction(path="a", data=b"1"))
     Run.objects.filter(pk=call.run_id).update(state="running")
     with pytest.raises(Conflict):
         revert(calls.session, root)
@@ -185,7 +185,7 @@ def test_nothing_is_put_back_while_an_answer_is_written(root: Path, calls: Calls
 
 
 def test_a_folder_with_something_new_in_it_stays(root: Path, calls: Calls) -> None:
-    put(root, calls, Put(path="new/a", data=b"1"))
+    put(root, calls, WriteAction(path="new/a", data=b"1"))
     (root / "new/theirs").write_bytes(b"theirs")
     done = revert(calls.session, root)
     assert done.back == ["new/a"]
@@ -220,7 +220,7 @@ def test_a_link_on_the_way_is_not_followed(root: Path, calls: Calls, tmp_path: P
     outside.mkdir()
     (root / "in").mkdir()
     (root / "in/a").write_bytes(b"1")
-    put(root, calls, Put(path="in/a", data=b"2"))
+    put(root, calls, WriteAction(path="in/a", data=b"2"))
     shutil.rmtree(root / "in")
     (outside / "a").write_bytes(b"2")
     os.symlink(outside, root / "in")
@@ -230,14 +230,14 @@ def test_a_link_on_the_way_is_not_followed(root: Path, calls: Calls, tmp_path: P
     assert (outside / "a").read_bytes() == b"2"
 
 
-def revert_all(session: Session, root: Path) -> Reverted:
+def revert_all(session: Session, root: Path) -> RevertResult:
     """Whatever is there now."""
     paths = FileChange.objects.filter(revert=None).values_list("path", flat=True)
     return revert(session, root, replace=list(paths))
 
 
 def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
-    put(root, calls, Put(path="a.py", data=b"1"))
+    put(root, calls, WriteAction(path="a.py", data=b"1"))
     revert(calls.session, root)
     event = ChatEvent.objects.get()
     assert '"code": "reverted"' in event.payload or '"code":"reverted"' in event.payload
@@ -252,7 +252,12 @@ def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
 
 
 def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
-    put(root, calls, Put(path="new/deep/a.py", data=b"1"), Put(path="b.py", data=b"1"))
+    put(
+        root,
+        calls,
+        WriteAction(path="new/deep/a.py", data=b"1"),
+        WriteAction(path="b.py", data=b"1"),
+    )
     revert(calls.session, root)
     event = ChatEvent.objects.get()
     assert "Restored 2 files and 2 folders to their state before this session." in event.payload
@@ -267,7 +272,7 @@ def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
 
 def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:
     (root / "bed").mkdir()
-    put(root, calls, Remove(path="bed"))
+    put(root, calls, RemoveAction(path="bed"))
     revert(calls.session, root)
     assert "Restored 1 folder to its state before this session." in ChatEvent.objects.get().payload
     [past] = recent_reverts(calls.session.pk)
@@ -281,9 +286,11 @@ def piece_caps() -> MessageCaps:
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "café", "x y"])
 TEXTS = st.sampled_from([b"", b"1", b"22", b"\x00\xff"])
 TOOL = st.one_of(
-    st.builds(Put, path=NAMES, data=TEXTS),
-    st.builds(Remove, path=NAMES | st.sampled_from(["d", "d/e"])),
-    st.builds(Move, source=NAMES | st.just("d"), target=NAMES | st.sampled_from(["f", "d/f"])),
+    st.builds(WriteAction, path=NAMES, data=TEXTS),
+    st.builds(RemoveAction, path=NAMES | st.sampled_from(["d", "d/e"])),
+    st.builds(
+        MoveAction, source=NAMES | st.just("d"), target=NAMES | st.sampled_from(["f", "d/f"])
+    ),
 )
 WRITE, LINK, UNLINK, MODE, TREE, RENAME = ["write", "link", "unlink", "mode", "tree", "rename"]
 SHELL = st.lists(

@@ -10,8 +10,8 @@ from asgiref.sync import async_to_sync
 
 from conversations.agent.undo import disk
 from conversations.agent.undo import listing as listings
-from conversations.agent.undo.disk import Change, FileState, read_state
-from conversations.agent.undo.listing import take_listing
+from conversations.agent.undo.disk import EntryChange, FileState, read_state
+from conversations.agent.undo.listing import make_listing
 from conversations.agent.undo.records import record_changes
 from conversations.agent.undo.trees import complete_all, watched
 from conversations.archive.blobs import blob_path, put_blob, read_blob
@@ -95,11 +95,11 @@ def test_a_file_is_read_again_only_when_it_may_have_changed(
     for name in ("old", "new"):
         (root / name).write_bytes(b"1")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
-    take_listing(root)
-    take_listing(root)
+    make_listing(root)
+    make_listing(root)
     assert read == ["new", "old"]
     monkeypatch.setattr(listings, "FRESH_NS", 10**18)  # as new as the listing
-    take_listing(root)
+    make_listing(root)
     assert len(read) == 4
 
 
@@ -121,9 +121,9 @@ def test_a_copy_that_was_removed_is_made_again(root: Path, monkeypatch: pytest.M
     (root / "a").write_bytes(b"content of a")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))
     monkeypatch.setattr(listings, "TOUCHED_NS", -1)
-    digest = take_listing(root).entries["a"].digest
+    digest = make_listing(root).entries["a"].digest
     blob_path(digest).unlink()
-    take_listing(root)
+    make_listing(root)
     assert read_blob(digest) == b"content of a"
 
 
@@ -135,7 +135,7 @@ def test_what_is_too_large_is_listed_without_a_copy(
     (root / "large").write_bytes(b"1" * 101)
     monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 100)
     monkeypatch.setattr(settings.LOOM, "snapshot_max_bytes", 50)
-    found = take_listing(root)
+    found = make_listing(root)
     assert {path: s.has_copy for path, s in found.entries.items() if path != "."} == {
         "small": True,
         "middle": False,
@@ -148,9 +148,9 @@ def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(
 ) -> None:
     (root / "large").write_bytes(b"1" * 101)
     monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 100)
-    before = take_listing(root)
+    before = make_listing(root)
     (root / "small").write_bytes(b"1")
-    after = take_listing(root, earlier=before)
+    after = make_listing(root, earlier=before)
     assert before.entries["large"] == after.entries["large"]
 
 
@@ -183,7 +183,7 @@ def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:
     (root / "data/secret_key").write_bytes(b"secret")
     settings.LOOM.data_dir, was = root / "data", settings.LOOM.data_dir
     try:
-        assert "data/secret_key" not in take_listing(root).entries
+        assert "data/secret_key" not in make_listing(root).entries
     finally:
         settings.LOOM.data_dir = was
 
@@ -216,8 +216,8 @@ def test_what_a_dead_process_began_to_write_goes(root: Path, calls: Calls) -> No
     after = FileState(mode=0o100644, digest=put_blob(b"new content"), size=11)
     before = read_state(root, "a")
     begun = [
-        Change(path="a", before=before, after=after),
-        Change(path="b", before=None, after=after),
+        EntryChange(path="a", before=before, after=after),
+        EntryChange(path="b", before=None, after=after),
     ]
     record_changes(author=calls.author(call), changes=begun)
     (root / "b").write_bytes(b"new content")

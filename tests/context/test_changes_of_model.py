@@ -16,7 +16,7 @@ from conversations.agent.window.messages import (
     make_piece,
     withhold,
 )
-from conversations.agent.window.window import Texts, make_request
+from conversations.agent.window.window import WindowTexts, make_request
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.session_state import StateText
 from conversations.domain.runs import NO_CHOICES
@@ -141,7 +141,7 @@ def test_any_history_is_sendable_to_any_model(
             files = [block for piece in pieces for block in piece.references]
             request, _ = make_request(
                 pieces,
-                Texts(
+                WindowTexts(
                     system="Be brief",
                     tools=dump_json([TOOL] if has_tools else []),
                     state=StateText(yaml="", turn=0, seq=0),

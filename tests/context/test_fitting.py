@@ -12,9 +12,9 @@ from conversations.agent.window.fitting import (
     CUT,
     FORMS_SHARE,
     NO_TOOLS,
-    Parts,
-    choose_forms,
+    FittedParts,
     fit_parts,
+    fit_prompt,
     shorten_tool,
 )
 from conversations.agent.window.system_prompt import ARCHIVE, DATA, GUIDELINES
@@ -25,7 +25,7 @@ SYSTEM = f"{GUIDELINES}\n\n{ARCHIVE}\n\n{DATA}\n\nWorkspace: Garden"
 ALL = dump_json([json.loads(tool.as_json) for tool in TOOLS.values()])
 
 
-def fit(limit: int, *, system: str = SYSTEM, tools: str = ALL, **more: object) -> Parts:
+def fit(limit: int, *, system: str = SYSTEM, tools: str = ALL, **more: object) -> FittedParts:
     budget = make_budget(limit=limit, max_output=4_096, ratio=0)
     given: dict[str, object] = {
         "first": (),
@@ -48,51 +48,51 @@ def test_every_tool_has_its_rank() -> None:
 
 def test_a_large_window_has_all_of_it() -> None:
     parts = fit(32_768, state="rules: []", hint="[Archive: turn 3]")
-    assert (parts.forms.system, parts.forms.tools) == (SYSTEM, ALL)
+    assert (parts.prompt.system, parts.prompt.tools) == (SYSTEM, ALL)
     assert (parts.has_state, parts.hint, parts.reduced) == (True, "[Archive: turn 3]", [])
 
 
 def test_descriptions_are_the_first_to_go() -> None:
     parts = fit(8_192)
-    assert parts.forms.system == SYSTEM
-    assert names_of(parts.forms.tools) == list(TOOLS)
+    assert parts.prompt.system == SYSTEM
+    assert names_of(parts.prompt.tools) == list(TOOLS)
     assert parts.reduced == ["descriptions of tools"]
 
 
 def test_then_what_the_product_says() -> None:
     parts = fit(4_096)
-    assert ARCHIVE not in parts.forms.system
-    assert "Workspace: Garden" in parts.forms.system
+    assert ARCHIVE not in parts.prompt.system
+    assert "Workspace: Garden" in parts.prompt.system
     assert parts.reduced[:2] == ["descriptions of tools", "product's part of the system prompt"]
 
 
 def test_then_the_tools_that_matter_least() -> None:
     parts = fit(2_048)
-    assert set(names_of(parts.forms.tools)) < set(BY_IMPORTANCE[:6])
+    assert set(names_of(parts.prompt.tools)) < set(BY_IMPORTANCE[:6])
     left_out = [name.removeprefix("tool ") for name in parts.reduced if name.startswith("tool ")]
-    assert sorted(names_of(parts.forms.tools) + left_out) == sorted(TOOLS)
+    assert sorted(names_of(parts.prompt.tools) + left_out) == sorted(TOOLS)
 
 
 def test_the_programs_own_tools_go_first() -> None:
     own = {"name": "get_weather", "description": "Weather", "input_schema": {"type": "object"}}
     tools = dump_json([*json.loads(ALL), own])
-    assert names_of(fit(2_048, tools=tools, first=("get_weather",)).forms.tools)[-1] == (
+    assert names_of(fit(2_048, tools=tools, first=("get_weather",)).prompt.tools)[-1] == (
         "get_weather"
     )
 
 
 def test_long_instructions_are_cut_and_leave_room_for_tools() -> None:
     parts = fit(2_048, system=f"{SYSTEM}\n\n{'Always be kind. ' * 2_000}")
-    assert parts.forms.system.endswith(CUT)
+    assert parts.prompt.system.endswith(CUT)
     assert "end of the system prompt" in parts.reduced
-    assert parts.forms.tools != NO_TOOLS
+    assert parts.prompt.tools != NO_TOOLS
 
 
 @pytest.mark.parametrize("ratio", [0, 1.0, 1.25, 1.5, 1.67, 1.75, 2.0, 2.25])
 def test_the_tool_that_matters_most_stays_however_the_server_counts(ratio: float) -> None:
     """A model that has read a file, and is then given no tools, writes its next call as text."""
     budget = make_budget(limit=2_048, max_output=4_096, ratio=ratio)
-    forms = choose_forms(SYSTEM, ALL, room=int(budget.for_forms * FORMS_SHARE))
+    forms = fit_prompt(SYSTEM, ALL, room=int(budget.for_prompt * FORMS_SHARE))
     assert "read_file" in names_of(forms.tools)
 
 
@@ -136,11 +136,11 @@ def test_a_tool_is_shortened_to_what_a_call_needs() -> None:
 def test_the_forms_do_not_change_with_every_report() -> None:
     """Else the provider's cache would be lost from the first byte on."""
     rooms = {
-        make_budget(limit=2_048, max_output=500, ratio=ratio / 100).for_forms
+        make_budget(limit=2_048, max_output=500, ratio=ratio / 100).for_prompt
         for ratio in range(90, 116)
     }
     assert max(rooms) - min(rooms) <= 2
-    assert len({choose_forms(SYSTEM, ALL, room=room) for room in rooms}) == 1
+    assert len({fit_prompt(SYSTEM, ALL, room=room) for room in rooms}) == 1
 
 
 @given(
@@ -168,5 +168,5 @@ def test_whatever_there_is_leaves_the_history_its_room(
         skills=[SessionSkill(name="a", content="c" * skill, turn_number=1)],
     )
     assert parts.cost <= max(0, budget.for_parts) + estimate_tokens(CUT) + 2
-    kept = names_of(parts.forms.tools)
+    kept = names_of(parts.prompt.tools)
     assert kept == [name for name in names_of(tools) if name in kept]

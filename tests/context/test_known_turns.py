@@ -4,8 +4,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.agent.window.messages import MessageCaps, Piece
-from conversations.agent.window.window import NEW_PAGE_TURNS, KnownTurns, TurnsPlace
+from conversations.agent.window.messages import MessageCaps, WindowPiece
+from conversations.agent.window.window import NEW_PAGE_TURNS, TurnCache, TurnSelection
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.turns import walk_active_turns_back
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.django_db
 CAPS = MessageCaps(message=100, result=100)
 
 
-def known_turns(session: Session, *, floor: int = 1, model: str = "m") -> KnownTurns:
-    place = TurnsPlace(session_pk=session.pk, rewinds=session.rewind_count, floor=floor)
-    return KnownTurns(place, model=model, caps=CAPS)
+def known_turns(session: Session, *, floor: int = 1, model: str = "m") -> TurnCache:
+    place = TurnSelection(session_pk=session.pk, rewinds=session.rewind_count, floor=floor)
+    return TurnCache(place, model=model, caps=CAPS)
 
 
 def say(session: Session, *texts: str) -> None:
@@ -70,7 +70,7 @@ def test_who_stops_early_leaves_nothing_that_is_cut_off(session: Session) -> Non
 def test_a_piece_is_made_once_for_a_model(session: Session) -> None:
     say(session, "hello")
 
-    def make(model: str) -> Piece:
+    def make(model: str) -> WindowPiece:
         known = known_turns(session, model=model)
         [turn] = known.walk_back()
         return known.make_piece(turn, CAPS)

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.window.budget import Choice, choose_turns, make_budget, make_caps
+from conversations.agent.window.budget import TurnChoice, choose_turns, make_budget, make_caps
 from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
-from conversations.agent.window.window import WindowWish, assemble_window
+from conversations.agent.window.window import WindowSpec, assemble_window
 from conversations.archive.sessions import create_session, save_floor
 from conversations.domain.stream import SEALED
 from conversations.domain.text import dump_json
@@ -237,7 +237,7 @@ CAPS = MessageCaps(message=400, result=100)
 RULES = WindowRules(high_water=0.9, low_water=0.5, keep_recent=1)
 
 
-def choose(turns: list[StoredTurn], *, budget: int = 1000, **changes: Any) -> Choice:
+def choose(turns: list[StoredTurn], *, budget: int = 1000, **changes: Any) -> TurnChoice:
     """Chosen as the window does it, with the rules above but for the changes."""
     floor = changes.pop("floor", 1)
 
@@ -271,7 +271,7 @@ def tool_loop(start: int, calls_: int, *, size: int) -> list[StoredTurn]:
     return turns
 
 
-def cost(choice: Choice) -> int:
+def cost(choice: TurnChoice) -> int:
     head = choice.head.cost if choice.head else 0
     return sum(piece.cost for piece in choice.pieces) + head
 
@@ -420,7 +420,7 @@ def test_each_window_of_a_session_fits_with_the_floor_of_the_one_before(
         state_story.write(session, *new)
         session.refresh_from_db()
         window = assemble_window(
-            WindowWish(
+            WindowSpec(
                 session_pk=session.pk,
                 floor=session.floor_turn,
                 rewinds=0,

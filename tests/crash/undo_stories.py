@@ -37,14 +37,14 @@ async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> 
 
 def undo_all(field: "Field", session: "Session", before: dict[str, Any]) -> None:
     """Once everything is settled: the folder is as before, byte for byte."""
-    from conversations.agent.undo.records import Scope, unfinished_calls
+    from conversations.agent.undo.records import ChangeScope, unfinished_calls
     from conversations.agent.undo.revert import revert_files
     from conversations.domain.errors import Rejected
 
     field.wait("what was changed is known", lambda: not unfinished_calls())
     root = Path(session.workspace.root)
     work = revert_files(
-        session, root, scope=Scope(), actor_pk=None, replace=(), read=crossing, write=crossing
+        session, root, scope=ChangeScope(), actor_pk=None, replace=(), read=crossing, write=crossing
     )
     try:
         done = asyncio.run(work)

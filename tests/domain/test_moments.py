@@ -11,7 +11,7 @@ from conversations.domain.searchable import (
     FIRST_YEAR,
     LAST_YEAR,
     DateSpan,
-    cover,
+    covering_marks,
     marks_of,
 )
 from tests.properties import costly
@@ -28,7 +28,7 @@ bounds = st.none() | near | moments
 def test_a_moment_within_has_one_of_the_marks(
     moment: datetime, start: datetime | None, end: datetime | None
 ) -> None:
-    marks, is_exact = cover(start, end)
+    marks, is_exact = covering_marks(start, end)
     is_within = (start is None or moment >= start) and (end is None or moment < end)
     is_marked = not set(marks).isdisjoint(marks_of(moment))
     assert is_marked or not is_within
@@ -40,7 +40,7 @@ def test_a_moment_within_has_one_of_the_marks(
 @given(near, near)
 def test_days_are_covered_exactly_by_few_marks(one: datetime, other: datetime) -> None:
     start, end = (datetime(m.year, m.month, m.day, tzinfo=UTC) for m in sorted((one, other)))
-    marks, is_exact = cover(start, end)
+    marks, is_exact = covering_marks(start, end)
     assert is_exact
     assert len(marks) < 100
 

@@ -12,11 +12,11 @@ from conversations.domain.run_transcript import (
     ROW,
     AnswerPart,
     RunTranscriptReader,
-    StoryEvent,
-    StoryRow,
     StreamCursor,
+    StreamEvent,
+    StreamRow,
     cut_pieces,
-    parse_place,
+    parse_stream_cursor,
     parts_of_turn,
 )
 from conversations.domain.text import dump_json
@@ -73,29 +73,29 @@ def test_who_comes_again_anywhere_gets_what_is_left(
 ) -> None:
     """Live, with any number of looks at any state of the draft, and all at once."""
     rows = [_row(seq, answer) for seq, answer in enumerate(answers, 5)]
-    whole = list(RunTranscriptReader(StreamCursor()).tell_rows(rows))
+    whole = list(RunTranscriptReader(StreamCursor()).events_of_rows(rows))
     live = list(_follow(rows, data))
     assert live == whole
     told = data.draw(st.integers(0, len(whole)))
-    place = parse_place(whole[told - 1].id) if told else StreamCursor()
+    place = parse_stream_cursor(whole[told - 1].id) if told else StreamCursor()
     left = [row for row in rows if row.seq > place.row]
-    assert list(RunTranscriptReader(place).tell_rows(left)) == whole[told:]
+    assert list(RunTranscriptReader(place).events_of_rows(left)) == whole[told:]
 
 
-def _row(seq: int, answer: list[AnswerPart]) -> StoryRow:
-    return StoryRow(seq=seq, data={"seq": seq}, answer=tuple(answer))
+def _row(seq: int, answer: list[AnswerPart]) -> StreamRow:
+    return StreamRow(seq=seq, data={"seq": seq}, answer=tuple(answer))
 
 
-def _follow(rows: list[StoryRow], data: st.DataObject) -> list[StoryEvent]:
-    events: list[StoryEvent] = []
+def _follow(rows: list[StreamRow], data: st.DataObject) -> list[StreamEvent]:
+    events: list[StreamEvent] = []
     place = StreamCursor()
     for row in rows:
         story = RunTranscriptReader(place)  # another connection, or another process
         text = sum(len(part.text) for part in row.answer)
         for seen in sorted(data.draw(st.lists(st.integers(0, text), max_size=4))):
-            events += story.tell_answer(_beginning(row.answer, seen), is_whole=False)
-            story = RunTranscriptReader(parse_place(str(story.place)))
-        events += story.tell_rows([row])
+            events += story.events_of_answer(_beginning(row.answer, seen), is_whole=False)
+            story = RunTranscriptReader(parse_stream_cursor(str(story.place)))
+        events += story.events_of_rows([row])
         place = story.place
     return events
 
@@ -111,7 +111,7 @@ def _beginning(parts: tuple[AnswerPart, ...], length: int) -> list[AnswerPart]:
 
 def test_an_answer_comes_before_its_row() -> None:
     events = list(
-        RunTranscriptReader(StreamCursor(2)).tell_rows(
+        RunTranscriptReader(StreamCursor(2)).events_of_rows(
             [_row(3, [AnswerPart("thinking", "Hm."), AnswerPart("text", "Yes.")])]
         )
     )
@@ -126,7 +126,7 @@ def test_an_answer_comes_before_its_row() -> None:
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.2", "1.2.3.4", "9" * 19, "１"])
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(Rejected):
-        parse_place(text)
+        parse_stream_cursor(text)
 
 
 def _turn(**fields: object) -> SimpleNamespace:

@@ -11,11 +11,11 @@ from conversations.domain.session_state import (
     COMMIT,
     MAX_STATE_TOKENS,
     SAID,
-    File,
-    Focus,
-    Resolved,
+    ResolvedError,
     SessionState,
     StateEdit,
+    StateFile,
+    StateFocus,
     Statement,
     apply_edit,
     list_items,
@@ -34,10 +34,10 @@ def parsed(state: SessionState) -> Any:
 
 def full(text: str) -> SessionState:
     return SessionState(
-        files=tuple(File(f"{n} {text}"[:200], "edited", n) for n in range(20)),
+        files=tuple(StateFile(f"{n} {text}"[:200], "edited", n) for n in range(20)),
         decisions=tuple(Statement(f"d{n}.0", f"{n} {text}"[:160], n, SAID) for n in range(10)),
-        errors=tuple(Resolved(f"e{n}.0.0", f"{n} {text}"[:160], n) for n in range(5)),
-        focus=Focus(text[:100], 30),
+        errors=tuple(ResolvedError(f"e{n}.0.0", f"{n} {text}"[:160], n) for n in range(5)),
+        focus=StateFocus(text[:100], 30),
     )
 
 
@@ -53,9 +53,9 @@ def test_it_is_empty_when_there_is_nothing_to_say() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_comes_back(text: str) -> None:
     state = SessionState(
-        files=(File(text, "read", 1),),
+        files=(StateFile(text, "read", 1),),
         decisions=(Statement("d1.0", text, 1, SAID),),
-        focus=Focus(text, 1),
+        focus=StateFocus(text, 1),
         model=text,
     )
     found = parsed(state)
@@ -67,7 +67,10 @@ def test_any_text_comes_back(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["yes", "null", "On", "1e3", "0x1", "~", "-", "a: b", "- a", "{"])
 def test_a_word_that_means_something_in_yaml_stays_a_text(text: str) -> None:
-    assert parsed(SessionState(files=(File(text, "read", 1),)))["files_touched"][0]["path"] == text
+    assert (
+        parsed(SessionState(files=(StateFile(text, "read", 1),)))["files_touched"][0]["path"]
+        == text
+    )
 
 
 @pytest.mark.parametrize("text", ["word " * 50, "記憶" * 100, '\\"' * 100, "é👍\u2028" * 70])
@@ -81,7 +84,7 @@ def test_it_never_costs_more_than_it_may(text: str) -> None:
 def test_what_does_not_fit_is_left_out_oldest_first_and_pinned_last() -> None:
     state = full("word " * 50)
     state = state._replace(
-        files=(*state.files[:19], File("read.py", "read", 50)),
+        files=(*state.files[:19], StateFile("read.py", "read", 50)),
         decisions=(*state.decisions[:9], Statement("d9.0", "word " * 30, 9, COMMIT)),
     )
     found = parsed(pinned(state, "d0.0"))

@@ -10,11 +10,11 @@ from conversations.domain.session_state import (
     MAX_PINS,
     RULE,
     SAID,
-    File,
-    Focus,
     ItemMark,
     SessionState,
     StateEdit,
+    StateFile,
+    StateFocus,
     StateItem,
     Statement,
     apply_edit,
@@ -60,13 +60,13 @@ def test_an_item_comes_back_as_it_was() -> None:
 
 
 def test_a_struck_file_is_back_when_it_is_touched_again() -> None:
-    state = edited(SessionState(files=(File("a.py", "read", 3),)), "strike", "a.py")
+    state = edited(SessionState(files=(StateFile("a.py", "read", 3),)), "strike", "a.py")
     assert texts(state) == []
-    assert texts(state._replace(files=(File("a.py", "edited", 8),))) == ["a.py"]
+    assert texts(state._replace(files=(StateFile("a.py", "edited", 8),))) == ["a.py"]
 
 
 def test_a_pinned_focus_stays_until_it_is_unpinned() -> None:
-    state = edited(SessionState(focus=Focus("tests", 1)), "pin", "c1")
+    state = edited(SessionState(focus=StateFocus("tests", 1)), "pin", "c1")
     state = fold_facts(state, 2, TurnFacts(role="user", tokens=1, focus="docs"))
     assert texts(state) == ["tests"]
     assert texts(edited(state, "unpin", "c1")) == ["docs"]

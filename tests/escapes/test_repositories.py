@@ -20,11 +20,11 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations.agent.sandbox.repositories import Reach, find_repositories
+from conversations.agent.sandbox.repositories import FolderReader, find_repositories
 from conversations.agent.tools.tool import ToolResult
 from conversations.agent.undo.disarming import disarm
 from conversations.agent.undo.listing import dump_listing, load_listing
-from conversations.agent.undo.trees import _look_before, complete_all, watched
+from conversations.agent.undo.trees import _list_before, complete_all, watched
 from conversations.models import ToolCall
 from tests.changes.conftest import Calls, crossing
 from tests.tools.commanding import Commands, commands, set_loom
@@ -555,7 +555,7 @@ def test_configuration_that_the_undo_does_not_keep_stays(
     assert "disarmed" not in commands.git("remote", "add", "far", "./inner").output
     assert git(root, "config", "alias.st").stdout == b"!own\n"
     assert git(root, "config", "remote.far.url").stdout == b"./inner\n"
-    listing, _ = _look_before(root)
+    listing, _ = _list_before(root)
     assert load_listing(dump_listing(listing, owner="x")) == listing
 
 
@@ -665,7 +665,7 @@ def test_deep_folders_pipes_and_links_do_not_stop_the_look(theirs: Path) -> None
     assert found.folders == ["z/w/.git"]
     assert found.parts["z/w/.git/hooks/x"].state == "o"
     assert len(os.listdir("/proc/self/fd")) == before
-    with Reach(str(theirs)) as reach:
+    with FolderReader(str(theirs)) as reach:
         assert reach.resolve("z", f"{theirs}/z/../z/./w/.git/") == "z/w/.git"
         for name in ("l/.git", "l/../w/.git", "../../root", "/", f"{theirs}x"):
             assert reach.resolve("z", name) is None

@@ -93,12 +93,12 @@ def test_the_content_has_to_be_the_expected_one(root: Path) -> None:
     file = root / "a.txt"
     file.write_text("old")
     for expect in ("", content_digest(b"other")):
-        with pytest.raises(confined.Differs):
+        with pytest.raises(confined.FileConflict):
             confined.replace_file(root, "a.txt", b"new", expect=expect)
-        with pytest.raises(confined.Differs):
+        with pytest.raises(confined.FileConflict):
             confined.remove(root, "a.txt", expect=expect)
     assert file.read_text() == "old"
-    with pytest.raises(confined.Differs, match="removed"):
+    with pytest.raises(confined.FileConflict, match="removed"):
         confined.replace_file(root, "none.txt", b"new", expect=content_digest(b"old"))
     confined.replace_file(root, "a.txt", b"new", expect=content_digest(b"old"))
     confined.replace_file(root, "b.txt", b"new", expect=confined.NO_FILE)
@@ -114,7 +114,7 @@ def test_links_and_empty_folders_are_removed_themselves(root: Path, outside: Pat
     confined.remove(root, "empty")
     with pytest.raises(Rejected, match="not empty"):
         confined.remove(root, "full")
-    with pytest.raises(paths.Missing, match="none does not exist"):
+    with pytest.raises(paths.MissingFile, match="none does not exist"):
         confined.remove(root, "none")
     assert os.listdir(root) == ["full"]
     assert outside.read_text() == "secret"
@@ -135,7 +135,7 @@ def test_nothing_is_overwritten_by_moving(
             confined.rename(root, source, target)
     with pytest.raises(Rejected, match="into itself"):
         confined.rename(root, "folder", "folder/full/er")
-    with pytest.raises(paths.Missing):
+    with pytest.raises(paths.MissingFile):
         confined.rename(root, "none", "new/none")
     assert not (root / "new").exists()
     confined.rename(root, "a.txt", "new/place/c.txt")
@@ -254,7 +254,7 @@ def test_of_changes_made_for_the_same_content_only_one_succeeds(root: Path) -> N
         for number in range(15):
             while True:
                 now = read(root, "a.txt")
-                with suppress(confined.Differs):
+                with suppress(confined.FileConflict):
                     words = b"%s%d\n" % (name.encode(), number)
                     confined.replace_file(root, "a.txt", now + words, expect=content_digest(now))
                     break

@@ -31,7 +31,7 @@ from conversations.rendering.markdown import (
     render_person_text,
     show_as_written,
 )
-from conversations.rendering.markdown_parser import MAX_CODE_CHARS, Work
+from conversations.rendering.markdown_parser import MAX_CODE_CHARS, WorkBudget
 from conversations.rendering.streaming import BlockStream
 
 SIZE = 8_000
@@ -249,7 +249,7 @@ def test_rules_of_what_is_ignored_are_read_and_matched_in_bounds(
 def test_a_text_costs_what_its_budget_allows(attack: str) -> None:
     text = repeat(MARKDOWN[attack], SIZE)
     with Steps() as steps:
-        html = render_markdown(text, work=Work(200))
+        html = render_markdown(text, work=WorkBudget(200))
     assert html == TOO_MUCH_WORK + show_as_written(text)
     # Text is made into lines before the first step.
     assert steps.count < 200 * MAX_LINES_OF_STEP + 40 * SIZE, steps.count
@@ -317,7 +317,7 @@ def test_code_is_coloured_by_its_length_and_not_by_time(chars: int) -> None:
     code = "x = 1\n" * (chars // 6)
     count = (MAX_CODE_CHARS // chars) ** 2
     block = f"```python\n{code}```\n\n"
-    work = Work(10**9)
+    work = WorkBudget(10**9)
     html = render_markdown(block * min(count + 2, 102), work=work)
     coloured = html.count('<span class="m">1</span>') // (chars // 6)
     assert coloured == min(int(MAX_CODE_CHARS**2 / len(code) ** 2), 102)

@@ -50,7 +50,7 @@ def assemble(*events: dict[str, Any]) -> list[StreamItem]:
     assembly = MessageAssembly()
     items: list[StreamItem] = []
     for event in events:
-        assembly.take(event, event["type"], items)
+        assembly.feed(event, event["type"], items)
     return items
 
 
@@ -163,7 +163,7 @@ def test_an_answer_without_a_stop_reason_is_not_complete() -> None:
     assembly = MessageAssembly()
     items: list[StreamItem] = []
     for event in (START, STOP):
-        assembly.take(event, event["type"], items)
+        assembly.feed(event, event["type"], items)
     assert assembly.has_ended
     assert assembly.stop_reason is None
     assert len(items) == 1

@@ -23,7 +23,7 @@ from conversations.rendering.markdown_parser import (
     MAX_CODE_CHARS,
     TABLE_END,
     TABLE_START,
-    Work,
+    WorkBudget,
     parse,
     render_tokens,
 )
@@ -183,7 +183,7 @@ class TestMarkdown:
     @given(any_text | markdown_like)
     def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
         source = normalise_source(text)
-        html = render_source(source, highlight=True, work=Work())
+        html = render_source(source, highlight=True, work=WorkBudget())
         assert html == render_markdown(text)
         html.encode()
         Inspector(html)
@@ -192,8 +192,8 @@ class TestMarkdown:
     def test_the_shortcut_for_plain_paragraphs_changes_nothing(self, text: str) -> None:
         source = normalise_source(text)
         if is_plain_paragraph(source):
-            assert render_source(source, highlight=True, work=Work()) == render_tokens(
-                parse(source, work=Work()), highlight=True, work=Work()
+            assert render_source(source, highlight=True, work=WorkBudget()) == render_tokens(
+                parse(source, work=WorkBudget()), highlight=True, work=WorkBudget()
             )
 
     @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestMarkdown:
     def test_the_shortcut_takes_ordinary_prose(self, source: str) -> None:
         assert is_plain_paragraph(source)
         assert render_markdown(source) == render_tokens(
-            parse(source, work=Work()), highlight=True, work=Work()
+            parse(source, work=WorkBudget()), highlight=True, work=WorkBudget()
         )
 
     def test_it_shows_the_text_should_the_parser_fail(

@@ -13,7 +13,7 @@ from conversations.rendering import streaming
 from conversations.rendering.markdown import render_markdown
 from conversations.rendering.messages import fill_marks
 from conversations.rendering.sanitiser import sanitise
-from conversations.rendering.streaming import ALL, BlockStream, mend
+from conversations.rendering.streaming import ALL, BlockStream, close_open_markup
 from tests.properties import costly
 
 from .test_markdown import Inspector
@@ -272,7 +272,7 @@ class TestOpenBlock:
 
     @given(markdown_like)
     def test_mending_takes_any_text(self, text: str) -> None:
-        assert isinstance(mend(text), str)
+        assert isinstance(close_open_markup(text), str)
 
 
 class TestPatches:

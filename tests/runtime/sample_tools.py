@@ -9,8 +9,8 @@ from typing import Any
 
 from conversations.agent.tools.registry import TOOLS
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.agent.undo.apply import Put, apply_changes
-from conversations.agent.undo.disk import Author
+from conversations.agent.undo.apply import WriteAction, apply_changes
+from conversations.agent.undo.disk import ChangeAuthor
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
 
@@ -53,8 +53,10 @@ async def _add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return ToolResult(ok=False, output="The file is not what it was when you were asked.")
     path = context.root / file
     data = (path.read_bytes() if path.exists() else b"") + f"{arguments['line']}\n".encode()
-    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
-    put = Put(path=file, data=data)
+    author = ChangeAuthor(
+        session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+    )
+    put = WriteAction(path=file, data=data)
     with suppress(asyncio.CancelledError):  # it comes when the line is there
         await apply_changes(context.root, [put], author=author, write=context.write)
     return ToolResult(ok=True, output="Added.", diff=f"+{arguments['line']}")

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
-from conversations.agent.recall.quotation import say_turn
+from conversations.agent.recall.quotation import quote_turn
 from conversations.agent.recall.reading import read_past_turns
 from conversations.agent.window.manifest import rebuild_request
 from conversations.agent.window.summary import SummaryCaps, make_part
@@ -339,7 +339,7 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     one = await attach(garden, files.pdf_bytes(), "Invoice Kowalski.pdf")
     await send(runtime, garden, "please check", one)
     [turn] = await sync_to_async(read_past_turns)(garden.pk, [1])
-    [said] = say_turn(turn)
+    [said] = quote_turn(turn)
     assert "attached: Invoice Kowalski.pdf" in said.head
     stored, *_ = await sync_to_async(read_turns)(garden.pk)
     assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, SummaryCaps()).text

@@ -17,9 +17,9 @@ from conversations.domain.run_transcript import (
     DELTA,
     END,
     ROW,
-    StoryEvent,
     StreamCursor,
-    parse_place,
+    StreamEvent,
+    parse_stream_cursor,
 )
 from conversations.models import DraftChunk, Run, Session
 from conversations.runtime import publish
@@ -43,13 +43,13 @@ class Reader:
     """Somebody who follows a run, and comes again after every few events."""
 
     def __init__(self, runtime: Runtime, run: Run, *, every: int = 10**6) -> None:
-        self.events: list[StoryEvent] = []
+        self.events: list[StreamEvent] = []
         self._runtime, self._run, self._every = runtime, run, every
 
-    async def read(self) -> list[StoryEvent]:
+    async def read(self) -> list[StreamEvent]:
         async with asyncio.timeout(30):
             while not self.events or self.events[-1].kind != END:
-                place = parse_place(self.events[-1].id) if self.events else StreamCursor()
+                place = parse_stream_cursor(self.events[-1].id) if self.events else StreamCursor()
                 await self._read_some(RunReader(self._run.pk, place))
         return self.events
 
@@ -117,7 +117,7 @@ async def test_all_who_follow_a_run_get_the_same(
     ]
 
 
-def said(events: list[StoryEvent]) -> list[str]:
+def said(events: list[StreamEvent]) -> list[str]:
     """The texts of the deltas, answer by answer."""
     texts = [""]
     for event in events:
@@ -135,7 +135,7 @@ async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
     reads = []
     read_on = RunReader.read_on
 
-    def counted(reader: RunReader) -> list[StoryEvent]:
+    def counted(reader: RunReader) -> list[StreamEvent]:
         reads.append(reader)
         return read_on(reader)
 
@@ -254,10 +254,10 @@ async def test_silence_is_filled(runtime: Runtime, wire: WireThread, garden: Ses
 async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    async def read(every: int, count: int) -> list[StoryEvent]:
-        events: list[StoryEvent] = []
+    async def read(every: int, count: int) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
         while len(events) < count:
-            place = parse_place(events[-1].id) if events else StreamCursor()
+            place = parse_stream_cursor(events[-1].id) if events else StreamCursor()
             following = follow(runtime, garden.pk, SessionReader(garden.pk, place), heartbeat=60)
             for _ in range(min(every, count - len(events))):
                 event = await anext(following)

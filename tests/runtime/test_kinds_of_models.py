@@ -31,7 +31,7 @@ from conversations.providers.config import (
     read_provider_prices,
 )
 from conversations.rendering.messages import fill_marks
-from conversations.runtime.models import describe_model, group_models
+from conversations.runtime.model_routing import describe_model, group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
 from tests.archive.turns import read_turns

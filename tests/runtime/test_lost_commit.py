@@ -157,17 +157,17 @@ async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
     drafts = DraftWorker(writer, interval=0.01, on_saved=lambda _: None)
     drafts.add(7, part=0, kind="text", text="once")
     proxy.next_cut, proxy.is_last = Cut.AFTER, True
-    with pytest.raises(Unavailable) as told, drafts.taken(7):
+    with pytest.raises(Unavailable) as told, drafts.pending_chunks(7):
         await writer.write(append_turn, garden, NewTurn(role="user", content="once"))
     assert told.value.may_be_done
-    with drafts.taken(7) as chunks:
+    with drafts.pending_chunks(7) as chunks:
         assert chunks == []
 
     drafts.add(7, part=1, kind="text", text="more")
-    with pytest.raises(Unavailable) as told, drafts.taken(7):
+    with pytest.raises(Unavailable) as told, drafts.pending_chunks(7):
         await writer.write(append_turn, garden, NewTurn(role="user", content="never"))
     assert not told.value.may_be_done
-    with drafts.taken(7) as chunks:
+    with drafts.pending_chunks(7) as chunks:
         assert [chunk.text for chunk in chunks] == ["more"]
 
 

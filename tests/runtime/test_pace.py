@@ -5,12 +5,12 @@ from itertools import pairwise
 from conversations.domain.text import dump_json
 from conversations.rendering.streaming import BlockStream
 from conversations.runtime.drafts import LiveBlock
-from conversations.runtime.execution import MAX_INTERVAL_SECONDS, SAMPLE_SECONDS, FramePace
+from conversations.runtime.execution import MAX_INTERVAL_SECONDS, SAMPLE_SECONDS, FrameThrottle
 
 
 def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
     now = used = 0.0
-    pace = FramePace(shortest=0.0, clock=lambda: now, cpu_clock=lambda: used)
+    pace = FrameThrottle(shortest=0.0, clock=lambda: now, cpu_clock=lambda: used)
 
     def go_on(share: float) -> float:
         nonlocal now, used
@@ -29,7 +29,7 @@ def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
 
 
 def test_a_setting_bounds_them() -> None:
-    assert FramePace(shortest=0.04).interval() == 0.04
+    assert FrameThrottle(shortest=0.04).interval() == 0.04
 
 
 def test_a_word_takes_few_bytes_in_the_longest_block() -> None:

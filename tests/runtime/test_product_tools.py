@@ -10,7 +10,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.agent.sandbox import running
-from conversations.agent.sandbox.running import Finished
+from conversations.agent.sandbox.running import CompletedCommand
 from conversations.agent.sandbox.support import can_run, find_support
 from conversations.archive.tool_calls import decide_call
 from conversations.models import FileChange, Session, Workspace
@@ -138,9 +138,9 @@ async def test_a_command_gets_the_network_only_if_it_was_approved_with_it(
 ) -> None:
     had_network = []
 
-    async def run_command(words: Sequence[str], **options: Any) -> Finished:
+    async def run_command(words: Sequence[str], **options: Any) -> CompletedCommand:
         had_network.append(options["allows_network"])
-        return Finished(exit_code=0, output="")
+        return CompletedCommand(exit_code=0, output="")
 
     monkeypatch.setattr(running, "run_command", run_command)
     monkeypatch.setattr(settings.LOOM, "shell_network", True)

@@ -28,7 +28,7 @@ WEATHER: dict[str, Any] = {"name": "weather", "input_schema": {"type": "object"}
 )
 def test_what_is_no_tool_is_refused(given: list[Any]) -> None:
     with pytest.raises(Rejected):
-        ProgramTools().bring(1, "one", given)
+        ProgramTools().register(1, "one", given)
 
 
 async def test_a_program_that_does_not_answer_is_not_waited_for_for_ever(
@@ -37,13 +37,13 @@ async def test_a_program_that_does_not_answer_is_not_waited_for_for_ever(
     runtime: Runtime = await start_runtime()
     tools = runtime.program_tools
     tools._wait_seconds = 0.05
-    tools.bring(garden.pk, "client-one", [WEATHER])
+    tools.register(garden.pk, "client-one", [WEATHER])
     wire.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Then not."))
     run = await ask(runtime, garden, "What is the weather?", client_id="client-one")
     assert run.state == "completed"
     [result] = [turn async for turn in Turn.objects.filter(role="tool")]
     assert result.content == TOO_LATE
-    assert not tools.of(garden.pk, "client-one")
+    assert not tools.tools_of(garden.pk, "client-one")
     offered = [[tool["name"] for tool in sent["tools"]] for sent in wire.requests]
     assert ["weather" in names for names in offered] == [True, True]
     await ask(runtime, garden, "And now?")

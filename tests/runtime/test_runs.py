@@ -549,13 +549,13 @@ async def test_editing_a_turn_without_events_reloads_the_page(
 async def test_a_page_that_missed_a_rewind_is_told_to_reload(
     runtime: Runtime, garden: Session
 ) -> None:
-    from conversations.domain.keyset import Cursor
+    from conversations.domain.keyset import TranscriptCursor
     from conversations.runtime.publish import read_catch_up
 
     await ask(runtime, garden, "first")
     await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)
     await runtime.wait_idle(garden.pk)
-    cursor = Cursor("seq", 3)
+    cursor = TranscriptCursor("seq", 3)
     missed = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=0)
     known = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=1)
     assert (missed.reload, known.reload) == ("rewound", "")

@@ -15,7 +15,7 @@ from conversations.archive.journal import walk_events
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import ContentIndicator
 from conversations.models import Session, Workspace
-from conversations.runtime.execution import FramePace
+from conversations.runtime.execution import FrameThrottle
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
@@ -188,7 +188,7 @@ async def test_a_flood_of_output_reaches_pages_bounded(
         looks += 1
         return monotonic()
 
-    pace = FramePace(shortest=0.0, clock=clock)
+    pace = FrameThrottle(shortest=0.0, clock=clock)
     runtime.queue._context = replace(runtime.queue._context, pace=pace)
     wire.enqueue(*answers(("work", {"lines": 30_000, "flood": 2_000_000})))
     page = open_page(runtime)

@@ -23,8 +23,8 @@ from django.core.management import CommandError, call_command
 from conversations.agent.mcp.servers import ServerState
 from conversations.archive.tool_server_grants import (
     ServerKey,
-    keep_answer,
     read_secrets,
+    save_answer,
     save_secrets,
 )
 from conversations.domain.errors import Rejected
@@ -98,7 +98,7 @@ async def sign_in(runtime: Runtime, session: Session) -> dict[str, str]:
     back, _ = await asyncio.to_thread(get, url)
     assert back.startswith(BACK)
     answer = dict(parse_qsl(urlsplit(back).query))
-    await sync_to_async(keep_answer)(answer, user_pk=session.owner_id)
+    await sync_to_async(save_answer)(answer, user_pk=session.owner_id)
     await until(runtime, session, lambda state: state.state == "ready")
     return answer
 
@@ -120,7 +120,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     assert (state_of(runtime, garden).state, await log_of(server)) == ("failed", [])
     answer = await sign_in(runtime, garden)
     with pytest.raises(Rejected, match="is over"):
-        await sync_to_async(keep_answer)(answer, user_pk=garden.owner_id)
+        await sync_to_async(save_answer)(answer, user_pk=garden.owner_id)
     assert (await call(runtime, garden, wire, 1)).startswith("1 from")
     assert await log_of(server) == ["register", f"authorize {server.url}", "authorization_code"]
     grant = await ToolServerGrant.objects.aget()
@@ -162,10 +162,10 @@ async def test_an_answer_of_somebody_else_does_not_count(
     other = await django_user_model.objects.acreate(username="eve")
     for changed, user_pk in ((answer, other.pk), (answer | {"state": "x"}, garden.owner_id)):
         with pytest.raises(Rejected, match="belongs to somebody else"):
-            await sync_to_async(keep_answer)(changed, user_pk=user_pk)
+            await sync_to_async(save_answer)(changed, user_pk=user_pk)
     # Another issuer than the one that was asked (a mix-up).
     mixed = answer | {"iss": "https://example.org"}
-    await sync_to_async(keep_answer)(mixed, user_pk=garden.owner_id)
+    await sync_to_async(save_answer)(mixed, user_pk=garden.owner_id)
     async with asyncio.timeout(10):
         while (grant := await ToolServerGrant.objects.aget()).state_digest:
             await asyncio.sleep(0.02)
@@ -228,7 +228,7 @@ async def test_a_response_that_cannot_be_read_is_not_shown(
         else:
             back, _ = await asyncio.to_thread(get, url)
             answer = dict(parse_qsl(urlsplit(back).query))
-            await sync_to_async(keep_answer)(answer, user_pk=garden_auto.owner_id)
+            await sync_to_async(save_answer)(answer, user_pk=garden_auto.owner_id)
             async with asyncio.timeout(10):
                 while (grant := await ToolServerGrant.objects.aget()).state_digest:
                     await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.connection import ConnectionTiming
 from conversations.agent.window.manifest import rebuild_request
 from conversations.models import (
     FileChange,
@@ -334,7 +334,7 @@ async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
 ) -> None:
     runtime: Runtime = await start_runtime(
         mcp=config(good=plain(), bad=plain("missing_library"), mute=plain("silent")),
-        mcp_timing=Timing(wait=0.5, connect=60),
+        mcp_timing=ConnectionTiming(wait=0.5, connect=60),
     )
     servers = runtime.tool_servers
     await servers.prepare(garden.workspace.slug, auto)

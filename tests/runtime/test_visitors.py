@@ -8,24 +8,24 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.rights import MAX_PAGES_AT_ONCE, OpenPage, read_standings
+from conversations.archive.rights import MAX_PAGES_AT_ONCE, OpenPage, read_snapshots
 from conversations.archive.workspaces import add_member
 from conversations.models import Workspace
-from conversations.runtime import visitors
+from conversations.runtime import access_refresh
+from conversations.runtime.access_refresh import WatchedAccess
 from conversations.runtime.service import Runtime
-from conversations.runtime.visitors import WatchedAccess
 
 
 async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its standing is none from the beginning, so nothing would ever change."""
-    monkeypatch.setattr(visitors, "LOOK_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.01)
     asked = asyncio.Event()
     visitor = WatchedAccess(OpenPage("no-such-session", 1, 1), None, asked.set)
-    runtime.visitors.add(visitor)
+    runtime.access_refresher.add(visitor)
     await asyncio.wait_for(asked.wait(), 20)
-    runtime.visitors.remove(visitor)
+    runtime.access_refresher.remove(visitor)
 
 
 def place_of(person: User, workspace: Workspace) -> OpenPage:
@@ -38,13 +38,13 @@ def place_of(person: User, workspace: Workspace) -> OpenPage:
 def test_the_number_of_pages_costs_no_statement(workspace: Workspace, user: User) -> None:
     places = {place_of(user, workspace)}
     with CaptureQueriesContext(connection) as few:
-        read_standings(places)
+        read_snapshots(places)
     for number in range(5):
         person = User.objects.create(username=f"person {number}")
         add_member(workspace, user_pk=person.pk, role="viewer")
         places.add(place_of(person, workspace))
     with CaptureQueriesContext(connection) as many:
-        standings = read_standings(places)
+        standings = read_snapshots(places)
     assert (len(few), len(many)) == (3, 3)
     assert sorted(standing.role or "" for standing in standings.values() if standing) == [
         "owner",

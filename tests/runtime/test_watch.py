@@ -50,10 +50,10 @@ async def test_a_rewind_of_this_process_does_not_load_the_page_again(
     """The page was told which rows it replaces; it would lose its place."""
     await ask(runtime, garden, "hello")
     page = open_page(runtime)
-    await runtime.watcher._look([garden.pk])
+    await runtime.watcher._check([garden.pk])
     await runtime.regenerate(garden, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
-    await runtime.watcher._look([garden.pk])
+    await runtime.watcher._check([garden.pk])
     assert page.of_type("rewound")
     assert page.of_type("reload") == []
 
@@ -63,11 +63,11 @@ async def test_a_rewind_of_another_process_does(
 ) -> None:
     await ask(runtime, garden, "hello")
     page = open_page(runtime)
-    await runtime.watcher._look([garden.pk])
+    await runtime.watcher._check([garden.pk])
     rewind = sync_to_async(append_rewind)
     await rewind(await fresh(garden), from_turn=2, from_seq=2, reason="reset", actor_pk=None)
-    await runtime.watcher._look([garden.pk])
-    await runtime.watcher._look([garden.pk])
+    await runtime.watcher._check([garden.pk])
+    await runtime.watcher._check([garden.pk])
     assert len(page.of_type("reload")) == 1
 
 

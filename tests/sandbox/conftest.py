@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from conversations.agent.sandbox.running import CommandLimits, Finished, default_limits, run_command
+from conversations.agent.sandbox.running import (
+    CommandLimits,
+    CompletedCommand,
+    default_limits,
+    run_command,
+)
 from conversations.agent.sandbox.support import find_support
 
 
@@ -28,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 def sh(root: Path) -> Callable[..., Any]:
     """Run a shell command in the sandbox; limits by their names."""
 
-    async def sh(text: str, **given: Any) -> Finished:
+    async def sh(text: str, **given: Any) -> CompletedCommand:
         names = [limit.name for limit in fields(CommandLimits)]
         changed = {name: given.pop(name) for name in names if name in given}
         limits = replace(default_limits(seconds=20), **changed)

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.agent.sandbox.bubblewrap import Inside, Protection, interpreter_paths, wrap
+from conversations.agent.sandbox.bubblewrap import (
+    SandboxSpec,
+    WriteProtection,
+    interpreter_paths,
+    wrap,
+)
 from conversations.agent.sandbox.running import run_command
 from conversations.agent.sandbox.support import find_support
 from tests.tools.commanding import set_loom
@@ -131,8 +136,8 @@ def run_protected(root: Path, git: Path, command: str, **other: Any) -> str:
     support = find_support()
     if not support.abilities.protects:
         pytest.skip("NO PROTECTION of what git obeys on this kind of machine")
-    protection = Protection(pinned=[git], read_only=[git / "config", git / "hooks"])
-    inside = Inside(
+    protection = WriteProtection(pinned=[git], read_only=[git / "config", git / "hooks"])
+    inside = SandboxSpec(
         root=root,
         folder=other.pop("folder", root),
         readable=interpreter_paths(),

@@ -50,7 +50,7 @@ async def test_without_a_sandbox_commands_are_off(root: Path) -> None:
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_whoever_starts_the_server_is_told() -> None:
     terminal = StringIO()
-    Command(stdout=terminal)._greet("http://127.0.0.1:8000", "token")
+    Command(stdout=terminal)._print_address("http://127.0.0.1:8000", "token")
     assert "Shell: off; bubblewrap does not work on this server" in terminal.getvalue()
 
 

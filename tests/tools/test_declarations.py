@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from conversations.agent.tools.registry import TOOLS
-from conversations.agent.tools.tool import Arguments, Tool, ToolResult, schema_of
+from conversations.agent.tools.tool import Tool, ToolArguments, ToolResult, schema_of
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "string": (3, 1.5, True, [], ["a"], {}),
@@ -16,7 +16,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 RIGHT: dict[str, Any] = {"string": "a", "integer": 2, "boolean": True, "anyOf": "a"}
 
 
-def declaration_of(tool: Tool) -> type[Arguments]:
+def declaration_of(tool: Tool) -> type[ToolArguments]:
     assert not isinstance(tool.arguments, dict), f"{tool.name} declares no arguments"
     return tool.arguments
 

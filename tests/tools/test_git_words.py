@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conversations.agent.tools import git_command
 from conversations.agent.tools.git_options import CONFIG_READS, CONFIG_WRITES, FORMS
-from conversations.agent.tools.git_words import NotAllowed, read_call, read_list
+from conversations.agent.tools.git_words import WordNotAllowed, read_call, read_list
 from conversations.agent.tools.tool import ToolContext, ToolResult
 
 from .commanding import Commands, commands, root
@@ -182,7 +182,7 @@ RUNS_PROGRAMS = [
 
 @pytest.mark.parametrize("line", RUNS_PROGRAMS)
 def test_an_option_that_could_run_a_program_is_refused_however_it_is_written(line: str) -> None:
-    with pytest.raises(NotAllowed) as refused:
+    with pytest.raises(WordNotAllowed) as refused:
         read_call(line.split())
     assert str(refused.value).endswith(".")
 
@@ -195,7 +195,7 @@ def test_the_reason_names_the_option() -> None:
         "commit --message": "The option --message needs a value.",
         "diff -- -x": "Write ./-x for a path that begins with '-'.",
     }.items():
-        with pytest.raises(NotAllowed, match=f"^{re.escape(reason)}$"):
+        with pytest.raises(WordNotAllowed, match=f"^{re.escape(reason)}$"):
             read_call(line.split())
 
 
@@ -241,7 +241,7 @@ def test_the_reason_names_the_option() -> None:
 )
 def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
     if effect is None:
-        with pytest.raises(NotAllowed):
+        with pytest.raises(WordNotAllowed):
             read_call(line.split())
         return
     assert read_call(line.split()).changes == (effect == "changes")
@@ -337,7 +337,7 @@ def test_what_git_takes_beside_the_lists_is_refused_with_all_its_beginnings() ->
                 continue
             tried.add((form, word))
             for written in (word, f"{word}=./x"):
-                with pytest.raises(NotAllowed):
+                with pytest.raises(WordNotAllowed):
                     read_call([*form.split(), written])
     assert len(tried) > 1000
 
@@ -366,7 +366,7 @@ def test_no_bundle_hides_a_letter_that_is_not_allowed(data: st.DataObject) -> No
     bad = data.draw(st.sampled_from(NOT_ALLOWED[form]))
     after = data.draw(st.text("abxO/.=-", max_size=5))
     plain = data.draw(st.lists(st.sampled_from(["one", "HEAD", "--"]), max_size=2))
-    with pytest.raises(NotAllowed):
+    with pytest.raises(WordNotAllowed):
         read_call([form, *plain, f"-{''.join(before)}{bad}{after}", "./x"])
 
 

@@ -16,12 +16,12 @@ import pytest
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
 from conversations.agent.mcp.connection import (
     MAX_NOTES,
-    Timing,
+    ConnectionTiming,
     ToolServerConnection,
     check_schema,
     make_offers,
 )
-from conversations.agent.mcp.program import NOISE_LINES_PER_PAUSE, Program
+from conversations.agent.mcp.program import NOISE_LINES_PER_PAUSE, ServerProcess
 from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
@@ -33,7 +33,7 @@ from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plai
 PYTHON = str(Path(sys.executable).resolve())
 """Not the link to it in a virtual environment, which a sandbox does not hold."""
 
-QUICK = Timing(wait=60, connect=60, first_wait=0.05, longest_wait=0.2)
+QUICK = ConnectionTiming(wait=60, connect=60, first_wait=0.05, longest_wait=0.2)
 """Nothing of these tests is waited for so long, unless it does not happen."""
 
 type Open = Callable[..., Awaitable[ToolServers]]
@@ -237,9 +237,9 @@ async def test_a_flood_of_noise_leaves_the_loop_to_others(
     open_servers: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = most = 0
-    read = Program.read_line
+    read = ServerProcess.read_line
 
-    async def count(program: Program) -> bytes | None:
+    async def count(program: ServerProcess) -> bytes | None:
         nonlocal lines, most
         line = await read(program)
         lines += 1
@@ -252,7 +252,7 @@ async def test_a_flood_of_noise_leaves_the_loop_to_others(
             await asyncio.sleep(0)
             lines = 0
 
-    monkeypatch.setattr(Program, "read_line", count)
+    monkeypatch.setattr(ServerProcess, "read_line", count)
     turning = asyncio.create_task(turn())
     servers = await open_servers(config(plain=plain("flood")))
     assert await call(servers, "echo", a=1) == '{"a": 1}'

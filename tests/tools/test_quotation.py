@@ -14,7 +14,7 @@ from conversations.agent.recall.quotation import (
     fit,
     make_finder,
     quote,
-    say_turn,
+    quote_turn,
 )
 from conversations.agent.recall.reading import RecalledCall, RecalledTurn
 from conversations.agent.recall.request import MAX_LIMIT
@@ -65,7 +65,7 @@ def test_any_hits_with_their_neighbours_fit(
         said = [
             message
             for offset, (role, text, calls) in enumerate(turns)
-            for message in say_turn(
+            for message in quote_turn(
                 past_turn(place * 10 + offset + 1, role, text, calls),
                 find=find if offset == len(turns) // 2 else None,
             )

@@ -17,7 +17,7 @@ from django.utils import timezone
 from conversations.agent.recall.tool import TOOL
 from conversations.agent.tools.tool import ToolResult
 from conversations.agent.window.related_turns import find_hint, name_turns
-from conversations.agent.window.window import WindowWish, assemble_window
+from conversations.agent.window.window import WindowSpec, assemble_window
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rights import readable_sessions, role_group
@@ -27,7 +27,7 @@ from conversations.archive.sessions import (
     create_session,
     get_or_create_by_key,
     get_session,
-    take_note,
+    release_expired_key,
 )
 from conversations.archive.workspaces import (
     add_group,
@@ -141,7 +141,7 @@ OUTSIDE = {
 def _expire(_: Neighbourhood, session: Session) -> None:
     now = timezone.now()
     Session.objects.filter(pk=session.pk).update(expires_at=now - timedelta(days=1))
-    assert take_note(session.uuid, now=now)
+    assert release_expired_key(session.uuid, now=now)
 
 
 def _purge(_: Neighbourhood, session: Session) -> None:
@@ -347,7 +347,7 @@ def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
             text = f"What colour had the {neighbourhood.words[other]} that was blue?"
             hint = find_hint(session.pk, text, floor=FLOOR, turn=session.next_turn)
             assert hint == (name_turns([neighbourhood.turns[kind]]) if other == kind else "")
-        wish = WindowWish(
+        wish = WindowSpec(
             session_pk=session.pk,
             floor=FLOOR,
             rewinds=0,

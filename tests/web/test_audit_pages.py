@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, readings_of, record
+from conversations.archive.audit import AuditEvent, AuditOrigin, readings_of, record, session_event
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_first_superuser
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
@@ -39,7 +39,7 @@ def rita(db: None) -> User:
 
 def read(session: Session, user: User, *, times: int = 1, reason: str = "") -> None:
     origin = AuditOrigin(user=user, place=f"/s/{session.uuid}/", reason=reason)
-    record(origin, *[note_of(session, TRANSCRIPT)] * times)
+    record(origin, *[session_event(session, TRANSCRIPT)] * times)
 
 
 def body_of(response: Any) -> str:
@@ -126,14 +126,17 @@ def test_decisions_and_other_sessions_are_not_among_the_readings(
     owner: Client, session: Session, workspace: Workspace, user: User, rita: User
 ) -> None:
     read(create_session(workspace, owner=user), rita)
-    record(AuditOrigin(user=rita), note_of(session, NOTE))
+    record(AuditOrigin(user=rita), session_event(session, NOTE))
     assert numbers(readers_page(owner, session)) == []
 
 
 def test_the_page_does_not_say_from_where_somebody_read(
     owner: Client, session: Session, rita: User
 ) -> None:
-    record(AuditOrigin(user=rita, address="192.0.2.7", agent="Lynx"), note_of(session, TRANSCRIPT))
+    record(
+        AuditOrigin(user=rita, address="192.0.2.7", agent="Lynx"),
+        session_event(session, TRANSCRIPT),
+    )
     page = readers_page(owner, session)
     assert "rita" in page
     assert "192.0.2.7" not in page
@@ -199,7 +202,7 @@ def test_an_entry_says_everything_that_is_known(
     origin = AuditOrigin(
         user=rita, place="/search/?q=<b>", address="192.0.2.7", agent="<Lynx>", reason="<why>"
     )
-    record(origin, note_of(session, NOTE, turn=7))
+    record(origin, session_event(session, NOTE, turn=7))
     page = log_page(administrator)
     for text in ("<b>rita</b> wrote a note", "/search/?q=&lt;b&gt;", "192.0.2.7", "&lt;Lynx&gt;"):
         assert text in page
@@ -267,7 +270,7 @@ def test_a_spreadsheet_runs_nothing_that_stands_in_the_log(
 ) -> None:
     record(
         AuditOrigin(user=rita, agent='=HYPERLINK("x")', reason="-1, a"),
-        note_of(session, TRANSCRIPT),
+        session_event(session, TRANSCRIPT),
     )
     rows = list(csv.DictReader(io.StringIO(exported(administrator, format="csv"))))
     assert (rows[0]["agent"], rows[0]["reason"]) == ('\'=HYPERLINK("x")', "'-1, a")

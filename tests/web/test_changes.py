@@ -13,7 +13,7 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
+from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
 from conversations.models import Run, Session, ToolCall, Workspace
 from tests.changes.conftest import Calls, crossing
 
@@ -58,10 +58,17 @@ def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None
     (root / "a.py").write_text("one\ntwo\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "here.txt").write_text("content that moves\n")
-    change(root, calls, Put(path="a.py", data=b"one\n2\n"), Remove(path="gone.txt"))
-    change(root, calls, Put(path="a.py", data=b"one\n2\nthree\n"))
-    change(root, calls, Put(path="new/b.bin", data=b"\0\1"), Put(path="passing", data=b"1"))
-    change(root, calls, Move(source="here.txt", target="there.txt"), Remove(path="passing"))
+    change(root, calls, WriteAction(path="a.py", data=b"one\n2\n"), RemoveAction(path="gone.txt"))
+    change(root, calls, WriteAction(path="a.py", data=b"one\n2\nthree\n"))
+    change(
+        root,
+        calls,
+        WriteAction(path="new/b.bin", data=b"\0\1"),
+        WriteAction(path="passing", data=b"1"),
+    )
+    change(
+        root, calls, MoveAction(source="here.txt", target="there.txt"), RemoveAction(path="passing")
+    )
     page = flat(part(owner.get(address(calls.session))))
     names = re.findall(r'item-text path">([^<]*)<', page)
     assert names == ["a.py", "gone.txt", "here.txt", "new/b.bin", "there.txt"]
@@ -86,7 +93,7 @@ def test_a_text_is_shown_in_its_own_encoding(owner: Client, root: Path, calls: C
     }
     for name, (before, after) in texts.items():
         (root / name).write_bytes(before)
-        change(root, calls, Put(path=name, data=after))
+        change(root, calls, WriteAction(path=name, data=after))
     page = part(owner.get(address(calls.session)))
     plain = flat(re.sub("<[^>]*>", "", page))
     assert plain.count("-für +fär") == 2
@@ -102,8 +109,13 @@ def test_a_text_is_shown_in_its_own_encoding(owner: Client, root: Path, calls: C
 def test_what_reaches_the_page_is_text(owner: Client, root: Path, calls: Calls) -> None:
     name = "<b>\u202etxt.exe"
     (root / "link").symlink_to("a")
-    change(root, calls, Put(path=name, data=b"<script>alert(1)</script>\n"))
-    change(root, calls, Put(path=os.fsdecode(b"caf\xe9"), data=b"1\n"), Remove(path="link"))
+    change(root, calls, WriteAction(path=name, data=b"<script>alert(1)</script>\n"))
+    change(
+        root,
+        calls,
+        WriteAction(path=os.fsdecode(b"caf\xe9"), data=b"1\n"),
+        RemoveAction(path="link"),
+    )
     page = part(owner.get(address(calls.session)))
     assert "<b>\u202e" not in page
     assert "U+202E" in page
@@ -115,9 +127,9 @@ def test_it_can_be_narrowed_to_a_call_or_an_answer(
     owner: Client, root: Path, calls: Calls, other_user: User
 ) -> None:
     run = calls.make_run()
-    first = change(root, calls, Put(path="a", data=b"1"), call=calls.make_call(run=run))
-    change(root, calls, Put(path="b", data=b"2"), call=calls.make_call(run=run))
-    change(root, calls, Put(path="c", data=b"3"))
+    first = change(root, calls, WriteAction(path="a", data=b"1"), call=calls.make_call(run=run))
+    change(root, calls, WriteAction(path="b", data=b"2"), call=calls.make_call(run=run))
+    change(root, calls, WriteAction(path="c", data=b"3"))
     names = {
         query: re.findall(
             r'item-text path">([^<]*)<', part(owner.get(address(calls.session, query)))
@@ -130,7 +142,7 @@ def test_it_can_be_narrowed_to_a_call_or_an_answer(
 
 
 def test_many_files_come_in_pages(owner: Client, root: Path, calls: Calls) -> None:
-    change(root, calls, *(Put(path=f"f{number:03}", data=b"1") for number in range(70)))
+    change(root, calls, *(WriteAction(path=f"f{number:03}", data=b"1") for number in range(70)))
     seen, where = [], address(calls.session)
     for _ in range(3):
         page = part(owner.get(where))
@@ -146,7 +158,11 @@ def test_the_number_of_queries_does_not_depend_on_the_files(
 ) -> None:
     counts = []
     for number in range(1, 30, 14):
-        change(root, calls, *(Put(path=f"f{n}", data=f"{number}".encode()) for n in range(number)))
+        change(
+            root,
+            calls,
+            *(WriteAction(path=f"f{n}", data=f"{number}".encode()) for n in range(number)),
+        )
         with CaptureQueriesContext(
             connection,
         ) as queries:
@@ -158,7 +174,7 @@ def test_the_number_of_queries_does_not_depend_on_the_files(
 def test_who_may_only_read_is_offered_nothing(
     make_person: MakePerson, root: Path, calls: Calls
 ) -> None:
-    change(root, calls, Put(path="a", data=b"1"))
+    change(root, calls, WriteAction(path="a", data=b"1"))
     page = browser_of(make_person("viewer")).get(address(calls.session))
     assert "item-text path" in page.text
     assert "<form" not in part(page).replace('<form class="changes"', "")
@@ -182,7 +198,7 @@ async def test_files_are_put_back_and_that_is_taken_back(
     browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     (root / "a").write_text("1\n")
-    await sync_to_async(change)(root, calls, Put(path="a", data=b"2\n"))
+    await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"2\n"))
     session = calls.session
     response = await undo(browser, session, htmx=False, all="1")
     assert (response.status_code, response["Location"]) == (302, address(session))
@@ -204,7 +220,7 @@ async def test_what_was_changed_since_is_a_question(
     browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(
-        root, calls, Put(path="a", data=b"2\n"), Put(path="b", data=b"2\n")
+        root, calls, WriteAction(path="a", data=b"2\n"), WriteAction(path="b", data=b"2\n")
     )
     (root / "a").write_text("somebody else's\n")
     session = calls.session
@@ -226,7 +242,7 @@ async def test_what_was_changed_since_is_a_question(
 async def test_nothing_is_put_back_while_an_answer_is_written(
     browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
-    call = await sync_to_async(change)(root, calls, Put(path="a", data=b"1"))
+    call = await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"1"))
     await undo(browser, calls.session)  # the runtime has started
     await Run.objects.filter(pk=call.run_id).aupdate(state="queued")
     response = await undo(browser, calls.session, all="1")
@@ -240,7 +256,10 @@ async def test_what_other_programs_run_by_themselves_is_marked(
     browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     await sync_to_async(change)(
-        root, calls, Put(path=".vscode/tasks.json", data=b"{}"), Put(path="b", data=b"2\n")
+        root,
+        calls,
+        WriteAction(path=".vscode/tasks.json", data=b"{}"),
+        WriteAction(path="b", data=b"2\n"),
     )
     page = flat((await browser.get(address(calls.session))).text)
     assert page.count("runs automatically</b>") == 1

@@ -20,7 +20,7 @@ from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import FileChange, Revert, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
 from conversations.web.command_views import KEYS
-from conversations.web.commands import COMMANDS, CommandOrders, NoCommand, read_command
+from conversations.web.commands import COMMANDS, CommandHandlers, UnknownCommand, read_command
 from loomweb.env import BASE_DIR
 
 from .conftest import MakePerson, browser_of, say
@@ -73,14 +73,14 @@ def test_what_only_looks_like_one_is_a_message(text: str) -> None:
     ],
 )
 def test_what_is_no_command_gets_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(NoCommand) as problem:
+    with pytest.raises(UnknownCommand) as problem:
         read_command(text)
     assert problem.value.message == says
 
 
 def test_every_command_is_carried_out_and_described() -> None:
     names = {command.name for command in COMMANDS}
-    carried_out = {name for name in vars(CommandOrders) if not name.startswith("_")}
+    carried_out = {name for name in vars(CommandHandlers) if not name.startswith("_")}
     assert carried_out == {command.name for command in COMMANDS if not command.view}
     script = (BASE_DIR / "static/js/commands.js").read_text()
     table = script.split("const HERE = {")[1].split("\n};")[0]

@@ -18,7 +18,7 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.agent.undo.apply import Put, Remove
+from conversations.agent.undo.apply import RemoveAction, WriteAction
 from conversations.agent.undo.disk import stored_path
 from conversations.agent.undo.versions import changes_of_path, list_versions, session_marks
 from conversations.archive.blobs import blob_path, put_blob
@@ -100,9 +100,14 @@ def test_marks_show_what_a_session_has_changed(owner: Client, root: Path, calls:
     (root / "old.txt").write_text("old\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "same.txt").write_text("same\n")
-    change(root, calls, Put(path="old.txt", data=b"new\n"), Remove(path="gone.txt"))
-    change(root, calls, Put(path="src/made.py", data=b"1\n"), Put(path="passing", data=b"1"))
-    change(root, calls, Remove(path="passing"))
+    change(root, calls, WriteAction(path="old.txt", data=b"new\n"), RemoveAction(path="gone.txt"))
+    change(
+        root,
+        calls,
+        WriteAction(path="src/made.py", data=b"1\n"),
+        WriteAction(path="passing", data=b"1"),
+    )
+    change(root, calls, RemoveAction(path="passing"))
     assert session_marks(calls.session.pk) == {
         "old.txt": "changed",
         "gone.txt": "removed",
@@ -120,7 +125,7 @@ def test_marks_show_what_a_session_has_changed(owner: Client, root: Path, calls:
 def test_marks_of_a_folder_that_is_gone(owner: Client, root: Path, calls: Calls) -> None:
     (root / "src").mkdir()
     (root / "src" / "a.py").write_text("1\n")
-    change(root, calls, Remove(path="src/a.py"))
+    change(root, calls, RemoveAction(path="src/a.py"))
     (root / "src").rmdir()
     asked = {"session": str(calls.session.uuid)}
     assert 'data-kind="folder" data-mark="removed"' in owner.get(FILES, asked).text
@@ -142,8 +147,8 @@ def test_each_version_of_a_file_is_listed_and_opens(
     owner: Client, root: Path, calls: Calls
 ) -> None:
     (root / "a.md").write_text("# One\n")
-    first = change(root, calls, Put(path="a.md", data=b"# Two\n"))
-    change(root, calls, Put(path="a.md", data=b"# Three\n"))
+    first = change(root, calls, WriteAction(path="a.md", data=b"# Two\n"))
+    change(root, calls, WriteAction(path="a.md", data=b"# Three\n"))
     page = owner.get(FILES, {"path": "a.md"})
     text = flat(page.text)
     assert text.count("Run by") == 2
@@ -167,14 +172,14 @@ def test_each_version_of_a_file_is_listed_and_opens(
 def test_a_call_with_several_files_leads_to_its_changes(
     owner: Client, root: Path, calls: Calls
 ) -> None:
-    call = change(root, calls, Put(path="a", data=b"1"), Put(path="b", data=b"2"))
+    call = change(root, calls, WriteAction(path="a", data=b"1"), WriteAction(path="b", data=b"2"))
     answer = owner.get(reverse("tool_call_file", args=[calls.session.uuid, call.uuid]))
     assert answer.url.endswith(f"/changes/?call={call.uuid}")
 
 
 def test_a_removed_file_has_its_versions(owner: Client, root: Path, calls: Calls) -> None:
     (root / "a.txt").write_text("text\n")
-    change(root, calls, Remove(path="a.txt"))
+    change(root, calls, RemoveAction(path="a.txt"))
     page = owner.get(FILES, {"path": "a.txt"})
     assert page.status_code == 404
     assert "This file has been removed" in page.text
@@ -193,15 +198,15 @@ def test_a_version_is_of_its_file_and_workspace_alone(
         for view in ("preview/", "download/"):
             answer = owner.get(FILES + view, {"path": "a.txt", "version": version})
             assert answer.status_code == 404, version
-    change(root, calls, Put(path="b.txt", data=b"of b\n"))
+    change(root, calls, WriteAction(path="b.txt", data=b"of b\n"))
     kept = FileChange.objects.get(path="b.txt").after
     assert owner.get(f"{FILES}download/", {"path": "b.txt", "version": kept}).status_code == 200
     assert owner.get(f"{FILES}download/", {"path": "a.txt", "version": kept}).status_code == 404
 
 
 def test_a_version_whose_copy_is_gone_says_so(owner: Client, root: Path, calls: Calls) -> None:
-    change(root, calls, Put(path="a.txt", data=b"one\n"))
-    change(root, calls, Put(path="a.txt", data=b"two\n"))
+    change(root, calls, WriteAction(path="a.txt", data=b"one\n"))
+    change(root, calls, WriteAction(path="a.txt", data=b"two\n"))
     first, last = FileChange.objects.values_list("after", flat=True).order_by("pk")
     for digest in (first, last):
         blob_path(digest).unlink()
@@ -216,7 +221,7 @@ def test_a_link_shows_the_file_with_its_versions(
 ) -> None:
     (root / "link").symlink_to("a.txt")
     for text in (b"one\n", b"two\n", b"three\n"):
-        change(root, calls, Put(path="a.txt", data=text))
+        change(root, calls, WriteAction(path="a.txt", data=text))
     page = owner.get(FILES, {"path": "link"})
     versions = re.findall(r"path=a.txt&amp;version=([0-9a-f]{64})", page.text)
     assert len(set(versions)) == 3
@@ -230,8 +235,13 @@ def test_a_link_shows_the_file_with_its_versions(
 def test_long_and_odd_paths_have_versions(workspace: Workspace, root: Path, calls: Calls) -> None:
     deep = "/".join(["d" * 200] * 15)
     odd = os.fsdecode(b"caf\xe9.txt")
-    change(root, calls, Put(path=f"{deep}/a", data=b"1"), Put(path=f"{deep}/b", data=b"2"))
-    change(root, calls, Put(path=odd, data=b"3"))
+    change(
+        root,
+        calls,
+        WriteAction(path=f"{deep}/a", data=b"1"),
+        WriteAction(path=f"{deep}/b", data=b"2"),
+    )
+    change(root, calls, WriteAction(path=odd, data=b"3"))
     assert len(list_versions(workspace.pk, f"{deep}/a")[0]) == 1
     assert len(list_versions(workspace.pk, odd)[0]) == 1
 
@@ -298,12 +308,12 @@ def test_a_folder_reads_few_rows(owner: Client, root: Path, calls: Calls) -> Non
         return len(queries)
 
     (root / "a.txt").write_text("0")
-    change(root, calls, Put(path="a.txt", data=b"1"))
+    change(root, calls, WriteAction(path="a.txt", data=b"1"))
     marked = {"session": str(calls.session.uuid)}
     few = count(), count(**marked), count(path="a.txt")
     for number in range(5):
         (root / f"{number}.txt").touch()
-        change(root, calls, Put(path="a.txt", data=f"{number} more".encode()))
+        change(root, calls, WriteAction(path="a.txt", data=f"{number} more".encode()))
     assert (count(), count(**marked), count(path="a.txt")) == few
 
 

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.accounts.devices import list_devices, name_of_agent, see_device
+from conversations.accounts.devices import list_devices, name_of_agent, record_device_use
 from conversations.accounts.people import read_preferences
 from conversations.accounts.signing_in import SIGNED_OUT
 from conversations.archive.sessions import create_session
@@ -230,7 +230,7 @@ def test_what_a_browser_says_of_itself_is_kept_within_limits(user: User) -> None
 
 def test_two_requests_of_one_browser_are_one_device(user: User) -> None:
     for _ in range(2):
-        see_device(user.pk, session_key="a" * 32, agent=LINUX, address="")
+        record_device_use(user.pk, session_key="a" * 32, agent=LINUX, address="")
     assert Device.objects.count() == 1
     assert list_devices(user.pk) == [], "a session that does not exist signs nobody in"
 

@@ -40,7 +40,7 @@ from conversations.domain.turns import NewTurn
 from conversations.domain.windows import WindowRules
 from conversations.models import Compaction, Preferences, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
-from conversations.runtime.models import rules_of
+from conversations.runtime.model_routing import rules_of
 from conversations.runtime.service import Runtime
 from conversations.web.session_list import render_item
 from tests.archive.turns import read_turns

@@ -16,8 +16,8 @@ from conversations.archive.rights import (
     OpenPage,
     find_person,
     quotable_sessions,
-    read_standing,
-    read_standings,
+    read_snapshot,
+    read_snapshots,
     readable_sessions,
     readable_workspaces,
     rights_in,
@@ -111,14 +111,14 @@ def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
     join_by(other_user, by_group)
     expected = max(filter(None, (own, by_group)), key=WORKSPACE_ROLES.index)
     place = place_of(other_user, workspace)
-    standing = read_standing(place)
+    standing = read_snapshot(place)
     assert standing is not None
     assert (
         role_of(workspace, other_user.pk),
         roles_of_person(other_user.pk),
         rights_in(workspace, other_user).role,
         standing.role,
-        read_standings([place])[place],
+        read_snapshots([place])[place],
         [item["role"] for item in list_workspaces(other_user.pk)],
     ) == (expected, {workspace.pk: expected}, expected, expected, standing, [expected])
     writes = expected != "viewer"
@@ -157,8 +157,8 @@ def test_the_number_of_groups_and_workspaces_costs_no_query(
         with CaptureQueriesContext(connection) as queries:
             list_workspaces(other_user.pk)
             role_of(workspace, other_user.pk)
-            read_standing(place)
-            read_standings([place])
+            read_snapshot(place)
+            read_snapshots([place])
             list(readable_sessions(other_user))
             list_recent_sessions(other_user, limit=9)
         return len(queries)

@@ -23,7 +23,7 @@ from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import Run, Session, Workspace
 from conversations.rendering.source_text import MARK_END, MARK_START
-from conversations.runtime import visitors
+from conversations.runtime import access_refresh
 from conversations.runtime.current import current_runtime
 from tests.archive.turns import read_turns
 
@@ -752,7 +752,7 @@ async def test_who_lost_the_right_does_not_go_on_watching(
     end: Callable[[User, Workspace], None],
     code: int,
 ) -> None:
-    monkeypatch.setattr(visitors, "LOOK_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
     owner, socket = await connect(), await connect(watcher)
     if end is not sign_out:  # which ends everybody's
         await asyncio.sleep(0.2)
@@ -790,7 +790,7 @@ def rename_table(old: str, new: str) -> None:
 async def test_a_database_that_is_away_for_a_moment_ends_no_socket(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(visitors, "LOOK_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
     socket = await connect()
     await socket.settle()
     await sync_to_async(rename_table)("conversations_membership", "elsewhere")

@@ -21,14 +21,14 @@ from django.urls import reverse
 from django.utils.functional import Promise, lazy
 from django.utils.translation import gettext_lazy
 
-from conversations.access import visit_of
+from conversations.access import access_context_of
 from conversations.accounts.people import set_provided_groups
 from conversations.accounts.signing_in import too_many_attempts
 from conversations.domain.text import storable
 from conversations.web.addresses import client_address
 
-from .oidc import OidcError, Unverified
-from .two_factor import is_overtaken, note_begin
+from .oidc import OidcError, VerificationError
+from .two_factor import is_overtaken, record_sign_in_start
 
 logger = logging.getLogger("conversations.accounts.sso")
 
@@ -100,7 +100,10 @@ def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> 
     if offered:
         named = {offered[name] for name in account.get("groups", ()) if name in offered}
         set_provided_groups(
-            user, named=named, offered=set(offered.values()), origin=visit_of(request, user).origin
+            user,
+            named=named,
+            offered=set(offered.values()),
+            origin=access_context_of(request, user).origin,
         )
 
 
@@ -136,7 +139,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         ]
 
     def pre_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse | None:
-        note_begin(request, user)
+        record_sign_in_start(request, user)
         response: HttpResponse | None = super().pre_login(request, user, **more)
         return response
 
@@ -176,7 +179,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 MAX_NAME_CHARS = 150  # characters of a first or last name in Django's table
 
 
-class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     """Who it is that the provider vouches for, and whether they may come in."""
 
     def list_apps(
@@ -250,6 +253,6 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         else:
             refusal = PROVIDER if "state" in (extra_context or {}) else STATE
         # What others raise may quote what the provider sent.
-        is_ours = isinstance(exception, OidcError | Unverified)
+        is_ours = isinstance(exception, OidcError | VerificationError)
         detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
         raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))

@@ -8,6 +8,6 @@ class SignInConfig(AppConfig):
     label = "sso"
 
     def ready(self) -> None:
-        from . import watching
+        from . import signals
 
-        watching.begin()
+        signals.connect_signals()

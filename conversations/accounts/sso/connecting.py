@@ -28,9 +28,9 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from conversations.access import visit_of
-from conversations.accounts.people import note_provided_account
-from conversations.accounts.signing_in import SignIn
+from conversations.access import access_context_of
+from conversations.accounts.people import record_provided_account
+from conversations.accounts.signing_in import SignInView
 
 from .accounts import LATE, refuse
 from .oidc import OidcAdapter, nonce_of
@@ -44,7 +44,7 @@ LINK_SECONDS = 60 * 60
 def oidc_sign_in(request: HttpRequest) -> HttpResponse:
     """A link, not a form: a page's policy for forms also holds for where the answer to
     one leads, and a provider may lead on to anywhere."""
-    page = SignIn()
+    page = SignInView()
     page.setup(request)
     wanted = page.get_success_url()
     if request.user.is_authenticated:
@@ -91,8 +91,8 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
         else:
             with transaction.atomic():
                 disconnect(request, account)
-                origin = visit_of(request).origin
-                note_provided_account(request.user, change="disconnected", origin=origin)
+                origin = access_context_of(request).origin
+                record_provided_account(request.user, change="disconnected", origin=origin)
     return redirect("sign_in_ways")
 
 

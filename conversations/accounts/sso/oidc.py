@@ -34,7 +34,7 @@ class OidcError(OAuth2Error):  # type: ignore[misc]
     """The provider does not say what it has to. Its text quotes nothing."""
 
 
-class Unverified(OAuth2Error):  # type: ignore[misc]
+class VerificationError(OAuth2Error):  # type: ignore[misc]
     """It says something that is not so, or not about this sign-in. Quotes nothing."""
 
 
@@ -55,17 +55,17 @@ def verify_id_token(
             options={"require": ["iss", "sub", "aud", "exp", "iat", "nonce"]},
         )
     except jwt.PyJWTError as error:
-        raise Unverified(type(error).__name__) from error
+        raise VerificationError(type(error).__name__) from error
     if not compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
-        raise Unverified("nonce")
+        raise VerificationError("nonce")
     has_several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if claims.get("azp", None if has_several else client_id) != client_id:
-        raise Unverified("azp")
+        raise VerificationError("azp")
     subject = claims["sub"]
     if not (
         isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARS and is_storable(subject)
     ):
-        raise Unverified("sub")
+        raise VerificationError("sub")
     return claims
 
 
@@ -73,7 +73,7 @@ def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
     # The key that the header names; of a set of one, that one.
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
-        raise Unverified("algorithm")
+        raise VerificationError("algorithm")
     given = keys.get("keys") if isinstance(keys, dict) else None
     fitting = [
         key
@@ -85,7 +85,7 @@ def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
         and ("kid" not in header or key.get("kid") == header["kid"])
     ]
     if len(fitting) != 1:
-        raise Unverified("key")
+        raise VerificationError("key")
     return jwt.PyJWK(fitting[0], algorithm=algorithm)
 
 
@@ -136,7 +136,7 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if address := self.openid_config.get("userinfo_endpoint"):
             more = self._read(address, headers={"Authorization": f"Bearer {token.token}"})
             if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
-                raise Unverified("userinfo")  # it may be about somebody else (Core, 5.3.2)
+                raise VerificationError("userinfo")  # it may be about somebody else (Core, 5.3.2)
         more.pop("amr", None)  # how somebody signed in there, the signed token says
         return self.get_provider().sociallogin_from_response(request, more | claims)
 

@@ -64,7 +64,7 @@ ask_again = ReauthenticateView.as_view(template_name="sso/ask_again.html")
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
-class SetUp(ActivateTOTPView):  # type: ignore[misc]
+class TwoFactorSetUpView(ActivateTOTPView):  # type: ignore[misc]
     template_name = "sso/set_up.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class SetUp(ActivateTOTPView):  # type: ignore[misc]
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
-class TurnOff(DeactivateTOTPView):  # type: ignore[misc]
+class TwoFactorDisableView(DeactivateTOTPView):  # type: ignore[misc]
     """Where two factors are required, this leads to a new sign-in, which sets up the next one."""
 
     template_name = "sso/turn_off.html"
@@ -100,7 +100,7 @@ class TurnOff(DeactivateTOTPView):  # type: ignore[misc]
 
 
 @method_decorator(never_cache, name="dispatch")
-class RecoveryCodesPage(ViewRecoveryCodesView):  # type: ignore[misc]
+class TwoFactorCodesView(ViewRecoveryCodesView):  # type: ignore[misc]
     template_name = "sso/recovery_codes.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ BEGUN_WITH = "sign_in_begun_with"  # What stands for the password at the first s
 BEGUN_AS = "sign_in_begun_as"  # What stands for the sign-in itself
 
 
-def note_begin(request: HttpRequest, user: User) -> None:
+def record_sign_in_start(request: HttpRequest, user: User) -> None:
     request.session[BEGUN_WITH] = user.get_session_auth_hash()
     if settings.LOOM.two_factor != "off":  # else there is nothing to wait for
         # Nobody can open this link; like all that are unused, it ends when devices are signed out.
@@ -207,7 +207,7 @@ def forget_wrong_codes(user_pk: int) -> None:
     ratelimit.clear(None, action="login_failed", key=f"mfa-auth-user-{user_pk}")
 
 
-class _GoodOnce:
+class _SingleUseCode:
     """A code signs in once, however long it is valid: allauth forgets after 30 seconds which
     ones were used, whatever its tolerance."""
 
@@ -223,11 +223,11 @@ class _GoodOnce:
         return code
 
 
-class CodeForm(_GoodOnce, AuthenticateForm):  # type: ignore[misc]
+class CodeForm(_SingleUseCode, AuthenticateForm):  # type: ignore[misc]
     pass
 
 
-class CodeAgainForm(_GoodOnce, ReauthenticateForm):  # type: ignore[misc]
+class CodeAgainForm(_SingleUseCode, ReauthenticateForm):  # type: ignore[misc]
     pass
 
 

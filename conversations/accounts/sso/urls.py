@@ -38,9 +38,17 @@ if settings.LOOM.two_factor != "off":
         path("sign-in/set-up/", two_factor.two_factor_set_up, name="two_factor_set_up"),
         path("account/confirm/code/", two_factor.ask_again, name="mfa_reauthenticate"),
         path("account/two-factor/", to_ways, name="mfa_index"),
-        path("account/two-factor/set-up/", two_factor.SetUp.as_view(), name="mfa_activate_totp"),
-        path("account/two-factor/off/", two_factor.TurnOff.as_view(), name="mfa_deactivate_totp"),
-        path(CODES, two_factor.RecoveryCodesPage.as_view(), name="mfa_view_recovery_codes"),
+        path(
+            "account/two-factor/set-up/",
+            two_factor.TwoFactorSetUpView.as_view(),
+            name="mfa_activate_totp",
+        ),
+        path(
+            "account/two-factor/off/",
+            two_factor.TwoFactorDisableView.as_view(),
+            name="mfa_deactivate_totp",
+        ),
+        path(CODES, two_factor.TwoFactorCodesView.as_view(), name="mfa_view_recovery_codes"),
         path(f"{CODES}new/", two_factor.new_recovery_codes, name="mfa_generate_recovery_codes"),
         path(
             f"{CODES}recovery-codes.txt",

@@ -34,7 +34,7 @@ _PIECE_BYTES = 1 << 20
 _last_step = Lock()
 
 
-class Differs(Rejected):
+class FileConflict(Rejected):
     """The file is not what the change was made for; somebody else wrote to it."""
 
     code = "file_changed"
@@ -184,14 +184,14 @@ def _check_content(
     except FileNotFoundError as error:
         if expect == NO_FILE:
             return None
-        raise Differs("%(path)s was removed in the meantime.", path=shown(path)) from error
+        raise FileConflict("%(path)s was removed in the meantime.", path=shown(path)) from error
     try:
         if expect == NO_FILE:
-            raise Differs("%(path)s was created in the meantime.", path=shown(path))
+            raise FileConflict("%(path)s was created in the meantime.", path=shown(path))
         with open(file, "rb", closefd=False) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != expect:
-            raise Differs("%(path)s was changed in the meantime.", path=shown(path))
+            raise FileConflict("%(path)s was changed in the meantime.", path=shown(path))
         return os.fstat(file)
     finally:
         os.close(file)
@@ -204,7 +204,7 @@ def _check_stamp(
     if before is not None:
         now = os.lstat(place.parts[-1], dir_fd=folder)
         if paths.stamp_of(now) != paths.stamp_of(before):
-            raise Differs("%(path)s was changed in the meantime.", path=shown(path))
+            raise FileConflict("%(path)s was changed in the meantime.", path=shown(path))
 
 
 @contextmanager

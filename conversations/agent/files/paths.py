@@ -149,7 +149,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Missing(NotFound, Rejected):
+class MissingFile(NotFound, Rejected):
     """There is no such file."""
 
     code = "not_found"
@@ -216,7 +216,7 @@ def guarded(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Missing("%(path)s does not exist.", path=shown(path)) from error
+        raise MissingFile("%(path)s does not exist.", path=shown(path)) from error
     except OSError as error:
         raise Rejected(
             "%(path)s: %(reason)s.",

@@ -28,8 +28,8 @@ from . import search_worker
 from .confined import read_bytes, stat_file
 from .executed_files import is_git_name
 from .paths import FILE, shown
-from .text_files import RecentlyUsed, read_text
-from .walking import HEAVY, FolderWalk, Pattern
+from .text_files import LRUCache, read_text
+from .walking import HEAVY, FolderWalk, GlobPattern
 
 FIRST_BATCH_FILES, MAX_BATCH_FILES = 50, 2000  # Each batch is twice as large as the last
 MAX_ARGUMENT_BYTES = 500_000  # Of their names: a command line has a limit
@@ -49,7 +49,7 @@ class FileQuery:
     is_literal: bool = False
     ignores_case: bool = False
     path: str = "."
-    glob: Pattern | None = None
+    glob: GlobPattern | None = None
     with_ignored: bool = False
     after: tuple[str, int] | None = None
     limit: int
@@ -60,7 +60,7 @@ class FileQuery:
 type Hit = tuple[str, int, str]
 
 
-class Engine:
+class SearchEngine:
     """Finds the lines that match, by one process that is ended when time is up. There are two, with
     the same results: ripgrep and Python."""
 
@@ -106,7 +106,7 @@ class Engine:
         self.end()
 
 
-class RipgrepEngine(Engine):
+class RipgrepEngine(SearchEngine):
     """``rg`` with files named one by one, so that it follows no rules of its own."""
 
     OPTIONS = (
@@ -152,7 +152,7 @@ class RipgrepEngine(Engine):
             self.end()
 
 
-class PythonEngine(Engine):
+class PythonEngine(SearchEngine):
     """Files are read here, and their text is handed to the worker. Raises BadExpression."""
 
     def __init__(self, root: Path, query: FileQuery) -> None:
@@ -191,7 +191,7 @@ class PythonEngine(Engine):
         return None
 
 
-def open_engine(root: Path, query: FileQuery) -> Engine:
+def open_engine(root: Path, query: FileQuery) -> SearchEngine:
     """Raises BadExpression."""
     if program := shutil.which("rg"):
         engine = RipgrepEngine(program, root, query)
@@ -205,7 +205,7 @@ def open_engine(root: Path, query: FileQuery) -> Engine:
 type FoundLines = tuple[str, list[str], list[int]]
 
 
-class Search:
+class FileSearch:
     """One search, on the thread that calls ``run``; ``stop`` is for another one. What was left out
     is known afterwards."""
 
@@ -217,7 +217,7 @@ class Search:
         self.was_late = False
         self._deadline = 0.0
         self._walk: FolderWalk | None = None
-        self._engine: Engine | None = None
+        self._engine: SearchEngine | None = None
 
     def run(self) -> Generator[FoundLines]:
         """File by file, in the walk's order. Raises Rejected for a path or an expression that
@@ -311,7 +311,7 @@ MAX_LISTING_SECONDS = 1.5  # Nobody waits longer for a list
 # The paths of a folder are read once and kept for a moment, since every key asks again: the newest
 # file first, whether the folder holds more, and when they were read.
 LISTING_CACHE_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
-_listings = RecentlyUsed[tuple[str, str], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
+_listings = LRUCache[tuple[str, str], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
 
 
 def find_files(

@@ -30,7 +30,7 @@ MAX_YAML_LEVELS = 16  # Of lists and mappings. For each token the parser looks a
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
 
 
-class TooMuch(yaml.YAMLError):
+class YamlLimitExceeded(yaml.YAMLError):
     """YAML that is not read here; the text says why."""
 
 
@@ -44,16 +44,18 @@ class BoundedLoader(yaml.BaseLoader):
     def fetch_more_tokens(self) -> None:
         self.tokens_left -= 1
         if self.tokens_left < 0:
-            raise TooMuch(say("it has more than %(limit)s parts", limit=MAX_YAML_TOKENS))
+            raise YamlLimitExceeded(say("it has more than %(limit)s parts", limit=MAX_YAML_TOKENS))
         if self.flow_level + len(self.indents) > MAX_YAML_LEVELS:
-            raise TooMuch(say("it is nested deeper than %(limit)s", limit=MAX_YAML_LEVELS))
+            raise YamlLimitExceeded(
+                say("it is nested deeper than %(limit)s", limit=MAX_YAML_LEVELS)
+            )
         super().fetch_more_tokens()
 
     def fetch_alias(self) -> None:
-        raise TooMuch(say("it has an alias (*)"))
+        raise YamlLimitExceeded(say("it has an alias (*)"))
 
     def fetch_anchor(self) -> None:
-        raise TooMuch(say("it has an anchor (&)"))
+        raise YamlLimitExceeded(say("it has an anchor (&)"))
 
 
 def read_front_matter(source: str) -> tuple[dict[str, str], str]:
@@ -62,7 +64,7 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
     problem = ""
     try:
         value = BoundedLoader(source).get_single_data()
-    except TooMuch as error:
+    except YamlLimitExceeded as error:
         reason = error.args[0]
         value = None
         problem = say("its front matter is read line by line because %(reason)s", reason=reason)

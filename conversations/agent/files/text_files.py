@@ -120,7 +120,7 @@ class FileText:
     identity: tuple[int, int]
 
 
-class RecentlyUsed[K, V]:
+class LRUCache[K, V]:
     """A mapping for several threads that forgets what was used longest ago."""
 
     def __init__(self, *, size: int) -> None:
@@ -145,7 +145,7 @@ class RecentlyUsed[K, V]:
 # By root, path and limit: what was read last of a file, good as long as its stamp is the same. That
 # the path leads to the file with this stamp is checked by whoever asks; that the file may be read
 # was found out when it was.
-_cache = RecentlyUsed[tuple[str, str, int], tuple[tuple[int, ...], FileText | None]](
+_cache = LRUCache[tuple[str, str, int], tuple[tuple[int, ...], FileText | None]](
     size=MAX_CACHED_FILES
 )
 

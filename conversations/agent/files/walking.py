@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class GlobPattern:
     """``matches`` takes the names of a path. A pattern without a slash is for names in every
     folder."""
 
@@ -43,7 +43,7 @@ class Pattern:
         return any(match_segments(segments, parts) for segments in self.alternatives)
 
 
-def read_pattern(text: str, *, folder: Path | None = None) -> Pattern:
+def read_pattern(text: str, *, folder: Path | None = None) -> GlobPattern:
     """For what lies below ``folder``: with it the pattern may be absolute, as paths may. Raises
     Rejected for what cannot be a pattern here."""
     if not text.strip() or len(text) > MAX_PATTERN_CHARS:
@@ -56,7 +56,7 @@ def read_pattern(text: str, *, folder: Path | None = None) -> Pattern:
     above = os.path.normpath(folder) if folder else ""
     if above and text.startswith(f"{above}/"):
         text = text.removeprefix(above)
-    return Pattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
+    return GlobPattern(tuple(map(read_segments, _unfold(text.removeprefix("./")))))
 
 
 def read_segments(text: str) -> tuple[Segment, ...]:

@@ -58,11 +58,11 @@ class CallRefused(McpError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grants:
+class GrantStore:
     """Where a server's grant is kept: :mod:`conversations.archive.tool_server_grants`."""
 
     read: Callable[[], Awaitable[dict[str, Any]]]
-    keep: Callable[..., Awaitable[None]]
+    save: Callable[..., Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from conversations.domain.text import an_object, dump_json, number_text, one_lin
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_questions import CANCEL, SAMPLING
 
-from .config import CallRefused, Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
+from .config import CallRefused, GrantStore, McpError, ServerConfig, ServerFailed, SignInNeeded
 
 PREFIX = "mcp__"
 MAX_NAME_CHARS = 128  # The provider's limit
@@ -48,7 +48,7 @@ _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ToolOffer:
     """A tool of a server: under which ``name`` the model knows it, and the server. ``as_task``: a
     call of it can be a task of the server."""
 
@@ -67,7 +67,7 @@ class Offer:
 
 def make_offers(
     config: ServerConfig, listed: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
+) -> tuple[tuple[ToolOffer, ...], tuple[str, ...]]:
     """The tools of a list that can be offered, by name; and a sentence for each that is left out.
     It may take some seconds."""
     wanted: dict[str, Mapping[str, Any]] = {}
@@ -212,7 +212,7 @@ def check_schema(text: str) -> str:
     return ""
 
 
-def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> Offer:
+def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> ToolOffer:
     hints = an_object(tool.get("annotations"))
     execution = tool.get("execution")
     is_believed = config.trust_hints and hints.get("readOnlyHint") is True
@@ -220,7 +220,7 @@ def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, An
     text = storable(words).strip() if isinstance(words, str) else ""
     if len(text) > MAX_DESCRIPTION_CHARS:
         text = text[: MAX_DESCRIPTION_CHARS - 1] + "…"
-    return Offer(
+    return ToolOffer(
         name=name,
         own_name=own,
         description=(
@@ -244,7 +244,7 @@ RELIST_PAUSE_SECONDS = 0.2  # Between a server's word that its list has changed 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class ConnectionTiming:
     """Seconds. ``wait``: what a model call waits for a server that has just begun to connect;
     ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a connection that held so
     long begins with the first again; ``idle``: how long a program is kept that nobody uses;
@@ -282,8 +282,8 @@ class ToolServerConnection:
         config: ServerConfig,
         *,
         root: Path | None,
-        timing: Timing,
-        grants: Grants | None = None,
+        timing: ConnectionTiming,
+        grants: GrantStore | None = None,
     ) -> None:
         self.config = config
         self.grants = grants
@@ -292,7 +292,7 @@ class ToolServerConnection:
         self.reason = ""
         self.title = ""
         self.since = datetime.now(UTC)
-        self.offers: tuple[Offer, ...] = ()
+        self.offers: tuple[ToolOffer, ...] = ()
         self.left_out: tuple[str, ...] = ()
         self.prompts: tuple[PromptOffer, ...] = ()
         self.resources: tuple[ResourceOffer, ...] = ()
@@ -317,7 +317,7 @@ class ToolServerConnection:
         self.last_used = monotonic()
         if not self._is_closing and (self._task is None or self._task.done()):
             self._change(CONNECTING)
-            self._task = asyncio.create_task(self._keep())
+            self._task = asyncio.create_task(self._run())
 
     def connect_again(self) -> None:
         """At once, and anew if it is connected."""
@@ -409,7 +409,7 @@ class ToolServerConnection:
                 say("No answer within %(seconds)s s; the call was cancelled.", seconds=seconds)
             ) from None
         except ServerFailed as error:
-            raise await self._lose(session, error) from error
+            raise await self._reset(session, error) from error
         finally:
             self._asking.remove(ask_in_time)
             self.open_calls -= 1
@@ -422,10 +422,10 @@ class ToolServerConnection:
                 "description."
             )
 
-    async def _lose(self, session: "ToolServerSession", error: ServerFailed) -> ServerFailed:
+    async def _reset(self, session: "ToolServerSession", error: ServerFailed) -> ServerFailed:
         """Have the connection made anew; why it broke, as the task that owns it knows."""
         if self._session is session:
-            self._notice_end()
+            self._on_closed()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.close):
                 while self._held is session and self.state == READY:
@@ -482,7 +482,7 @@ class ToolServerConnection:
             async with asyncio.timeout(self.config.timeout_seconds):
                 return await ask(session)
         except ServerFailed as error:
-            raise await self._lose(session, error) from error
+            raise await self._reset(session, error) from error
         except TimeoutError:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(say("No answer within %(seconds)s s.", seconds=seconds)) from None
@@ -502,7 +502,7 @@ class ToolServerConnection:
 
     # The task that owns the session
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         wait = self._timing.first_wait
         while not self._is_closing:
             self._is_lost = self._has_new_list = self._is_asked_again = False
@@ -532,7 +532,7 @@ class ToolServerConnection:
         """Connect, and attend to the session until it ends; why it did."""
         try:
             async with asyncio.timeout(self._timing.connect) as self._limit:
-                await self._hold(self._limit)
+                await self._serve(self._limit)
         except TimeoutError:
             return say(
                 "It did not respond within %(seconds)s s.", seconds=f"{self._timing.connect:g}"
@@ -547,18 +547,18 @@ class ToolServerConnection:
             self._session = self._limit = None
         return say("The connection was closed.")
 
-    async def _hold(self, limit: asyncio.Timeout) -> None:
+    async def _serve(self, limit: asyncio.Timeout) -> None:
         sdk = await load_session()
         opened = sdk.open_session(
             self.config,
             root=self.root,
-            on_change=self._notice_list,
-            on_end=self._notice_end,
+            on_change=self._on_list_changed,
+            on_end=self._on_closed,
             on_question=self._answer,
             grants=self.grants,
         )
         async with opened as session:
-            await self._take_list(session)
+            await self._refresh_lists(session)
             limit.reschedule(None)
             if self._is_closing:
                 return
@@ -566,15 +566,15 @@ class ToolServerConnection:
             self.title = session.title
             self._change(READY)
             logger.info("mcp_connected", extra={"fields": self._fields()})
-            listening = asyncio.create_task(session.listen(self._notice_list))
+            listening = asyncio.create_task(session.listen(self._on_list_changed))
             try:
-                await self._attend(session)
+                await self._watch(session)
             finally:
                 self._session = None
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
 
-    async def _attend(self, session: "ToolServerSession") -> None:
+    async def _watch(self, session: "ToolServerSession") -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.config.is_program else self._timing.look):
@@ -590,7 +590,7 @@ class ToolServerConnection:
                 self._has_new_list = False
                 try:
                     async with asyncio.timeout(self._timing.connect):
-                        await self._take_list(session)
+                        await self._refresh_lists(session)
                 except TimeoutError:
                     # Now, since such a server takes its time to close the connection as well
                     self._is_recovering = False
@@ -598,7 +598,7 @@ class ToolServerConnection:
                     raise
                 self._change(READY)
 
-    async def _take_list(self, session: "ToolServerSession") -> None:
+    async def _refresh_lists(self, session: "ToolServerSession") -> None:
         with contextlib.suppress(CallRefused):  # it does without them
             self.prompts = make_prompts(await session.list_prompts())
         with contextlib.suppress(CallRefused):
@@ -614,11 +614,11 @@ class ToolServerConnection:
             self.offers, self.left_out = found
             self.version += 1
 
-    def _notice_list(self) -> None:
+    def _on_list_changed(self) -> None:
         self._has_new_list = True
         self._woken.set()
 
-    def _notice_end(self) -> None:
+    def _on_closed(self) -> None:
         self._is_lost = True
         self._woken.set()
 

@@ -44,7 +44,7 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         own = urlsplit(config.url)
         self._own = own.scheme, own.netloc.rpartition("@")[2].lower()
         pool: Any = self._pool
-        pool._network_backend = _CheckedHosts(own.hostname or "")
+        pool._network_backend = _CheckedHostBackend(own.hostname or "")
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         is_own = (request.url.scheme, request.url.netloc.decode().lower()) == self._own
@@ -66,11 +66,11 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         if not is_session or not kind.startswith(EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             most = MAX_LINE_BYTES if is_own else MAX_FOREIGN_RESPONSE_BYTES
-            response.stream = _Bounded(response.stream, most)
+            response.stream = _SizeLimitedStream(response.stream, most)
         return response
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _SizeLimitedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
         self._stream = stream
         self._most = most
@@ -87,7 +87,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _CheckedHosts(httpcore2.AnyIOBackend):
+class _CheckedHostBackend(httpcore2.AnyIOBackend):
     """Connects to the configured host, wherever it is, and to others that are public."""
 
     def __init__(self, own: str) -> None:

@@ -33,7 +33,7 @@ from pydantic import AnyUrl, ValidationError
 from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 
-from .config import Grants, McpError, ServerConfig, ServerFailed, SignInNeeded
+from .config import GrantStore, McpError, ServerConfig, ServerFailed, SignInNeeded
 from .http import EVENTS, ServerTransport, require_secure
 
 RESPONSE_TIMEOUT_SECONDS = 20.0
@@ -53,7 +53,7 @@ class GrantStorage:
     """The SDK's ``TokenStorage``. ``expires_at`` is in seconds since 1970. With ``redirect_uri``
     a person signs in: what was granted before does not count."""
 
-    def __init__(self, config: ServerConfig, grants: Grants, redirect_uri: str = "") -> None:
+    def __init__(self, config: ServerConfig, grants: GrantStore, redirect_uri: str = "") -> None:
         self._config = config
         self._grants = grants
         self._redirect_uri = redirect_uri
@@ -64,7 +64,7 @@ class GrantStorage:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         lasts = tokens.expires_in
-        await self._grants.keep(
+        await self._grants.save(
             tokens=tokens.model_dump(mode="json"), expires_at=lasts and time() + lasts
         )
 
@@ -83,10 +83,10 @@ class GrantStorage:
         return found if is_known else None  # it was registered for another address of ours
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        await self._grants.keep(client=client_info.model_dump(mode="json"))
+        await self._grants.save(client=client_info.model_dump(mode="json"))
 
 
-class _Unlocked(OAuthClientProvider):
+class _UnlockedProvider(OAuthClientProvider):
     """The SDK holds its lock until the server's response begins, which may be at the end of a call.
     Here it is held for the work on tokens only."""
 
@@ -117,16 +117,16 @@ class _Unlocked(OAuthClientProvider):
                 return
 
 
-class _OwnAccount(_Unlocked, ClientCredentialsOAuthProvider):
+class _ClientCredentialsProvider(_UnlockedProvider, ClientCredentialsOAuthProvider):
     pass
 
 
-class _Provider(_Unlocked):
+class _AuthorizationCodeProvider(_UnlockedProvider):
     """With what the SDK keeps in memory only, without which a grant could not be refreshed after a
     restart: when it expires, and where it was given. ``scopes`` are asked for beside those that
     the server names."""
 
-    def __init__(self, grants: Grants, scopes: str, **fields: Any) -> None:
+    def __init__(self, grants: GrantStore, scopes: str, **fields: Any) -> None:
         super().__init__(**fields)
         self._grants = grants
         self._scopes = scopes
@@ -150,22 +150,24 @@ class _Provider(_Unlocked):
 
     async def save_scopes(self) -> None:
         """What has turned out to be needed, for the next sign-in."""
-        await self._grants.keep(scopes=self.context.client_metadata.scope)
+        await self._grants.save(scopes=self.context.client_metadata.scope)
 
     async def save_endpoints(self) -> None:
         context = self.context
         metadata, resource = context.oauth_metadata, context.protected_resource_metadata
-        await self._grants.keep(
+        await self._grants.save(
             auth_server_url=context.auth_server_url,
             oauth_metadata=metadata and metadata.model_dump(mode="json"),
             resource_metadata=resource and resource.model_dump(mode="json"),
         )
 
 
-def make_auth(config: ServerConfig, grants: Grants, on_needed: Callable[[], None]) -> httpx2.Auth:
+def make_auth(
+    config: ServerConfig, grants: GrantStore, on_needed: Callable[[], None]
+) -> httpx2.Auth:
     """For requests without a person: ``on_needed`` is called where one is needed."""
     if config.oauth.is_own_account:
-        return _OwnAccount(
+        return _ClientCredentialsProvider(
             server_url=config.url,
             storage=GrantStorage(config, grants),
             client_id=config.oauth.client_id,
@@ -188,18 +190,18 @@ def make_auth(config: ServerConfig, grants: Grants, on_needed: Callable[[], None
 
 def _make_provider(
     config: ServerConfig,
-    grants: Grants,
+    grants: GrantStore,
     redirect_uri: str,
     redirect: Callable[[str], Awaitable[None]],
     wait: Callable[[], Awaitable[AuthorizationCodeResult]],
-) -> _Provider:
+) -> _AuthorizationCodeProvider:
     metadata = OAuthClientMetadata.model_validate(
         {
             "client_name": CLIENT_NAME,
             "redirect_uris": [redirect_uri or NOWHERE],
         }
     )
-    return _Provider(
+    return _AuthorizationCodeProvider(
         grants,
         config.oauth.scopes,
         server_url=config.url,
@@ -212,7 +214,7 @@ def _make_provider(
 
 async def sign_in(
     config: ServerConfig,
-    grants: Grants,
+    grants: GrantStore,
     *,
     redirect_uri: str,
     show: Callable[[str, str], Awaitable[None]],

@@ -18,7 +18,7 @@ from typing import Any
 from conversations.agent.sandbox import supervise
 from conversations.agent.sandbox.running import (
     PreparedCommand,
-    Supervised,
+    SupervisedProcess,
     default_limits,
     prepare_sandboxed,
     start_supervised,
@@ -50,7 +50,7 @@ _ENDINGS = {
 _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ")
 
 
-class ProgramError(Exception):
+class ServerProcessError(Exception):
     """It cannot be started, or says something that is no message."""
 
     def __init__(self, message: str) -> None:
@@ -58,10 +58,10 @@ class ProgramError(Exception):
         self.message = message
 
 
-class Program:
+class ServerProcess:
     """A running server. ``tail`` is the end of what it wrote to its error output."""
 
-    def __init__(self, running: Supervised) -> None:
+    def __init__(self, running: SupervisedProcess) -> None:
         self.tail = ""
         self._running = running
         self._said: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class Program:
         self._has_ended = False
 
     @classmethod
-    async def start(cls, config: ServerConfig, *, folder: Path) -> "Program":
+    async def start(cls, config: ServerConfig, *, folder: Path) -> "ServerProcess":
         """Raises ProgramError."""
         try:
             prepared = await asyncio.to_thread(_prepare, config, folder)
@@ -90,12 +90,12 @@ class Program:
                 stderr=subprocess.PIPE,
             )
         except Rejected as error:
-            raise ProgramError(error.message) from error
+            raise ServerProcessError(error.message) from error
         program = cls(running)
         try:
             await program._attach()
         except BaseException:
-            program._bury()
+            program._reap()
             raise
         return program
 
@@ -128,7 +128,7 @@ class Program:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > MAX_LINE_BYTES:
-                raise ProgramError(
+                raise ServerProcessError(
                     say(
                         "It sent a message of more than %(limit)s bytes.",
                         limit=number_text(MAX_LINE_BYTES),
@@ -138,7 +138,7 @@ class Program:
             if not data:
                 self._has_ended = True
                 await asyncio.wait({self._listening}, timeout=LEAVE_SECONDS)
-                self._bury()
+                self._reap()
                 return None
             self._buffer += data
         line = bytes(self._buffer[:end])
@@ -182,7 +182,7 @@ class Program:
             await asyncio.wait({self._listening})
         self._out.close()
         self._err.close()
-        self._bury()
+        self._reap()
 
     async def _drained(self, seconds: float) -> bool:
         """Whether it is gone, which is when nobody holds its output any more."""
@@ -192,14 +192,14 @@ class Program:
                     self._has_ended = not await self._output.read(READ_BYTES)
         return self._has_ended
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         if self._said is None:
-            self._said = self._running.bury(kills=not self._has_ended)
+            self._said = self._running.reap(kills=not self._has_ended)
 
 
 def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
     if sys.platform != "linux":
-        raise ProgramError(say("Tool servers as programs need Linux."))
+        raise ServerProcessError(say("Tool servers as programs need Linux."))
     if not config.sandbox:
         # The way to programs and to a home, and what is configured; no secret of the server's.
         common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -26,8 +26,8 @@ from django.conf import settings
 
 from conversations.agent.tools.read_file import save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.agent.undo.disk import Author
-from conversations.agent.undo.trees import Watch, watched
+from conversations.agent.undo.disk import ChangeAuthor
+from conversations.agent.undo.trees import FolderWatch, watched
 from conversations.archive.file_types import examine
 from conversations.archive.tool_server_grants import (
     MAX_SIGN_IN_AGE,
@@ -44,17 +44,17 @@ from conversations.domain.messages import say
 from conversations.domain.text import an_object, one_line, storable
 from conversations.domain.tool_calls import CHANGES, CallPlan
 
-from .config import CallRefused, Grants, McpConfig, McpError, ServerConfig, ServerFailed
+from .config import CallRefused, GrantStore, McpConfig, McpError, ServerConfig, ServerFailed
 from .connection import (
     CONNECTING,
     FAILED,
     OFF,
     PREFIX,
     READY,
-    Offer,
+    ConnectionTiming,
     PromptOffer,
     ResourceOffer,
-    Timing,
+    ToolOffer,
     ToolServerConnection,
     load_session,
 )
@@ -73,13 +73,13 @@ UNUSED = say("It starts when it is needed.")
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
     """What a call gave, for the model and the row: text as it is, images and PDFs kept and shown,
     everything else described."""
-    output, files = await asyncio.to_thread(_take_apart, server, data)
+    output, files = await asyncio.to_thread(_split_blocks, server, data)
     blocks = [await save_file(context, **file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool returned no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
 
-def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     texts: list[str] = []
     files: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -167,7 +167,7 @@ def _write_messages(server: str, data: Mapping[str, Any]) -> str:
     messages = data.get("messages")
     for message in messages if isinstance(messages, list) else []:
         content = message.get("content")
-        output, _ = _take_apart(server, {"content": [content]})
+        output, _ = _split_blocks(server, {"content": [content]})
         is_own = message.get("role") == "user"
         texts.append(output if is_own else f"{message.get('role')}: {output}")
     return "\n\n".join(text for text in texts if text.strip())
@@ -189,7 +189,7 @@ def _line(value: Any) -> str:
 
 
 def make_tool(
-    config: ServerConfig, offer: Offer, find: Callable[[Path], ToolServerConnection]
+    config: ServerConfig, offer: ToolOffer, find: Callable[[Path], ToolServerConnection]
 ) -> Tool:
     """What it does is the server's doing: the plan shows the arguments, and where they go. A
     description that is not the approved one any more is another tool. ``find`` gives the server's
@@ -216,13 +216,13 @@ def make_tool(
         )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        watch, result = Watch(), None
+        watch, result = FolderWatch(), None
         try:
             async with AsyncExitStack() as stack:
                 # A program in the workspace's folder may change files there: what it changed is
                 # known then, and can be put back.
                 if config.is_program and offer.effect == CHANGES:
-                    author = Author(
+                    author = ChangeAuthor(
                         session_pk=context.session_pk,
                         run_pk=context.run_pk,
                         call_pk=context.call_pk,
@@ -309,7 +309,7 @@ class ToolServers:
     def __init__(
         self,
         config: McpConfig,
-        timing: Timing | None = None,
+        timing: ConnectionTiming | None = None,
         *,
         read: Cross | None = None,
         write: Cross | None = None,
@@ -319,7 +319,7 @@ class ToolServers:
         self._write = write
         self._signing_in: set[asyncio.Task[None]] = set()
         self.is_used = not config.is_empty
-        self._timing = timing or Timing()
+        self._timing = timing or ConnectionTiming()
         self._connections: dict[tuple[str, str], ToolServerConnection] = {}
         self._tools: dict[tuple[str, str], tuple[int, tuple[Tool, ...]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -565,13 +565,13 @@ class ToolServers:
         name, slug = self._key(server, workspace)
         return ServerKey(workspace=slug, name=name, url=server.url)
 
-    def _grants_of(self, server: ServerConfig, workspace: str) -> Grants | None:
+    def _grants_of(self, server: ServerConfig, workspace: str) -> GrantStore | None:
         if server.is_program or self._read is None or self._write is None:
             return None
         key = self._grant_key(server, workspace)
-        return Grants(
+        return GrantStore(
             read=partial(self._read, read_secrets, key),
-            keep=partial(self._write, save_secrets, key),
+            save=partial(self._write, save_secrets, key),
         )
 
     def count_states(self) -> dict[str, int]:
@@ -649,10 +649,10 @@ class ToolServers:
             self._connections[key] = connection
             self._tools.pop(key, None)
         if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep())
+            self._sweeping = asyncio.create_task(self._close_unused_forever())
         return connection
 
-    async def _sweep(self) -> None:
+    async def _close_unused_forever(self) -> None:
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self._timing.idle))
             self.close_unused()

@@ -24,14 +24,14 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from conversations.agent.undo.disk import carry_through
+from conversations.agent.undo.disk import run_to_completion
 from conversations.domain.messages import say
 from conversations.domain.text import an_object, one_line, storable
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
 from .config import (
     CallRefused,
-    Grants,
+    GrantStore,
     SamplingLimits,
     ServerConfig,
     ServerFailed,
@@ -43,8 +43,8 @@ from .program import (
     MAX_LINE_BYTES,
     MAX_NOISE_BYTES,
     NOISE_LINES_PER_PAUSE,
-    Program,
-    ProgramError,
+    ServerProcess,
+    ServerProcessError,
 )
 
 CONNECT_TIMEOUT_SECONDS = 30.0
@@ -337,7 +337,7 @@ async def open_session(
     on_change: Callable[[], None],
     on_end: Callable[[], None],
     on_question: Ask,
-    grants: Grants | None = None,
+    grants: GrantStore | None = None,
 ) -> AsyncIterator[ToolServerSession]:
     """Connect. ``root`` is the workspace's folder, if the server may know of it: there a program
     runs. ``on_change``: its list of tools is another one; ``on_end``: a program is gone, the body
@@ -397,9 +397,9 @@ async def open_session(
 def _describe(error: BaseException, said: list[str]) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if said and not isinstance(error, httpx2.TransportError | ProgramError):
+    if said and not isinstance(error, httpx2.TransportError | ServerProcessError):
         return said[0]
-    if isinstance(error, ServerFailed | CallRefused | ProgramError):
+    if isinstance(error, ServerFailed | CallRefused | ServerProcessError):
         return error.message
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
         return say("It did not respond in time.")
@@ -410,7 +410,9 @@ def _describe(error: BaseException, said: list[str]) -> str:
 
 
 @asynccontextmanager
-async def _http(config: ServerConfig, said: list[str], grants: Grants | None) -> AsyncIterator[Any]:
+async def _http(
+    config: ServerConfig, said: list[str], grants: GrantStore | None
+) -> AsyncIterator[Any]:
     auth: httpx2.Auth | None = None
     can_sign_in = config.can_sign_in and grants is not None
     if grants is not None and (config.oauth.is_own_account or (await grants.read()).get("tokens")):
@@ -453,7 +455,7 @@ async def _program(
     config: ServerConfig, root: Path | None, said: list[str], on_end: Callable[[], None]
 ) -> AsyncIterator[Streams]:
     folder = config.folder or root or Path("/")
-    program = await Program.start(config, folder=folder)
+    program = await ServerProcess.start(config, folder=folder)
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -468,11 +470,11 @@ async def _program(
         for stream in (to_us, incoming, outgoing, to_it):
             stream.close()
         with anyio.CancelScope(shield=True):
-            await carry_through(program.stop())
+            await run_to_completion(program.stop())
 
 
 async def _read(
-    program: Program,
+    program: ServerProcess,
     to_us: MemoryObjectSendStream[SessionMessage | Exception],
     said: list[str],
     on_end: Callable[[], None],
@@ -488,11 +490,11 @@ async def _read(
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-                        raise ProgramError(say("It sent an unreadable message.")) from None
+                        raise ServerProcessError(say("It sent an unreadable message.")) from None
                     if noise is not None:
                         noise += len(line) + 1
                         if noise > MAX_NOISE_BYTES:
-                            raise ProgramError(
+                            raise ServerProcessError(
                                 say("It writes output that is not a message.")
                             ) from None
                     passed_over += 1
@@ -502,7 +504,7 @@ async def _read(
                 noise = None
                 await to_us.send(SessionMessage(message))
             said.append(program.describe_end())
-        except ProgramError as error:
+        except ServerProcessError as error:
             said.append(error.message)
         except anyio.BrokenResourceError:
             return  # nobody listens any more
@@ -511,7 +513,7 @@ async def _read(
 
 
 async def _write(
-    program: Program,
+    program: ServerProcess,
     to_it: MemoryObjectReceiveStream[SessionMessage],
     said: list[str],
     on_end: Callable[[], None],

@@ -151,7 +151,7 @@ class QuotedGroup:
 type FindPassage = Callable[[str], tuple[int, int]]
 
 
-def say_turn(
+def quote_turn(
     turn: RecalledTurn, *, call: RecalledCall | None = None, find: FindPassage | None = None
 ) -> list[QuotedMessage]:
     """The messages of a turn: its text, then a line for each call that it makes. ``call`` is the
@@ -185,7 +185,7 @@ def say_turn(
     return [text, *made] if text.text or text.is_hit or not made else made
 
 
-def say_whole_turn(
+def quote_whole_turn(
     turn: RecalledTurn, *, offset: int = 0, size: int = MAX_PIECE_CHARS
 ) -> QuotedMessage:
     """A piece of all that a turn holds: its text, then its calls with all arguments."""

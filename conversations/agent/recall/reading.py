@@ -67,7 +67,7 @@ class RecalledTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RecallTarget:
     """The session that is looked into. ``before``: only turns below it are searched, since what the
     window has of the running exchange answers itself. ``uuid``: None for the session of the call.
     """

@@ -8,18 +8,25 @@ from uuid import UUID
 
 from pydantic import Field
 
-from conversations.agent.tools.tool import Arguments, BadArgument, OneOf, Text, ToolContext, Whole
+from conversations.agent.tools.tool import (
+    BadArgument,
+    OneOf,
+    Text,
+    ToolArguments,
+    ToolContext,
+    Whole,
+)
 from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.search.query import parse_query
 
-from .reading import Target, find_exchange_start, find_session
+from .reading import RecallTarget, find_exchange_start, find_session
 
 # Results of one call: seed 000's default, and as many short messages as an answer has room for.
 DEFAULT_LIMIT, MAX_LIMIT = 10, 50
 Action = Literal["search", "range", "tool_calls", "summary", "sessions"]
 
 
-class Recall(Arguments):
+class RecallArguments(ToolArguments):
     """Turns are numbered from 1; 0: none was sent."""
 
     action: Annotated[
@@ -96,11 +103,11 @@ MAX_QUERY_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecallRequest:
     """One call: where it was made, and what it asks for."""
 
     context: ToolContext
-    arguments: Recall
+    arguments: RecallArguments
 
     @property
     def query(self) -> str:
@@ -127,7 +134,7 @@ class Request:
     def limit(self) -> int:
         return min(self.arguments.limit, MAX_LIMIT)
 
-    def target(self) -> Target:
+    def target(self) -> RecallTarget:
         """The session to look into. Raises BadArgument unless it is this one or another that can be
         quoted in it."""
         context, text = self.context, self.arguments.session
@@ -151,7 +158,7 @@ class Request:
             # What has left the window answers too, where it is of the running exchange.
             start = find_exchange_start(session.pk, context.call_turn)
             before = max(start, session.floor_turn)
-        return Target(session, uuid, before)
+        return RecallTarget(session, uuid, before)
 
     def sealed_cursor(self, *about: object) -> str:
         """The inner part of a cursor that goes with these arguments only; empty if none was sent.
@@ -180,6 +187,6 @@ class Request:
 
 
 def seal_cursor(inner: str, *about: object) -> str:
-    """A cursor that :meth:`Request.sealed_cursor` takes with the same ``about``."""
+    """A cursor that :meth:`RecallRequest.sealed_cursor` takes with the same ``about``."""
     seal = sha256(repr(tuple(map(str, about))).encode("utf-8", "replace")).hexdigest()[:6]
     return f"{seal}.{inner}"

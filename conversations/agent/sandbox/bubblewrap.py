@@ -41,7 +41,7 @@ _PROTECT = Path(protect.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
+class SandboxAbilities:
     """What bwrap and the kernel of a machine can do, beyond what they must.
 
     ``no_nesting``: forbid further user namespaces, whose owner may do things that need rights
@@ -56,7 +56,7 @@ class Abilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
+class WriteProtection:
     """What of the workspace a command that may write must leave as it is: ``pinned`` folders keep
     their name, ``read_only`` files and folders their content."""
 
@@ -65,7 +65,7 @@ class Protection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
+class SandboxSpec:
     """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the working
     folder, ``readable`` further paths, read-only; ``hidden`` what must not be seen wherever it
     lies."""
@@ -76,35 +76,35 @@ class Inside:
     hidden: Sequence[Path]
     allows_network: bool = False
     may_write: bool = True
-    protection: Protection = field(default_factory=Protection)
+    protection: WriteProtection = field(default_factory=WriteProtection)
 
 
 def wrap(
     command: Sequence[str],
-    inside: Inside,
+    spec: SandboxSpec,
     *,
     bwrap: str,
-    abilities: Abilities,
+    abilities: SandboxAbilities,
     seccomp: int | None = None,
 ) -> list[str]:
     """The command as one that runs in such a sandbox. Its environment is bwrap's; ``seccomp`` is
     the descriptor of a filter."""
-    protector = _protector(inside) if abilities.protects else []
-    readable = [str(path) for path in inside.readable]
+    protector = _protector(spec) if abilities.protects else []
+    readable = [str(path) for path in spec.readable]
     return [
         bwrap,
         *_ALONE,
         *(_MAY_MOUNT if protector else ()),
         *(_NO_NESTING if abilities.no_nesting else ()),
         *(() if seccomp is None else ("--seccomp", str(seccomp))),
-        *(("--share-net",) if inside.allows_network else ()),
+        *(("--share-net",) if spec.allows_network else ()),
         *("--hostname", "sandbox"),
-        *_system(allows_network=inside.allows_network, limits_sizes=abilities.sizes),
+        *_system(allows_network=spec.allows_network, limits_sizes=abilities.sizes),
         *(word for path in readable for word in ("--ro-bind-try", path, path)),
-        *_workspace(inside),
+        *_workspace(spec),
         # What runs here as the server's root would be the owner of what is in /proc/sys.
         *("--remount-ro", "/proc", "--remount-ro", "/"),
-        *("--chdir", str(inside.folder)),
+        *("--chdir", str(spec.folder)),
         "--",
         *protector,
         *command,
@@ -137,39 +137,39 @@ def _system(*, allows_network: bool, limits_sizes: bool) -> Iterator[str]:
     yield from ("--remount-ro", "/dev", "--dir", HOME)
 
 
-def _workspace(inside: Inside) -> Iterator[str]:
-    root = str(inside.root)
+def _workspace(spec: SandboxSpec) -> Iterator[str]:
+    root = str(spec.root)
     # What is to be hidden in the workspace, and in a part of the system that is there.
-    within = [path for path in inside.hidden if path.is_relative_to(inside.root)]
-    parts = [Path("/usr"), *(path.resolve() for path in inside.readable)]
+    within = [path for path in spec.hidden if path.is_relative_to(spec.root)]
+    parts = [Path("/usr"), *(path.resolve() for path in spec.readable)]
     around = [
         path
-        for path in inside.hidden
+        for path in spec.hidden
         if path not in within and any(path.is_relative_to(part) for part in parts)
     ]
     for path in around:
         yield from _cover(path)
-    yield from ("--bind" if inside.may_write else "--ro-bind", root, root)
+    yield from ("--bind" if spec.may_write else "--ro-bind", root, root)
     for path in within:
         yield from _cover(path)
     yield from (word for path in [*around, *within] for word in ("--remount-ro", str(path)))
 
 
-def _protector(inside: Inside) -> list[str]:
+def _protector(spec: SandboxSpec) -> list[str]:
     """The words before a command that may write where something is to be protected."""
-    if not inside.may_write:
+    if not spec.may_write:
         return []
     # A mount of its own cannot be renamed or removed, nor replaced by a rename; so a whole
     # repository cannot be put aside and another one in its place. Nor can a folder that leads to
     # what is hidden, or the next sandbox would not find what it has to cover.
     leading = {
         folder
-        for path in inside.hidden
+        for path in spec.hidden
         for folder in path.parents
-        if folder != inside.root and folder.is_relative_to(inside.root)
+        if folder != spec.root and folder.is_relative_to(spec.root)
     }
-    pinned = [*map(str, sorted(leading)), *map(str, inside.protection.pinned)]
-    read_only = [str(path) for path in inside.protection.read_only]
+    pinned = [*map(str, sorted(leading)), *map(str, spec.protection.pinned)]
+    read_only = [str(path) for path in spec.protection.read_only]
     if not pinned and not read_only:
         return []
     python = str(Path(sys.executable).resolve())

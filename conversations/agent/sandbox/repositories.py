@@ -33,7 +33,7 @@ from conversations.agent.files.executed_files import (
 )
 from conversations.domain.errors import Rejected
 
-from .bubblewrap import Protection
+from .bubblewrap import WriteProtection
 from .support import hidden_places
 
 # Descriptors of folders that are held at once, so that not each path is begun at the root.
@@ -53,14 +53,14 @@ def change_mode(opened: int, mode: int) -> None:
 def open_place(folder: int, name: str, *, is_folder: bool = False) -> int:
     """An entry of an open folder, by O_PATH: of a link the link itself."""
     flags = _FOLDER if is_folder else _PLACE
-    return _let_in(folder, lambda: os.open(name, flags, dir_fd=folder))
+    return _with_owner_access(folder, lambda: os.open(name, flags, dir_fd=folder))
 
 
 def open_file(opened: int) -> BinaryIO:
     return open(f"/proc/self/fd/{opened}", "rb")
 
 
-def _let_in[T](folder: int, work: Callable[[], T]) -> T:
+def _with_owner_access[T](folder: int, work: Callable[[], T]) -> T:
     """Do it; where the folder's owner may not read or enter it, he may for that moment. Git itself
     needs no more than to pass through."""
     try:
@@ -76,7 +76,7 @@ def _let_in[T](folder: int, work: Callable[[], T]) -> T:
             change_mode(folder, mode)
 
 
-class Reach:
+class FolderReader:
     """Paths are relative to the root, a real path; the empty one is the root itself. What is not
     there, or has a link on the way, raises OSError. ``steps`` counts folders that were opened."""
 
@@ -128,7 +128,7 @@ class Reach:
             finally:
                 os.close(opened)
 
-        return _let_in(folder, scan)
+        return _with_owner_access(folder, scan)
 
     @contextmanager
     def entry(self, path: str) -> Iterator[int]:
@@ -144,7 +144,7 @@ class Reach:
             return stat.S_ISLNK(os.fstat(opened).st_mode)
         return False
 
-    def open_way(self, path: str) -> None:
+    def grant_owner_access(self, path: str) -> None:
         """Let the owner into the folders on the way, for good."""
         names = path.split("/")
         for end in range(1, len(names)):
@@ -212,7 +212,7 @@ _PIECE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GitPart:
     """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it is and
     has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and the
     number and times of a file that cannot be read (but perhaps be run) or is too large, or ``o``: a
@@ -231,17 +231,17 @@ class Repositories:
     deepest were not read."""
 
     folders: list[str] = field(default_factory=list)
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, GitPart] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = True
 
 
-def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) -> Repositories:
+def find_repositories(root: Path, *, known: Mapping[str, GitPart] | None = None) -> Repositories:
     """What is there now. ``known`` parts are looked at beyond the limit, too."""
     found = Repositories()
-    with Reach(os.path.realpath(root)) as reach:
-        work = _Looking(reach, found)
+    with FolderReader(os.path.realpath(root)) as reach:
+        work = _RepositoryScan(reach, found)
         work.walk()
         if not found.is_whole:
             work.add_known(known or {})
@@ -254,7 +254,7 @@ def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) ->
 
 def make_protection(
     root: Path, found: Repositories, *, may_write_config: bool = False
-) -> Protection:
+) -> WriteProtection:
     """What a command in the folder must not change. ``may_write_config``: but for the configuration
     itself."""
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
@@ -274,12 +274,12 @@ def make_protection(
         if os.path.lexists(root / path) and os.path.realpath(root / path) == str(root / path)
     ]
     places = tuple(root / path for path in dict.fromkeys(read_only))
-    return Protection(pinned=tuple(pinned), read_only=places)
+    return WriteProtection(pinned=tuple(pinned), read_only=places)
 
 
 @contextmanager
 def hold_parts(
-    root: Path, found: Repositories, protection: Protection
+    root: Path, found: Repositories, protection: WriteProtection
 ) -> Iterator[Callable[[str], bool]]:
     """Gives a function that says, once a command has ended, whether a part was read-only for it all
     the time: then what changed in it was changed by somebody else."""
@@ -290,7 +290,7 @@ def hold_parts(
     real = os.path.realpath(root)
     held: dict[str, int] = {}
     with ExitStack() as stack:
-        with Reach(real) as reach:
+        with FolderReader(real) as reach:
             linked = {path for path in found.parts if _has_other_name(reach, path)}
             for place in protection.read_only[:MAX_HELD_PARTS]:
                 path = str(place.relative_to(root))
@@ -302,7 +302,7 @@ def hold_parts(
             place = path if path in held else os.path.dirname(path)
             if place not in held or path in linked:
                 return False
-            with suppress(OSError), Reach(real) as reach, reach.entry(place) as now:
+            with suppress(OSError), FolderReader(real) as reach, reach.entry(place) as now:
                 is_same = os.path.samestat(os.fstat(held[place]), os.fstat(now))
                 return is_same and not _has_other_name(reach, path)
             return False
@@ -310,7 +310,7 @@ def hold_parts(
         yield was_held
 
 
-def _has_other_name(reach: Reach, path: str) -> bool:
+def _has_other_name(reach: FolderReader, path: str) -> bool:
     try:
         with reach.entry(path) as opened:
             status = os.fstat(opened)
@@ -320,8 +320,8 @@ def _has_other_name(reach: Reach, path: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Looking:
-    reach: Reach
+class _RepositoryScan:
+    reach: FolderReader
     found: Repositories
     left: int = MAX_KEPT_BYTES
 
@@ -349,7 +349,7 @@ class _Looking:
             if is_git_folder(name for name, _ in entries):
                 self.found.folders.append(folder)
 
-    def add_known(self, known: Mapping[str, Part]) -> None:
+    def add_known(self, known: Mapping[str, GitPart]) -> None:
         for path, part in known.items():
             if part.kind == LINK:
                 self.add(path, LINK)
@@ -381,7 +381,7 @@ class _Looking:
     def add(self, path: str, kind: str) -> None:
         with suppress(OSError), self.reach.entry(path) as opened:
             state, content = _look(opened)
-            self.found.parts[path] = Part(kind, state)
+            self.found.parts[path] = GitPart(kind, state)
             if content is None or kind not in (*CONFIGS, *STEPS):
                 return
             if state[1:] not in self.found.contents and len(content) <= self.left:

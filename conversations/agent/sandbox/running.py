@@ -28,7 +28,7 @@ from conversations.domain.messages import say
 from conversations.domain.text import storable
 
 from . import supervise, support
-from .bubblewrap import HOME, Inside, Protection, interpreter_paths, wrap
+from .bubblewrap import HOME, SandboxSpec, WriteProtection, interpreter_paths, wrap
 from .repositories import find_repositories, make_protection
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -130,7 +130,7 @@ class CommandOutput:
             else:
                 self._unsaid_late += len(data)
                 self._late = (self._late + data[-LATE_REPORT_BYTES:])[-LATE_REPORT_BYTES:]
-            self.say(now=now)
+            self.report_new(now=now)
         self.count += len(data)
         room = self._half - len(self._head)
         if room > 0:
@@ -145,7 +145,7 @@ class CommandOutput:
                 self._tail[0] = self._tail[0][over:]
                 self._tail_size -= over
 
-    def say(self, *, now: float, at_once: bool = False) -> None:
+    def report_new(self, *, now: float, at_once: bool = False) -> None:
         """Report what is new, unless that was done just now."""
         if self._report is None or not (self._unsaid or self._late):
             return
@@ -205,7 +205,7 @@ class CommandLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class CompletedCommand:
     """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None: it was
     ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its files took too
     much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out`` counts bytes of the
@@ -229,14 +229,14 @@ class PreparedCommand:
 
 
 @dataclass(slots=True)
-class Supervised:
+class SupervisedProcess:
     """A program below a supervisor, which says on ``status`` how it ended."""
 
     process: "subprocess.Popen[bytes]"
     status: int
     group: str
 
-    def bury(self, *, kills: bool) -> dict[str, Any]:
+    def reap(self, *, kills: bool) -> dict[str, Any]:
         """Wait for the supervisor, which has closed its output and is as good as gone, and read
         what it says. One that has not (this loop is being torn down) is killed."""
         if kills:
@@ -272,12 +272,12 @@ async def run_command(
     allows_network: bool = False,
     may_write: bool = True,
     may_write_config: bool = False,
-    protection: Protection | None = None,
+    protection: WriteProtection | None = None,
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
     report: Callable[[str], None] | None = None,
     stdin: bytes = b"",
-) -> Finished:
+) -> CompletedCommand:
     """Run a command (words, no shell) in a workspace's folder, and wait until nothing of it is
     left, also when this is cancelled.
 
@@ -290,7 +290,7 @@ async def run_command(
     folder = folder or root
     _check_root(root)
     if protection is None:
-        protection = Protection()
+        protection = WriteProtection()
         if may_write and support.find_mode() == support.SANDBOXED:
             found = await asyncio.to_thread(find_repositories, root)
             protection = make_protection(root, found, may_write_config=may_write_config)
@@ -298,7 +298,7 @@ async def run_command(
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
         command,
-        Inside(
+        SandboxSpec(
             root=root,
             folder=folder,
             readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
@@ -338,7 +338,7 @@ async def run_command(
         if given != subprocess.DEVNULL:
             os.close(given)
     attending = asyncio.create_task(
-        _attend(running, CommandOutput(limits.output_bytes, report), limits)
+        _collect_output(running, CommandOutput(limits.output_bytes, report), limits)
     )
     try:
         return await asyncio.shield(attending)
@@ -368,7 +368,7 @@ def prepare_sandboxed(
             code="no_sandbox",
         )
     _check_root(root)
-    inside = Inside(
+    spec = SandboxSpec(
         root=root,
         folder=root,
         readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
@@ -376,7 +376,7 @@ def prepare_sandboxed(
         allows_network=allows_network,
         protection=make_protection(root, find_repositories(root)),
     )
-    return _prepare(command, inside, limits)
+    return _prepare(command, spec, limits)
 
 
 def _check_root(root: Path) -> None:
@@ -391,7 +391,7 @@ def _check_root(root: Path) -> None:
         )
 
 
-def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
+def _prepare(command: Sequence[str], spec: SandboxSpec, limits: CommandLimits) -> PreparedCommand:
     mode = support.find_mode()
     if mode == support.UNSANDBOXED:  # the server's way to programs, and no more
         temporary, path = tempfile.gettempdir(), os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
@@ -407,10 +407,10 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     abilities = found.abilities
     seccomp = support.open_filter() if abilities.filters else None
-    folders = [str(path / "bin") for path in inside.readable if (path / "bin").is_dir()]
+    folders = [str(path / "bin") for path in spec.readable if (path / "bin").is_dir()]
     path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
     return PreparedCommand(
-        words=wrap(command, inside, bwrap=found.bwrap, abilities=abilities, seccomp=seccomp),
+        words=wrap(command, spec, bwrap=found.bwrap, abilities=abilities, seccomp=seccomp),
         environment={**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"},  # noqa: S108 (its own)
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),
@@ -425,7 +425,7 @@ def start_supervised(
     what: str,
     stdin: int,
     stderr: int,
-) -> Supervised:
+) -> SupervisedProcess:
     """Start a program below a supervisor, with options for that (see ``supervise``); its
     descriptors are closed. Raises Rejected where ``what`` cannot be started."""
     status, writable = os.pipe()
@@ -454,7 +454,7 @@ def start_supervised(
     finally:
         for descriptor in (writable, *prepared.descriptors):
             os.close(descriptor)
-    return Supervised(process=process, status=status, group=options["group"])
+    return SupervisedProcess(process=process, status=status, group=options["group"])
 
 
 def _as_file(data: bytes) -> int:
@@ -467,7 +467,9 @@ def _as_file(data: bytes) -> int:
     return file
 
 
-async def _attend(running: Supervised, output: CommandOutput, limits: CommandLimits) -> Finished:
+async def _collect_output(
+    running: SupervisedProcess, output: CommandOutput, limits: CommandLimits
+) -> CompletedCommand:
     reader = asyncio.StreamReader(limit=READ_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
@@ -482,7 +484,7 @@ async def _attend(running: Supervised, output: CommandOutput, limits: CommandLim
                     output.add(data, now=time.monotonic())
                     if output.left_out:
                         await asyncio.sleep(FLOOD_PAUSE_SECONDS)
-                output.say(now=time.monotonic(), at_once=True)
+                output.report_new(now=time.monotonic(), at_once=True)
                 return True
         return False
 
@@ -493,11 +495,11 @@ async def _attend(running: Supervised, output: CommandOutput, limits: CommandLim
             has_ended = await read(supervise.KILL_GRACE_SECONDS)
     finally:
         transport.close()
-        status = running.bury(kills=not has_ended)
+        status = running.reap(kills=not has_ended)
     code, reason = status["exit"], status["reason"]
     if code is not None and code < 0:
         code = 128 - code
-    return Finished(
+    return CompletedCommand(
         exit_code=None if reason else code,
         output=output.text(),
         reason=reason,
@@ -511,7 +513,7 @@ async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
     try:
         done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
         if not done:
-            output.say(now=time.monotonic(), at_once=True)
+            output.report_new(now=time.monotonic(), at_once=True)
         return await reading
     finally:
         reading.cancel()

@@ -55,7 +55,7 @@ def main() -> int:
         os.setpriority(os.PRIO_PROCESS, 0, -NICE)
     child = os.fork()
     if child == 0:
-        _become(sys.argv[2:], options, libc)
+        _exec_command(sys.argv[2:], options, libc)
     supervisor = Supervisor(child, options)
     supervisor.watch()
     supervisor.end_all()
@@ -68,7 +68,7 @@ def main() -> int:
     return 0
 
 
-def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
+def _exec_command(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
     try:
         if options.get("group"):
             with open(f"{options['group']}/cgroup.procs", "w") as procs:
@@ -102,8 +102,8 @@ class Supervisor:
         self._options = options
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
-        self._memory = Memory(options["bytes"])
-        self._disk = Disk(options["disk"]) if options.get("disk") else None
+        self._memory = MemoryMeter(options["bytes"])
+        self._disk = DiskMeter(options["disk"]) if options.get("disk") else None
 
     def watch(self) -> None:
         """Return when the command has ended by itself or has to be ended by force."""
@@ -168,7 +168,7 @@ class Supervisor:
                 signal.sigtimedwait(WATCHED, TICK_SECONDS / 10)
 
 
-class Memory:
+class MemoryMeter:
     """What the processes of the command hold, what several of them share counted once.
 
     Shared mappings and nameless files are no process's own. How much of such memory the whole
@@ -193,7 +193,7 @@ class Memory:
         return max(mapped, sum(held_without_name(self._device))) > left
 
 
-class Disk:
+class DiskMeter:
     """Room on the disk: what the command takes in ``folder``, all its files together, and what is
     left for everybody.
 

@@ -25,7 +25,7 @@ from django.conf import settings
 
 from conversations.domain.messages import say
 
-from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
+from .bubblewrap import SandboxAbilities, SandboxSpec, WriteProtection, interpreter_paths, wrap
 
 # What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -152,37 +152,37 @@ PROBE_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Support:
+class SandboxSupport:
     """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why. ``abilities`` are
     those that work here."""
 
     bwrap: str = ""
-    abilities: Abilities = field(default_factory=Abilities)
+    abilities: SandboxAbilities = field(default_factory=SandboxAbilities)
     reason: str = ""
 
 
 @cache
-def find_support() -> Support:
+def find_support() -> SandboxSupport:
     """What this machine can do. Runs ``bwrap`` the first time, some milliseconds."""
     if sys.platform != "linux":
-        return Support(reason=say("sandboxes need Linux"))
+        return SandboxSupport(reason=say("sandboxes need Linux"))
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return Support(reason=say("bubblewrap is not installed on this server"))
+        return SandboxSupport(reason=say("bubblewrap is not installed on this server"))
     complaint = ""
     for sizes, no_nesting, filters, protects in product((True, False), repeat=4):
-        abilities = Abilities(
+        abilities = SandboxAbilities(
             no_nesting=no_nesting, sizes=sizes, filters=filters, protects=protects
         )
         complaint = _try_sandbox(bwrap, abilities)
         if not complaint:
-            return Support(bwrap=bwrap, abilities=abilities)
-    return Support(
+            return SandboxSupport(bwrap=bwrap, abilities=abilities)
+    return SandboxSupport(
         reason=say("bubblewrap does not work on this server (%(reason)s)", reason=complaint)
     )
 
 
-def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
+def _try_sandbox(bwrap: str, abilities: SandboxAbilities) -> str:
     descriptor = open_filter() if abilities.filters else None
     if abilities.filters and descriptor is None:
         return say("no filter")
@@ -190,12 +190,12 @@ def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
         folder = Path(name).resolve()
         kept = folder / "kept"
         kept.touch()
-        inside = Inside(
+        inside = SandboxSpec(
             root=folder,
             folder=folder,
             readable=interpreter_paths(),
             hidden=hidden_places(),
-            protection=Protection(read_only=[kept]),
+            protection=WriteProtection(read_only=[kept]),
         )
         probe = ["/bin/sh", "-c", "echo x > kept; echo made > here && test -d /proc/1"]
         try:

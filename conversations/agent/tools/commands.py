@@ -18,16 +18,16 @@ from pydantic import Field
 from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_self_running
 from conversations.agent.files.paths import find_place
 from conversations.agent.sandbox import running, support
-from conversations.agent.sandbox.bubblewrap import Protection
+from conversations.agent.sandbox.bubblewrap import WriteProtection
 from conversations.agent.sandbox.running import default_limits
-from conversations.agent.undo.disk import Author, carry_through
+from conversations.agent.undo.disk import ChangeAuthor, run_to_completion
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.messages import join_messages, say
 from conversations.domain.text import is_storable
-from conversations.domain.tool_calls import PLAIN_PROGRAMS, Kind
+from conversations.domain.tool_calls import PLAIN_PROGRAMS, CallKind
 
-from .git_words import NotAllowed, read_list, read_words
+from .git_words import WordNotAllowed, read_list, read_words
 from .tool import BadArgument, Text, ToolContext, ToolResult, Whole
 
 # The system takes 128 KiB as one argument; a character has up to four bytes.
@@ -123,7 +123,7 @@ async def execute(
     loom = settings.LOOM
     seconds = min(timeout_seconds or loom.command_seconds, loom.command_max_seconds)
 
-    async def run(protection: Protection | None = None) -> ToolResult:
+    async def run(protection: WriteProtection | None = None) -> ToolResult:
         try:
             done = await running.run_command(
                 words,
@@ -141,12 +141,14 @@ async def execute(
 
     if not may_write:
         return await run()
-    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
+    author = ChangeAuthor(
+        session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+    )
     try:
         async with watched(
             context.root, author=author, write=context.write, report=context.report
         ) as watch:
-            protection = await carry_through(
+            protection = await run_to_completion(
                 asyncio.to_thread(watch.protect, may_write_config=may_write_config)
             )
             result = await run(protection)
@@ -156,7 +158,7 @@ async def execute(
     return replace(result, output=f"[{watch.note}]\n{result.output}") if watch.note else result
 
 
-def make_command_result(done: running.Finished, *, seconds: int) -> ToolResult:
+def make_command_result(done: running.CompletedCommand, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
     loom, reason = settings.LOOM, ""
@@ -228,7 +230,7 @@ _FIND_WORDS = frozenset(
 _NUMBER = re.compile(r"[-+]\d+[a-zA-Z]?")
 
 
-def kind_of(command: str, *, folder: str = "") -> Kind | None:
+def kind_of(command: str, *, folder: str = "") -> CallKind | None:
     """``folder`` is where it runs, relative to the workspace's; empty: there. None where it holds
     what cannot be seen, names what other programs run by themselves, has several lines or is too
     long to be read."""
@@ -241,7 +243,7 @@ def kind_of(command: str, *, folder: str = "") -> Kind | None:
             if limited
             else say("“%(command)s” with any arguments", command=program)
         )
-        return Kind(key=f"shell:{program}", label=label)
+        return CallKind(key=f"shell:{program}", label=label)
     if not command.strip() or not command.isprintable() or hides_something(folder):
         return None
     if len(command) + len(folder) > MAX_LINE_CHARS:
@@ -252,7 +254,7 @@ def kind_of(command: str, *, folder: str = "") -> Kind | None:
         if folder
         else say("exactly “%(command)s”", command=command)
     )
-    return Kind(key=f"line:{key}", label=label)
+    return CallKind(key=f"line:{key}", label=label)
 
 
 def _plain_program(command: str) -> str:
@@ -269,6 +271,6 @@ def _plain_program(command: str) -> str:
     if program in _OPTIONS:
         try:
             read_words(words, read_list(_OPTIONS[program]))
-        except NotAllowed:
+        except WordNotAllowed:
             return ""
     return program

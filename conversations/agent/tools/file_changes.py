@@ -22,8 +22,14 @@ from conversations.agent.files.executed_files import RUNS_ITSELF, runs_itself
 from conversations.agent.files.paths import shown
 from conversations.agent.files.text_files import TextFile
 from conversations.agent.files.walking import FolderWalk
-from conversations.agent.undo.apply import FileAction, Move, Put, Remove, apply_changes
-from conversations.agent.undo.disk import Author, stored_path
+from conversations.agent.undo.apply import (
+    FileAction,
+    MoveAction,
+    RemoveAction,
+    WriteAction,
+    apply_changes,
+)
+from conversations.agent.undo.disk import ChangeAuthor, stored_path
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import join_messages, say
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan
@@ -53,7 +59,7 @@ class PreparedChange:
     place: str = ""
 
 
-def _declare[A: tool.Arguments](
+def _declare[A: tool.ToolArguments](
     name: str, arguments: type[A], prepare: Callable[[Path, A], PreparedChange], *, description: str
 ) -> tool.Tool:
     """A tool of which ``prepare`` looks at the folder and changes nothing; it raises BadArgument or
@@ -65,7 +71,7 @@ def _declare[A: tool.Arguments](
             action = prepared.action
             if action is None:
                 return prepared, False
-            path = action.target if isinstance(action, Move) else action.path
+            path = action.target if isinstance(action, MoveAction) else action.path
             # By the name that was given, and by that of what it leads to
             real = paths.find_place(context.root, path).path
             return prepared, runs_itself(path) or runs_itself(real)
@@ -74,7 +80,7 @@ def _declare[A: tool.Arguments](
         is_cut = file_edits.is_cut_short(prepared.diff)
         # "Always" is no answer for these: nobody would see the next one. What is deleted is clear
         # without its text.
-        has_kind = not runs and (not is_cut or isinstance(prepared.action, Remove))
+        has_kind = not runs and (not is_cut or isinstance(prepared.action, RemoveAction))
         cut = say("Not all of the change is shown.") if is_cut else ""
         return CallPlan(
             effect=CHANGES if prepared.action else READS,
@@ -94,7 +100,7 @@ def _declare[A: tool.Arguments](
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
         if prepared.action:
-            author = Author(
+            author = ChangeAuthor(
                 session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
             )
             await apply_changes(context.root, [prepared.action], author=author, write=context.write)
@@ -110,9 +116,9 @@ def _bind(root: Path, prepared: PreparedChange) -> PreparedChange:
     action, note = prepared.action, prepared.note
     if action is None:
         return prepared
-    given = (action.source, action.target) if isinstance(action, Move) else (action.path,)
+    given = (action.source, action.target) if isinstance(action, MoveAction) else (action.path,)
     # Where a file is written, what a link leads to is meant, else the link itself.
-    follow = isinstance(action, Put)
+    follow = isinstance(action, WriteAction)
     places = [paths.find_place(root, path, follow_last=follow).path for path in given]
     # The summary of a move names the real paths.
     if len(places) == 1 and os.path.normpath(root / given[0]) != str(root / places[0]):
@@ -155,11 +161,11 @@ def check_writable(found: paths.FileStatus) -> None:
         raise Rejected(f"{shown(found.path)} is read-only (mode {found.mode:04o}).")
 
 
-class WriteFile(tool.Arguments):
+class WriteFile(tool.ToolArguments):
     path: tool.FilePath
     content: Annotated[
         tool.ExactText,
-        tool.Must("be the whole text of the file."),
+        tool.Requirement("be the whole text of the file."),
         tool.named("content", "text", description="The file's whole text."),
     ]
 
@@ -179,7 +185,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     lines = lines_text(len(text_files.split_lines(text)))
     if found is None:
         return PreparedChange(
-            action=Put(path=path, data=data, expect=NO_FILE),
+            action=WriteAction(path=path, data=data, expect=NO_FILE),
             summary=say("Create %(path)s", path=shown(path)),
             output=f"Created {shown(path)}: {lines}.",
             diff=unified_diff(path, None, text),
@@ -208,7 +214,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
         note = _describe_recoding(there.text, after) if after else ""
         told = f" {note}" if note else ""
     return PreparedChange(
-        action=Put(path=path, data=data, expect=there.digest),
+        action=WriteAction(path=path, data=data, expect=there.digest),
         summary=say("Overwrite %(path)s", path=shown(path)),
         output=f"Overwrote {shown(path)}: {lines}; it had {had}.{told}",
         diff=diff,
@@ -246,16 +252,16 @@ MAX_SHOWN_PLACES = 4  # When it is not clear which one is meant
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
 
 
-class EditFile(tool.Arguments):
+class EditFile(tool.ToolArguments):
     path: tool.FilePath
     old_text: Annotated[
         tool.ExactText,
-        tool.Must(OLD_TEXT),
+        tool.Requirement(OLD_TEXT),
         tool.named("old_text", "old_string", description="What is there now."),
     ]
     new_text: Annotated[
         tool.ExactText,
-        tool.Must("be what to put there; it may be empty."),
+        tool.Requirement("be what to put there; it may be empty."),
         tool.named("new_text", "new_string", description="What is to be there; may be empty."),
     ]
     replace_all: Annotated[
@@ -300,7 +306,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
     last = min(numbers[0] - 1 + height, first - 1 + MAX_SNIPPET_LINES)
     snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
     return PreparedChange(
-        action=Put(path=path, data=data, expect=there.digest),
+        action=WriteAction(path=path, data=data, expect=there.digest),
         summary=say("Edit %(path)s", path=shown(path)),
         output=f"{head}\n{snippet}".rstrip("\n"),
         diff=unified_diff(path, there.text.text, text),
@@ -356,7 +362,7 @@ EDIT = _declare(
 )
 
 
-class DeleteFile(tool.Arguments):
+class DeleteFile(tool.ToolArguments):
     path: tool.FilePath
 
 
@@ -371,7 +377,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
         if found.size <= settings.LOOM.max_read_bytes:
             there = read_whole(root, path)
             return PreparedChange(
-                action=Remove(path=path, expect=there.digest),
+                action=RemoveAction(path=path, expect=there.digest),
                 summary=say("Delete %(path)s", path=shown(path)),
                 output=f"Deleted {shown(path)} ({size}).",
                 diff=unified_diff(path, there.text.text, None) if there.text else "",
@@ -399,7 +405,7 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
     else:
         raise Rejected(f"{shown(path)} is neither a file nor a folder.")
     return PreparedChange(
-        action=Remove(path=path),
+        action=RemoveAction(path=path),
         summary=say("Delete %(what)s %(path)s", what=what, path=shown(path)),
         output=f"Deleted {what} {shown(path)}.",
         basis=basis,
@@ -417,7 +423,7 @@ DELETE = _declare(
 )
 
 
-class MoveFile(tool.Arguments):
+class MoveFile(tool.ToolArguments):
     source: Annotated[
         tool.PathText, tool.named("source", "path", "from", description="What to move.")
     ]
@@ -451,7 +457,7 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
         summary = say("Move %(path)s to %(target)s", **moved)
         output = say("Moved %(path)s to %(target)s.", **moved)
     return PreparedChange(
-        action=Move(source=source, target=target),
+        action=MoveAction(source=source, target=target),
         summary=summary,
         output=output,
         basis=f"{found.identity} {found.size} {found.mtime_ns}",

@@ -22,7 +22,7 @@ from .file_texts import count_text, describe_walk, make_cursor, read_cursor, siz
 from .tool import BadArgument, ToolContext, ToolResult
 
 
-def _declare[A: tool.Arguments](
+def _declare[A: tool.ToolArguments](
     name: str, arguments: type[A], look: Callable[[Path, A], str], *, description: str
 ) -> tool.Tool:
     """A tool that gives text about the folder, made off the event loop."""
@@ -38,7 +38,7 @@ MAX_DEPTH = 10
 LIST_SECONDS = 10
 
 
-class ListFiles(tool.Arguments):
+class ListFiles(tool.ToolArguments):
     path: Annotated[
         tool.PathText, Field(description="The folder. Default: the workspace's folder.")
     ] = "."
@@ -106,10 +106,10 @@ MAX_FILES = 200
 GLOB_SECONDS = 15
 
 
-class GlobFiles(tool.Arguments):
+class GlobFiles(tool.ToolArguments):
     pattern: Annotated[
         tool.PathText,
-        tool.Must("be a pattern for paths, such as '**/*.py'."),
+        tool.Requirement("be a pattern for paths, such as '**/*.py'."),
         Field(description="The pattern, relative to 'path'."),
     ]
     path: Annotated[

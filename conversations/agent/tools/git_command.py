@@ -27,7 +27,7 @@ from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
 from . import git_words
 from .commands import Folder, Seconds, check_text, command_note, execute, read_folder
 from .git_words import GitCall
-from .tool import Arguments, BadArgument, Must, ToolContext, ToolResult, declare_tool
+from .tool import BadArgument, Requirement, ToolArguments, ToolContext, ToolResult, declare_tool
 
 NOBODY = "Loom"
 ADDRESS = "user@loom.invalid"
@@ -72,10 +72,10 @@ values that begin with '-' in the same word (--message=-x). Options before the s
 aliases, and options that name a program are not taken."""
 
 
-class GitCommand(Arguments):
+class GitCommand(ToolArguments):
     arguments: Annotated[
         str | list[str],
-        Must("be a text or a list of texts: what follows 'git'."),
+        Requirement("be a text or a list of texts: what follows 'git'."),
         Field(description='What follows \'git\': "log --oneline -20", or ["commit", "-m", …].'),
     ]
     folder: Folder = ""
@@ -166,7 +166,7 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
         )
     try:
         git = git_words.read_call(words)
-    except git_words.NotAllowed as error:
+    except git_words.WordNotAllowed as error:
         raise BadArgument(str(error)) from error
     has_network = support.has_network(workspace_allows=context.scope.allows_network)
     if git.needs_network and not has_network:

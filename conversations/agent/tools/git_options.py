@@ -97,7 +97,7 @@ _NOTE = "-f --force --allow-empty -m= --message= -F= --file= -C= --reuse-message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class SubcommandRule:
     """``effect`` empty: it depends on the options, see ``git_words``. ``writes_config``: it
     writes ``.git/config`` or makes a repository. ``has_url``: its words may be addresses.
     ``takes_words`` False: no words but options."""
@@ -240,20 +240,20 @@ _CHANGES = {
 }
 
 # By ``subcommand`` or ``subcommand verb``.
-FORMS: Mapping[str, Form] = {
-    **{name: Form(options=options, effect=READS) for name, options in _LOOKS.items()},
-    **{name: Form(options=options) for name, options in _CHANGES.items()},
-    "branch": Form(
+FORMS: Mapping[str, SubcommandRule] = {
+    **{name: SubcommandRule(options=options, effect=READS) for name, options in _LOOKS.items()},
+    **{name: SubcommandRule(options=options) for name, options in _CHANGES.items()},
+    "branch": SubcommandRule(
         options=f"""{_LISTS} -v --verbose -q --quiet -t? --track? -u= --set-upstream-to=
             --unset-upstream -r --remotes --abbrev? -a --all -d --delete -D -m --move -M -c
             --copy -C -l --list --show-current --create-reflog -f --force""",
         effect="",
     ),
-    "checkout": Form(
+    "checkout": SubcommandRule(
         options=f"""{_SWITCH} -b= -B= -l --overlay -2 --ours -3 --theirs
             --ignore-skip-worktree-bits {_PATHS_FILE}"""
     ),
-    "clone": Form(
+    "clone": SubcommandRule(
         options=f"""{_PROGRESS} -n --no-checkout --bare --mirror -l --local --no-hardlinks -o=
             --origin= -b= --branch= --depth= --shallow-since= --shallow-exclude=
             --single-branch --tags -4 --ipv4 -6 --ipv6 -j= --jobs= --reject-shallow --sparse""",
@@ -261,24 +261,24 @@ FORMS: Mapping[str, Form] = {
         writes_config=True,
         has_url=True,
     ),
-    "fetch": Form(options=_FETCH, needs_network=True, has_url=True),
-    "init": Form(
+    "fetch": SubcommandRule(options=_FETCH, needs_network=True, has_url=True),
+    "init": SubcommandRule(
         options="--bare -q --quiet -b= --initial-branch= --object-format= --shared?",
         writes_config=True,
     ),
-    "ls-remote": Form(
+    "ls-remote": SubcommandRule(
         options="-q --quiet -t --tags -h --heads --branches --refs --get-url --sort= --exit-code "
         "--symref",
         needs_network=True,
         has_url=True,
     ),
-    "notes": Form(effect=READS, takes_words=False),
-    "pull": Form(
+    "notes": SubcommandRule(effect=READS, takes_words=False),
+    "pull": SubcommandRule(
         options=f"""{_FETCH} {_MERGE} --signoff? -r? --rebase? -j? --jobs?""",
         needs_network=True,
         has_url=True,
     ),
-    "push": Form(
+    "push": SubcommandRule(
         options=f"""{_PROGRESS} --repo= --all --branches --mirror -d --delete --tags -n
             --dry-run --porcelain -f --force --force-with-lease? --force-if-includes --thin -u
             --set-upstream --prune --verify --follow-tags --atomic -o= --push-option= -4 --ipv4
@@ -286,27 +286,31 @@ FORMS: Mapping[str, Form] = {
         needs_network=True,
         has_url=True,
     ),
-    "reflog": Form(options=_LOG, effect=READS),
-    "remote": Form(options="-v --verbose", effect=READS, takes_words=False),
-    "remote add": Form(
+    "reflog": SubcommandRule(options=_LOG, effect=READS),
+    "remote": SubcommandRule(options="-v --verbose", effect=READS, takes_words=False),
+    "remote add": SubcommandRule(
         options="-t= --track= -m= --master= --tags --mirror?", writes_config=True, has_url=True
     ),
-    "remote prune": Form(options="-n --dry-run", needs_network=True),
-    "remote remove": Form(writes_config=True),
-    "remote rename": Form(options="--progress", writes_config=True),
-    "remote rm": Form(writes_config=True),
-    "remote set-branches": Form(options="--add", writes_config=True),
-    "remote set-url": Form(options="--push --add --delete", writes_config=True, has_url=True),
-    "remote show": Form(options="-n", needs_network=True),
-    "remote update": Form(options="-p --prune", needs_network=True),
-    "stash": Form(options=_STASH, takes_words=False),
-    "switch": Form(options=f"{_SWITCH} -c= --create= -C= --force-create= --discard-changes"),
-    "tag": Form(
+    "remote prune": SubcommandRule(options="-n --dry-run", needs_network=True),
+    "remote remove": SubcommandRule(writes_config=True),
+    "remote rename": SubcommandRule(options="--progress", writes_config=True),
+    "remote rm": SubcommandRule(writes_config=True),
+    "remote set-branches": SubcommandRule(options="--add", writes_config=True),
+    "remote set-url": SubcommandRule(
+        options="--push --add --delete", writes_config=True, has_url=True
+    ),
+    "remote show": SubcommandRule(options="-n", needs_network=True),
+    "remote update": SubcommandRule(options="-p --prune", needs_network=True),
+    "stash": SubcommandRule(options=_STASH, takes_words=False),
+    "switch": SubcommandRule(
+        options=f"{_SWITCH} -c= --create= -C= --force-create= --discard-changes"
+    ),
+    "tag": SubcommandRule(
         options=f"""{_LISTS} -l --list -n? -d --delete -a --annotate -m= --message= -F= --file=
             -e --edit --cleanup= -f --force --create-reflog""",
         effect="",
     ),
-    "worktree add": Form(
+    "worktree add": SubcommandRule(
         options="""-f --force -b= -B= -d --detach --checkout --lock --reason= -q --quiet
             --track --guess-remote --orphan""",
         writes_config=True,

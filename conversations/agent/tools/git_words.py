@@ -14,7 +14,7 @@ from functools import cache
 from conversations.agent.files.executed_files import is_settable, takes_address
 from conversations.domain.tool_calls import CHANGES
 
-from .git_options import CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, Form
+from .git_options import CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, SubcommandRule
 
 # The options of a program's command line, read by the grammar that git's parse-options and
 # GNU's getopt_long share, against a list of the options that are allowed.
@@ -22,11 +22,11 @@ from .git_options import CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, Form
 _MARKS = "=?~"
 
 
-class NotAllowed(Exception):
+class WordNotAllowed(Exception):
     """A word that the list does not allow. The message is a sentence that names it."""
 
 
-class ReadWords:
+class ParsedWords:
     """``options`` are (name as written, value or None), ``plain`` the other words."""
 
     def __init__(self) -> None:
@@ -48,18 +48,20 @@ def read_list(text: str) -> Mapping[str, str]:
     return allowed
 
 
-def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
+def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
     """Raises NotAllowed for every word that begins with ``-`` and is no allowed option, behind
     ``--`` and in the place of a value as well: so it does not matter when the program's own idea of
     which option takes a value is another one."""
-    found, rest = ReadWords(), iter(enumerate(words))
+    found, rest = ParsedWords(), iter(enumerate(words))
     for at, word in rest:
         if word == "--":
             found.has_dashes = True
             found.plain += words[at + 1 :]
             for path in words[at + 1 :]:
                 if path.startswith("-") and path != "-":
-                    raise NotAllowed(f"Write ./{_shorten(path)} for a path that begins with '-'.")
+                    raise WordNotAllowed(
+                        f"Write ./{_shorten(path)} for a path that begins with '-'."
+                    )
             break
         if word == "-" or not word.startswith("-"):
             found.plain.append(word)
@@ -71,17 +73,19 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
         name, value, mark = options[-1]  # only the last of a bundle can have a value
         if value is None and mark[:1] in ("=", "~") and (mark[0] == "=" or _is_value(following)):
             if following is None:
-                raise NotAllowed(f"The option {name} needs a value.")
+                raise WordNotAllowed(f"The option {name} needs a value.")
             if not _is_value(following):
                 joined = f"{name}{'=' if name.startswith('--') else ''}{_shorten(following)}"
-                raise NotAllowed(f"Write {joined} for a value that begins with '-'.")
+                raise WordNotAllowed(f"Write {joined} for a value that begins with '-'.")
             value = following
             found.options[-1] = (name, value)
             next(rest)
         choices = mark[1:].split("|") if mark[1:] else []
         if choices and value is not None and value not in choices:
             one_of = ", ".join(choices)
-            raise NotAllowed(f"The option {name} is only allowed together with one of: {one_of}.")
+            raise WordNotAllowed(
+                f"The option {name} is only allowed together with one of: {one_of}."
+            )
     return found
 
 
@@ -91,7 +95,7 @@ def _read_long(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, str
     if mark is None and name.startswith("--no-") and f"--{name[5:]}" in allowed:
         mark = ""
     if mark is None or (equals and not mark):
-        raise NotAllowed(_explain(name, allowed))
+        raise WordNotAllowed(_explain(name, allowed))
     yield name, value if equals else None, mark
 
 
@@ -102,7 +106,7 @@ def _read_bundle(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, s
     for at, letter in enumerate(word[1:], start=2):
         mark = allowed.get(f"-{letter}")
         if mark is None:
-            raise NotAllowed(_explain(f"-{letter}", allowed, within=word))
+            raise WordNotAllowed(_explain(f"-{letter}", allowed, within=word))
         value = word[at:] if mark and at < len(word) else None
         yield f"-{letter}", value, mark
         if value is not None:
@@ -174,7 +178,7 @@ def read_call(words: Sequence[str]) -> GitCall:
     subcommand, rest = words[0], list(words[1:])
     if subcommand not in SUBCOMMANDS:
         known = ", ".join(sorted(SUBCOMMANDS))
-        raise NotAllowed(f"'git {subcommand[:100]}' is not available. Available: {known}.")
+        raise WordNotAllowed(f"'git {subcommand[:100]}' is not available. Available: {known}.")
     if subcommand == "config":
         return _read_config(rest)
     # The verb ("list" of ``stash list``), empty for none, and what it may have
@@ -183,23 +187,23 @@ def read_call(words: Sequence[str]) -> GitCall:
     if form is None:
         first = rest[0][:100] if rest else ""
         verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
-        raise NotAllowed(f"'git {subcommand} {first}' is not available. Available: {verbs}.")
+        raise WordNotAllowed(f"'git {subcommand} {first}' is not available. Available: {verbs}.")
     found = read_words(rest[1:] if verb else rest, read_list(form.options))
     if found.plain and not form.takes_words:
-        raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not available.")
+        raise WordNotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not available.")
     if form.has_url:
         values = [value for name, value in found.options if name == "--repo" and value]
         for word in [*found.plain, *values]:
             scheme = _SCHEME.match(word)
             if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
-                raise NotAllowed(
+                raise WordNotAllowed(
                     f"The URL {word[:100]} is not allowed; allowed are {', '.join(_SCHEMES)} "
                     "and paths."
                 )
         for word in found.plain[1:] if subcommand == "remote" else ():
             is_absolute = word.startswith(("/", "~")) or word.lower().startswith("file:")
             if is_absolute or ".." in word.split("/"):
-                raise NotAllowed("A remote cannot be a path outside the workspace.")
+                raise WordNotAllowed("A remote cannot be a path outside the workspace.")
     changes = _changes(subcommand, form, found)
     writes_config = form.writes_config
     if subcommand == "branch":
@@ -236,7 +240,7 @@ def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
     return [subcommand, *([verb] if verb else []), *plain, *rest]
 
 
-def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
+def _changes(subcommand: str, form: SubcommandRule, found: ParsedWords) -> bool:
     if form.effect:
         return form.effect == CHANGES
     lists = _LISTS + (_LISTS_BRANCHES if subcommand == "branch" else ())
@@ -259,24 +263,24 @@ def _read_config(words: Sequence[str]) -> GitCall:
     found = read_words(rest, allowed)
     if negated := [name for name, _ in found.options if name not in allowed]:
         # It could turn a command that asks into one that sets.
-        raise NotAllowed(f"The option {negated[0][:100]} is not allowed here.")
+        raise WordNotAllowed(f"The option {negated[0][:100]} is not allowed here.")
     if changes:
         if not found.plain:
-            raise NotAllowed("The name of the setting is missing.")
+            raise WordNotAllowed("The name of the setting is missing.")
         takes_away = verb == "unset" or found.has("--unset", "--unset-all")
         key, *values = found.plain
         # That the setting lets nothing run; git ignores the case of all but the middle.
         parts = _KEY.fullmatch(key)
         section, middle, name = parts.groups() if parts else ("", "", "")
         if middle == "" or not is_settable(section, name, has_name=middle is not None):
-            raise NotAllowed(
+            raise WordNotAllowed(
                 f"The setting {key[:100]} cannot be changed here. Only settings that make git "
                 "run no program can be changed, such as user.name, pull.rebase or "
                 "branch.<name>.merge."
             )
         value = "" if takes_away else " ".join(values[:1])
         if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
-            raise NotAllowed(
+            raise WordNotAllowed(
                 f"{key[:100]} takes the name of a remote; create it with 'remote add'."
             )
     runs = ["config", *words]

@@ -15,15 +15,15 @@ from conversations.agent.files.skills import LOAD_SKILL, Skill, find_skills
 from conversations.agent.files.text_files import read_file
 from conversations.archive.context import append_loaded_skill
 
-from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
+from .tool import ExactText, Requirement, ToolArguments, ToolContext, ToolResult, declare_tool
 
 MAX_LISTED_NAMES = 200
 
 NAMED = "be the name of a skill, as the system prompt lists them."
 
 
-class LoadSkill(Arguments):
-    name: Annotated[ExactText, Must(NAMED), Field(description="The skill's name.")]
+class LoadSkill(ToolArguments):
+    name: Annotated[ExactText, Requirement(NAMED), Field(description="The skill's name.")]
 
 
 async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:

@@ -52,7 +52,7 @@ _SIGNATURES = (
 _SHOWABLE = ("PNG image", "JPEG image", "GIF image", "WebP image", "PDF")
 
 
-class ReadFile(tool.Arguments):
+class ReadFile(tool.ToolArguments):
     path: tool.FilePath
     offset: Annotated[tool.WholeOrZero, Field(description="First line, from 1. Default 1.")] = 1
     limit: Annotated[

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
 from conversations.agent.files.paths import shown
-from conversations.agent.files.searching import FileQuery, Search
+from conversations.agent.files.searching import FileQuery, FileSearch
 from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
@@ -26,10 +26,10 @@ MAX_PATTERN_CHARS = 2000
 PATTERN = f"be a text of 1 to {MAX_PATTERN_CHARS} characters."
 
 
-class SearchFiles(tool.Arguments):
+class SearchFiles(tool.ToolArguments):
     pattern: Annotated[
         tool.ExactText,
-        tool.Must(PATTERN),
+        tool.Requirement(PATTERN),
         tool.named("pattern", "query", description="Regular expression, or the text."),
     ]
     path: Annotated[
@@ -66,7 +66,7 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     after, _, number = asked.cursor.rpartition(":")
     if asked.cursor and not (after and number.isascii() and number.isdigit()):
         raise BadArgument("'cursor' is not one that an earlier result returned.")
-    search = Search(
+    search = FileSearch(
         context.root,
         FileQuery(
             expression=pattern,
@@ -90,7 +90,7 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
         raise
 
 
-def _find(search: Search, page: "_Page") -> str:
+def _find(search: FileSearch, page: "_Page") -> str:
     if stat_file(search.root, search.query.path) is None:
         raise Rejected(f"{shown(search.query.path)} does not exist.")
     found = search.run()

@@ -17,12 +17,12 @@ from conversations.domain.session_state import (
 )
 from conversations.domain.text import one_line
 
-from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool
+from .tool import BadArgument, OneOf, Text, ToolArguments, ToolContext, ToolResult, declare_tool
 
 STATED = tuple(STATEMENT_KINDS.values())  # What the model may take back.
 
 
-class AboutState(Arguments):
+class SessionStateArguments(ToolArguments):
     action: Annotated[
         Literal["note", "strike", "show"],
         OneOf,
@@ -45,7 +45,7 @@ class AboutState(Arguments):
     ] = ""
 
 
-async def run(context: ToolContext, asked: AboutState) -> ToolResult:
+async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
     if asked.action == "note":
         text = one_line(asked.text, limit=MAX_ITEM_CHARS + 1)
         if not asked.text:
@@ -103,6 +103,6 @@ TOOL = declare_tool(
         " what was decided, and why if it is not obvious), and strike one that no longer"
         " holds. It is for what must not be forgotten, not for progress or plans."
     ),
-    arguments=AboutState,
+    arguments=SessionStateArguments,
     run=run,
 )

@@ -12,7 +12,7 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
 from .commands import Folder, Seconds, check_text, command_note, execute, kind_of, read_folder
-from .tool import Arguments, Text, ToolContext, ToolResult, declare_tool
+from .tool import Text, ToolArguments, ToolContext, ToolResult, declare_tool
 
 DESCRIPTION = """\
 Run a shell command in the workspace's folder and get its output, standard output and \
@@ -23,7 +23,7 @@ read-only or absent, and there is no network unless the workspace allows it. To 
 search and edit files use the tools for that."""
 
 
-class ShellExecute(Arguments):
+class ShellExecute(ToolArguments):
     command: Annotated[Text, Field(description="The command, as for 'bash -c'.")]
     folder: Folder = ""
     timeout_seconds: Seconds = 0

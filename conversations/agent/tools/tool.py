@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
 
 from conversations.agent.files.paths import shown
-from conversations.agent.undo.disk import Crossing
+from conversations.agent.undo.disk import DatabaseCall
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
@@ -34,7 +34,7 @@ class BadArgument(ValueError):
     """An argument cannot be used; the text says what to send instead."""
 
 
-class Arguments(BaseModel):
+class ToolArguments(BaseModel):
     """The arguments of one call: from its declaration come both the JSON schema that the model is
     told and the reading of what it sends. Every field has a description for the model; one with a
     default need not be sent."""
@@ -52,7 +52,7 @@ class Arguments(BaseModel):
         raise BadArgument(" ".join(sentences))
 
 
-def schema_of(declared: type[Arguments]) -> dict[str, Any]:
+def schema_of(declared: type[ToolArguments]) -> dict[str, Any]:
     schema = declared.model_json_schema(schema_generator=_PlainSchema)
     return {
         "type": "object",
@@ -73,7 +73,7 @@ class _PlainSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-class Must(str):
+class Requirement(str):
     """What is said where an argument is missing or of the wrong form: it must …"""
 
     __slots__ = ()
@@ -124,7 +124,10 @@ Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space aro
 ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
 # As it was sent: names of files may begin or end with a space.
 PathText = Annotated[
-    str, _OPTIONAL, AfterValidator(_not_home), Must("be a path inside the workspace's folder.")
+    str,
+    _OPTIONAL,
+    AfterValidator(_not_home),
+    Requirement("be a path inside the workspace's folder."),
 ]
 _PLACE = "Relative to the workspace's folder, or absolute inside it."
 FilePath = Annotated[PathText, named("path", "file_path", description=_PLACE)]
@@ -137,7 +140,7 @@ OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 _FORMS: dict[Any, str] = {bool: "be true or false.", str: "be a text."}
 
 
-def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
+def _explain(declared: type[ToolArguments], found: ErrorDetails) -> str:
     name = str(found["loc"][0])
     fields = declared.model_fields
     field = fields.get(name) or next(
@@ -145,7 +148,7 @@ def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
         for f in fields.values()
         if isinstance(f.validation_alias, AliasChoices) and name in f.validation_alias.choices
     )
-    must = next((rule for rule in field.metadata if isinstance(rule, Must)), "")
+    must = next((rule for rule in field.metadata if isinstance(rule, Requirement)), "")
     # What the type asks for, empty where that is several
     form = _FORMS.get(field.annotation, "")
     if field.annotation is int:
@@ -159,7 +162,7 @@ def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"
 
 
-def _say_nothing(text: str) -> None:
+def _report_nothing(text: str) -> None:
     """Nobody watches."""
 
 
@@ -185,13 +188,13 @@ class ToolContext:
     user_pk: int | None
     call_turn: int
     root: Path
-    read: Crossing
-    write: Crossing
+    read: DatabaseCall
+    write: DatabaseCall
     scope: ToolScope
     run_pk: int
     call_pk: int
     basis: str = ""
-    report: Callable[[str], None] = _say_nothing
+    report: Callable[[str], None] = _report_nothing
     ask: Ask = _ask_nobody
 
 
@@ -229,7 +232,7 @@ class Tool:
 
     name: str
     description: str
-    arguments: type[Arguments] | dict[str, Any]
+    arguments: type[ToolArguments] | dict[str, Any]
     run: RunWith[dict[str, Any]]
     effect: str = READS
     plan: PlanWith[dict[str, Any]] | None = None
@@ -247,7 +250,7 @@ class Tool:
         return dump_json(told | {"input_schema": self.input_schema})
 
 
-def declare_tool[A: Arguments](
+def declare_tool[A: ToolArguments](
     *,
     name: str,
     description: str,
@@ -270,7 +273,7 @@ def declare_tool[A: Arguments](
     )
 
 
-def _reading[A: Arguments, R](
+def _reading[A: ToolArguments, R](
     arguments: type[A], step: Callable[[ToolContext, A], Awaitable[R]]
 ) -> Callable[[ToolContext, dict[str, Any]], Awaitable[R | ToolResult]]:
     async def execute(context: ToolContext, sent: dict[str, Any]) -> R | ToolResult:

@@ -127,7 +127,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchResponse:
     """What a server answered. ``moved_to``: it sends the reader to another host, which was not
     asked. ``is_cut``: there was more than is taken."""
 
@@ -140,7 +140,7 @@ class Fetched:
     moved_to: str = ""
 
 
-async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
+async def fetch(url: URL, *, allows: Allows = is_public) -> FetchResponse:
     """Get the page, following redirects on the same host. ``allows`` says which addresses may be
     connected to. Raises Rejected with a sentence."""
     import aiohttp
@@ -158,7 +158,7 @@ async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
         raise Rejected(explain(error, url)) from error
 
 
-async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
+async def _follow(client: "aiohttp.ClientSession", url: URL) -> FetchResponse:
     for _ in range(MAX_REDIRECTS + 1):
         async with client.get(url, allow_redirects=False) as response:
             location = response.headers.get("Location")
@@ -168,7 +168,7 @@ async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
                     body += chunk
                     if len(body) > MAX_BODY_BYTES:
                         break
-                return Fetched(
+                return FetchResponse(
                     url=str(url),
                     status=response.status,
                     media_type=response.content_type,
@@ -178,7 +178,7 @@ async def _follow(client: "aiohttp.ClientSession", url: URL) -> Fetched:
                 )
         target = read_url(str(url.join(URL(location))))
         if target.raw_host != url.raw_host:
-            return Fetched(url=str(url), status=response.status, moved_to=str(target))
+            return FetchResponse(url=str(url), status=response.status, moved_to=str(target))
         url = target
     raise Rejected(
         "%(host)s redirects more than %(limit)s times.", host=url.host, limit=MAX_REDIRECTS

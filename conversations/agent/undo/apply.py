@@ -15,14 +15,14 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.agent.files import confined
-from conversations.agent.files.confined import Differs
+from conversations.agent.files.confined import FileConflict
 from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import batch, put_blob
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.messages import say
 
 from . import disk
-from .disk import Author, Change, Crossing, FileState
+from .disk import ChangeAuthor, DatabaseCall, EntryChange, FileState
 from .records import complete_changes, record_changes
 
 MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
@@ -33,7 +33,7 @@ _ODD = say("a special file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class WriteAction:
     """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
     there must be none, None: whatever it is."""
 
@@ -43,7 +43,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remove:
+class RemoveAction:
     """Remove a file, a link (not what it leads to), or a folder that is empty."""
 
     path: str
@@ -51,21 +51,21 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MoveAction:
     """Rename a file or a folder. There must be nothing at ``target``."""
 
     source: str
     target: str
 
 
-type FileAction = Put | Remove | Move
+type FileAction = WriteAction | RemoveAction | MoveAction
 
 # What an action will change, and how; nothing to do without changes.
-type _Step = tuple[list[Change], Callable[[], None]]
+type _Step = tuple[list[EntryChange], Callable[[], None]]
 
 
 async def apply_changes(
-    root: Path, actions: Sequence[FileAction], *, author: Author, write: Crossing
+    root: Path, actions: Sequence[FileAction], *, author: ChangeAuthor, write: DatabaseCall
 ) -> None:
     """Execute the actions in order, inside the workspace's folder. Folders that are missing on
     the way to a file are made.
@@ -73,12 +73,14 @@ async def apply_changes(
     Raises Differs, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
-        await disk.carry_through(_execute(root, action, author, write))
+        await disk.run_to_completion(_execute(root, action, author, write))
 
 
-async def _execute(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
+async def _execute(
+    root: Path, action: FileAction, author: ChangeAuthor, write: DatabaseCall
+) -> None:
     # Whether it is meant for one content of the file, and not for whatever it is
-    is_bound = not isinstance(action, Move) and action.expect is not None
+    is_bound = not isinstance(action, MoveAction) and action.expect is not None
     for attempt in range(MAX_ATTEMPTS):
         changes, touch = await asyncio.to_thread(_prepare, root, action)
         if not changes:
@@ -88,7 +90,7 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
         try:
             await asyncio.to_thread(touch)
             has_touched = True
-        except Differs:
+        except FileConflict:
             if is_bound or attempt == MAX_ATTEMPTS - 1:
                 raise
         else:
@@ -109,10 +111,10 @@ async def _execute(root: Path, action: FileAction, author: Author, write: Crossi
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
-    if isinstance(action, Move):
+    if isinstance(action, MoveAction):
         path, prepare = action.source, partial(_prepare_move, root, action)
-    elif isinstance(action, Put):
-        path, prepare = action.path, partial(_prepare_put, root, action)
+    elif isinstance(action, WriteAction):
+        path, prepare = action.path, partial(_prepare_write, root, action)
     else:
         path, prepare = action.path, partial(_prepare_remove, root, action)
     try:
@@ -121,9 +123,9 @@ def _prepare(root: Path, action: FileAction) -> _Step:
         raise Rejected("%(path)s: %(reason)s.", path=shown(path), reason=reason(error)) from error
 
 
-def _prepare_put(root: Path, action: Put) -> _Step:
+def _prepare_write(root: Path, action: WriteAction) -> _Step:
     path = find_place(root, action.path).path
-    before = _kept(root, path)
+    before = _read_and_copy(root, path)
     if before is not None and not before.is_file:
         kind = _ODD
         if before.is_folder or before.is_link:
@@ -137,25 +139,28 @@ def _prepare_put(root: Path, action: Put) -> _Step:
     touch = partial(confined.replace_file, root, path, action.data, expect=expect)
     if disk.same_state(before, after):
         return [], touch
-    return [*_missing_folders(root, path), Change(path=path, before=before, after=after)], touch
+    return [
+        *_missing_folders(root, path),
+        EntryChange(path=path, before=before, after=after),
+    ], touch
 
 
-def _prepare_remove(root: Path, action: Remove) -> _Step:
+def _prepare_remove(root: Path, action: RemoveAction) -> _Step:
     path = find_place(root, action.path, follow_last=False).path
-    before = _kept(root, path)
+    before = _read_and_copy(root, path)
     if before is None:
         if action.expect:
-            raise Differs("%(path)s was removed in the meantime.", path=shown(path))
+            raise FileConflict("%(path)s was removed in the meantime.", path=shown(path))
         raise Rejected("%(path)s does not exist.", path=shown(path))
     if not before.has_copy:  # folders and links have one
         raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=_ODD)
     _check_expected(path, before, action.expect)
     expect = before.digest if before.is_file else None
     touch = partial(confined.remove, root, path, expect=expect)
-    return [Change(path=path, before=before, after=None)], touch
+    return [EntryChange(path=path, before=before, after=None)], touch
 
 
-def _prepare_move(root: Path, action: Move) -> _Step:
+def _prepare_move(root: Path, action: MoveAction) -> _Step:
     source = find_place(root, action.source, follow_last=False).path
     target = find_place(root, action.target, follow_last=False).path
     if disk.read_state(root, target, limit=0) is not None:
@@ -163,7 +168,7 @@ def _prepare_move(root: Path, action: Move) -> _Step:
     changes = _missing_folders(root, target)
     total = 0
     for path in disk.list_below(root, source, limit=MAX_MOVED_FILES):
-        before = _kept(root, path)
+        before = _read_and_copy(root, path)
         if before is None:
             raise Rejected("%(path)s does not exist.", path=shown(path))
         total += before.size
@@ -172,12 +177,12 @@ def _prepare_move(root: Path, action: Move) -> _Step:
                 "%(path)s is too large to be moved in a way that can be undone.", path=shown(source)
             )
         moved = target + path.removeprefix(source)
-        changes.append(Change(path=path, before=before, after=None))
-        changes.append(Change(path=moved, before=None, after=before))
+        changes.append(EntryChange(path=path, before=before, after=None))
+        changes.append(EntryChange(path=moved, before=None, after=before))
     return changes, partial(confined.rename, root, source, target)
 
 
-def _kept(root: Path, path: str) -> FileState | None:
+def _read_and_copy(root: Path, path: str) -> FileState | None:
     """What is there, with a copy of its content."""
     if path == ".":
         raise Rejected("This is the workspace's folder itself.")
@@ -195,16 +200,16 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
     if expect is None or disk.digest_of(before) == expect:
         return
     if before is None:
-        raise Differs("%(path)s is gone meanwhile.", path=shown(path))
+        raise FileConflict("%(path)s is gone meanwhile.", path=shown(path))
     if not expect:
-        raise Differs("%(path)s was created in the meantime.", path=shown(path))
-    raise Differs("%(path)s was changed in the meantime.", path=shown(path))
+        raise FileConflict("%(path)s was created in the meantime.", path=shown(path))
+    raise FileConflict("%(path)s was changed in the meantime.", path=shown(path))
 
 
-def _missing_folders(root: Path, path: str) -> list[Change]:
+def _missing_folders(root: Path, path: str) -> list[EntryChange]:
     made = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
     return [
-        Change(path=folder, before=None, after=made)
+        EntryChange(path=folder, before=None, after=made)
         for folder in disk.folders_of(path)[1:]
         if disk.read_state(root, folder, limit=0) is None
     ]

@@ -17,14 +17,14 @@ from pathlib import Path
 from conversations.agent.files import executed_files
 from conversations.agent.files.executed_files import COMMON, CONFIGS, DISARMED, STEPS
 from conversations.agent.files.paths import rename_to_nothing, shown
-from conversations.agent.files.text_files import RecentlyUsed
-from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
+from conversations.agent.files.text_files import LRUCache
+from conversations.agent.sandbox.repositories import LINK, FolderReader, GitPart, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
 from conversations.domain.messages import join_messages, say
 from conversations.domain.text import number_text
 
-from .disk import FileState, NoFolder, folder_of, put_file, put_link
+from .disk import FileState, MissingFolder, folder_of, put_file, put_link
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ MAX_TRIED_NAMES = 1000  # For a part that is put aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disarmed:
+class DisarmResult:
     """The parts that were disarmed, by path, and those that could not be. ``is_whole`` False: part
     of the folder was not looked at, there is too much."""
 
@@ -75,12 +75,12 @@ class Disarmed:
 
 def disarm(
     root: Path,
-    before: Mapping[str, Part],
+    before: Mapping[str, GitPart],
     *,
     contents: Mapping[str, bytes] | None = None,
     kept: Mapping[str, FileState] | None = None,
     was_held: Callable[[str], bool] = lambda _: False,
-) -> Disarmed:
+) -> DisarmResult:
     """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
     ``contents`` by digest and ``kept`` the states of files then, for what stays and is put back.
     ``was_held``: the part at the path was read-only meanwhile, so that what changed in it is
@@ -93,9 +93,9 @@ def disarm(
     trusted = without_failed(root, before)
     known = {(part.kind, part.state) for part in trusted.values()}
     disarmed: list[str] = []
-    failed: dict[str, Part] = {}
-    with Reach(real) as reach:
-        work = _Disarming(root, reach, trusted, contents or {}, kept or {})
+    failed: dict[str, GitPart] = {}
+    with FolderReader(real) as reach:
+        work = _Disarmer(root, reach, trusted, contents or {}, kept or {})
         for path, part in now.parts.items():
             # Where a way leads depends on where it stands. What git reads only as a file has no
             # effect as a folder.
@@ -117,17 +117,17 @@ def disarm(
                 logger.warning("git_part_not_disarmed", exc_info=True)
                 failed[path] = part
     _failed.store(real, failed)
-    return Disarmed(paths=sorted(disarmed), failed=sorted(failed), is_whole=now.is_whole)
+    return DisarmResult(paths=sorted(disarmed), failed=sorted(failed), is_whole=now.is_whole)
 
 
-_failed = RecentlyUsed[str, dict[str, Part]](size=MAX_FAILED_FOLDERS)
+_failed = LRUCache[str, dict[str, GitPart]](size=MAX_FAILED_FOLDERS)
 
 
-def _failed_before(root: str) -> dict[str, Part]:
+def _failed_before(root: str) -> dict[str, GitPart]:
     return _failed.find(root) or {}
 
 
-def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
+def without_failed(root: Path, parts: Mapping[str, GitPart]) -> dict[str, GitPart]:
     """Without those that came from an earlier command and could not be disarmed then: they are no
     more trusted for having been there."""
     failed = _failed_before(os.path.realpath(root))
@@ -144,17 +144,17 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Disarming:
+class _Disarmer:
     root: Path
-    reach: Reach
-    before: Mapping[str, Part]
+    reach: FolderReader
+    before: Mapping[str, GitPart]
     contents: Mapping[str, bytes]
     kept: Mapping[str, FileState]
 
-    def disarm(self, path: str, part: Part) -> None:
+    def disarm(self, path: str, part: GitPart) -> None:
         """Make a comment of what is not harmless in the part, where that can be told; else put it
         aside, and what stood there before back."""
-        self.reach.open_way(path)
+        self.reach.grant_owner_access(path)
         is_text = part.kind in (*CONFIGS, *STEPS)
         if is_text and (clean := self._cleaned(path, part)):
             self._put(path, clean)
@@ -168,19 +168,19 @@ class _Disarming:
             else:
                 raise FileExistsError(errno.EEXIST, path)
         before = self.before.get(path)
-        with suppress(NoFolder):
+        with suppress(MissingFolder):
             if before is not None and before.state.startswith("l"):
                 put_link(self.root, path, os.fsencode(before.state[1:]))
             elif content := self._content_before(path):
                 self._put(path, content)
 
-    def is_harmless(self, path: str, part: Part) -> bool:
+    def is_harmless(self, path: str, part: GitPart) -> bool:
         if part.kind in executed_files.STRATEGIES and part.state.startswith("f"):
             data = self._read(path)
             return data is not None and executed_files.names_own_strategy(data)
         return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
 
-    def target(self, path: str, part: Part) -> str | None:
+    def target(self, path: str, part: GitPart) -> str | None:
         """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
         base = os.path.dirname(path)
         if part.state.startswith("l"):
@@ -197,7 +197,7 @@ class _Disarming:
         except PermissionError:
             return None
 
-    def _cleaned(self, path: str, part: Part) -> bytes | None:
+    def _cleaned(self, path: str, part: GitPart) -> bytes | None:
         """The content without what is not harmless; None: all of it is. Empty: it cannot be
         told."""
         data = self._read(path)

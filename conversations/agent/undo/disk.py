@@ -73,7 +73,7 @@ def digest_of(state: FileState | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class EntryChange:
     """One entry that became another. ``path`` is relative to the workspace's folder, as the
     operating system gave it (it need not be UTF-8)."""
 
@@ -83,7 +83,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
+class ChangeAuthor:
     """In whose name files are changed: a call of a run, or a revert."""
 
     session_pk: int
@@ -121,7 +121,7 @@ def _unquote(found: re.Match[bytes]) -> bytes:
     return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])
 
 
-class Crossing(Protocol):
+class DatabaseCall(Protocol):
     """Runs a function of the archive on a thread that may use the database."""
 
     async def __call__[**P, T](
@@ -135,7 +135,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ROOT = "."  # The path of the workspace's folder itself, of which only the permissions can change
 
 
-class NoFolder(NotFound, Rejected):
+class MissingFolder(NotFound, Rejected):
     """A folder on the way to an entry is not there, or is none (any more)."""
 
 
@@ -151,7 +151,7 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     try:
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NoFolder("The workspace's folder does not exist.") from error
+        raise MissingFolder("The workspace's folder does not exist.") from error
     try:
         for part in folders:
             inner = _open_folder(folder, part)
@@ -167,7 +167,7 @@ def _open_folder(folder: int, name: str) -> int:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise NoFolder(
+            raise MissingFolder(
                 "The folder %(name)s in this path does not exist.", name=repr(name)
             ) from error
         raise
@@ -189,7 +189,7 @@ def read_state(
 ) -> FileState | None:
     """What is there now; None: nothing. Its content goes to the batch, if there is one. What has
     more than ``limit`` bytes is not read."""
-    with suppress(NoFolder), folder_of(root, path) as (folder, name):
+    with suppress(MissingFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=limit, kept=kept)[0]
     return None
 
@@ -231,7 +231,7 @@ def read_entry(
 
 def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
     """The content of a file, or the text of a link, if it has at most ``limit`` bytes."""
-    with suppress(NoFolder, OSError), folder_of(root, path) as (folder, name):
+    with suppress(MissingFolder, OSError), folder_of(root, path) as (folder, name):
         if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
             return os.fsencode(os.readlink(name, dir_fd=folder))
         file = os.open(name, _FILE, dir_fd=folder)
@@ -257,7 +257,7 @@ _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
     """Remove what a process left beside the file that died while it wrote ``data``: a draft that
     holds it, or the beginning of it."""
-    with suppress(NoFolder), folder_of(root, path) as (folder, _):
+    with suppress(MissingFolder), folder_of(root, path) as (folder, _):
         for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
             with suppress(OSError):
                 file = os.open(name, _FILE, dir_fd=folder)
@@ -335,7 +335,7 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
     return found
 
 
-async def carry_through[T](work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion[T](work: Coroutine[Any, Any, T]) -> T:
     """Wait until the work has ended, whatever happens; a cancellation is passed on then."""
     task = asyncio.create_task(work)
     try:

@@ -19,13 +19,13 @@ from typing import Any
 from django.conf import settings
 
 from conversations.agent.files.paths import private_places, stamp_of
-from conversations.agent.files.text_files import RecentlyUsed
-from conversations.agent.sandbox.repositories import Part
+from conversations.agent.files.text_files import LRUCache
+from conversations.agent.sandbox.repositories import GitPart
 from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
 from . import disk
-from .disk import NOTHING, FileState, NoFolder
+from .disk import NOTHING, FileState, MissingFolder
 from .records import open_trees, used_digests
 
 # A file whose times are younger than this when it is read may change again without getting another
@@ -43,7 +43,7 @@ BATCH_FILES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class FolderListing:
     """What is in a folder, by path. ``unlisted`` are folders of which it is not known what they
     hold: there was too much, or they could not be opened. ``git`` is what git obeys in the folder,
     None: it was not looked for; ``git_contents`` its configurations and steps by digest, whatever
@@ -51,7 +51,7 @@ class Listing:
 
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
-    git: Mapping[str, Part] | None = None
+    git: Mapping[str, GitPart] | None = None
     git_contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -59,20 +59,20 @@ class Listing:
 type _Known = tuple[tuple[int, ...], FileState, int, int]
 
 # What is known of a folder's files; replaced as a whole, so that two listings at once do no harm.
-_known = RecentlyUsed[str, dict[str, _Known]](size=MAX_CACHED_FOLDERS)
+_known = LRUCache[str, dict[str, _Known]](size=MAX_CACHED_FOLDERS)
 
 
-def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
+def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderListing:
     """List the folder and keep what is in it. ``earlier``: a listing that this one will be compared
     with; what was read then is read again, what was not is not.
 
     Raises Rejected where there is no space for the copies."""
-    work = _Work(root, dict(_known.find(str(root)) or {}))
+    work = _ListingBuilder(root, dict(_known.find(str(root)) or {}))
     try:
         work.walk()
         work.choose(earlier.entries if earlier else {})
         work.read()
-    except NoFolder as error:
+    except MissingFolder as error:
         raise Rejected(error.message, code="not_kept") from error
     except OSError as error:
         raise Rejected(
@@ -82,10 +82,10 @@ def take_listing(root: Path, *, earlier: Listing | None = None) -> Listing:
         ) from error
     known = {path: found for path, found in work.known.items() if path in work.entries}
     _known.store(str(root), known)
-    return Listing(entries=work.entries, unlisted=frozenset(work.unlisted))
+    return FolderListing(entries=work.entries, unlisted=frozenset(work.unlisted))
 
 
-class _Work:
+class _ListingBuilder:
     """One listing in the making: first all names and stamps, then what has to be read."""
 
     def __init__(self, root: Path, known: dict[str, _Known]) -> None:
@@ -113,7 +113,7 @@ class _Work:
                         with suppress(FileNotFoundError):
                             found.append((entry.name, entry.stat(follow_symlinks=False)))
                 found = sorted(found)
-            except (NoFolder, PermissionError):
+            except (MissingFolder, PermissionError):
                 if not folder:
                     raise
                 self.unlisted.add(folder)
@@ -170,7 +170,7 @@ class _Work:
                 for path in waiting[start : start + BATCH_FILES]:
                     now = time.time_ns()
                     state = status = None
-                    with suppress(NoFolder), disk.folder_of(self.root, path) as (folder, name):
+                    with suppress(MissingFolder), disk.folder_of(self.root, path) as (folder, name):
                         state, status = disk.read_entry(
                             folder, name, limit=settings.LOOM.snapshot_max_file_bytes, kept=kept
                         )
@@ -182,7 +182,7 @@ class _Work:
                             self.known[path] = (stamp_of(status), state, now, now)
 
 
-def dump_listing(listing: Listing, *, owner: str) -> bytes:
+def dump_listing(listing: FolderListing, *, owner: str) -> bytes:
     """The listing as the content of a blob that no other ``owner`` has."""
     entries = [
         [disk.stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
@@ -198,9 +198,9 @@ def dump_listing(listing: Listing, *, owner: str) -> bytes:
     return zlib.compress(json.dumps(value).encode(), level=1)
 
 
-def load_listing(data: bytes) -> Listing:
+def load_listing(data: bytes) -> FolderListing:
     value: dict[str, Any] = json.loads(zlib.decompress(data))
-    return Listing(
+    return FolderListing(
         entries={
             disk.real_path(path): FileState(
                 mode=mode,
@@ -212,7 +212,7 @@ def load_listing(data: bytes) -> Listing:
             for path, mode, digest, size, flags in value["entries"]
         },
         unlisted=frozenset(disk.real_path(path) for path in value["unlisted"]),
-        git={path: Part(kind, state) for path, kind, state in value["git"]}
+        git={path: GitPart(kind, state) for path, kind, state in value["git"]}
         if "git" in value
         else None,
         git_contents={

@@ -13,7 +13,7 @@ from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from conversations.archive.append import Appended, NewEvent, append, lock_session
+from conversations.archive.append import AppendResult, NewEvent, append, lock_session
 from conversations.archive.messages import refuse_archived, refuse_busy
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import REVERTED, Info
@@ -25,13 +25,13 @@ from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.feature import features
 from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
 
-from .disk import Author, Change, FileState, real_path, stored_path
+from .disk import ChangeAuthor, EntryChange, FileState, real_path, stored_path
 
 BATCH_ROWS = 400  # Of a statement, and better of a transaction: others want to write too
 
 
 def record_changes(
-    *, author: Author, changes: Sequence[Change], is_done: bool = False
+    *, author: ChangeAuthor, changes: Sequence[EntryChange], is_done: bool = False
 ) -> list[int]:
     """Put the changes on record; returns their keys. With ``is_done`` they have happened already,
     else they are about to."""
@@ -56,7 +56,7 @@ def record_changes(
     return [row.pk for row in created]
 
 
-def record_found(*, author: Author, changes: Sequence[Change]) -> None:
+def record_found(*, author: ChangeAuthor, changes: Sequence[EntryChange]) -> None:
     """Put on record what a call has changed, unless another process that settles the same call was
     first."""
     with transaction.atomic():
@@ -125,16 +125,16 @@ def unfinished_calls() -> list[int]:
     return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
-def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, Change]]]:
+def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, EntryChange]]]:
     """A call that ended with its process, and the changes that were about to happen, with their
     keys."""
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
-    return call, [(row.pk, Change(**states_of(row))) for row in rows]
+    return call, [(row.pk, EntryChange(**states_of(row))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class ChangeScope:
     """Which changes of a session: of one call, one run, one revert, or, with none of them, of all
     calls."""
 
@@ -144,7 +144,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredChange(Change):
+class StoredChange(EntryChange):
     """A change as it is on record. ``is_done`` False: it was about to happen when its process
     ended. ``started_at``: the entry was ``before`` at the latest then."""
 
@@ -159,7 +159,7 @@ class StoredChange(Change):
     reverted_by: UUID | None = None
 
 
-def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
+def read_changes(session_pk: int, scope: ChangeScope) -> list[StoredChange]:
     """The changes in the order in which they were made. Those of reverts only where one is asked
     for. Raises NotFound for what the session does not have."""
     rows = _rows_of(session_pk, scope).annotate(
@@ -188,7 +188,7 @@ def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
     ]
 
 
-def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
+def _rows_of(session_pk: int, scope: ChangeScope) -> QuerySet[FileChange]:
     rows = FileChange.objects.filter(session=session_pk)
     chosen: dict[str, tuple[type[Revert | ToolCall | Run], UUID | None]] = {
         "revert": (Revert, scope.revert),
@@ -217,11 +217,11 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
     return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
 
 
-def last_of_answer(run_pk: int, *, turn: int, path: str) -> Change | None:
+def last_of_answer(run_pk: int, *, turn: int, path: str) -> EntryChange | None:
     """The last change of a file by calls of the answer in this turn."""
     rows = FileChange.objects.filter(run=run_pk, call__turn_number=turn, revert=None)
     row = rows.filter(path=stored_path(path)).exclude(done_at=None).order_by("-pk").first()
-    return Change(**states_of(row)) if row else None
+    return EntryChange(**states_of(row)) if row else None
 
 
 def has_changes(session_pk: int, *, call: UUID | None = None) -> bool:
@@ -237,7 +237,7 @@ def last_changing_run(session_pk: int) -> UUID | None:
 
 
 def states_of(row: FileChange) -> dict[str, Any]:
-    """The fields of a ``Change``."""
+    """The fields of a ``EntryChange``."""
     before = after = None
     if row.before_mode is not None:
         size, has_copy = row.before_size or 0, row.has_copy
@@ -247,7 +247,7 @@ def states_of(row: FileChange) -> dict[str, Any]:
     return {"path": real_path(row.path), "before": before, "after": after}
 
 
-def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Revert:
+def begin_revert(session: Session, *, scope: ChangeScope, actor_pk: int | None) -> Revert:
     """Put on record that files are about to be put back. Raises Conflict while an answer is being
     written, and for an archived session."""
     with transaction.atomic():
@@ -262,7 +262,7 @@ def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Rev
 
 def finish_revert(
     session: Session, revert: Revert, *, back: Sequence[str], text: str, told: str, left: int
-) -> Appended:
+) -> AppendResult:
     """Say what was put back: ``back`` are the files that are as they were, and ``left`` is the
     number of those that are not. ``text`` is the row's, ``told`` what the model reads with the next
     message."""

@@ -15,10 +15,10 @@ from typing import Any
 
 from django.conf import settings
 
-from conversations.agent.files.confined import Differs
+from conversations.agent.files.confined import FileConflict
 from conversations.agent.files.paths import shown
 from conversations.agent.sandbox.repositories import find_repositories
-from conversations.archive.append import Appended
+from conversations.archive.append import AppendResult
 from conversations.archive.blobs import batch, has_blob, read_blob
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.messages import say, say_number
@@ -26,8 +26,8 @@ from conversations.models import Session
 
 from . import disk, records
 from .disarming import disarm
-from .disk import Change, Crossing, FileState
-from .records import BATCH_ROWS, Scope, StoredChange
+from .disk import DatabaseCall, EntryChange, FileState
+from .records import BATCH_ROWS, ChangeScope, StoredChange
 
 # It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
@@ -54,7 +54,7 @@ class FilePlan:
         return _is_folder(self.target or self.current or self.changes[-1].after)
 
 
-def plan_revert(session_pk: int, root: Path, *, scope: Scope) -> list[FilePlan]:
+def plan_revert(session_pk: int, root: Path, *, scope: ChangeScope) -> list[FilePlan]:
     """What would become of each file, by path; reads the database and the folder. What was undone
     before is left out."""
     changes = [c for c in records.read_changes(session_pk, scope) if c.reverted_by is None]
@@ -136,17 +136,17 @@ MAX_PATHS_NAMED = 20  # Files that the model is told by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reverted:
+class RevertResult:
     """``back`` are the files that are as they were now, ``left`` those that are not, each with the
     reason; ``said`` tells people what was done."""
 
     back: list[str]
     left: dict[str, str]
     said: str
-    appended: Appended
+    appended: AppendResult
 
 
-class _Work:
+class _RevertExecution:
     """The files that are to be put back. ``changes`` are what is on record of it, with the keys
     ``keys``; ``failed``: the files that are not back, and why; ``foreign``: those of them that
     somebody else changed just now; ``removed``: what was in the way and went."""
@@ -154,13 +154,13 @@ class _Work:
     def __init__(self, root: Path, plans: list[FilePlan]) -> None:
         self.root = root
         self.plans = plans
-        self.changes: list[Change] = []
+        self.changes: list[EntryChange] = []
         self.keys: list[int] = []
         self.failed: dict[str, str] = {}
         self.foreign: set[str] = set()
         self.removed: set[str] = set()
 
-    def keep(self) -> None:
+    def save_current(self) -> None:
         """Keep what is there now. What changed since the plan was made is left alone."""
         self.git = find_repositories(self.root)
         for chunk in batched(self.plans, BATCH_FILES, strict=False):
@@ -174,9 +174,9 @@ class _Work:
                             path=shown(plan.path),
                             code="file_changed",
                         )
-                    self.changes.append(Change(path=plan.path, before=now, after=plan.target))
+                    self.changes.append(EntryChange(path=plan.path, before=now, after=plan.target))
 
-    def touch(self) -> None:
+    def apply(self) -> None:
         # The workspace's folder itself comes before what lies in it.
         changes = sorted(
             self.changes, key=lambda c: (c.path != disk.ROOT, c.path.count("/"), c.path)
@@ -206,7 +206,7 @@ class _Work:
             self.failed[path] = say("Git would run or obey it, so it was disarmed.")
 
     def _try[**P](
-        self, change: Change, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+        self, change: EntryChange, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs
     ) -> None:
         if change.path in self.failed:
             return
@@ -216,18 +216,18 @@ class _Work:
             full = error.errno == errno.ENOTEMPTY
             told = say("The folder is not empty.") if full else f"{error.strerror}."
             self.failed[change.path] = told
-        except Differs as error:
+        except FileConflict as error:
             self.failed[change.path] = error.message
             self.foreign.add(change.path)
         except LoomError as error:
             self.failed[change.path] = error.message
 
-    def _remove(self, change: Change) -> None:
+    def _remove(self, change: EntryChange) -> None:
         self._check(change)
         disk.remove_entry(self.root, change.path)
         self.removed.add(change.path)
 
-    def _put(self, change: Change, after: FileState) -> None:
+    def _put(self, change: EntryChange, after: FileState) -> None:
         replaces = _same_type(change.before, after)
         if replaces:
             self._check(change)
@@ -242,13 +242,13 @@ class _Work:
             else:
                 disk.put_file(self.root, change.path, data, mode=after.mode, replaces=replaces)
         except FileExistsError as error:
-            raise Differs("It was changed just now.") from error
+            raise FileConflict("It was changed just now.") from error
 
-    def _check(self, change: Change) -> None:
+    def _check(self, change: EntryChange) -> None:
         """Right before it is replaced: it is what was kept."""
         now = disk.read_state(self.root, change.path)
         if not _is_folder(now) and not disk.same_state(now, change.before):
-            raise Differs("It was changed just now.")
+            raise FileConflict("It was changed just now.")
 
     def judge(self) -> dict[str, Any]:
         """Which of the records have come true, as ``complete_changes`` takes it."""
@@ -297,12 +297,12 @@ async def revert_files(
     session: Session,
     root: Path,
     *,
-    scope: Scope,
+    scope: ChangeScope,
     actor_pk: int | None,
     replace: Collection[str],
-    read: Crossing,
-    write: Crossing,
-) -> Reverted:
+    read: DatabaseCall,
+    write: DatabaseCall,
+) -> RevertResult:
     """Put back what the changes in the scope replaced. A file that is not what they left stays as
     it is, unless ``replace`` names it.
 
@@ -311,30 +311,30 @@ async def revert_files(
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:
         raise Rejected("Nothing can be restored.", code="nothing_to_revert")
-    work = _Work(root, chosen)
-    await asyncio.to_thread(work.keep)
-    return await disk.carry_through(
+    work = _RevertExecution(root, chosen)
+    await asyncio.to_thread(work.save_current)
+    return await disk.run_to_completion(
         _execute(session, work, plans, scope=scope, actor_pk=actor_pk, write=write)
     )
 
 
 async def _execute(
     session: Session,
-    work: _Work,
+    work: _RevertExecution,
     plans: Sequence[FilePlan],
     *,
-    scope: Scope,
+    scope: ChangeScope,
     actor_pk: int | None,
-    write: Crossing,
-) -> Reverted:
+    write: DatabaseCall,
+) -> RevertResult:
     revert = await write(records.begin_revert, session, scope=scope, actor_pk=actor_pk)
-    author = disk.Author(
+    author = disk.ChangeAuthor(
         session_pk=session.pk, run_pk=revert.run_id, call_pk=revert.call_id, revert_pk=revert.pk
     )
     for chunk in batched(work.changes, BATCH_ROWS, strict=False):
         work.keys += await write(records.record_changes, author=author, changes=chunk)
     try:
-        await asyncio.to_thread(work.touch)
+        await asyncio.to_thread(work.apply)
     finally:
         # Record what has become of the files, a part at a time, and say so.
         outcome = await asyncio.to_thread(work.judge)
@@ -363,11 +363,11 @@ async def _execute(
         appended = await write(
             records.finish_revert, session, revert, back=back, text=said, told=told, left=len(left)
         )
-    return Reverted(back=back, left=left, said=said, appended=appended)
+    return RevertResult(back=back, left=left, said=said, appended=appended)
 
 
 def _describe(
-    scope: Scope, back: Sequence[str], left: Collection[str], *, folders: Collection[str]
+    scope: ChangeScope, back: Sequence[str], left: Collection[str], *, folders: Collection[str]
 ) -> str:
     counts = []
     for paths in (back, left):

@@ -12,7 +12,7 @@ from conversations.domain.errors import NotFound
 
 from . import disk
 from .disk import FileState
-from .records import Scope, StoredChange, paths_of_others, read_changes
+from .records import ChangeScope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
 PAGE_FILES = 30
@@ -49,7 +49,7 @@ class FileReview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class ChangeReview:
     """A page of the files that were changed. ``total`` counts them all, ``passing`` those that came
     and went, ``standing`` those that were not put back. ``following`` is the path after which the
     next page begins, empty: there is none. ``calls`` have of each call that changed files how many
@@ -63,7 +63,9 @@ class Review:
     calls: Sequence[dict[str, Any]]
 
 
-def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = "") -> Review:
+def review_changes(
+    session_pk: int, root: Path, *, scope: ChangeScope, after: str = ""
+) -> ChangeReview:
     """The files that the changes in the scope concern, by path, from the one after ``after`` on.
     Reads the database, and of the folder the page's files."""
     changes = read_changes(session_pk, scope)
@@ -90,7 +92,7 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
         if change.call is not None:
             by_call.setdefault(change.call, []).append(change)
     back = {target: source for source, target in moves.items()}
-    return Review(
+    return ChangeReview(
         files=[
             FileReview(
                 path=path,

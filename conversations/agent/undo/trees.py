@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from conversations.agent.sandbox.bubblewrap import Protection
+from conversations.agent.sandbox.bubblewrap import WriteProtection
 from conversations.agent.sandbox.repositories import (
     Repositories,
     find_repositories,
@@ -32,31 +32,31 @@ from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.messages import say
 
 from . import disk, records
-from .disarming import Disarmed, disarm, without_failed
-from .disk import Author, Change, Crossing, FileState
-from .listing import Listing, dump_listing, load_listing, take_listing
+from .disarming import DisarmResult, disarm, without_failed
+from .disk import ChangeAuthor, DatabaseCall, EntryChange, FileState
+from .listing import FolderListing, dump_listing, load_listing, make_listing
 from .records import BATCH_ROWS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class FolderWatch:
     """``changes`` is filled when the block has ended. ``note`` is a sentence for the result where
     not everything that may have changed is known or can be put back."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[EntryChange] = field(default_factory=list)
     note: str = ""
     root: Path = Path()
     repositories: Repositories | None = None
     was_held: Callable[[str], bool] = lambda _: False
     held: ExitStack = field(default_factory=ExitStack)
 
-    def protect(self, *, may_write_config: bool) -> Protection:
+    def protect(self, *, may_write_config: bool) -> WriteProtection:
         """What a sandbox is to hold read-only while the block runs. What was changed there all the
         same was changed by somebody else."""
         if self.repositories is None:
-            return Protection()
+            return WriteProtection()
         protection = make_protection(
             self.root, self.repositories, may_write_config=may_write_config
         )
@@ -67,13 +67,17 @@ class Watch:
 
 @asynccontextmanager
 async def watched(
-    root: Path, *, author: Author, write: Crossing, report: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Watch]:
+    root: Path,
+    *,
+    author: ChangeAuthor,
+    write: DatabaseCall,
+    report: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[FolderWatch]:
     """Record what changes in the folder inside the block, however it ends. ``report`` shows the
     note of one that is cancelled, which has no result. Raises Rejected or StorageFull, before
     anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, say("Commands that may write"), root)
-    before, repositories = await asyncio.to_thread(_look_before, root)
+    before, repositories = await asyncio.to_thread(_list_before, root)
     try:
         tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
     except OSError as error:
@@ -84,7 +88,7 @@ async def watched(
         ) from error
     if author.call_pk is not None:
         await write(records.record_tree, author.call_pk, digest=tree)
-    watch = Watch(root=root, repositories=repositories)
+    watch = FolderWatch(root=root, repositories=repositories)
     with watch.held:
         is_cancelled = False
         try:
@@ -93,36 +97,36 @@ async def watched(
             is_cancelled = True
             raise
         finally:
-            await disk.carry_through(_conclude(root, before, author, write, watch))
+            await disk.run_to_completion(_conclude(root, before, author, write, watch))
             if is_cancelled and watch.note:
                 report(f"\n[{watch.note}]\n")
 
 
-def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
+def _list_before(root: Path) -> tuple[FolderListing, Repositories | None]:
     found = None if find_mode() == UNSANDBOXED else find_repositories(root)
-    listing = take_listing(root)
+    listing = make_listing(root)
     if found is not None:
         git = without_failed(root, found.parts)
         listing = replace(listing, git=git, git_contents=found.contents)
     return listing, found
 
 
-def _look_after(
-    root: Path, before: Listing, was_held: Callable[[str], bool] = lambda _: False
-) -> tuple[Listing, Disarmed]:
+def _list_after(
+    root: Path, before: FolderListing, was_held: Callable[[str], bool] = lambda _: False
+) -> tuple[FolderListing, DisarmResult]:
     """What is there once nothing of it can harm whoever uses git in the folder."""
-    disarmed = Disarmed()
+    disarmed = DisarmResult()
     if before.git is not None:
         contents, kept = before.git_contents, before.entries
         disarmed = disarm(root, before.git, contents=contents, kept=kept, was_held=was_held)
-    return take_listing(root, earlier=before), disarmed
+    return make_listing(root, earlier=before), disarmed
 
 
 async def _conclude(
-    root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
+    root: Path, before: FolderListing, author: ChangeAuthor, write: DatabaseCall, watch: FolderWatch
 ) -> None:
     try:
-        after, disarmed = await asyncio.to_thread(_look_after, root, before, watch.was_held)
+        after, disarmed = await asyncio.to_thread(_list_after, root, before, watch.was_held)
     except Rejected as error:  # what the command has said counts more
         watch.note = f"{error.message} The changes will be determined when the server starts next."
         return
@@ -146,22 +150,22 @@ async def _conclude(
         await _forget_tree(author.call_pk, write)
 
 
-async def _forget_tree(call_pk: int, write: Crossing) -> None:
+async def _forget_tree(call_pk: int, write: DatabaseCall) -> None:
     tree = await write(records.release_tree, call_pk)
     if tree:
         await asyncio.to_thread(remove_blob, tree)
 
 
-def compare(before: Listing, after: Listing) -> Iterator[Change]:
+def compare(before: FolderListing, after: FolderListing) -> Iterator[EntryChange]:
     """What differs, by path; nothing is said of folders that either does not list."""
     unlisted = before.unlisted | after.unlisted
     for path in sorted(before.entries.keys() | after.entries.keys()):
         was, now = before.entries.get(path), after.entries.get(path)
         if not disk.same_state(was, now) and unlisted.isdisjoint(disk.folders_of(path)):
-            yield Change(path=path, before=was, after=now)
+            yield EntryChange(path=path, before=was, after=now)
 
 
-async def complete_all(*, read: Crossing, write: Crossing) -> int:
+async def complete_all(*, read: DatabaseCall, write: DatabaseCall) -> int:
     """Find out what calls have changed that ended with their process; returns how many there were.
     A folder that cannot be read now is tried again the next time."""
     found = await read(records.unfinished_calls)
@@ -173,7 +177,7 @@ async def complete_all(*, read: Crossing, write: Crossing) -> int:
     return len(found)
 
 
-async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
+async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: DatabaseCall) -> None:
     """Put on record what a call that is over has changed, as far as it is not: what it was about to
     change, by a look at the files; what a command changed, by comparing the folder as it is now
     with the listing before the command."""
@@ -183,12 +187,12 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
     if done or dropped:
         await write(records.complete_changes, done=done, dropped=dropped)
 
-    def compare_now() -> tuple[list[Change], str]:
+    def compare_now() -> tuple[list[EntryChange], str]:
         try:
             before = load_listing(read_blob(call.tree))
         except NotFound:
             return [], ""
-        after, disarmed = _look_after(root, before)
+        after, disarmed = _list_after(root, before)
         return list(compare(before, after)), disarmed.note
 
     if call.tree:
@@ -196,14 +200,14 @@ async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing)
         if note:
             logger.warning("git_disarmed", extra={"fields": {"note": note}})
             await write(records.append_disarmed, call.session_id, text=note)
-        author = Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
+        author = ChangeAuthor(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
         for chunk in batched(changes, BATCH_ROWS, strict=False):
             await write(records.record_found, author=author, changes=chunk)
         await _forget_tree(call_pk, write)
 
 
 def _judge_begun(
-    root: Path, begun: list[tuple[int, Change]]
+    root: Path, begun: list[tuple[int, EntryChange]]
 ) -> tuple[list[tuple[int, FileState | None]], list[int]]:
     """What is there of the changes that have happened, and those that have not. Drafts of what was
     to be written go."""

@@ -16,7 +16,7 @@ from conversations.models.tools import PATH_HEAD_CHARS, PathHead
 
 from . import disk
 from .disk import FileState, stored_path
-from .records import Scope, read_changes, states_of
+from .records import ChangeScope, read_changes, states_of
 from .revert import group_by_path
 
 MAX_VERSIONS = 100
@@ -94,7 +94,7 @@ def changes_of_path(workspace_pk: int, path: str) -> QuerySet[FileChange]:
 def session_marks(session_pk: int) -> dict[str, str]:
     """Of each file that differs from what it was before the session: whether it is NEW, CHANGED
     or REMOVED by it. What was put back does not count."""
-    changes = (c for c in read_changes(session_pk, Scope()) if c.reverted_by is None)
+    changes = (c for c in read_changes(session_pk, ChangeScope()) if c.reverted_by is None)
     marks = {}
     for path, of in group_by_path(changes).items():
         before, after = of[0].before, of[-1].after

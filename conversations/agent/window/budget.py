@@ -7,7 +7,7 @@ from conversations.domain.attachments import Block
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .messages import Message, MessageCaps, Piece
+from .messages import Message, MessageCaps, WindowPiece
 
 # Of the input, left free because tokens are estimated: once the provider has reported how its count
 # compares, and before.
@@ -54,7 +54,7 @@ class WindowBudget:
         return room_beside(self.tokens)
 
     @property
-    def for_forms(self) -> int:
+    def for_prompt(self) -> int:
         """The same, as it is counted for tools and system prompt."""
         exact = self.ratio * (1 + self.margin)
         steady = next((ratio for ratio in STEADY_RATIOS if exact <= ratio), exact)
@@ -152,17 +152,17 @@ def mark_cache(
 
 MIN_CAP_TOKENS = 8  # A window counts as full when everything is shortened to it
 
-type MakePiece = Callable[[StoredTurn, MessageCaps], Piece]
+type MakePiece = Callable[[StoredTurn, MessageCaps], WindowPiece]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TurnChoice:
     """``pieces`` in order, from the floor on. ``head``: a message below the floor that is given
     too. ``tight``: lower caps, where one exchange was still too much."""
 
-    pieces: list[Piece]
+    pieces: list[WindowPiece]
     floor: int
-    head: Piece | None = None
+    head: WindowPiece | None = None
     tight: MessageCaps | None = None
 
 
@@ -175,12 +175,12 @@ def choose_turns(
     caps: MessageCaps,
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
-) -> Choice:
+) -> TurnChoice:
     """``newest_first`` are the active turns down to the floor, ``find_head`` gives the last message
     of a person before a turn."""
     low, high = budget * rules.low_water, budget * rules.high_water
     turns: list[StoredTurn] = []
-    pieces: list[Piece] = []
+    pieces: list[WindowPiece] = []
     cost = 0
     # The places where a window can start: the cost and the number of turns from there on.
     exchanges: list[tuple[int, int]] = []
@@ -200,7 +200,7 @@ def choose_turns(
         found = find_head(turns[-1].number) if turns and turns[-1].role != USER else None
         head = make(found, caps) if found else None
         if cost + (head.cost if head else 0) <= high or not units:
-            return Choice(pieces=pieces[::-1], floor=floor, head=head)
+            return TurnChoice(pieces=pieces[::-1], floor=floor, head=head)
     sizes = [size for cost, size in exchanges if cost <= low]
     # A few recent exchanges are worth more room than old ones, and the newest all that there is.
     sizes += [s for cost, s in exchanges[: rules.keep_recent] if cost <= (low + high) / 2]
@@ -218,7 +218,7 @@ def choose_turns(
 
 def _fit(
     kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
-) -> Choice:
+) -> TurnChoice:
     """Shorten further until the pieces fit: tool results first, then leave out what is attached,
     then shorten skills and messages."""
     tighter = [caps]
@@ -230,6 +230,6 @@ def _fit(
         first = make(head, tight) if head else None
         if sum(p.cost for p in pieces) + (first.cost if first else 0) <= budget:
             break
-    return Choice(
+    return TurnChoice(
         pieces=pieces, floor=kept[0].number, head=first, tight=tight if tight != caps else None
     )

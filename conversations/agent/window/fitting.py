@@ -44,7 +44,7 @@ _VALUES = frozenset(("enum", "const", "required", "default"))
 _NAMED = frozenset(("properties", "$defs", "definitions", "patternProperties"))
 
 
-class Forms(NamedTuple):
+class FittedPrompt(NamedTuple):
     """System prompt and tools as they are given, and what was reduced of them."""
 
     system: str
@@ -53,12 +53,12 @@ class Forms(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class FittedParts:
     """What is given beside the history; ``cost`` in estimated tokens. Of the summary the first
     ``summary_chars`` characters, None: all of it. ``reduced`` are the names of what is shortened or
     left out."""
 
-    forms: Forms
+    prompt: FittedPrompt
     cost: int
     has_state: bool = True
     hint: str = ""
@@ -80,12 +80,12 @@ def fit_parts(
     compaction: Compaction | None,
     parent: ParentAccount | None,
     skills: Sequence[SessionSkill],
-) -> Parts:
+) -> FittedParts:
     """``tools`` are JSON, ``first`` the names of those that matter most here."""
-    forms = choose_forms(system, tools, room=int(budget.for_forms * FORMS_SHARE), first=first)
+    forms = fit_prompt(system, tools, room=int(budget.for_prompt * FORMS_SHARE), first=first)
     cost = estimate_tokens(forms.system) + estimate_tokens(forms.tools)
     left = max(0, budget.for_parts - cost)
-    parts = Parts(forms=forms, cost=cost, reduced=list(forms.reduced))
+    parts = FittedParts(prompt=forms, cost=cost, reduced=list(forms.reduced))
 
     def fits(name: str, tokens: int) -> bool:
         nonlocal left
@@ -123,17 +123,17 @@ def has_recall(tools: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] = ()) -> Forms:
+def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = ()) -> FittedPrompt:
     """The forms of both that cost ``room`` estimated tokens together at most, as far as that can
     be."""
     system_cost = estimate_tokens(system)
     if system_cost + estimate_tokens(tools) <= room:
-        return Forms(system, tools)
+        return FittedPrompt(system, tools)
     told = [shorten_tool(tool) for tool in load_json(tools)]
     brief = [(str(tool["name"]), dump_json(tool)) for tool in told]
     reduced: tuple[str, ...] = (say("descriptions of tools"),) if brief else ()
     if system_cost + estimate_tokens(_join(brief)) <= room:
-        return Forms(system, _join(brief), reduced)
+        return FittedPrompt(system, _join(brief), reduced)
     bare = [
         (name, dump_json(leave_out_arguments(tool)))
         for (name, _), tool in zip(brief, told, strict=True)
@@ -155,7 +155,7 @@ def choose_forms(system: str, tools: str, *, room: int, first: tuple[str, ...] =
     reduced += tuple(
         say("tool %(name)s", name=name) for name, text in bare if (name, text) not in kept
     )
-    return Forms(short, _join(kept), reduced)
+    return FittedPrompt(short, _join(kept), reduced)
 
 
 def _rank_tools(tools: list[tuple[str, str]], first: tuple[str, ...]) -> list[tuple[str, str]]:

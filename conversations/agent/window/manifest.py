@@ -16,7 +16,7 @@ from conversations.archive.model_calls import read_call, read_prompt_texts, walk
 from conversations.archive.session_state import StateText, rebuild_state_text
 from conversations.archive.turns import read_beginnings, read_turns_in
 from conversations.domain.errors import NotFound
-from conversations.domain.events import Malformed
+from conversations.domain.events import MalformedPayload
 from conversations.domain.messages import say
 from conversations.domain.runs import read_choices
 from conversations.domain.session_state import KeptItem
@@ -31,19 +31,19 @@ from .title import TITLE, rebuild_title_request
 from .window import (
     BEGINNING_CHARS,
     MANIFEST_VERSION,
-    Texts,
+    WindowTexts,
     make_request,
     preamble_of,
     request_digest,
 )
 
 
-class _Read(BaseModel):
+class _ManifestModel(BaseModel):
     # Else every start of a server builds what only a reader of a window needs.
     model_config = ConfigDict(defer_build=True)
 
 
-class ShortenedTurn(_Read):
+class ShortenedTurn(_ManifestModel):
     """A message that was given in part; in estimated tokens."""
 
     turn: int
@@ -51,14 +51,14 @@ class ShortenedTurn(_Read):
     after: int = Field(alias="to")
 
 
-class StateMark(_Read):
+class StateMark(_ManifestModel):
     """The session state that was given: after which turn, by its digest."""
 
     turn: int
     digest: str
 
 
-class ParentMark(_Read):
+class ParentMark(_ManifestModel):
     """The session of which an account was given: its key, and how many turns it had."""
 
     session: int
@@ -66,7 +66,7 @@ class ParentMark(_Read):
     turn: int
 
 
-class Manifest(_Read):
+class Manifest(_ManifestModel):
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
     ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
     keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
@@ -109,18 +109,18 @@ def read_manifest(text: str) -> Manifest:
     try:
         value = load_json(text)
     except ValueError as error:
-        raise Malformed(say("it is not JSON")) from error
+        raise MalformedPayload(say("it is not JSON")) from error
     if not isinstance(value, dict):
-        raise Malformed(say("it is not an object"))
+        raise MalformedPayload(say("it is not an object"))
     if value.get("v") != MANIFEST_VERSION:
-        raise Malformed(say("its version is unknown"))
+        raise MalformedPayload(say("its version is unknown"))
     known = {name: part for name, part in value.items() if part is not None}
     try:
         places = [(name, *numbers[:1]) for name, *numbers in known.get("breakpoints", ())]
         known["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
         return Manifest.model_validate(known)
     except (TypeError, ValueError) as error:  # pydantic's is a ValueError
-        raise Malformed(say("a part of it is not what it should be")) from error
+        raise MalformedPayload(say("a part of it is not what it should be")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
         memory = [KeptItem(*one) for one in mark.get("kept", ())]
         state = rebuild_state_text(session_pk, **place, kept=memory)
-    texts = Texts(
+    texts = WindowTexts(
         system=kept[manifest["system_digest"]],
         tools=kept[manifest["tools_digest"]],
         state=state,

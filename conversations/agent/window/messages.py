@@ -178,7 +178,7 @@ class MessageCaps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class WindowPiece:
     """A turn as it stands in the window. ``cost`` is in estimated tokens, and ``full_cost`` what it
     would be if it were not shortened. ``lacks_thinking``: another model's is left out.
     ``references`` are those among the blocks, to attachments."""
@@ -192,7 +192,9 @@ class Piece:
     references: Sequence[Block] = ()
 
 
-def replace_withheld(pieces: Sequence[Piece], withheld: Mapping[str, str]) -> list[Piece]:
+def replace_withheld(
+    pieces: Sequence[WindowPiece], withheld: Mapping[str, str]
+) -> list[WindowPiece]:
     """The pieces with a sentence for each attachment that does not go along."""
     left = Counter(_digest(block) for piece in pieces for block in piece.references)
 
@@ -207,7 +209,7 @@ def replace_withheld(pieces: Sequence[Piece], withheld: Mapping[str, str]) -> li
     return [replace(piece, blocks=_map(piece.blocks, put)) for piece in pieces]
 
 
-def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
+def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiece:
     """The turn's content blocks for this model, shortened to the caps."""
     blocks: list[Block] = []
     if turn.role == USER:
@@ -237,7 +239,7 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
         cap = (caps.skill if turn.tool_name == LOAD_SKILL else 0) or caps.result
     short = shorten_blocks(fitting, cap=cap, turn=turn.number)
     cost = full_cost if short is blocks else sum(map(cost_of_block, short))
-    return Piece(
+    return WindowPiece(
         number=turn.number,
         role=turn.role,
         blocks=short,
@@ -248,7 +250,7 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     )
 
 
-def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
+def join_pieces(pieces: Iterable[WindowPiece]) -> list[Message]:
     """Messages of these pieces, oldest first; the first is a person's. Empty when no piece says
     anything."""
     messages: list[Message] = []

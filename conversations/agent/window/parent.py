@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from conversations.archive.asides import read_aside
-from conversations.archive.forking import read_gone_beside, read_moment_of
+from conversations.archive.forking import read_hidden_beside, read_state_moment
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import StateText, read_stored_state, rebuild_state_text
 from conversations.archive.turns import read_rewound, read_turns_in, walk_turns
@@ -48,7 +48,7 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     else:
         # What its parent said later is no more of this session than what another one says.
         end = min(fork_turn, parent.turn_count)
-        moment, gone = read_moment_of(parent.pk, end), read_gone_beside(parent, end)
+        moment, gone = read_state_moment(parent.pk, end), read_hidden_beside(parent, end)
     gone = [*gone, *read_aside(parent.pk, gone=gone)]
     before = moment.turn + 1
     last = walk_turns(

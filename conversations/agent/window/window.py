@@ -37,8 +37,8 @@ from conversations.domain.windows import SLIDING_WINDOW, WindowRules
 from conversations.models import Compaction, SessionSkill
 
 from .budget import (
-    Choice,
     Place,
+    TurnChoice,
     WindowBudget,
     choose_turns,
     frames_of,
@@ -51,7 +51,7 @@ from .messages import (
     CONTINUE_TEXT,
     Message,
     MessageCaps,
-    Piece,
+    WindowPiece,
     expand_request,
     join_pieces,
     make_piece,
@@ -76,7 +76,7 @@ STATE_MARK = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowWish:
+class WindowSpec:
     """What a window is to be made of. ``floor`` is where the last one started, ``rewinds`` how many
     the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
     ``refuses_files``: the provider refused a request with what is attached; ``takes`` is what is
@@ -109,7 +109,7 @@ class WindowWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class WindowTexts:
     """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings of messages
     that stand below the floor. ``summary_chars``: of the compaction's summary, None: all of it."""
 
@@ -150,33 +150,33 @@ class Window:
         return dump_json(self.decisions), request_digest(self.referring)
 
 
-def assemble_window(wish: WindowWish) -> Window:
+def assemble_window(spec: WindowSpec) -> Window:
     """Read the turns of the window and make the request. Reads a number of rows that the window
     bounds and not the session."""
-    session, has_rewinds = wish.session_pk, wish.rewinds > 0
+    session, has_rewinds = spec.session_pk, spec.rewinds > 0
     budget = make_budget(
-        limit=wish.limit, max_output=wish.max_output, ratio=wish.ratio, share=wish.share
+        limit=spec.limit, max_output=spec.max_output, ratio=spec.ratio, share=spec.share
     )
-    caps = make_caps(budget, wish.rules)
+    caps = make_caps(budget, spec.rules)
     state = read_state_text(session)
-    compaction = read_active_compaction(session) if wish.has_compactions else None
-    skills = read_loaded_skills(session) if wish.has_skills else []
-    aside = read_aside(session) if wish.has_asides else []
-    start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
+    compaction = read_active_compaction(session) if spec.has_compactions else None
+    skills = read_loaded_skills(session) if spec.has_skills else []
+    aside = read_aside(session) if spec.has_asides else []
+    start = max(spec.floor, compaction.to_turn + 1 if compaction else 1)
     parts = fit_parts(
         budget,
-        system=wish.system,
-        tools=wish.tools,
-        first=wish.first_tools,
+        system=spec.system,
+        tools=spec.tools,
+        first=spec.first_tools,
         state=state.yaml,
-        hint=wish.hint,
+        hint=spec.hint,
         compaction=compaction,
-        parent=wish.parent,
+        parent=spec.parent,
         skills=skills,
     )
 
-    place = TurnsPlace(session_pk=session, rewinds=wish.rewinds, floor=start, aside=tuple(aside))
-    known = KnownTurns(place, model=wish.model, caps=caps)
+    place = TurnSelection(session_pk=session, rewinds=spec.rewinds, floor=start, aside=tuple(aside))
+    known = TurnCache(place, model=spec.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
         return read_user_turn_before(session, before, has_rewinds=has_rewinds, aside=aside)
@@ -185,7 +185,7 @@ def assemble_window(wish: WindowWish) -> Window:
         known.walk_back(),
         floor=start,
         budget=budget.for_history(fixed=parts.cost + frames_of(budget.tokens)),
-        rules=wish.rules,
+        rules=spec.rules,
         caps=caps,
         make=known.make_piece,
         find_head=find_head,
@@ -198,9 +198,9 @@ def assemble_window(wish: WindowWish) -> Window:
         )
     # What was loaded at turn 1, a fork had from the start: the call is in none of its turns.
     low = max(choice.floor, 2)
-    texts = Texts(
-        system=parts.forms.system,
-        tools=parts.forms.tools,
+    texts = WindowTexts(
+        system=parts.prompt.system,
+        tools=parts.prompt.tools,
         state=state if parts.has_state else NO_STATE,
         hint=parts.hint,
         parent=parts.parent,
@@ -209,7 +209,7 @@ def assemble_window(wish: WindowWish) -> Window:
         lines=read_beginnings(session, before, chars=BEGINNING_CHARS) if before else {},
         summary_chars=parts.summary_chars,
     )
-    return _make_window(wish, budget, caps, choice, texts, parts.reduced, aside)
+    return _make_window(spec, budget, caps, choice, texts, parts.reduced, aside)
 
 
 # Of the active turns in the windows of the sessions that were answered last: characters in all
@@ -218,7 +218,7 @@ MAX_KNOWN_CHARS, NEW_PAGE_TURNS = 16_000_000, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnsPlace:
+class TurnSelection:
     """Which turns of a session: down to the floor, without those that stand ``aside``."""
 
     session_pk: int
@@ -228,31 +228,31 @@ class TurnsPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedTurns:
     """Turns in order, and their pieces by number for one model and these caps."""
 
     turns: tuple[StoredTurn, ...] = ()
     chars: int = 0
     form: tuple[str, MessageCaps] | None = None
-    pieces: dict[int, Piece] = field(default_factory=dict)
+    pieces: dict[int, WindowPiece] = field(default_factory=dict)
 
 
 # The place that was used last at the end.
-_known: OrderedDict[TurnsPlace, _Known] = OrderedDict()
+_known: OrderedDict[TurnSelection, _CachedTurns] = OrderedDict()
 _lock = Lock()
 
 
-class KnownTurns:
+class TurnCache:
     """What is known of the turns at a place. A turn never changes, and the next call needs nearly
     all of them again."""
 
-    def __init__(self, place: TurnsPlace, *, model: str, caps: MessageCaps) -> None:
+    def __init__(self, place: TurnSelection, *, model: str, caps: MessageCaps) -> None:
         self._place = place
-        self._known = _known.get(place, _Known())
+        self._known = _known.get(place, _CachedTurns())
         self._model, self._caps = model, caps
         self._pieces = self._known.pieces if self._known.form == (model, caps) else {}
 
-    def make_piece(self, turn: StoredTurn, caps: MessageCaps) -> Piece:
+    def make_piece(self, turn: StoredTurn, caps: MessageCaps) -> WindowPiece:
         """The same as :func:`~.messages.make_piece`. Nobody changes a piece's blocks."""
         if caps is not self._caps:
             return make_piece(turn, model=self._model, caps=caps)
@@ -282,28 +282,28 @@ class KnownTurns:
             later.append(turn)
             yield turn
         else:
-            known = _Known()
+            known = _CachedTurns()
         turns = (*known.turns, *reversed(later))
         chars = known.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
         with _lock:
             _known.pop(place, None)
-            _known[place] = _Known(turns, chars, (self._model, self._caps), self._pieces)
+            _known[place] = _CachedTurns(turns, chars, (self._model, self._caps), self._pieces)
             while sum(one.chars for one in _known.values()) > MAX_KNOWN_CHARS:
                 _known.popitem(last=False)
         yield from reversed(known.turns)
 
 
 def _make_window(
-    wish: WindowWish,
+    spec: WindowSpec,
     budget: WindowBudget,
     caps: MessageCaps,
-    choice: Choice,
-    texts: Texts,
+    choice: TurnChoice,
+    texts: WindowTexts,
     reduced: list[str],
     aside: list[tuple[int, int]],
 ) -> Window:
-    session, floor, strategy = wish.session_pk, choice.floor, wish.rules.strategy
-    left_out = count_active_before(session, floor, has_rewinds=wish.rewinds > 0)
+    session, floor, strategy = spec.session_pk, choice.floor, spec.rules.strategy
+    left_out = count_active_before(session, floor, has_rewinds=spec.rewinds > 0)
     system_digest, system_tokens = _measure(texts.system)
     tools_digest, tools_tokens = _measure(texts.tools)
     preamble = preamble_of(texts, strategy=strategy, floor=floor, left_out=left_out)
@@ -317,23 +317,23 @@ def _make_window(
     }
     total = sum(estimated.values())
     max_tokens = budget.max_tokens(estimated=total)
-    if wish.choices.max_tokens is not None:
-        max_tokens = min(max_tokens, wish.choices.max_tokens)
+    if spec.choices.max_tokens is not None:
+        max_tokens = min(max_tokens, spec.choices.max_tokens)
     files = [block for piece in pieces for block in piece.references]
-    withheld = withhold(session, files, are_refused=wish.refuses_files, takes=wish.takes)
+    withheld = withhold(session, files, are_refused=spec.refuses_files, takes=spec.takes)
     has_tools = texts.tools != NO_TOOLS
-    choices = wish.choices.for_tools(has_any=has_tools, has_own=True)
+    choices = spec.choices.for_tools(has_any=has_tools, has_own=True)
     # An answer that was interrupted before its first word left nothing to go on from.
     said = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
-    go_on = wish.go_on and said[-1:] == [ASSISTANT]
+    go_on = spec.go_on and said[-1:] == [ASSISTANT]
     request, places = make_request(
         pieces,
         texts,
-        model=wish.model,
+        model=spec.model,
         max_tokens=max_tokens,
         preamble=preamble,
         go_on=go_on,
-        cache=wish.cache,
+        cache=spec.cache,
         withheld=withheld,
         choices=choices,
         has_tools=has_tools,
@@ -347,7 +347,7 @@ def _make_window(
             state["kept"] = [list(one) for one in given.kept]
     decisions = {
         "v": MANIFEST_VERSION,
-        "model": wish.model,
+        "model": spec.model,
         "max_tokens": max_tokens,
         "choices": choices.as_json(),
         "go_on": go_on,
@@ -357,7 +357,7 @@ def _make_window(
         "head": choice.head.number if choice.head else None,
         "left_out": left_out,
         "aside": [list(pair) for pair in aside if pair[1] >= floor],
-        "rewinds": wish.rewinds,
+        "rewinds": spec.rewinds,
         "state": state,
         "hint": texts.hint,
         "parent": texts.parent.source if texts.parent else None,
@@ -380,7 +380,7 @@ def _make_window(
         "budget": budget.tokens,
         "ratio": round(budget.ratio, 4),
         "estimated": estimated | {"total": total},
-        "cache": wish.cache,
+        "cache": spec.cache,
         "breakpoints": places,
         "tools": [tool["name"] for tool in request.tools],
         "system_digest": system_digest,
@@ -394,11 +394,11 @@ def _make_window(
         texts={system_digest: texts.system, tools_digest: texts.tools},
         estimated=total,
         limit=budget.limit,
-        ratio=wish.ratio,
+        ratio=spec.ratio,
     )
 
 
-def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> str:
+def preamble_of(texts: WindowTexts, *, strategy: str, floor: int, left_out: int) -> str:
     """What stands for the turns below the floor, and for the session before this one; empty when
     there are none."""
     parts = [texts.parent.text] if texts.parent else []
@@ -429,14 +429,14 @@ def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> st
     return "\n\n".join(parts)
 
 
-def make_tail(texts: Texts) -> str:
+def make_tail(texts: WindowTexts) -> str:
     parts = [f"{STATE_MARK}\n{texts.state.yaml.strip()}"] if texts.state.yaml.strip() else []
     return "\n\n".join([*parts, *([texts.hint] if texts.hint else [])])
 
 
 def make_request(
-    pieces: list[Piece],
-    texts: Texts,
+    pieces: list[WindowPiece],
+    texts: WindowTexts,
     *,
     model: str,
     max_tokens: int,

@@ -35,24 +35,24 @@ WRITERS = {ANTHROPIC: messages_api.write_messages, OPENAI: openai_chat.write_mes
 
 
 # What a person says in one message, out of content in either format's shape.
-class SpokenFile(NamedTuple):
+class MessageFile(NamedTuple):
     """A file that goes with a message; what it is, is found out from its content."""
 
     name: str
     data: bytes
 
 
-class Spoken(NamedTuple):
+class MessageContent(NamedTuple):
     text: str
-    files: list[SpokenFile]
+    files: list[MessageFile]
 
 
-def read_spoken(contents: Sequence[Any]) -> Spoken:
+def read_content(contents: Sequence[Any]) -> MessageContent:
     """Text and files of these contents, each a text or a list of blocks or parts. Raises
     Rejected for what a message cannot have: anything but texts, and images and documents
     with their data."""
     texts: list[str] = []
-    files: list[SpokenFile] = []
+    files: list[MessageFile] = []
     for content in contents:
         blocks = [text_block(content)] if isinstance(content, str) else content
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
@@ -62,10 +62,10 @@ def read_spoken(contents: Sequence[Any]) -> Spoken:
                 texts.append(str(block.get("text") or ""))
             else:
                 files.append(read_new_file(block))
-    return Spoken(text="\n\n".join(text for text in texts if text.strip()), files=files)
+    return MessageContent(text="\n\n".join(text for text in texts if text.strip()), files=files)
 
 
-def read_file(block: Block) -> SpokenFile:
+def read_file(block: Block) -> MessageFile:
     """An image or a document with its content. Raises Rejected for any other block."""
     kind, source = block.get("type"), block.get("source")
     if kind not in ("image", "document") or not isinstance(source, dict):
@@ -78,14 +78,14 @@ def read_file(block: Block) -> SpokenFile:
         ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
         title = f"{kind}.{ending}"
     if source.get("type") == "text":
-        return SpokenFile(name=title, data=given.encode("utf-8", "replace"))
+        return MessageFile(name=title, data=given.encode("utf-8", "replace"))
     try:
-        return SpokenFile(name=title, data=base64.b64decode(given))
+        return MessageFile(name=title, data=base64.b64decode(given))
     except (binascii.Error, ValueError) as error:
         raise _refused(say("The data is not valid base64.")) from error
 
 
-def read_new_file(block: Block) -> SpokenFile:
+def read_new_file(block: Block) -> MessageFile:
     """The same of what is said now. Raises Rejected for one that says more than is kept with
     a file, of which the title is the name."""
     file = read_file(block)

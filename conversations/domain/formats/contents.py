@@ -68,19 +68,19 @@ def restore(written: Any, kept: Any) -> Any:
     return written
 
 
-def keep(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
+def add_to_metadata(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
     """The metadata with something that a format wants to find again."""
     return metadata | {FORMATS_KEY: an_object(metadata.get(FORMATS_KEY)) | {name: what}}
 
 
-def find_kept(turn: AnyTurn, name: str) -> Any:
-    """What :func:`keep` put there; None: nothing."""
+def find_in_metadata(turn: AnyTurn, name: str) -> Any:
+    """What :func:`add_to_metadata` put there; None: nothing."""
     return an_object(read_metadata(turn).get(FORMATS_KEY)).get(name)
 
 
 def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dict[str, Any]:
     """The message as it was read in this format, if it was."""
-    restored = restore(dict(message), find_kept(turn, name))
+    restored = restore(dict(message), find_in_metadata(turn, name))
     return restored if isinstance(restored, dict) else dict(message)
 
 
@@ -162,14 +162,14 @@ def read_each(
             yield turn
 
 
-def keep_difference(
+def with_difference(
     turn: NewTurn, read: Message, *, name: str, write: Callable[[NewTurn], Message]
 ) -> NewTurn:
     """The turn with what its plain reading lost. ``write`` gives its message."""
     lost = difference(write(turn), read)
     if lost is None:
         return turn
-    return replace(turn, metadata=dump_json(keep(read_metadata(turn), name, lost)))
+    return replace(turn, metadata=dump_json(add_to_metadata(read_metadata(turn), name, lost)))
 
 
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:

@@ -31,17 +31,17 @@ from .contents import (
     Block,
     Message,
     OpenContent,
+    add_to_metadata,
     blocks_of,
     check_list,
-    find_kept,
-    keep,
-    keep_difference,
+    find_in_metadata,
     leave_closed,
     make_turn,
     name_block,
     read_each,
     restore_message,
     text_block,
+    with_difference,
 )
 
 NAME = "anthropic"
@@ -64,10 +64,10 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
             usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
             actual = CONTINUES if number else BEGINS
             if actual != usual:
-                metadata = keep(read_metadata(turn), CUT, actual)
+                metadata = add_to_metadata(read_metadata(turn), CUT, actual)
                 turn = replace(turn, metadata=dump_json(metadata))
             previous = turn.role
-            yield keep_difference(turn, part, name=NAME, write=_write_part)
+            yield with_difference(turn, part, name=NAME, write=_write_part)
 
     return read_each(messages, ROLES, read)
 
@@ -134,7 +134,7 @@ def write_messages(
     for place, turn in enumerate(turns):
         part = restore_message(_write_part(turn, open_content), turn, NAME)
         usual = CONTINUES if turn.role == previous == TOOL else BEGINS
-        continues = (find_kept(turn, CUT) or usual) == CONTINUES
+        continues = (find_in_metadata(turn, CUT) or usual) == CONTINUES
         if message is not None and continues and _is_list(message) and _is_list(part):
             message = message | {"content": [*message["content"], *part["content"]]}
         else:

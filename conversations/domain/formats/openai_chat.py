@@ -40,7 +40,6 @@ from .contents import (
     OpenContent,
     blocks_of,
     check_list,
-    keep_difference,
     leave_closed,
     make_turn,
     name_block,
@@ -48,6 +47,7 @@ from .contents import (
     refuse,
     restore_message,
     text_block,
+    with_difference,
 )
 
 NAME = "openai"
@@ -65,7 +65,7 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
 
     def read(place: int, message: Message) -> Iterator[NewTurn]:
         turn = _read_message(place, message)
-        yield keep_difference(turn, message, name=NAME, write=_write_message)
+        yield with_difference(turn, message, name=NAME, write=_write_message)
 
     return read_each(messages, ROLES, read)
 

@@ -22,7 +22,7 @@ from conversations.domain.active_path import are_within
 from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
 from conversations.domain.words import STOP_WORDS
 
-from .matters import is_same_matter
+from .matters import is_same_topic
 
 RULES_VERSION = 5  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
@@ -39,7 +39,7 @@ MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed; they ar
 MAX_ITEM_CHARS, MAX_FOCUS_CHARS, MAX_PATH_CHARS = 160, 100, 200
 
 
-class File(NamedTuple):
+class StateFile(NamedTuple):
     path: str
     action: str
     turn: int
@@ -55,7 +55,7 @@ class Statement(NamedTuple):
     times: int = 1
 
 
-class Value(NamedTuple):
+class StateValue(NamedTuple):
     """``amounts`` have their class before them, such as ``measure 250 ms``; ``times``: how
     often it was known to have changed, 0 for one that is only remembered."""
 
@@ -66,7 +66,7 @@ class Value(NamedTuple):
     times: int
 
 
-class Replaced(NamedTuple):
+class ReplacedStatement(NamedTuple):
     """What a later statement, of the turn ``by``, took the place of."""
 
     id: str
@@ -77,7 +77,7 @@ class Replaced(NamedTuple):
     by: int
 
 
-class Resolved(NamedTuple):
+class ResolvedError(NamedTuple):
     """An error, and what made it go away at ``turn``."""
 
     id: str
@@ -85,12 +85,12 @@ class Resolved(NamedTuple):
     turn: int
 
 
-class Focus(NamedTuple):
+class StateFocus(NamedTuple):
     text: str
     turn: int
 
 
-class Call(NamedTuple):
+class PendingCall(NamedTuple):
     """A tool call that waits for its result. ``kind`` is a :mod:`facts` kind; ``key``
     says when two calls try the same thing, ``detail`` is the kind's telling text."""
 
@@ -104,7 +104,7 @@ class Call(NamedTuple):
     detail: str
 
 
-class Failure(NamedTuple):
+class FailedCall(NamedTuple):
     """A call that failed and was not made good yet. ``fixes``: what was done since."""
 
     key: str
@@ -135,17 +135,17 @@ class SessionState(NamedTuple):
 
     tokens: int = 0
     model: str = ""
-    focus: Focus | None = None
-    files: tuple[File, ...] = ()
+    focus: StateFocus | None = None
+    files: tuple[StateFile, ...] = ()
     decisions: tuple[Statement, ...] = ()
     rules: tuple[Statement, ...] = ()
     preferences: tuple[Statement, ...] = ()
-    values: tuple[Value, ...] = ()
-    errors: tuple[Resolved, ...] = ()
+    values: tuple[StateValue, ...] = ()
+    errors: tuple[ResolvedError, ...] = ()
     struck: tuple[Statement, ...] = ()
-    replaced: tuple[Replaced, ...] = ()
-    calls: tuple[Call, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    replaced: tuple[ReplacedStatement, ...] = ()
+    calls: tuple[PendingCall, ...] = ()
+    failures: tuple[FailedCall, ...] = ()
     marks: tuple[ItemMark, ...] = ()
     edit_seq: int = 0
 
@@ -204,7 +204,7 @@ def load_state(text: str) -> SessionState | None:
                 kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))
                 for row in value[name]
             )
-        value["focus"] = Focus(*value["focus"]) if value["focus"] else None
+        value["focus"] = StateFocus(*value["focus"]) if value["focus"] else None
         state = SessionState(**value)
     except (ValueError, KeyError, TypeError):
         return None
@@ -213,16 +213,16 @@ def load_state(text: str) -> SessionState | None:
 
 
 _PARTS: dict[str, type[Any]] = {
-    "files": File,
+    "files": StateFile,
     "decisions": Statement,
     "rules": Statement,
     "preferences": Statement,
-    "values": Value,
-    "errors": Resolved,
+    "values": StateValue,
+    "errors": ResolvedError,
     "struck": Statement,
-    "replaced": Replaced,
-    "calls": Call,
-    "failures": Failure,
+    "replaced": ReplacedStatement,
+    "calls": PendingCall,
+    "failures": FailedCall,
     "marks": ItemMark,
 }
 
@@ -391,7 +391,7 @@ def choose_kept(
     for one in sorted(kept, key=lambda one: one.scope != FOR_PERSON):
         others = [*said, *(other.text for other in chosen)]
         is_said = any(
-            one.text.casefold() == text.casefold() or is_same_matter(one.text, text)
+            one.text.casefold() == text.casefold() or is_same_topic(one.text, text)
             for text in others
         )
         (replaced if is_said else chosen).append(one)

@@ -46,15 +46,15 @@ from . import (
     RULE,
     SAID,
     VALUE,
-    Call,
-    Failure,
-    File,
-    Focus,
-    Replaced,
-    Resolved,
+    FailedCall,
+    PendingCall,
+    ReplacedStatement,
+    ResolvedError,
     SessionState,
+    StateFile,
+    StateFocus,
     Statement,
-    Value,
+    StateValue,
     is_same_item,
 )
 from .commands import (
@@ -65,7 +65,7 @@ from .commands import (
     exit_code,
     short_command,
 )
-from .matters import is_same_matter, is_same_value, says_less
+from .matters import is_same_topic, is_same_value, says_less
 from .statements import find_statements
 from .values import AIM, DATES, StatedValue, find_values
 
@@ -149,7 +149,7 @@ class TurnFacts:
     focus: str = ""
     statements: tuple[tuple[str, str], ...] = ()
     values: tuple[StatedValue, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PendingCall, ...] = ()
     outcome: CallOutcome | None = None
     put_back: tuple[str, ...] = ()
 
@@ -185,7 +185,7 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     return replace(facts, outcome=_read_outcome(turn)) if turn.role == TOOL else facts
 
 
-def _read_call(call: dict[str, Any], place: int) -> Call:
+def _read_call(call: dict[str, Any], place: int) -> PendingCall:
     arguments = an_object(call.get("input"))
     name = storable(str(call.get("name") or "tool"))[:100]
     kind = _kind(name, arguments)
@@ -201,7 +201,7 @@ def _read_call(call: dict[str, Any], place: int) -> Call:
     elif kind == OTHER:
         told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
         key = f"{name} {one_line(storable(', '.join(told)), limit=MAX_ITEM_CHARS)}"
-    return Call(
+    return PendingCall(
         id=storable(str(call.get("id") or ""))[:255],
         name=name,
         kind=kind,
@@ -314,7 +314,7 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
             state = _with_statement(state, kind, said)
         for index, value in enumerate(facts.values):
             state = _with_value(state, number, index, value)
-        focus = Focus(facts.focus, number) if facts.focus else state.focus
+        focus = StateFocus(facts.focus, number) if facts.focus else state.focus
         return state._replace(focus=focus, calls=())
     if facts.role == ASSISTANT:
         calls = tuple(call._replace(turn=number) for call in facts.calls)
@@ -326,7 +326,7 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
         wanted = set(facts.put_back)
         back = [f for f in state.files if f.path in wanted and f.action != READ]
         others = (file for file in state.files if file not in back)
-        put_back = (File(file.path, PUT_BACK, number) for file in back)
+        put_back = (StateFile(file.path, PUT_BACK, number) for file in back)
         return state._replace(files=(*others, *put_back)) if back else state
     return state
 
@@ -345,7 +345,7 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
         text = outcome.error if call.kind in (SHELL, GIT) else ""
         text = text or f"{call.key}: {outcome.error or 'failed'}"
         others = (failure for failure in state.failures if failure.key != call.key)
-        failures = (*others, Failure(call.key, call.kind, text, ()))
+        failures = (*others, FailedCall(call.key, call.kind, text, ()))
         return state._replace(failures=failures[-MAX_OPEN_FAILURES:])
     state = _with_failures_resolved(state, call)
     if call.kind in FILE_KINDS:
@@ -400,8 +400,8 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
             if kept_kind == kind and (is_same or says_less(old.text, new.text)):
                 new = old._replace(times=old.times + new.times)
             # A wish does not lift a rule, but a rule ends a wish.
-            elif (kept_kind, kind) != (RULE, PREFERENCE) and is_same_matter(old.text, new.text):
-                replaced += (Replaced(old.id, kept_kind, *old[1:4], new.turn),)
+            elif (kept_kind, kind) != (RULE, PREFERENCE) and is_same_topic(old.text, new.text):
+                replaced += (ReplacedStatement(old.id, kept_kind, *old[1:4], new.turn),)
                 new = new._replace(times=new.times + old.times)
             else:
                 kept[kept_kind].append(old)
@@ -413,7 +413,7 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
     )
 
 
-def _most_used[Said: (Statement, Value)](said: list[Said], limit: int) -> tuple[Said, ...]:
+def _most_used[Said: (Statement, StateValue)](said: list[Said], limit: int) -> tuple[Said, ...]:
     """Beyond the limit without the oldest of those said least."""
     kept = list(said)
     while len(kept) > limit:
@@ -440,16 +440,18 @@ def _with_value(state: SessionState, number: int, index: int, stated: StatedValu
             kept.append(old)
         elif old.amounts != stated.amounts:
             times += max(stated.is_own or stated.is_changed, old.times)
-            replaced += (Replaced(old.id, VALUE, old.text, old.turn, SAID, number),)
+            replaced += (ReplacedStatement(old.id, VALUE, old.text, old.turn, SAID, number),)
         else:
             times = max(times, old.times)
-    kept.append(Value(f"v{number}.{index}", stated.text, number, stated.amounts, times))
+    kept.append(StateValue(f"v{number}.{index}", stated.text, number, stated.amounts, times))
     shown = _most_used([value for value in kept if value.times], MAX_VALUES)
     remembered = [value for value in kept if not value.times][-MAX_REMEMBERED_VALUES:]
     return state._replace(values=(*remembered, *shown), replaced=replaced[-MAX_REPLACED:])
 
 
-def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File, ...]:
+def _touched(
+    files: tuple[StateFile, ...], call: PendingCall, *, is_old: bool
+) -> tuple[StateFile, ...]:
     if call.kind == MOVE:
         files = tuple(file for file in files if file.path not in call.paths[1:])
     for path in call.paths[:1] if call.kind == MOVE else call.paths:
@@ -459,14 +461,14 @@ def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File
         action = call.kind
         if action == WRITE and (is_old or (known and known.action not in (DELETE, PUT_BACK))):
             action = EDIT
-        files = (*(file for file in files if file is not known), File(path, action, call.turn))
+        files = (*(file for file in files if file is not known), StateFile(path, action, call.turn))
     return files[-MAX_FILES:]
 
 
 _DOING = {WRITE: "creating", EDIT: "editing", DELETE: "deleting", MOVE: "moving"}
 
 
-def _with_failures_resolved(state: SessionState, call: Call) -> SessionState:
+def _with_failures_resolved(state: SessionState, call: PendingCall) -> SessionState:
     """The failures that this success makes good become resolved errors; for the others it
     may be what fixes them."""
     fix = ""
@@ -476,7 +478,7 @@ def _with_failures_resolved(state: SessionState, call: Call) -> SessionState:
     elif call.kind in (SHELL, GIT) and call.key:
         fix = f"running {call.detail}" if call.detail.startswith("`") else "committing"
     errors = state.errors
-    failures: list[Failure] = []
+    failures: list[FailedCall] = []
     for failure in state.failures:
         if failure.kind != call.kind or not covers(call.key, failure.key):
             if fix:
@@ -488,5 +490,7 @@ def _with_failures_resolved(state: SessionState, call: Call) -> SessionState:
             how = " and ".join(failure.fixes)
             how = f"fixed by {how}" if how else "gone when run again"
             text = one_line(f"{failure.text} — {how}", limit=MAX_ITEM_CHARS)
-            errors += (Resolved(f"e{call.turn}.{call.place}.{len(failures)}", text, call.turn),)
+            errors += (
+                ResolvedError(f"e{call.turn}.{call.place}.{len(failures)}", text, call.turn),
+            )
     return state._replace(errors=errors[-MAX_ERRORS:], failures=tuple(failures))

@@ -21,7 +21,7 @@ AMOUNTS = -1  # The group of all amounts
 _AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
 
 
-class Matter(NamedTuple):
+class StatementTopic(NamedTuple):
     """``choices`` are tokens of which one holds at a time, each with its group; amounts are
     in the group ``AMOUNTS``. ``beside`` are the others."""
 
@@ -32,7 +32,7 @@ class Matter(NamedTuple):
 
 
 @lru_cache(maxsize=2_000)
-def matter_of(text: str) -> Matter:
+def topic_of(text: str) -> StatementTopic:
     languages = read_languages()
     without = frozenset[str]().union(*(language.without for language in languages))
     negative = frozenset[str]().union(*(language.negative for language in languages))
@@ -50,12 +50,12 @@ def matter_of(text: str) -> Matter:
         if token in amounts or token in groups
     )
     beside = tokens - {token for _, token in choices}
-    return Matter(tokens, beside, choices, not negative.isdisjoint(words))
+    return StatementTopic(tokens, beside, choices, not negative.isdisjoint(words))
 
 
-def is_same_matter(earlier: str, later: str) -> bool:
+def is_same_topic(earlier: str, later: str) -> bool:
     """Of two rules or preferences."""
-    a, b = matter_of(earlier), matter_of(later)
+    a, b = topic_of(earlier), topic_of(later)
     if not a.tokens or not b.tokens:
         return False
     if _shared(a.tokens, b.tokens) >= MIN_SHARED:
@@ -79,7 +79,7 @@ def is_same_matter(earlier: str, later: str) -> bool:
 
 def says_less(earlier: str, later: str) -> bool:
     """Whether the later one only says a part of the earlier one again, not its opposite."""
-    a, b = matter_of(earlier), matter_of(later)
+    a, b = topic_of(earlier), topic_of(later)
     return a.is_negative == b.is_negative and len(b.tokens) > 1 and b.tokens < a.tokens
 
 
@@ -91,7 +91,7 @@ def _shared(a: frozenset[str], b: frozenset[str]) -> float:
 def name_value(text: str) -> frozenset[str]:
     """The words of a clause that say of what its value is, not that it changed."""
     without = frozenset[str]().union(*(language.changing for language in read_languages()))
-    return frozenset(t for t in matter_of(text).beside - without if not t[0].isdigit())
+    return frozenset(t for t in topic_of(text).beside - without if not t[0].isdigit())
 
 
 def is_same_value(earlier: str, later: str, *, is_date: bool) -> bool:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.access import get_session_for
-from conversations.archive.messages import Accepted
+from conversations.archive.messages import AcceptedMessage
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import begin_anew
 from conversations.archive.turns import walk_active_turns_back
@@ -23,12 +23,12 @@ from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
 from . import inbox
-from .inbox import PlaceInbox, Places
+from .inbox import PlaceInbox, PlaceInboxes
 from .message_parts import MAX_MESSAGE_UNITS, size_of
 from .models import ChannelPlace
-from .options import CHANNEL, DiscordRules, Spot
-from .posting import escape, may_pass
-from .replies import Replies
+from .options import CHANNEL, DiscordRules, MessageLocation
+from .posting import escape, is_transient
+from .replies import ReplyTasks
 from .service import record_taken, shows_last_message
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 _MARKS = {"user": "▸", "assistant": "◂"}
 
 
-def begin_in_place(session: Session, *, message: int) -> None:
+def begin_new_session(session: Session, *, message: int) -> None:
     """Begin anew in the session's place, once for each message that asks for it; an empty session
     is as good as a new one."""
     is_begun = load_json(session.metadata, default={}).get(BEGUN_BY) == str(message)
@@ -84,7 +84,7 @@ def describe_history(session: Session) -> str:
 class MessageHandler:
     """``places`` is given once it is there: its messages come here."""
 
-    places: Places
+    places: PlaceInboxes
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class MessageHandler:
         runtime: Runtime,
         workspace: Workspace,
         rules: DiscordRules,
-        replies: Replies,
+        replies: ReplyTasks,
     ) -> None:
         self._client = client
         self._runtime = runtime
@@ -100,12 +100,14 @@ class MessageHandler:
         self._workspace = workspace
         self._replies = replies
 
-    async def take(self, place: PlaceInbox, message: discord.Message) -> None:
+    async def handle(self, place: PlaceInbox, message: discord.Message) -> None:
         """Deal with one message of a place; a second time it changes nothing."""
-        spot, rules = place.spot, self._rules
-        is_heard = inbox.is_from_a_person(message) and rules.lets_in(message.author.id, spot)
+        location, rules = place.location, self._rules
+        is_heard = inbox.is_from_a_person(message) and rules.admits(message.author.id, location)
         is_meant = (
-            spot.guild is None or not rules.mentions_only or inbox.is_addressed(message, self._bot)
+            location.guild is None
+            or not rules.mentions_only
+            or inbox.is_addressed(message, self._bot)
         )
         if not (is_heard and is_meant):
             place.passed_by += 1
@@ -113,16 +115,16 @@ class MessageHandler:
                 await self.places.mark(place, message.id)
             return
         try:
-            said = await self._take(place, message)
+            said = await self._handle(place, message)
         except (NotFound, NotPermitted) as error:
             logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
             said = "The bot's account may not write in its workspace."
         except LoomError as error:
-            if may_pass(error):
+            if is_transient(error):
                 raise
             said = error.message
         if said:
-            await self._tell(place, message, said)
+            await self._reply(place, message, said)
             await self.places.mark(place, message.id)
 
     @property
@@ -130,15 +132,15 @@ class MessageHandler:
         assert self._client.user is not None
         return self._client.user
 
-    async def _take(self, place: PlaceInbox, message: discord.Message) -> str:
+    async def _handle(self, place: PlaceInbox, message: discord.Message) -> str:
         """Words of our own with which the message is dealt with; empty: it became a run."""
-        author, spot = message.author, place.spot
+        author, location = message.author, place.location
         text = inbox.text_of(message, self._bot)
         command = text.strip().lower().removeprefix("/")
         if text.strip().startswith("/") and command in COMMANDS and not message.attachments:
-            return await self.carry_out(command, spot, author=author.id, by=message.id)
+            return await self.execute(command, location, author=author.id, by=message.id)
         account = await self._account_of(author.id)
-        session = await self._open_session(spot, account, author=author.id)
+        session = await self._open_session(location, account, author=author.id)
         kept, refused = await inbox.attach_files(
             self._runtime, session, message.attachments, user_pk=account.pk
         )
@@ -149,14 +151,14 @@ class MessageHandler:
             client_id=f"{CHANNEL}-{message.id}",
             # Where several people speak, the text begins with who does, as the archive's search
             # and the model expect it.
-            text=text if spot.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
+            text=text if location.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
             user_pk=account.pk,
             attachments=kept,
         )
         mark = self.places.marked(place, message.id)
-        await self._show_run(accepted, spot.channel, message.id, author, mark=mark)
+        await self._show_run(accepted, location.channel, message.id, author, mark=mark)
         if refused:
-            await self._tell(place, message, "\n".join(refused))
+            await self._reply(place, message, "\n".join(refused))
         return ""
 
     def _describe_empty(self, message: discord.Message) -> str:
@@ -170,7 +172,7 @@ class MessageHandler:
 
     async def _show_run(
         self,
-        accepted: Accepted,
+        accepted: AcceptedMessage,
         address: int,
         message: int,
         author: discord.abc.User,
@@ -189,7 +191,7 @@ class MessageHandler:
         )
         self._replies.follow(reply, is_left_over=mark is not None and not accepted.is_new)
 
-    async def _tell(self, place: PlaceInbox, message: discord.Message, text: str) -> None:
+    async def _reply(self, place: PlaceInbox, message: discord.Message, text: str) -> None:
         try:
             await place.channel.send(
                 text,
@@ -205,13 +207,15 @@ class MessageHandler:
         name = self._rules.account_of(person) or settings.LOOM.discord_account
         return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
 
-    async def _open_session(self, spot: Spot, account: User, *, author: int) -> Session:
+    async def _open_session(
+        self, location: MessageLocation, account: User, *, author: int
+    ) -> Session:
         owner = account
-        if spot.guild is not None:
+        if location.guild is not None:
             # Direct messages are their writer's; what several people write is the bot's.
             name = settings.LOOM.discord_account
             owner = await self._runtime.readers.read(inbox.account_for, name, self._workspace)
-        key, slug = spot.key(author=author), self._workspace.slug
+        key, slug = location.key(author=author), self._workspace.slug
         return await self._runtime.writer.write(
             inbox.open_place_session, account, owner, slug=slug, key=key
         )
@@ -220,25 +224,27 @@ class MessageHandler:
         """What is done when a command is chosen from Discord's list."""
 
         async def answer(interaction: discord.Interaction) -> str:
-            spot = await self.places.find_spot(interaction.channel, interaction.guild)
+            location = await self.places.find_location(interaction.channel, interaction.guild)
             person = interaction.user.id
-            if not self._rules.lets_in(person, spot):
+            if not self._rules.admits(person, location):
                 return "You are not allowed to use this bot here."
-            return await self.carry_out(command, spot, author=person, by=interaction.id)
+            return await self.execute(command, location, author=person, by=interaction.id)
 
         async def choose(interaction: discord.Interaction) -> None:
             await interaction.response.defer(ephemeral=command != "new")
-            await _say(interaction, answer(interaction))
+            await _respond(interaction, answer(interaction))
 
         return choose
 
-    async def carry_out(self, command: str, spot: Spot, *, author: int, by: int) -> str:
+    async def execute(
+        self, command: str, location: MessageLocation, *, author: int, by: int
+    ) -> str:
         """Do what a command says, for the message ``by`` which it was asked for. Returns what to
         say; raises LoomError."""
         if command == "help":
             return "\n".join(f"`/{name}` {says}" for name, says in COMMANDS.items())
         account = await self._account_of(author)
-        session = await self._open_session(spot, account, author=author)
+        session = await self._open_session(location, account, author=author)
         if command == "history":
             return await self._runtime.readers.read(describe_history, session)
         was_running = self._replies.is_open_in(session.pk)
@@ -246,18 +252,18 @@ class MessageHandler:
             await self._runtime.stop_run(session)
         if command == "stop":
             return "Stopped." if was_running else "No answer is running."
-        await self._runtime.writer.write(begin_in_place, session, message=by)
+        await self._runtime.writer.write(begin_new_session, session, message=by)
         return "New session started. The earlier one stays in the archive."
 
-    async def press(self, interaction: discord.Interaction) -> None:
+    async def handle_button(self, interaction: discord.Interaction) -> None:
         """A button was pressed; the message that has it will say what came of it."""
         data: dict[str, Any] = dict(interaction.data or {})
         name = str(data.get("custom_id", "")).split(":")
         if len(name) == 4 and name[0] == "loom":
             await interaction.response.defer()
-            await _say(interaction, self._press(interaction, *name[1:]))
+            await _respond(interaction, self._execute_button(interaction, *name[1:]))
 
-    async def _press(
+    async def _execute_button(
         self, interaction: discord.Interaction, act: str, session: str, call: str
     ) -> str:
         name = self._rules.account_of(interaction.user.id)
@@ -266,7 +272,9 @@ class MessageHandler:
         runtime, message = self._runtime, interaction.message
         account = await runtime.readers.read(inbox.account_for, name, self._workspace)
         find = partial(get_session_for, to=WRITE)
-        found, _ = await runtime.readers.read(find, inbox.visit_by(account, CHANNEL), UUID(session))
+        found, _ = await runtime.readers.read(
+            find, inbox.access_context_for(account, CHANNEL), UUID(session)
+        )
         if act in DECISIONS:
             await runtime.decide_call(
                 found, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk
@@ -283,7 +291,7 @@ class MessageHandler:
         return ""
 
 
-async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
+async def _respond(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
     try:
         said = await work
     except LoomError as error:

@@ -30,8 +30,8 @@ from conversations.models import Session, Workspace
 from conversations.runtime.service import Runtime
 
 from .models import ChannelPlace
-from .options import CHANNEL, DiscordRules, Spot
-from .posting import keep_trying, may_pass
+from .options import CHANNEL, DiscordRules, MessageLocation
+from .posting import is_transient, retry_until_done
 from .service import list_places, mark_place
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ REST_SECONDS = 5.0  # At its end, for messages that are being dealt with
 
 MAX_REMEMBERED_MESSAGES = 200  # As taken, in one place, beside the mark
 
-type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
+type Handle = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
 
 @dataclass(eq=False)
@@ -49,11 +49,11 @@ class PlaceInbox:
     counts those that did not concern the bot."""
 
     channel: discord.PartialMessageable
-    spot: Spot
+    location: MessageLocation
     key: str
     taken: int
     is_behind: bool
-    take: Take
+    handle: Handle
     passed_by: int = 0
     _recent: deque[int] = field(default_factory=partial(deque[int], maxlen=MAX_REMEMBERED_MESSAGES))
     _waiting: asyncio.Queue[discord.Message | None] = field(default_factory=asyncio.Queue)
@@ -90,9 +90,9 @@ class PlaceInbox:
         while not self._waiting.empty() and not self._closed:
             message = self._waiting.get_nowait()
             if self.is_behind:
-                await self._until_it_works(self._read_missed)
+                await self._retry(self._read_missed)
             if message is not None:
-                await self._deal_with(message)
+                await self._handle(message)
 
     async def _read_missed(self) -> None:
         try:
@@ -100,19 +100,19 @@ class PlaceInbox:
                 limit=None, after=discord.Object(self.taken), oldest_first=True
             )
             async for message in history:
-                await self._deal_with(message)
+                await self._handle(message)
         except (discord.Forbidden, discord.NotFound) as error:
             logger.info("discord_place_closed", extra={"fields": {"reason": str(error)}})
         self.is_behind = False
 
-    async def _deal_with(self, message: discord.Message) -> None:
+    async def _handle(self, message: discord.Message) -> None:
         if message.id in self._recent:
             return
-        if await self._until_it_works(partial(self.take, self, message)):
+        if await self._retry(partial(self.handle, self, message)):
             self._recent.append(message.id)
             self.taken = max(self.taken, message.id)
 
-    async def _until_it_works(self, work: Callable[[], Awaitable[None]]) -> bool:
+    async def _retry(self, work: Callable[[], Awaitable[None]]) -> bool:
         """False: the process ends before it has worked."""
 
         async def carry_out() -> bool:
@@ -121,7 +121,7 @@ class PlaceInbox:
 
         try:
             # A message is never skipped for what may pass.
-            return await keep_trying(carry_out, is_over=lambda: self._closed) is not None
+            return await retry_until_done(carry_out, is_over=lambda: self._closed) is not None
         except Exception:
             # A fault of ours costs one message, no more.
             logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
@@ -173,16 +173,16 @@ def account_for(name: str, workspace: Workspace) -> User:
     return find_user(name) if name else owner_of(workspace)
 
 
-def visit_by(account: User, key: str) -> AccessContext:
+def access_context_for(account: User, key: str) -> AccessContext:
     return AccessContext(user=account, action="", place=key, address="", agent=CHANNEL)
 
 
 def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Session:
     """The session of a place, begun on first use and owned by ``owner`` then, if the account may
     write in the workspace. Raises NotFound, NotPermitted."""
-    workspace, _ = get_workspace_for(visit_by(account, key), slug, to=WRITE)
+    workspace, _ = get_workspace_for(access_context_for(account, key), slug, to=WRITE)
     session = get_or_create_by_key(workspace, key=key, owner=owner, channel=CHANNEL)
-    found, _ = get_session_for(visit_by(account, key), session.uuid, to=WRITE)
+    found, _ = get_session_for(access_context_for(account, key), session.uuid, to=WRITE)
     return found
 
 
@@ -210,13 +210,13 @@ async def attach_files(
         except LoomError as error:
             refused.append(error.message)
         except discord.HTTPException as error:
-            if may_pass(error):
+            if is_transient(error):
                 raise
             refused.append(f"{file.filename} could not be fetched from Discord.")
     return kept, refused
 
 
-class Places:
+class PlaceInboxes:
     """The places that the bot knows, and how far each was read."""
 
     def __init__(
@@ -226,13 +226,13 @@ class Places:
         workspace: Workspace,
         rules: DiscordRules,
         *,
-        take: Take,
+        handle: Handle,
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._workspace = workspace
         self._rules = rules
-        self._take = take
+        self._handle = handle
         self._inboxes: dict[int, PlaceInbox] = {}
         self._marks: dict[str, int] = {}
         self._newest = 0
@@ -242,8 +242,10 @@ class Places:
         """Those of earlier processes. All are behind."""
         for place in await self._runtime.readers.read(list_places, self._workspace):
             self._marks[place.key] = place.taken
-            spot = Spot(channel=place.address, guild=place.guild, parent=place.parent)
-            self._add(spot, place.key, taken=place.taken, is_behind=True)
+            location = MessageLocation(
+                channel=place.address, guild=place.guild, parent=place.parent
+            )
+            self._add(location, place.key, taken=place.taken, is_behind=True)
 
     def catch_up(self) -> None:
         """Something may have been missed, anywhere."""
@@ -255,32 +257,34 @@ class Places:
     def are_busy(self) -> bool:
         return not all(inbox.is_idle for inbox in self._inboxes.values())
 
-    async def put(self, spot: Spot, message: discord.Message) -> None:
+    async def put(self, location: MessageLocation, message: discord.Message) -> None:
         """Somebody has written something there."""
-        known = self._inboxes.get(spot.channel)
+        known = self._inboxes.get(location.channel)
         if known is not None:
             known.put(message)
             return
         earlier = message.id - 1
-        inbox = self._add(spot, spot.key(author=message.author.id), taken=earlier, is_behind=False)
+        inbox = self._add(
+            location, location.key(author=message.author.id), taken=earlier, is_behind=False
+        )
         inbox.put(message)
         # If the process dies now, the next one reads on from here.
         await self.mark(inbox, earlier)
 
-    async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
+    async def find_location(self, channel: object, guild: discord.Guild | None) -> MessageLocation:
         assert isinstance(channel, discord.abc.Snowflake)
         # Who asks first is answered first, so that messages keep their order.
         async with self._finding:
             known = self._inboxes.get(channel.id)
             if known is not None:
-                return known.spot
+                return known.location
             if guild is None:
-                return Spot(channel=channel.id)
+                return MessageLocation(channel=channel.id)
             if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
-                return spot_in(channel)
-            return spot_in(await self._client.fetch_channel(channel.id))
+                return location_of(channel)
+            return location_of(await self._client.fetch_channel(channel.id))
 
-    async def know_guild(self, guild: discord.Guild) -> None:
+    async def add_guild(self, guild: discord.Guild) -> None:
         """Remember how far the open channels and threads have got, so that whatever is written
         there from now on is found after a time away."""
         channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread]
@@ -288,16 +292,16 @@ class Places:
         joined_at = guild.me.joined_at if guild.me else None
         joined = time_snowflake(joined_at) if joined_at else 0
         for channel in channels:
-            spot = spot_in(channel)
-            if spot.channel not in self._inboxes and self._rules.is_open(spot):
+            location = location_of(channel)
+            if location.channel not in self._inboxes and self._rules.is_open(location):
                 last = channel.last_message_id or channel.id
-                await self._know(spot, spot.key(author=0), last=last, joined=joined)
+                await self._add_new(location, location.key(author=0), last=last, joined=joined)
 
-    async def know_people(self) -> None:
+    async def add_people(self) -> None:
         """The same for direct messages with the people who are let in."""
         known = {inbox.key for inbox in self._inboxes.values()}
         for person in self._rules.people:
-            key = Spot(channel=0).key(author=person)
+            key = MessageLocation(channel=0).key(author=person)
             if key in known:
                 continue
             try:
@@ -306,26 +310,32 @@ class Places:
             except discord.HTTPException as error:
                 logger.info("discord_person_not_reached", extra={"fields": {"reason": str(error)}})
                 continue
-            await self._know(Spot(channel=channel.id), key, last=max([channel.id, *last]))
+            await self._add_new(
+                MessageLocation(channel=channel.id), key, last=max([channel.id, *last])
+            )
 
-    async def _know(self, spot: Spot, key: str, *, last: int, joined: int = 0) -> None:
+    async def _add_new(
+        self, location: MessageLocation, key: str, *, last: int, joined: int = 0
+    ) -> None:
         # If it is younger than what is known of others, all that was said there since the bot
         # joined came while nobody listened.
-        is_younger = 0 < self._newest < spot.channel
-        taken = max(spot.channel, joined) if is_younger else last
-        inbox = self._add(spot, key, taken=taken, is_behind=is_younger)
+        is_younger = 0 < self._newest < location.channel
+        taken = max(location.channel, joined) if is_younger else last
+        inbox = self._add(location, key, taken=taken, is_behind=is_younger)
         await self.mark(inbox, taken)
         if is_younger:
             inbox.catch_up()
 
-    def _add(self, spot: Spot, key: str, *, taken: int, is_behind: bool) -> PlaceInbox:
-        inbox = self._inboxes[spot.channel] = PlaceInbox(
-            self._client.get_partial_messageable(spot.channel, guild_id=spot.guild),
-            spot,
+    def _add(
+        self, location: MessageLocation, key: str, *, taken: int, is_behind: bool
+    ) -> PlaceInbox:
+        inbox = self._inboxes[location.channel] = PlaceInbox(
+            self._client.get_partial_messageable(location.channel, guild_id=location.guild),
+            location,
             key,
             taken=taken,
             is_behind=is_behind,
-            take=self._take,
+            handle=self._handle,
         )
         return inbox
 
@@ -335,9 +345,9 @@ class Places:
         return ChannelPlace(
             workspace=self._workspace,
             key=inbox.key,
-            address=inbox.spot.channel,
-            guild=inbox.spot.guild,
-            parent=inbox.spot.parent,
+            address=inbox.location.channel,
+            guild=inbox.location.guild,
+            parent=inbox.location.parent,
             taken=message,
         )
 
@@ -357,10 +367,10 @@ class Places:
                 await self.mark(inbox, inbox.taken)
 
 
-def spot_in(channel: object) -> Spot:
+def location_of(channel: object) -> MessageLocation:
     if isinstance(channel, discord.Thread):
-        return Spot(channel=channel.id, guild=channel.guild.id, parent=channel.parent_id)
+        return MessageLocation(channel=channel.id, guild=channel.guild.id, parent=channel.parent_id)
     if isinstance(channel, discord.abc.GuildChannel):
-        return Spot(channel=channel.id, guild=channel.guild.id)
+        return MessageLocation(channel=channel.id, guild=channel.guild.id)
     assert isinstance(channel, discord.abc.Snowflake)
-    return Spot(channel=channel.id)
+    return MessageLocation(channel=channel.id)

@@ -16,7 +16,7 @@ class BadRules(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class MessageLocation:
     """Where something was written. ``guild`` None: in a direct message. ``parent`` is the channel
     of a thread."""
 
@@ -43,16 +43,18 @@ class DiscordRules:
     everybody: bool = False
     mentions_only: bool = True
 
-    def lets_in(self, author: int, spot: Spot) -> bool:
-        if spot.guild is None:
+    def admits(self, author: int, location: MessageLocation) -> bool:
+        if location.guild is None:
             return author in self.people
-        return self.is_open(spot) and (self.everybody or author in self.people)
+        return self.is_open(location) and (self.everybody or author in self.people)
 
-    def is_open(self, spot: Spot) -> bool:
-        return spot.guild in self.guilds or bool({spot.channel, spot.parent} & self.channels)
+    def is_open(self, location: MessageLocation) -> bool:
+        return location.guild in self.guilds or bool(
+            {location.channel, location.parent} & self.channels
+        )
 
     @property
-    def lets_in_strangers(self) -> bool:
+    def admits_strangers(self) -> bool:
         """Whether anybody is let in who has no account."""
         return self.everybody or not all(self.people.values())
 

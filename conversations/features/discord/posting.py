@@ -19,7 +19,7 @@ from django.db import DatabaseError
 from conversations.domain import events
 from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.runs import STOPPED
-from conversations.domain.text import one_line, write_out
+from conversations.domain.text import escape_invisible, one_line
 from conversations.domain.tool_calls import ApprovalRequest, read_asked
 from conversations.rendering import tool_rows
 
@@ -72,7 +72,7 @@ class _Question:
         return ReplyItem(text=text, call=asked.call, always=asked.kind_label)
 
 
-class _Sheet:
+class _ReplyComposer:
     """Texts and questions in order. Neighbouring notes share a paragraph."""
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class _Sheet:
         self.ends_with_note = False
         self.action = ""
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         if text.strip():
             self._add(text, gap="\n\n")
             self.ends_with_note = False
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         line = f"-# {escape(text, limit=300)}"
         self._add(line, gap="\n" if self.ends_with_note else "\n\n")
         self.ends_with_note = True
@@ -101,7 +101,7 @@ class _Sheet:
     def write(self, payload: events.Payload | events.Fallback) -> None:
         match payload:
             case events.AssistantText(text=text):
-                self.say(text)
+                self.add_text(text)
             case events.ToolCallCompleted():
                 question = self.questions.get(payload.call or "")
                 if question is not None and not question.outcome:
@@ -109,15 +109,17 @@ class _Sheet:
                 word, _ = tool_rows.tool_word(payload.name)
                 _, outcome = tool_rows.state_word(payload.state, payload.ok)
                 argument = tool_rows.telling_argument(payload.name, payload.arguments)
-                self.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
+                self.add_note(
+                    f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}"
+                )
             case events.ContentIndicator(label=label):
-                self.note(f"📎 {label}")
+                self.add_note(f"📎 {label}")
             case events.Info():
                 self._write_notice(payload)
             case events.TurnSeparator(state=state) if state == STOPPED:
-                self.note("Stopped.")
+                self.add_note("Stopped.")
             case events.Fallback(reason=reason):
-                self.note(f"Unreadable row: {reason}")
+                self.add_note(f"Unreadable row: {reason}")
 
     def _write_notice(self, notice: events.Info) -> None:
         data = notice.data or {}
@@ -127,7 +129,7 @@ class _Sheet:
             self.questions.setdefault(question.asked.call, question)
             self.ends_with_note = False
         elif notice.code != events.APPROVAL_DECIDED:
-            self.note(notice.text)
+            self.add_note(notice.text)
             self.action = notice.action
         elif decided := self.questions.get(str(data.get("call") or "")):
             decided.outcome = tool_rows.decision_text(
@@ -147,11 +149,11 @@ def make_items(
 ) -> list[ReplyItem]:
     """The messages that show a run; never none when it is done. Beyond ``most`` messages the whole
     text is a file."""
-    sheet = _Sheet()
+    sheet = _ReplyComposer()
     for payload in payloads:
         sheet.write(payload)
     for text in draft:
-        sheet.say(text)
+        sheet.add_text(text)
     items: list[ReplyItem] = []
     for piece in sheet.pieces:
         if isinstance(piece, _Question):
@@ -177,7 +179,7 @@ def make_items(
 
 def escape(text: str, *, limit: int) -> str:
     """The beginning on one line, without what Discord would take for markup."""
-    shown = write_out(one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10)
+    shown = escape_invisible(one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10)
     return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
 
 
@@ -193,7 +195,7 @@ def fenced(text: str, language: str, *, room: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    seen = write_out(text, name=lambda name: f"<{name}>")
+    seen = escape_invisible(text, name=lambda name: f"<{name}>")
     return seen.replace("```", "`\u200b``")
 
 
@@ -277,7 +279,7 @@ _PASSING = (
 )
 
 
-def may_pass(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Discord, the network or the database is away, or takes nothing more at the moment."""
     if isinstance(error, discord.HTTPException):
         # Where Discord does not say for how long, the library raises its 429 like any other error.
@@ -285,7 +287,7 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, _PASSING)
 
 
-async def keep_trying[T](
+async def retry_until_done[T](
     work: Callable[[], Awaitable[T]], *, is_over: Callable[[], bool] = lambda: False
 ) -> T | None:
     """What the work gives, however long that takes; None when it is over before."""
@@ -294,7 +296,7 @@ async def keep_trying[T](
         try:
             return await work()
         except Exception as error:
-            if not may_pass(error):
+            if not is_transient(error):
                 raise
             logger.warning("discord_not_reached", extra={"fields": {"reason": str(error)}})
             await asyncio.sleep(wait)

@@ -15,7 +15,7 @@ import discord
 from django.conf import settings
 
 from conversations.archive.journal import walk_events
-from conversations.archive.run_transcript import RunProgress, read_moment
+from conversations.archive.run_transcript import RunProgress, read_run_progress
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
@@ -25,7 +25,7 @@ from conversations.runtime.publish import Listener
 from conversations.runtime.service import Runtime
 
 from .models import ChannelReply
-from .posting import Channel, ReplyItem, edit, keep_trying, make_items, may_pass, post
+from .posting import Channel, ReplyItem, edit, is_transient, make_items, post, retry_until_done
 from .service import list_posted, save_posted
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ MAX_SEARCHED_MESSAGES = 20  # For one that was posted shortly before the end
 COMPARED_CHARS = 60
 
 
-class Reply:
+class RunReply:
     """One run, one list of messages. ``payloads`` are its rows as far as they were read."""
 
     def __init__(
@@ -66,20 +66,20 @@ class Reply:
 
     async def has_ended(self) -> bool:
         """The run is over, and perhaps not shown to its end."""
-        moment = await self._look()
+        moment = await self._read_progress()
         return moment is None or moment.run.is_over
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
         with self._runtime.hub.listening(Listener(self.record.session_id)) as listener:
             while True:
-                listener.take()  # before it is looked: what comes meanwhile is looked at again
-                if await keep_trying(self._step):
+                listener.take_chunks()  # before the look: what comes meanwhile is looked at again
+                if await retry_until_done(self._step):
                     return
                 await listener.wait(POLL_SECONDS)
                 if monotonic() - self._news_at > UNWATCHED_SECONDS:
                     self._news_at = monotonic()
-                    await keep_trying(self._recover)
+                    await retry_until_done(self._recover)
                     self._runtime.queue.begin(self.record.session_id)
                 # Discord takes no more edits than that.
                 rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
@@ -89,16 +89,16 @@ class Reply:
     async def _recover(self) -> None:
         await self._runtime.queue.recover(session_pk=self.record.session_id)
 
-    async def _look(self) -> RunProgress | None:
+    async def _read_progress(self) -> RunProgress | None:
         """None: the session was purged."""
         try:
-            return await self._runtime.readers.read(read_moment, self.record.run_id)
+            return await self._runtime.readers.read(read_run_progress, self.record.run_id)
         except NotFound:
             return None
 
     async def _step(self) -> bool:
         """True when there is nothing more to show."""
-        moment = await self._look()
+        moment = await self._read_progress()
         if moment is None:
             return True
         seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
@@ -113,7 +113,7 @@ class Reply:
         texts = [text for _, text in sorted(draft.items())]
         items = make_items(self.payloads, texts, done=done, most=settings.LOOM.discord_max_messages)
         if self._is_left_over:
-            await self._find_unkept(items)
+            await self._find_unsaved(items)
             self._is_left_over = False
         if moment.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
             self._typed_at = monotonic()
@@ -132,12 +132,12 @@ class Reply:
                 try:
                     await self._channel.get_partial_message(message).delete()
                 except discord.HTTPException as error:
-                    if may_pass(error):
+                    if is_transient(error):
                         raise
                     fields = {"reason": str(error)}
                     logger.info("discord_message_not_removed", extra={"fields": fields})
             del self._posted[len(items) :]
-            await self._keep(done=True)
+            await self._save(done=True)
         return done
 
     async def read_rows(self, moment: RunProgress) -> None:
@@ -174,13 +174,13 @@ class Reply:
                 session=self.record.session.uuid,
             )
         except discord.HTTPException as error:
-            self._give_up_on(index, item, error)
+            self._abandon(index, item, error)
             return
         self._shown_at = monotonic()
         is_earlier_one = message.content.strip() != item.text.strip()
         self._posted.append(message.id)
         self._shown.append(None if is_earlier_one else item)
-        await self._keep(done=False)
+        await self._save(done=False)
         if is_earlier_one:
             await self._edit(index, item)
 
@@ -190,15 +190,15 @@ class Reply:
                 session = self.record.session.uuid
                 await edit(self._channel, self._posted[index], item, session=session)
             except discord.HTTPException as error:
-                self._give_up_on(index, item, error)
+                self._abandon(index, item, error)
                 return
             self._shown_at = monotonic()
         self._shown[index] = item
 
-    def _give_up_on(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
+    def _abandon(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
         # A message that Discord refuses: somebody has removed it, or the bot may not write there
         # any more. The archive has the answer.
-        if may_pass(error):
+        if is_transient(error):
             raise error
         fields = {
             "run": str(self.record.run.uuid),
@@ -211,12 +211,12 @@ class Reply:
             self._shown.append(item)
         self._shown[index] = item
 
-    async def _keep(self, *, done: bool) -> None:
+    async def _save(self, *, done: bool) -> None:
         await self._runtime.writer.write(
             save_posted, self.record.pk, posted=self._posted, done=done
         )
 
-    async def _find_unkept(self, items: Sequence[ReplyItem]) -> None:
+    async def _find_unsaved(self, items: Sequence[ReplyItem]) -> None:
         """Messages of this run whose ids were not kept, since a process died. They follow what is
         known, and say how the missing ones begin."""
         known = max([*self._posted, self.record.source])
@@ -226,7 +226,7 @@ class Reply:
         try:
             own = [m async for m in history if m.author == self._client.user]
         except discord.HTTPException as error:
-            if may_pass(error):
+            if is_transient(error):
                 raise
             return
         taken = await self._runtime.readers.read(
@@ -243,27 +243,27 @@ class Reply:
                 self._shown.append(None)
 
 
-class Replies:
+class ReplyTasks:
     """Those that this process brings to their end: in one channel one after the other, since what
     is posted stands where it was posted."""
 
     def __init__(self, client: discord.Client, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._open: dict[int, tuple[Reply, asyncio.Task[None]]] = {}
+        self._open: dict[int, tuple[RunReply, asyncio.Task[None]]] = {}
 
     def follow(self, record: ChannelReply, *, is_left_over: bool) -> None:
         """Show a run in its place. ``is_left_over``: another process may have begun to."""
         if record.done_at is not None or record.pk in self._open:
             return
-        reply = Reply(self._client, self._runtime, record, is_left_over=is_left_over)
+        reply = RunReply(self._client, self._runtime, record, is_left_over=is_left_over)
         earlier = [
             task for other, task in self._open.values() if other.record.address == record.address
         ]
         task = asyncio.create_task(self._follow(reply, earlier))
         self._open[record.pk] = (reply, task)
 
-    async def _follow(self, reply: Reply, earlier: Sequence[asyncio.Task[None]]) -> None:
+    async def _follow(self, reply: RunReply, earlier: Sequence[asyncio.Task[None]]) -> None:
         try:
             if earlier:
                 await asyncio.wait(earlier)

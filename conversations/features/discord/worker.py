@@ -20,10 +20,10 @@ from conversations.runtime.options import RuntimeOptions
 from conversations.runtime.service import Runtime
 
 from .handler import COMMANDS, MessageHandler
-from .inbox import Places, is_from_a_person
+from .inbox import PlaceInboxes, is_from_a_person
 from .options import DiscordRules
-from .posting import keep_trying
-from .replies import Replies
+from .posting import retry_until_done
+from .replies import ReplyTasks
 from .service import open_replies
 
 logger = logging.getLogger(__name__)
@@ -52,15 +52,15 @@ class Bot(discord.Client):
         self._runtime = runtime
         self._workspace = workspace
         self._rules = rules
-        self._replies = Replies(self, runtime)
-        self._desk = MessageHandler(self, runtime, workspace, rules, self._replies)
-        self._places = self._desk.places = Places(
-            self, runtime, workspace, rules, take=self._desk.take
+        self._replies = ReplyTasks(self, runtime)
+        self._handler = MessageHandler(self, runtime, workspace, rules, self._replies)
+        self._places = self._handler.places = PlaceInboxes(
+            self, runtime, workspace, rules, handle=self._handler.handle
         )
         # The commands for Discord's list
         self._tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(self)
         for name, says in COMMANDS.items():
-            callback: Any = self._desk.on_chosen(name)
+            callback: Any = self._handler.on_chosen(name)
             self._tree.add_command(
                 app_commands.Command(name=name, description=says, callback=callback)
             )
@@ -86,38 +86,40 @@ class Bot(discord.Client):
         fields = {"bot": str(self.user), "guilds": len(self.guilds)}
         logger.info("discord_ready", extra={"fields": fields})
         for guild in self.guilds:
-            await self._places.know_guild(guild)
-        await self._places.know_people()
+            await self._places.add_guild(guild)
+        await self._places.add_people()
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
-        await self._places.know_guild(guild)
+        await self._places.add_guild(guild)
 
     on_guild_available = on_guild_join
 
     async def on_guild_channel_create(self, channel: discord.abc.GuildChannel) -> None:
-        await self._places.know_guild(channel.guild)
+        await self._places.add_guild(channel.guild)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
-        await self._places.know_guild(thread.guild)
+        await self._places.add_guild(thread.guild)
 
     async def on_message(self, message: discord.Message) -> None:
         if not is_from_a_person(message):
             return
-        spot = await keep_trying(partial(self._places.find_spot, message.channel, message.guild))
-        assert spot is not None
-        if self._rules.lets_in(message.author.id, spot):
-            await self._places.put(spot, message)
+        location = await retry_until_done(
+            partial(self._places.find_location, message.channel, message.guild)
+        )
+        assert location is not None
+        if self._rules.admits(message.author.id, location):
+            await self._places.put(location, message)
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
         if interaction.type is discord.InteractionType.component:
-            await self._desk.press(interaction)
+            await self._handler.handle_button(interaction)
 
     @property
     def is_busy(self) -> bool:
         """A message is being dealt with, or an answer shown."""
         return self._places.are_busy or self._replies.are_open
 
-    async def rest(self, *, seconds: float) -> None:
+    async def pause(self, *, seconds: float) -> None:
         """Take nothing more; stop what is being written, and show that, for so long."""
         await self._places.close()
         await self._runtime.end_runs()
@@ -151,7 +153,7 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
             await asyncio.wait({connected, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             if not connected.done():
-                await bot.rest(seconds=REST_SECONDS)
+                await bot.pause(seconds=REST_SECONDS)
             await bot.close()
             await connected
         except discord.LoginFailure as error:

@@ -14,7 +14,7 @@ from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page
-from conversations.api.idempotency import makes_once
+from conversations.api.idempotency import idempotent
 from conversations.archive.rights import WRITE as TO_WRITE
 
 from . import service
@@ -99,7 +99,7 @@ async def export(
     url_name="workspace_imports",
     tags=["Imports"],
 )
-@makes_once(in_one=False)
+@idempotent(in_one=False)
 def start_import(
     request: HttpRequest,
     response: HttpResponse,
@@ -112,7 +112,7 @@ def start_import(
     service.require_imports()
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     service.check_size(file)
-    made = service.take_upload(workspace, caller_of(request).user, file, format=format)
+    made = service.save_upload(workspace, caller_of(request).user, file, format=format)
     response["Location"] = reverse("api:import", args=[made.uuid])
     return Status(201, _as_import(made))
 

@@ -14,10 +14,10 @@ from conversations.domain.messages import say
 from conversations.domain.text import an_object, dump_json
 
 from .making import (
-    Archive,
-    Files,
+    ImportHistory,
     Item,
     Object,
+    TurnFiles,
     a_text,
     as_input,
     assistant_turn,
@@ -30,7 +30,7 @@ from .making import (
     without,
 )
 from .opening import DAMAGE, ImportSource, SourceFile
-from .trees import Conversation, Made, Path, Tree, read_conversations
+from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "chatgpt"
 CUT_OFF = ("max_tokens", "interrupted", "client_stopped")
@@ -53,7 +53,7 @@ _TEXTS = {
 _TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
 
 
-def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
+def read_chatgpt(file: SourceFile, source: ImportSource, archive: ImportHistory) -> Iterator[Item]:
     # The files of the archive by the ids with which their names begin.
     matches = ((_ASSET.match(PurePosixPath(file.name).name), file) for file in source.files)
     assets = {match.group(): file for match, file in matches if match}
@@ -62,12 +62,12 @@ def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> It
     return read_conversations(file, conversation)
 
 
-class _ChatGpt(Conversation):
+class _ChatGpt(ConversationReader):
     def __init__(
         self,
         told: Object,
         place: str,
-        archive: Archive,
+        archive: ImportHistory,
         assets: dict[str, SourceFile],
         source: ImportSource,
     ) -> None:
@@ -76,13 +76,13 @@ class _ChatGpt(Conversation):
         self.source = source
         id = a_text(told.get("conversation_id") or told.get("id"))
         known = id or f"{told.get('create_time')} {told.get('title')}"
-        self.tree = Tree(own_uuid(SOURCE, known), SOURCE)
+        self.tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
 
     def read(self) -> Iterator[Item]:
         """The nodes that say something, each below the next one above that does."""
         parents: dict[str, str | None] = {}
         ordinals: dict[str, int] = {}
-        for id, node in an_object(self.told.get("mapping")).items():
+        for id, node in an_object(self.data.get("mapping")).items():
             node = an_object(node)
             parents[id] = a_text(node.get("parent")) or None
             for ordinal, child in enumerate(ids(node.get("children"))):
@@ -92,9 +92,9 @@ class _ChatGpt(Conversation):
                 self.messages[id] = message
         for id in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             self.tree.parents[id] = self._above(id, parents)
-        leaf = a_text(self.told.get("current_node")) or None
+        leaf = a_text(self.data.get("current_node")) or None
         self.tree.leaf = leaf if leaf in self.messages else self._above(leaf, parents)
-        yield from self.tell(self.tree)
+        yield from self.lines_of_tree(self.tree)
 
     def _above(self, id: str | None, parents: dict[str, str | None]) -> str | None:
         above = parents.get(id) if id else None
@@ -108,8 +108,8 @@ class _ChatGpt(Conversation):
         parents |= dict.fromkeys(passed, above)  # they are not walked again
         return above
 
-    def header(self, path: Path) -> Object:
-        told = self.told
+    def header(self, path: TreePath) -> Object:
+        told = self.data
         updated = told.get("update_time") or told.get("create_time")
         return {
             "channel": SOURCE,
@@ -121,7 +121,7 @@ class _ChatGpt(Conversation):
             | without(told, "mapping", "title", "create_time", "update_time", "moderation_results"),
         }
 
-    def make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: TreePath, node: str) -> Iterator[Made]:
         message = self.messages[node]
         author, told = an_object(message.get("author")), an_object(message.get("metadata"))
         content = _content_of(message)
@@ -140,7 +140,7 @@ class _ChatGpt(Conversation):
             extra["original_role"] = author.get("role")
         yield {k: v for k, v in extra.items() if v is not None} | turn, files.lines
 
-    def _turn(self, node: str, message: Object, told: Object, files: Files) -> Object:
+    def _turn(self, node: str, message: Object, told: Object, files: TurnFiles) -> Object:
         author, content = an_object(message.get("author")), _content_of(message)
         role, kind = author.get("role"), content.get("content_type")
         model = a_text(told.get("model_slug")) or SOURCE
@@ -184,7 +184,9 @@ class _ChatGpt(Conversation):
             above = self.tree.parents.get(above)
         return node
 
-    def _text(self, content: Object, attached: list[Object], added: set[str], files: Files) -> str:
+    def _text(
+        self, content: Object, attached: list[Object], added: set[str], files: TurnFiles
+    ) -> str:
         """Its text; what is a picture or a sound goes to the files, its id to ``added``."""
         kind, parts = a_text(content.get("content_type")), content.get("parts")
         if kind in _TEXTS:
@@ -203,7 +205,7 @@ class _ChatGpt(Conversation):
                 self._add_asset(id, names.get(id, id), part, files)
         return join_texts(texts)
 
-    def _add_asset(self, id: str, name: str, described: Object, files: Files) -> None:
+    def _add_asset(self, id: str, name: str, described: Object, files: TurnFiles) -> None:
         match = _ASSET.search(id)
         asset = self.assets.get(match.group()) if match else None
         if asset is not None and asset.size <= MAX_ASSET_BYTES:

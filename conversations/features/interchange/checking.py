@@ -13,7 +13,7 @@ from conversations.domain.text import first_digest
 from conversations.models import Receipt
 
 from .fields import (
-    Unusable,
+    UnusableLine,
     parse_object,
     read_attachment,
     read_event,
@@ -36,7 +36,7 @@ def check_copy(stream: IO[bytes]) -> Iterator["CheckedCopy"]:
                 copy = CheckedCopy(value)
             elif copy is not None:
                 copy.follow(value)
-        except Unusable as error:
+        except UnusableLine as error:
             if copy is not None:
                 copy.damage.append(f"line {number}: {error}")
     if copy is not None:
@@ -53,7 +53,7 @@ class CheckedCopy:
     def __init__(self, value: dict[str, Any]) -> None:
         header = read_session(value)
         if header.uuid is None:
-            raise Unusable("a session without a UUID")
+            raise UnusableLine("a session without a UUID")
         self.session = header.uuid
         self.created_at: datetime | None = header.columns["created_at"]
         self.turn_digest = first_digest(header.uuid, chain="turns")
@@ -89,7 +89,7 @@ class CheckedCopy:
     def _time(self, given: datetime | None, problem: str) -> datetime:
         time = given or self.created_at
         if time is None:
-            raise Unusable(problem)
+            raise UnusableLine(problem)
         return time
 
     def compare(self) -> Self:

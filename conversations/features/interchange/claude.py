@@ -10,10 +10,10 @@ from functools import partial
 
 from .making import (
     FILE_KINDS,
-    Archive,
-    Files,
+    ImportHistory,
     Item,
     Object,
+    TurnFiles,
     a_text,
     assistant_turn,
     blocks_of,
@@ -27,22 +27,24 @@ from .making import (
     without,
 )
 from .opening import ImportSource, SourceFile
-from .trees import Conversation, Made, Path, Tree, read_conversations
+from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "claude"
 
 _TOLD = ("uuid", "text", "content", "created_at", "sender", "attachments", "files")
 
 
-def read_claude(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
+def read_claude(file: SourceFile, source: ImportSource, archive: ImportHistory) -> Iterator[Item]:
     return read_conversations(file, partial(_Claude, archive=archive))
 
 
-class _Claude(Conversation):
+class _Claude(ConversationReader):
     def read(self) -> Iterator[Item]:
-        tree = Tree(own_uuid(SOURCE, self.told.get("uuid") or self.told.get("created_at")), SOURCE)
+        tree = MessageTree(
+            own_uuid(SOURCE, self.data.get("uuid") or self.data.get("created_at")), SOURCE
+        )
         last: str | None = None
-        for ordinal, message in enumerate(objects(self.told.get("chat_messages"))):
+        for ordinal, message in enumerate(objects(self.data.get("chat_messages"))):
             id = a_text(message.get("uuid")) or f"message-{ordinal}"
             known = self.messages.get(id, message)
             if known is not message:  # another message with its uuid, or the same once more
@@ -51,12 +53,12 @@ class _Claude(Conversation):
                 id = f"{id}-{ordinal}"
             tree.parents[id] = a_text(message.get("parent_message_uuid")) or last
             self.messages[id], last = message, id
-        leaf = a_text(self.told.get("current_leaf_message_uuid"))
+        leaf = a_text(self.data.get("current_leaf_message_uuid"))
         tree.leaf = leaf if leaf in self.messages else last
-        yield from self.tell(tree)
+        yield from self.lines_of_tree(tree)
 
-    def header(self, path: Path) -> Object:
-        told = self.told
+    def header(self, path: TreePath) -> Object:
+        told = self.data
         return {
             "channel": SOURCE,
             "title": told.get("name"),
@@ -67,7 +69,7 @@ class _Claude(Conversation):
             | without(told, "chat_messages", "name", "created_at", "updated_at"),
         }
 
-    def make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: TreePath, node: str) -> Iterator[Made]:
         message = self.messages[node]
         when: Object = {"created_at": message.get("created_at")}
         blocks = blocks_of(message.get("content"))
@@ -91,9 +93,9 @@ class _Claude(Conversation):
             yield turn | when | extra, [*lines, *files.lines]
             extra, files.lines = {}, []
 
-    def _answer(self, path: Path, node: str, blocks: list[Object]) -> Iterator[Made]:
+    def _answer(self, path: TreePath, node: str, blocks: list[Object]) -> Iterator[Made]:
         """Turns in the order of the blocks: each result ends the answer before it."""
-        model = a_text(self.told.get("model")) or SOURCE
+        model = a_text(self.data.get("model")) or SOURCE
         said: list[Object] = []
         calls: list[tuple[str, str]] = []
         has_said = False
@@ -113,7 +115,9 @@ class _Claude(Conversation):
         if said or not has_said:
             yield assistant_turn(said, model=model), []
 
-    def _result(self, path: Path, node: str, block: Object, calls: list[tuple[str, str]]) -> Made:
+    def _result(
+        self, path: TreePath, node: str, block: Object, calls: list[tuple[str, str]]
+    ) -> Made:
         # A result without the id of its call is that of the first open one of its name.
         name, id = a_text(block.get("name")), a_text(block.get("tool_use_id"))
         fitting = [c for c in calls if c[0] == id] or [c for c in calls if not id and c[1] == name]
@@ -128,7 +132,7 @@ class _Claude(Conversation):
         return turn | ({"left_of_blocks": [left]} if left else {}), files.lines
 
 
-def _attach(message: Object, files: Files) -> None:
+def _attach(message: Object, files: TurnFiles) -> None:
     for attached in objects(message.get("attachments")):
         name = a_text(attached.get("file_name")) or "pasted.txt"
         text = a_text(attached.get("extracted_content"))

@@ -18,14 +18,14 @@ from typing import Any, BinaryIO
 from conversations.domain.messages import say
 from conversations.domain.text import an_object, load_json, one_line
 
-from .fields import MAX_LINE_BYTES, Unusable
+from .fields import MAX_LINE_BYTES, UnusableLine
 from .making import (
     FILE_KINDS,
-    Archive,
-    Files,
+    ImportHistory,
+    ImportNote,
     Item,
-    Note,
     Object,
+    TurnFiles,
     a_text,
     assistant_turn,
     blocks_of,
@@ -40,7 +40,7 @@ from .making import (
     without,
 )
 from .opening import DAMAGE, ImportSource, SourceFile
-from .trees import Conversation, Made, Path, TooBranched, Tree
+from .trees import ConversationReader, Made, MessageTree, TooBranched, TreePath
 
 SOURCE = "claude-code"
 
@@ -54,21 +54,23 @@ _BOM = b"\xef\xbb\xbf"
 _TOLD = ("uuid", "parentUuid", "sessionId", "timestamp", "message", "type", "userType", "content")
 
 
-def read_claude_code(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
+def read_claude_code(
+    file: SourceFile, source: ImportSource, archive: ImportHistory
+) -> Iterator[Item]:
     """The file's session, its branches and its side chains."""
     try:
         with file.on_disk() as path, path.open("rb") as stream:
             yield from _ClaudeCode(stream, file.name, archive).read()
     except DAMAGE as error:
-        yield Note(file.name, say("it cannot be read: %(error)s", error=str(error)))
+        yield ImportNote(file.name, say("it cannot be read: %(error)s", error=str(error)))
     except TooBranched as error:
-        yield Note(file.name, error.message)
+        yield ImportNote(file.name, error.message)
 
 
-class _ClaudeCode(Conversation):
+class _ClaudeCode(ConversationReader):
     """``told`` is what lines say of the session as a whole."""
 
-    def __init__(self, stream: BinaryIO, name: str, archive: Archive) -> None:
+    def __init__(self, stream: BinaryIO, name: str, archive: ImportHistory) -> None:
         super().__init__({}, name, archive)
         self.stream = stream
         # Lines that belong together: the line above them, whether they are a side chain, and
@@ -94,22 +96,22 @@ class _ClaudeCode(Conversation):
             try:
                 if raw.strip():
                     self._index(_parse(raw), offset)
-            except Unusable as error:
-                yield Note(f"{self.place}:{number}", error.message)
+            except UnusableLine as error:
+                yield ImportNote(f"{self.place}:{number}", error.message)
             offset += len(raw)
         if self.left:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left.items()))
             text = say(
                 "skipped because they are not part of the conversation: %(kinds)s", kinds=kinds
             )
-            yield Note(self.place, text, is_skipped=False)
+            yield ImportNote(self.place, text, is_skipped=False)
         if not self.nodes:
             return
-        session, agent = a_text(self.told.get("sessionId")), a_text(self.told.get("agentId"))
+        session, agent = a_text(self.data.get("sessionId")), a_text(self.data.get("agentId"))
         main = own_uuid(SOURCE, session or self.place)
         if agent and all(is_side for _, is_side, _ in self.nodes.values()):
-            self.told["parent"], main = str(main), stable_uuid(SOURCE, str(main), agent)
-        tree = Tree(main, SOURCE)
+            self.data["parent"], main = str(main), stable_uuid(SOURCE, str(main), agent)
+        tree = MessageTree(main, SOURCE)
         for id, (above, _, _) in self.nodes.items():
             # The node above, past lines that are none.
             for _ in range(len(self.above)):
@@ -118,7 +120,7 @@ class _ClaudeCode(Conversation):
                 above = self.above.get(above)
             tree.parents[id] = self.node_of.get(above) if above is not None else None
         tree.leaf = self.node_of.get(self.last) if self.last else list(self.nodes)[-1]
-        yield from self.tell(tree)
+        yield from self.lines_of_tree(tree)
 
     def _index(self, value: Object, offset: int) -> None:
         kind, uuid = a_text(value.get("type")), a_text(value.get("uuid"))
@@ -142,7 +144,7 @@ class _ClaudeCode(Conversation):
             return
         for name in ("sessionId", "agentId", "cwd", "gitBranch", "version"):
             if value.get(name):
-                self.told.setdefault(name, value[name])
+                self.data.setdefault(name, value[name])
         if moment := a_text(value.get("timestamp")):
             self.ends = [*self.ends[:1], moment]
         self.model = a_text(an_object(value.get("message")).get("model")) or self.model
@@ -181,7 +183,7 @@ class _ClaudeCode(Conversation):
         self.answers[message] = id
         return id
 
-    def header(self, path: Path) -> Object:
+    def header(self, path: TreePath) -> Object:
         named = [self.titles[kind] for kind in TITLES if self.titles.get(kind)]
         told = [text for leaf, text in self.summaries.items() if leaf in self.above]
         title = next(iter([*named, *told[::-1]]), None)
@@ -190,18 +192,18 @@ class _ClaudeCode(Conversation):
             turn, _ = next(self.make(path, path.nodes[0]), ({}, []))
             title = f"Side chain: {one_line(a_text(turn.get('content')), limit=150)}"
         return {
-            "workspace": PurePath(a_text(self.told.get("cwd"))).name,
+            "workspace": PurePath(a_text(self.data.get("cwd"))).name,
             "channel": SOURCE,
             "title": title,
             "model": self.model if self.model.startswith("claude") else None,
             "created_at": self.ends[0] if self.ends else None,
             "last_active_at": self.ends[-1] if self.ends else None,
-            "parent": self.told.get("parent"),
+            "parent": self.data.get("parent"),
             "source": {"format": SOURCE, "summaries": list(self.summaries.values())}
-            | without(self.told, "parent"),
+            | without(self.data, "parent"),
         }
 
-    def make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: TreePath, node: str) -> Iterator[Made]:
         values: list[Object] = []
         for offset in self.nodes[node][2]:
             self.stream.seek(offset)
@@ -227,7 +229,9 @@ class _ClaudeCode(Conversation):
             if value.get("type") != "assistant":
                 yield from self._other(path, node, value, names)
 
-    def _other(self, path: Path, node: str, value: Object, names: dict[str, str]) -> Iterator[Made]:
+    def _other(
+        self, path: TreePath, node: str, value: Object, names: dict[str, str]
+    ) -> Iterator[Made]:
         extra = {"created_at": value.get("timestamp"), "source": without(value, *_TOLD)}
         content = an_object(value.get("message")).get("content")
         if isinstance(content, dict | list):
@@ -266,9 +270,9 @@ def _parse(raw: bytes) -> Object:
     try:
         value = load_json(raw.removeprefix(_BOM).decode("utf-8", "surrogateescape"))
     except ValueError as error:
-        raise Unusable("not JSON (%(error)s)", error=str(error)) from error
+        raise UnusableLine("not JSON (%(error)s)", error=str(error)) from error
     if not isinstance(value, dict):
-        raise Unusable("not JSON (no object)")
+        raise UnusableLine("not JSON (no object)")
     return value
 
 
@@ -282,7 +286,7 @@ def _text_of(content: Any) -> str:
     return join_texts(block.get("text") for block in objects(content))
 
 
-def _prompt(value: Object, content: Any, rest: list[Object], files: Files) -> Object:
+def _prompt(value: Object, content: Any, rest: list[Object], files: TurnFiles) -> Object:
     queued = an_object(value.get("attachment"))
     if queued.get("type") == QUEUED:  # typed, or said by the program, while the model worked
         prompt = queued.get("prompt")

@@ -3,7 +3,7 @@
 Which columns travel is said once, in the lists below; how one is read and written follows
 from its kind in the table. Reading never fails on a value: what cannot be used where it
 stands is kept in the metadata as ``original_<key>``, and unknown keys are kept there too.
-Only a line that is no JSON object is :class:`Unusable`. Writing uses the plain key where
+Only a line that is no JSON object is :class:`UnusableLine`. Writing uses the plain key where
 reading it back gives the same stored text, and ``<key>_raw`` with the stored text as a
 string otherwise, so that every digest survives. See ``docs/interchange.md``.
 """
@@ -79,7 +79,7 @@ MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
 KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
 
 
-class Unusable(Rejected):
+class UnusableLine(Rejected):
     """A line of which nothing can be kept; the message says why."""
 
 
@@ -122,13 +122,13 @@ def parse_object(raw: bytes | None) -> dict[str, Any]:
     """The line's object. Raises Unusable. Bytes that are no UTF-8 become lone
     surrogates, which are kept exactly like any other text that cannot be stored."""
     if raw is None:
-        raise Unusable("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
+        raise UnusableLine("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
     try:
         value = load_json(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
-        raise Unusable("not JSON (%(error)s)", error=str(error)) from error
+        raise UnusableLine("not JSON (%(error)s)", error=str(error)) from error
     if not isinstance(value, dict):
-        raise Unusable("not an object but %(type)s", type=type(value).__name__)
+        raise UnusableLine("not an object but %(type)s", type=type(value).__name__)
     return value
 
 
@@ -160,7 +160,7 @@ def session_uuid(value: Any) -> UUID | None:
     return UUID(value) if is_uuid(value) else uuid5(NAMESPACE, f"session {dump_json(value)}")
 
 
-class _Keys:
+class _LineKeys:
     """One line's keys, taken one by one. ``left`` are those nobody asked for,
     ``odd`` the values that could not be used as they are."""
 
@@ -168,14 +168,14 @@ class _Keys:
         self.left = {name: found for name, found in value.items() if name != "type"}
         self.odd: dict[str, Any] = {}
 
-    def take(self, name: str) -> Any:
+    def pop(self, name: str) -> Any:
         return self.left.pop(name, None)
 
     def text(self, name: str, *, limit: int | None = None) -> str:
         return self.optional_text(name, limit=limit) or ""
 
     def optional_text(self, name: str, *, limit: int | None = None) -> str | None:
-        value = text = self.take(name)
+        value = text = self.pop(name)
         if isinstance(text, int | float) and not isinstance(text, bool):
             value = text = str(text)
         text = storable(text)[:limit] if isinstance(text, str) else None
@@ -184,7 +184,7 @@ class _Keys:
         return text
 
     def number(self, name: str) -> int | None:
-        value = self.take(name)
+        value = self.pop(name)
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         if type(whole) is int and 0 <= whole <= MAX_NUMBER:
             return whole
@@ -193,7 +193,7 @@ class _Keys:
         return None
 
     def flag(self, name: str, *, default: bool) -> bool:
-        value = self.take(name)
+        value = self.pop(name)
         if value in (0, 1):  # as False and True are
             return bool(value)
         if value is not None:
@@ -205,11 +205,11 @@ class _Keys:
         found, key = model._meta.get_field(name), KEYS.get(name, name)
         match found:
             case models.UUIDField():
-                return session_uuid(self.take(key))
+                return session_uuid(self.pop(key))
             case models.ForeignKey():
                 return self.text(key)
             case models.DateTimeField():
-                value = self.take(key)
+                value = self.pop(key)
                 moment = parse_moment(value)
                 if moment is None and value not in (None, ""):
                     self.odd[key] = value
@@ -231,7 +231,7 @@ class _Keys:
         found = {name: self.number(KEYS.get(name, name)) for name in names}
         missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
         if missing:
-            raise Unusable("no number for %(names)s", names=missing)
+            raise UnusableLine("no number for %(names)s", names=missing)
         return {name: number for name, number in found.items() if number is not None}
 
     def raw_text(self, name: str) -> str | None:
@@ -245,7 +245,7 @@ class _Keys:
     def json_text(self, name: str) -> str | None:
         """The text to store for a JSON value. A string may hold the JSON itself."""
         raw = self.raw_text(name)
-        value = None if raw is not None else self.take(name)
+        value = None if raw is not None else self.pop(name)
         if value is None:
             return raw
         opened, (fits, _) = _opened(value), JSON_COLUMNS[name]
@@ -309,18 +309,18 @@ def add_metadata(text: str, extra: dict[str, Any]) -> str:
 
 
 def read_session(value: dict[str, Any]) -> SessionLine:
-    keys = _Keys(value)
+    keys = _LineKeys(value)
     uuids: dict[str, UUID | None] = {}
     for name in ("uuid", "parent"):
-        given = keys.take(name)
+        given = keys.pop(name)
         uuids[name] = session_uuid(given)
         if uuids[name] is not None and not is_uuid(given):
             keys.odd[name] = given
     state = value.get("state")
     if isinstance(state, dict) and {"v", "marks"} <= state.keys():
-        keys.take("state")  # one of ours, which the rows will give again
-    keys.take("state_turn")
-    keys.take("version")
+        keys.pop("state")  # one of ours, which the rows will give again
+    keys.pop("state_turn")
+    keys.pop("version")
     columns = keys.columns(Session, _OWN_COLUMNS)
     columns["title_is_chosen"] = keys.flag("title_is_chosen", default=bool(columns["title"]))
     columns["key"] = columns["key"] or None
@@ -352,14 +352,14 @@ def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
     """What the line says is the turn's number, whatever that is; the turn; the keys whose
     values could not be used as they are. Raises Unusable only for values that are nested
     too deeply to be kept."""
-    keys = _Keys(value)
-    number, role = keys.take("number"), keys.take("role")
+    keys = _LineKeys(value)
+    number, role = keys.pop("number"), keys.pop("role")
     extra: dict[str, Any] = {}
     if role not in ROLES:
         keys.odd["role"] = role
         role = SYSTEM
     blocks, tool_calls = keys.json_text("blocks"), keys.json_text("tool_calls")
-    content = keys.take("content")
+    content = keys.pop("content")
     if content is None:
         content = ""
     elif _is_object_list(content) and content:
@@ -393,14 +393,14 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
 
     A payload that cannot be understood is kept as it is. An event has no
     metadata: what has no other place goes into the payload, if that is an object."""
-    keys = _Keys(value)
-    seq = keys.take("seq")
+    keys = _LineKeys(value)
+    seq = keys.pop("seq")
     columns = keys.columns(ChatEvent, ("turn_number", "created_at", "event_type"))
     if "event_type" not in value:
         keys.odd["event_type"] = None
     payload = keys.raw_text("payload")
     if payload is None and "payload" in keys.left:
-        given = keys.take("payload")
+        given = keys.pop("payload")
         is_text = isinstance(given, str) and is_storable(given) and _is_object(_opened(given))
         payload = given if is_text else dump_json(given)
     elif payload is None and keys.left:
@@ -421,7 +421,7 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
     """The columns of a rewind, a gap, a skill or a compaction; users by their names.
     Raises Unusable for one that lacks a number, a text or a name that it has to have."""
-    keys, names = _Keys(value), MARKER_COLUMNS[model]
+    keys, names = _LineKeys(value), MARKER_COLUMNS[model]
     required = [
         name for name in ("turn_number", "from_turn", "to_turn", "from_seq", "to_seq", "after_seq")
         if name in names
@@ -429,9 +429,9 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
     columns = keys.numbers(*required)
     columns |= keys.columns(model, (name for name in names if name not in required))
     if model is SessionSkill and not (columns["name"] and isinstance(value.get("content"), str)):
-        raise Unusable("a skill has a name and a content")
+        raise UnusableLine("a skill has a name and a content")
     if model is Compaction and not str(columns["summary"]).strip():
-        raise Unusable("a compaction has a summary")
+        raise UnusableLine("a compaction has a summary")
     return columns | ({"metadata": keys.metadata()} if "metadata" in names else {})
 
 
@@ -439,15 +439,15 @@ def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
     """The columns of an attachment; ``data`` and ``sent_data`` are contents as base64,
     empty: not there. ``sent_digest`` is empty where the model got the content itself.
     Raises Unusable for one without a uuid, a digest or its turn."""
-    keys = _Keys(value)
+    keys = _LineKeys(value)
     columns: dict[str, Any] = keys.numbers("turn_number")
-    columns["uuid"] = session_uuid(keys.take("uuid"))
+    columns["uuid"] = session_uuid(keys.pop("uuid"))
     texts = ("digest", "sent_digest", "data", "sent_data", "name", "added_by")
     columns |= {name: keys.text(name) for name in texts}
     columns["sent_type"] = keys.text("sent_type", limit=127)
     digests = (columns["digest"], columns["sent_digest"] or columns["digest"])
     if columns["uuid"] is None or not all(map(DIGEST.fullmatch, digests)):
-        raise Unusable("an attachment has a uuid and a digest")
+        raise UnusableLine("an attachment has a uuid and a digest")
     others = (name for name in ATTACHMENT_COLUMNS if name not in columns)
     return columns | keys.columns(Attachment, others)
 

@@ -29,8 +29,8 @@ from conversations.domain.text import an_object, dump_json, load_json
 from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
 
-from .fields import NAMESPACE, Unusable, is_uuid
-from .import_rows import Numbering
+from .fields import NAMESPACE, UnusableLine, is_uuid
+from .import_rows import LineNumbering
 from .making import objects
 
 # A session that gets a uuid of its own is a copy: its files and summaries get their own as well.
@@ -62,7 +62,7 @@ TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}
 
 
 def store_rewind(
-    session: Session, columns: dict[str, Any], *, turns: Numbering, events: Numbering
+    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
     """Keep a rewind; False if it is kept already. The session state stays behind until
     it is rebuilt. Raises Unusable for one that names rows which the session does not have."""
@@ -75,13 +75,13 @@ def store_rewind(
             columns[name] = _place(columns[name], numbering)
         if columns[f"from_{what}"] < 1 or columns[f"to_{what}"] > end:
             if what == "turn":
-                raise Unusable("it rewinds turns that do not exist")
-            raise Unusable("it rewinds events that do not exist")
+                raise UnusableLine("it rewinds turns that do not exist")
+            raise UnusableLine("it rewinds events that do not exist")
     back_to = columns["back_to"]
     if back_to is not None and not 0 <= back_to < session.rewinds.count():
-        raise Unusable("it goes back to a moment that does not exist")
+        raise UnusableLine("it goes back to a moment that does not exist")
     if columns["reason"] not in Rewind.Reason.values:
-        raise Unusable("its reason is unknown")
+        raise UnusableLine("its reason is unknown")
     columns["created_at"] = columns["created_at"] or session.created_at
     with transaction.atomic():
         if Rewind.objects.filter(session=session.pk, **columns).exists():
@@ -94,16 +94,16 @@ def store_rewind(
 
 
 def store_skill(
-    session: Session, columns: dict[str, Any], *, turns: Numbering, events: Numbering
+    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
     """Keep a loaded skill; False if it is kept already. Raises Unusable for one that
     names a turn which is not there, or that is not what its digest says."""
     columns["turn_number"] = _place(columns["turn_number"], turns)
     if not 1 <= columns["turn_number"] <= session.turn_count:
-        raise Unusable("it was loaded at a turn that does not exist")
+        raise UnusableLine("it was loaded at a turn that does not exist")
     digest = digest_of(columns["content"])
     if columns["digest"] not in ("", digest):
-        raise Unusable("its content does not match its digest")
+        raise UnusableLine("its content does not match its digest")
     columns |= {"digest": digest, "loaded_at": columns["loaded_at"] or session.created_at}
     names = ("name", "path", "digest", "turn_number", "loaded_at")
     same = {name: columns.pop(name) for name in names}
@@ -112,20 +112,20 @@ def store_skill(
 
 
 def store_compaction(
-    session: Session, columns: dict[str, Any], *, turns: Numbering, events: Numbering
+    session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
     """Keep a summary; False if it is kept already. One that was undone meanwhile is
     undone here too. Raises Unusable for one that names turns which are not there."""
     for name in ("from_turn", "to_turn"):
         columns[name] = _place(columns[name], turns)
     if not 1 <= columns["from_turn"] <= columns["to_turn"] <= session.turn_count:
-        raise Unusable("it covers turns that do not exist")
+        raise UnusableLine("it covers turns that do not exist")
     if columns["reason"] not in COMPACTION_REASONS:
-        raise Unusable("its reason is unknown")
+        raise UnusableLine("its reason is unknown")
     told = f"compaction {session.uuid} {columns['to_turn']} {columns['summary']}"
     columns |= {
         "uuid": columns["uuid"] or uuid5(NAMESPACE, told),
-        "floor_before": max(1, turns.refer(columns["floor_before"]) or 1),
+        "floor_before": max(1, turns.find(columns["floor_before"]) or 1),
         "actor": _find_user(columns["actor"]),
         "undone_by": _find_user(columns["undone_by"]),
         "created_at": columns["created_at"] or session.created_at,
@@ -136,7 +136,7 @@ def store_compaction(
             Compaction.objects.create(session=session, **columns)
             return True
         if known.session_id != session.pk:
-            raise Unusable("another session has a compaction with this UUID")
+            raise UnusableLine("another session has a compaction with this UUID")
         undone = {name: columns[name] for name in ("undone_at", "undone_by")}
         kept = Compaction.objects.filter(pk=known.pk, undone_at=None)
         return undone["undone_at"] is not None and bool(kept.update(**undone))
@@ -162,12 +162,12 @@ def store_attachment(
         added_by = added_by if added_by == session.owner.get_username() else ""
     known = Attachment.objects.filter(uuid=uuid).first()
     if known is not None and known.session_id != session.pk:
-        raise Unusable("another session has an attachment with this UUID")
+        raise UnusableLine("another session has an attachment with this UUID")
     name = clean_name(columns["name"])
     try:
         found = None if data is None else examine(data, name)
     except Rejected as error:
-        raise Unusable(
+        raise UnusableLine(
             "its content cannot be attached: %(reason)s", reason=error.message
         ) from error
     is_news = False
@@ -181,7 +181,7 @@ def store_attachment(
         facts = ("kind", "media_type", "width", "height", "pages")
         columns |= {fact: getattr(found, fact) for fact in facts}
     elif columns["media_type"] not in TYPES.get(columns["kind"], ()):
-        raise Unusable("it has neither content nor a known kind and type")
+        raise UnusableLine("it has neither content nor a known kind and type")
     columns |= {
         "turn_number": turn,
         "name": name,
@@ -202,9 +202,9 @@ def _open(text: str, digest: str) -> bytes | None:
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Unusable("its content is not valid base64") from error
+        raise UnusableLine("its content is not valid base64") from error
     if sha256(data).hexdigest() != digest:
-        raise Unusable("its content does not match its digest")
+        raise UnusableLine("its content does not match its digest")
     return data
 
 
@@ -212,8 +212,8 @@ def _find_user(username: str) -> User | None:
     return User.objects.filter(username=username).first() if username else None
 
 
-def _place(original: int, numbering: Numbering) -> int:
-    found = numbering.refer(original)
+def _place(original: int, numbering: LineNumbering) -> int:
+    found = numbering.find(original)
     if found is None:
-        raise Unusable("it refers to rows that were renumbered or left out")
+        raise UnusableLine("it refers to rows that were renumbered or left out")
     return found

@@ -250,7 +250,7 @@ class NumberedLines:
         return self.number + self.last - self.first
 
 
-class Numbering:
+class LineNumbering:
     """Gives the lines of one chain their numbers, which have no gaps.
 
     A line keeps its own number where that names a row of the session or the next
@@ -273,10 +273,10 @@ class Numbering:
         self._is_full = len(self._known) >= MAX_RUNS
         self._latest: NumberedLines | None = None
 
-    def place(self, original: Any) -> int:
+    def assign(self, original: Any) -> int:
         """The number of the next line, which says ``original`` itself."""
         given = original if type(original) is int else None
-        known = None if given is None else self._find(given)
+        known = None if given is None else self._lookup(given)
         if known is not None:
             number = known
         elif given is None or self._is_full:
@@ -285,7 +285,7 @@ class Numbering:
             number = given
         else:
             number = self.end + 1
-            self._take(number, number)
+            self._occupy(number, number)
             run = self._latest
             if run and given == run.last + 1 and number == run.end + 1:
                 run.last = given
@@ -293,19 +293,19 @@ class Numbering:
                 self._latest = NumberedLines(given, given, number)
                 insort(self._known, self._latest, key=lambda run: run.first)
         if given is None:
-            self._take(number, number)
+            self._occupy(number, number)
         self.has_begun = True
         self.is_renumbered = self.is_renumbered or given != number
         self._cursor = number + 1
         self.end = max(self.end, number)
         return number
 
-    def refer(self, original: int) -> int | None:
+    def find(self, original: int) -> int | None:
         """The number of the row that the file calls ``original``, None for one that
         has none. A row that is not there yet keeps its name."""
         if not self.is_renumbered and not self._known:
             return original
-        known = self._find(original)
+        known = self._lookup(original)
         if known is not None:
             return known
         return original if 1 <= original <= self.end and not self._is_taken(original) else None
@@ -314,7 +314,7 @@ class Numbering:
         """What to remember with the session."""
         return self._known
 
-    def _find(self, original: int) -> int | None:
+    def _lookup(self, original: int) -> int | None:
         index = bisect_right(self._known, original, key=lambda run: run.first) - 1
         if index < 0 or original > self._known[index].last:
             return None
@@ -325,19 +325,21 @@ class Numbering:
         around = self._taken[max(0, index) : index + 2]
         return any(low <= number <= high for low, high in around)
 
-    def _take(self, low: int, high: int) -> None:
+    def _occupy(self, low: int, high: int) -> None:
         if self._taken and self._taken[-1][1] + 1 == low:
             self._taken[-1] = (self._taken[-1][0], high)
         else:
             insort(self._taken, (low, high))
 
 
-def open_numbering(session: Session, told: str, name: str, *, end: int) -> Numbering:
+def open_numbering(session: Session, told: str, name: str, *, end: int) -> LineNumbering:
     """The numbering of a chain, with what earlier imports renumbered. ``told`` is the metadata
     in the file: what an export says of it is done in its own numbers."""
     done = {(run.first, run.number) for run in remembered_runs(told, name)}
     runs = remembered_runs(session.metadata, name)
-    return Numbering(end=end, known=[run for run in runs if (run.first, run.number) not in done])
+    return LineNumbering(
+        end=end, known=[run for run in runs if (run.first, run.number) not in done]
+    )
 
 
 def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
@@ -349,7 +351,7 @@ def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
         return ()
 
 
-def remember_runs(session: Session, name: str, numbering: Numbering) -> None:
+def remember_runs(session: Session, name: str, numbering: LineNumbering) -> None:
     """Keep in the session's metadata what was renumbered, now or before, as triples of the
     first and last original number and the first number in the archive."""
     known = remembered_runs(session.metadata, name)

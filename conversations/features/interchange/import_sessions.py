@@ -39,7 +39,7 @@ from conversations.models import (
 from .fields import (
     NAMESPACE,
     SessionLine,
-    Unusable,
+    UnusableLine,
     add_metadata,
     parse_object,
     read_attachment,
@@ -61,13 +61,13 @@ from .import_markers import (
 from .import_rows import (
     ImportedRow,
     ImportedRowSource,
-    Numbering,
+    LineNumbering,
     open_numbering,
     remember_runs,
     store_rows,
 )
 from .import_targets import ImportTarget
-from .making import WORDS, Archive, Object, Words
+from .making import WORDS, ImportHistory, Object, Words
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
@@ -124,7 +124,7 @@ class ImportCounts:
         return not (self.skipped or self.conflicts or self.damaged)
 
 
-class _Open:
+class _SessionInProgress:
     def __init__(
         self,
         session: Session,
@@ -169,7 +169,7 @@ def import_file(
     importer.close()
 
 
-class SessionImporter(Archive):
+class SessionImporter(ImportHistory):
     """Takes the lines of one file in order: ``read`` as they stand in an interchange
     file, or ``take`` and ``skip`` as a reader of another format gives them. ``close``
     when there are no more."""
@@ -178,7 +178,7 @@ class SessionImporter(Archive):
         self._target = target
         self._counts = counts
         self._report = report
-        self._open: _Open | None = None
+        self._open: _SessionInProgress | None = None
         self._is_adrift = False
         self._parents: list[tuple[int, UUID]] = []
         self._unnamed = Counter[bytes]()
@@ -187,36 +187,36 @@ class SessionImporter(Archive):
         """A line with the one after it; None for one that is too long."""
         try:
             value = parse_object(raw)
-        except Unusable as error:
+        except UnusableLine as error:
             self.skip(line, error.message)
             # It may have begun another session, whose rows must not end up in this one.
             self._is_adrift = True
             if _SESSION_TYPE.search(raw or b"", 0, 500):
                 self._finish()
             return
-        self.take(line, value, raw=raw or b"", following=following)
+        self.import_value(line, value, raw=raw or b"", following=following)
 
-    def take(
+    def import_value(
         self, line: ImportedRowSource, value: Object, *, raw: bytes = b"", following: bytes = b""
     ) -> None:
         """A line's object. One without uuid and key is known again by ``raw`` and ``following``."""
         self._counts.lines += 1
         try:
             if value.get("type") == "session":
-                self._take_session(line, value, raw, following)
+                self._import_session(line, value, raw, following)
             else:
-                self._take_row(line, value)
-        except Unusable as error:
-            self._note_skip(line, error.message)
+                self._import_row(line, value)
+        except UnusableLine as error:
+            self._report_skip(line, error.message)
         except RecursionError:
-            self._note_skip(line, say("nested too deeply"))
+            self._report_skip(line, say("nested too deeply"))
 
     def skip(self, line: ImportedRowSource, reason: str) -> None:
         """Something that could not be read."""
         self._counts.lines += 1
-        self._note_skip(line, reason)
+        self._report_skip(line, reason)
 
-    def note(self, line: ImportedRowSource, text: str) -> None:
+    def warn(self, line: ImportedRowSource, text: str) -> None:
         """Something that the person should know, of which nothing is lost."""
         self._counts.warnings += 1
         self._report(line, text)
@@ -224,7 +224,7 @@ class SessionImporter(Archive):
     def resolve(self, uuid: UUID) -> UUID:
         return self._target.resolve(uuid)
 
-    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+    def last_imported_node(self, uuid: UUID) -> tuple[str, bool] | None:
         self._finish()  # the session before may be the same
         session = Session.objects.filter(uuid=self.resolve(uuid)).first()
         if session is None:
@@ -236,7 +236,7 @@ class SessionImporter(Archive):
         number, metadata = last
         return str(load_json(metadata).get(SOURCE_ID)), number < session.turn_count
 
-    def told(self, uuid: UUID) -> Iterator[Words]:
+    def imported_words(self, uuid: UUID) -> Iterator[Words]:
         turns = Turn.objects.filter(session__uuid=self.resolve(uuid))
         for row in walk_rows(turns, "number", *WORDS, key="number"):
             yield tuple(row[name] for name in WORDS)
@@ -253,22 +253,22 @@ class SessionImporter(Archive):
     def _count(self, name: str, count: int = 1) -> None:
         setattr(self._counts, name, getattr(self._counts, name) + count)
 
-    def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
+    def _report_skip(self, line: ImportedRowSource, reason: str) -> None:
         self._counts.skipped += 1
         self._report(line, say("skipped: %(reason)s", reason=reason))
 
-    def _note_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
+    def _report_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
         if odd:
             self._counts.repaired += 1
             names = join_messages(odd, ", ")
             self._report(line, say("imported with changes: %(names)s", names=names))
 
-    def _take_session(
+    def _import_session(
         self, line: ImportedRowSource, value: Object, raw: bytes, following: bytes
     ) -> None:
         self._finish()
         header = read_session(value)
-        self._note_repairs(line, header.odd)
+        self._report_repairs(line, header.odd)
         # Without a uuid and a key it is known by its content and the line after it, so that
         # the same file means the same sessions again.
         digest = sha256(raw.strip() + b"\n" + following.strip()).digest()
@@ -277,7 +277,7 @@ class SessionImporter(Archive):
             header,
             unnamed=uuid5(NAMESPACE, f"content {digest.hex()} {self._unnamed[digest]}"),
             following=following,
-            tell=lambda text: self.note(line, text),
+            warn=lambda text: self.warn(line, text),
         )
         is_other = header.uuid not in (None, session.uuid)
         if is_other:  # its digests begin with another uuid
@@ -286,12 +286,12 @@ class SessionImporter(Archive):
             self._parents.append((session.pk, header.parent))
         # Readers of other formats name files and summaries by the session's uuid in the archive.
         is_copy = is_other and bool(raw)
-        self._open = _Open(session, line, header, is_new=is_new, is_copy=is_copy)
+        self._open = _SessionInProgress(session, line, header, is_new=is_new, is_copy=is_copy)
 
-    def _take_row(self, line: ImportedRowSource, value: Object) -> None:
+    def _import_row(self, line: ImportedRowSource, value: Object) -> None:
         kind, opened = value.get("type"), self._open
         if kind not in ("turn", "event", "attachment", *MARKERS):
-            raise Unusable("unknown type %(type)s", type=_shown(kind))
+            raise UnusableLine("unknown type %(type)s", type=_shown(kind))
         if self._is_adrift and opened is not None:
             chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
             name, numbering = chains.get(kind, ("", None))
@@ -299,36 +299,38 @@ class SessionImporter(Archive):
                 self._finish()  # the first of its chain, although that has begun already
                 opened = None
         if opened is None:
-            raise Unusable("it belongs to no session")
+            raise UnusableLine("it belongs to no session")
         if opened.is_busy:
-            raise Unusable("an answer is running in its session; import it again later")
+            raise UnusableLine("an answer is running in its session; import it again later")
         if kind == "turn":
-            self._take_turn(opened, line, value)
+            self._import_turn(opened, line, value)
         elif kind == "event":
-            self._take_event(opened, line, value)
+            self._import_event(opened, line, value)
         elif kind == "attachment":
-            self._take_attachment(opened, value)
+            self._import_attachment(opened, value)
         else:
             marker = read_marker(MARKERS[kind], value)
             if opened.is_copy and marker.get("uuid"):
                 marker["uuid"] = copied_uuid(marker["uuid"], opened.session)
             opened.markers[kind].append((line, marker))
 
-    def _take_attachment(self, opened: _Open, value: Object) -> None:
+    def _import_attachment(self, opened: _SessionInProgress, value: Object) -> None:
         """At once, since its content is large. Its turn stands before it."""
         found = read_attachment(value)
         if opened.is_copy:
             found["uuid"] = copied_uuid(found["uuid"], opened.session)
-        turn = opened.turns.refer(found["turn_number"])
+        turn = opened.turns.find(found["turn_number"])
         if turn is None or not 1 <= turn <= opened.turns.end:
-            raise Unusable("its turn does not exist")
+            raise UnusableLine("its turn does not exist")
         self._counts.attachments_added += store_attachment(
             opened.session, found, turn=turn, is_trusted=not self._target.is_confined
         )
 
-    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
+    def _import_turn(
+        self, opened: _SessionInProgress, line: ImportedRowSource, value: Object
+    ) -> None:
         given, turn, odd = read_turn(value)
-        self._note_repairs(line, odd)
+        self._report_repairs(line, odd)
         number = self._place(opened, opened.turns, "turn", given, line)
         metadata = turn.metadata
         if "number" in value and given != number:
@@ -341,23 +343,30 @@ class SessionImporter(Archive):
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
-    def _take_event(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
+    def _import_event(
+        self, opened: _SessionInProgress, line: ImportedRowSource, value: Object
+    ) -> None:
         given, event, odd = read_event(value)
         if event.turn_number is not None:  # by the number that the turn has in the archive
-            event.turn_number = opened.turns.refer(event.turn_number) or None
+            event.turn_number = opened.turns.find(event.turn_number) or None
             odd += ("turn",) if event.turn_number is None else ()
         if opened.is_copy:
             event.payload = rename_references(event.payload, opened.session)
-        self._note_repairs(line, odd)
+        self._report_repairs(line, odd)
         seq = self._place(opened, opened.events, "event", given, line)
         event.created_at = event.created_at or opened.session.created_at
         opened.pending_events.append((line, seq, event))
         self._count_pending(opened, 3 * len(event.payload))
 
     def _place(
-        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
+        self,
+        opened: _SessionInProgress,
+        numbering: LineNumbering,
+        kind: str,
+        original: Any,
+        line: ImportedRowSource,
     ) -> int:
-        number = numbering.place(original)
+        number = numbering.assign(original)
         if numbering.is_renumbered and kind not in opened.warned:
             opened.warned.add(kind)
             values = {"given": _shown(original), "number": number}
@@ -373,16 +382,16 @@ class SessionImporter(Archive):
                     "numbers, in the order of the file (%(given)s becomes %(number)s)",
                     **values,
                 )
-            self.note(line, told)
+            self.warn(line, told)
         return number
 
-    def _count_pending(self, opened: _Open, chars: int) -> None:
+    def _count_pending(self, opened: _SessionInProgress, chars: int) -> None:
         opened.pending_chars += chars
         rows = len(opened.pending_turns) + len(opened.pending_events)
         if rows >= BATCH_ROWS or opened.pending_chars >= BATCH_CHARS:
             self._store(opened)
 
-    def _store(self, opened: _Open) -> None:
+    def _store(self, opened: _SessionInProgress) -> None:
         turns, events = opened.pending_turns, opened.pending_events
         opened.pending_turns, opened.pending_events, opened.pending_chars = [], [], 0
         if not turns and not events:
@@ -398,7 +407,7 @@ class SessionImporter(Archive):
                 remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
         except Conflict as error:
             for line in sorted(line for line, _, _ in (*turns, *events)):
-                self._note_skip(line, error.message)
+                self._report_skip(line, error.message)
             return
         for line, reason in sorted(conflicts):
             self._counts.conflicts += 1
@@ -419,8 +428,8 @@ class SessionImporter(Archive):
                 for line, columns in opened.markers[kind]:
                     try:
                         is_new = store(session, columns, turns=opened.turns, events=opened.events)
-                    except Unusable as error:
-                        self._note_skip(line, error.message)
+                    except UnusableLine as error:
+                        self._report_skip(line, error.message)
                     else:
                         self._count(f"{kind}s_added", is_new)
                         opened.has_grown |= is_new and kind == "rewind"
@@ -432,7 +441,7 @@ class SessionImporter(Archive):
             if is_exact and opened.header.journal_turn is not None:
                 gaps = opened.markers["gap"]
                 for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
-                    self._note_skip(gaps[bad][0], say("this gap does not match the session"))
+                    self._report_skip(gaps[bad][0], say("this gap does not match the session"))
             elif opened.has_grown or not session.runs.exists():
                 compute_coverage(session, has_grown=opened.has_grown)
             catch_up_state(session.pk)

@@ -14,10 +14,10 @@ from django.utils.text import slugify
 from conversations.archive.rights import role_of
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.messages import say
-from conversations.domain.text import first_digest, one_line, without_unseen
+from conversations.domain.text import first_digest, one_line, strip_invisible
 from conversations.models import Membership, Session, Workspace
 
-from .fields import NAMESPACE, SessionLine, Unusable, add_metadata, parse_moment, parse_object
+from .fields import NAMESPACE, SessionLine, UnusableLine, add_metadata, parse_moment, parse_object
 
 IMPORTED_SLUG = "imported"  # The workspace of sessions that name none.
 
@@ -57,7 +57,7 @@ class ImportTarget:
         return uuid5(uuid, f"{self.workspace and self.workspace.slug} {self.owner}")
 
     def find_session(
-        self, header: SessionLine, *, unnamed: UUID, following: bytes, tell: Tell
+        self, header: SessionLine, *, unnamed: UUID, following: bytes, warn: Tell
     ) -> tuple[Session, bool]:
         """The session that a line means, and whether it was made for it. A line without a
         uuid means the session with its key; without a key, the one with the uuid ``unnamed``.
@@ -66,7 +66,7 @@ class ImportTarget:
         if owner is None and header.owner:
             owner = User.objects.filter(username=header.owner).first()
         owner = owner or self.default_owner
-        workspace = self.workspace or self._find_workspace(header.workspace, owner, tell)
+        workspace = self.workspace or self._find_workspace(header.workspace, owner, warn)
         uuid, key = header.uuid, header.columns["key"]
         if uuid is None and key is not None:
             known = Session.objects.filter(workspace=workspace, key=key).first()
@@ -77,12 +77,12 @@ class ImportTarget:
         uuid = self.resolve(uuid or unnamed)
         known = Session.objects.filter(uuid=uuid).first()
         if known is None:
-            return self._create(uuid, header, workspace, owner, following, tell), True
+            return self._create(uuid, header, workspace, owner, following, warn), True
         if not self.may_add_to(known):
-            raise Unusable("another person's session has its UUID")
+            raise UnusableLine("another person's session has its UUID")
         return known, False
 
-    def _find_workspace(self, name: str, owner: User, tell: Tell) -> Workspace:
+    def _find_workspace(self, name: str, owner: User, warn: Tell) -> Workspace:
         slug = slugify(name)[:MAX_SLUG_CHARS].strip("-_") or IMPORTED_SLUG
         found = Workspace.objects.filter(slug=slug).first()
         if found is not None:
@@ -94,7 +94,7 @@ class ImportTarget:
             workspace=slug,
             folder=str(folder),
         )
-        tell(told)
+        warn(told)
         return create_workspace(root=folder.resolve(), name=slug, slug=slug, owner=owner)
 
     def _create(
@@ -104,13 +104,13 @@ class ImportTarget:
         workspace: Workspace,
         owner: User,
         following: bytes,
-        tell: Tell,
+        warn: Tell,
     ) -> Session:
         extra: dict[str, Any] = {}
         columns = dict(header.columns)
         key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
-            tell(say("another session of the workspace has its key; imported without a key"))
+            warn(say("another session of the workspace has its key; imported without a key"))
             extra["original_key"], columns["key"] = key, None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
@@ -120,13 +120,13 @@ class ImportTarget:
                     owner=header.owner,
                     other=owner.username,
                 )
-                tell(told)
+                warn(told)
         if header.workspace and header.workspace != workspace.slug:
             extra["original_workspace"] = header.workspace
         # Whom the operator names as owner may take part; a name in a file gives nobody access.
         if role_of(workspace, owner.pk) is None:
             if self.is_confined:
-                raise Unusable("its owner is no longer a member of the workspace")
+                raise UnusableLine("its owner is no longer a member of the workspace")
             if owner == self.owner:
                 add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
             else:
@@ -135,16 +135,16 @@ class ImportTarget:
                     owner=owner.username,
                     workspace=workspace.slug,
                 )
-                tell(told)
+                warn(told)
         created_at = columns["created_at"]
         if created_at is None:  # when the first row was written
-            with suppress(Unusable):
+            with suppress(UnusableLine):
                 row = parse_object(following)
                 if row.get("type") != "session":
                     created_at = parse_moment(row.get("created_at"))
             created_at = created_at or timezone.now()
         columns |= {
-            "title": one_line(without_unseen(columns["title"]), limit=MAX_TITLE_CHARS),
+            "title": one_line(strip_invisible(columns["title"]), limit=MAX_TITLE_CHARS),
             "floor_turn": max(1, columns["floor_turn"]),
             "created_at": created_at,
             "last_active_at": columns["last_active_at"] or created_at,

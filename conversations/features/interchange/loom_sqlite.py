@@ -17,7 +17,16 @@ from typing import Any
 from conversations.domain.messages import say, say_number
 from conversations.domain.text import load_json
 
-from .making import Archive, ImportLine, Item, Note, Object, own_uuid, stable_uuid, without
+from .making import (
+    ImportHistory,
+    ImportLine,
+    ImportNote,
+    Item,
+    Object,
+    own_uuid,
+    stable_uuid,
+    without,
+)
 from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
@@ -59,13 +68,15 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
+def read_loom_database(
+    file: SourceFile, source: ImportSource, archive: ImportHistory
+) -> Iterator[Item]:
     """Its sessions in the order of their ids, each with its turns, then its events."""
     try:
         with file.on_disk() as path, open_unchanged(path) as connection:
             yield from _Database(connection, file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
-        yield Note(file.name, say("the database cannot be read: %(error)s", error=str(error)))
+        yield ImportNote(file.name, say("the database cannot be read: %(error)s", error=str(error)))
 
 
 class _Database:
@@ -79,7 +90,7 @@ class _Database:
         rows: dict[Any, Object] = {}
         if "id" in self.tables.get(SESSIONS, ()):
             for _, row in self._fetch(SESSIONS):
-                if isinstance(row, Note):
+                if isinstance(row, ImportNote):
                     yield row
                 elif row["id"] is not None:
                     rows[row["id"]] = row
@@ -93,7 +104,7 @@ class _Database:
                     found.setdefault(row["session_id"])
             except SQLITE_DAMAGE as error:
                 text = say("not all sessions could be listed: %(error)s", error=str(error))
-                yield Note(self._place(table), text)
+                yield ImportNote(self._place(table), text)
         uuids: set[str] = set()
         for session in found:
             line = _session(_text(session), rows.get(session))
@@ -116,7 +127,7 @@ class _Database:
                         "%(count)s of its rows belong to no session",
                         missed,
                     )
-                    yield Note(self._place(table), text)
+                    yield ImportNote(self._place(table), text)
 
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
@@ -135,7 +146,7 @@ class _Database:
         last = 0
         for rowid, row in self._fetch(table, where, (value,), session):
             self.seen[table] += 1
-            if isinstance(row, Note):
+            if isinstance(row, ImportNote):
                 yield row
                 continue
             given = row.get(number)
@@ -145,7 +156,7 @@ class _Database:
 
     def _fetch(
         self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
-    ) -> Iterator[tuple[int, Object | Note]]:
+    ) -> Iterator[tuple[int, Object | ImportNote]]:
         """Rows by their ids, in order; where the index is damaged, as far as the table can be
         read, and last what could not."""
         ids: list[int] = []
@@ -184,12 +195,12 @@ class _Database:
                         yield rowid, read([rowid])[rowid]
                     except (*SQLITE_DAMAGE, KeyError) as error:
                         reason = say("the row cannot be read: %(error)s", error=str(error))
-                        yield rowid, Note(self._place(table, rowid), reason)
+                        yield rowid, ImportNote(self._place(table, rowid), reason)
             else:
                 yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
         if problem is not None:
             reason = say("not all rows could be listed: %(error)s", error=str(problem))
-            yield 0, Note(self._place(table), reason)
+            yield 0, ImportNote(self._place(table), reason)
 
 
 def _text(value: Any) -> str:

@@ -44,7 +44,7 @@ class ImportLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ImportNote:
     """What the person should know. ``is_skipped``: something could not be read, for this
     reason; otherwise nothing is lost."""
 
@@ -53,7 +53,7 @@ class Note:
     is_skipped: bool = True
 
 
-type Item = ImportLine | Note
+type Item = ImportLine | ImportNote
 
 # What a turn says, beside its name, time and metadata: to compare it with another.
 WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")
@@ -61,19 +61,19 @@ WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")
 type Words = tuple[str | None, ...]
 
 
-class Archive:
+class ImportHistory:
     """What a reader may ask of the archive. Here nothing was imported before."""
 
     def resolve(self, uuid: UUID) -> UUID:
         """The uuid in the archive of the session that a file calls so."""
         return uuid
 
-    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+    def last_imported_node(self, uuid: UUID) -> tuple[str, bool] | None:
         """Of a session that was imported from a tree: the node of its last such turn, and
         whether the session went on in the archive, so that nothing can follow it."""
         return None
 
-    def told(self, uuid: UUID) -> Iterator[Words]:
+    def imported_words(self, uuid: UUID) -> Iterator[Words]:
         """What the turns of a session say, in order."""
         return iter(())
 
@@ -104,7 +104,7 @@ MAX_KEPT_BYTES = 1_000_000  # In the metadata, of a content that cannot be attac
 
 
 @dataclass(slots=True)
-class Files:
+class TurnFiles:
     """What is attached to one turn: blocks and lines for it, and what could be neither.
     ``lost`` says for a person what is gone."""
 
@@ -214,7 +214,7 @@ def has_source(block: Object) -> bool:
     return block.get("type") in FILE_KINDS and isinstance(block.get("source"), dict)
 
 
-def user_turn(text: str, files: Files) -> Object:
+def user_turn(text: str, files: TurnFiles) -> Object:
     turn: Object = {"role": "user", "content": text}
     if files.blocks:
         turn["blocks"] = [*files.blocks, *([{"type": "text", "text": text}] if text else [])]
@@ -259,7 +259,7 @@ def left_of_blocks(blocks: Iterable[Object], *, name: str = "left_of_blocks") ->
 
 
 def result_turn(
-    text: str, *, call_id: str, name: str, ok: bool, files: Files | None = None
+    text: str, *, call_id: str, name: str, ok: bool, files: TurnFiles | None = None
 ) -> Object:
     turn: Object = {"role": "tool", "content": text, "tool_call_id": call_id, "tool_name": name}
     turn["metadata"] = {"ok": ok}
@@ -268,7 +268,7 @@ def result_turn(
     return turn | ({"files": files.left} if files is not None and files.left else {})
 
 
-def read_result(content: Any, files: Files) -> str:
+def read_result(content: Any, files: TurnFiles) -> str:
     """The text of a tool's result, a string or a list of blocks; its images are attached."""
     if not isinstance(content, list):
         if content is None:

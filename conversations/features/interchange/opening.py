@@ -27,7 +27,7 @@ from typing import IO, Any
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 
-from .making import Item, Note
+from .making import ImportNote, Item
 
 MAX_FILES = 50_000
 
@@ -43,7 +43,7 @@ MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
-class NotReadable(Rejected):
+class UnreadableSource(Rejected):
     """What was given cannot be read at all; the message says why."""
 
 
@@ -102,7 +102,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
                 shown = found.relative_to(path).as_posix()
                 source.files.append(SourceFile(shown, found.stat().st_size, path=found))
                 if len(source.files) > MAX_FILES:
-                    raise NotReadable(
+                    raise UnreadableSource(
                         "The folder has more than %(count)s files.", count=f"{MAX_FILES:,}"
                     )
         yield source
@@ -118,7 +118,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
             packed.most = None
             yield _list_archive(archive, name, max_bytes)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise NotReadable(
+        raise UnreadableSource(
             "The archive is damaged or protected: %(error)s.", error=str(error)
         ) from error
 
@@ -130,17 +130,17 @@ class _ArchiveFile(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.most is not None and size is not None and size > self.most:
-            raise NotReadable("The archive's file list is too long.")
+            raise UnreadableSource("The archive's file list is too long.")
         return super().read(-1 if size is None else size) or b""
 
 
 def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> ImportSource:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > MAX_FILES:
-        raise NotReadable("The archive has more than %(count)s files.", count=f"{MAX_FILES:,}")
+        raise UnreadableSource("The archive has more than %(count)s files.", count=f"{MAX_FILES:,}")
     total = sum(info.file_size for info in infos)
     if max_bytes and total > max_bytes:
-        raise NotReadable(
+        raise UnreadableSource(
             "The archive would expand to %(size)s bytes; the limit is %(limit)s.",
             size=f"{total:,}",
             limit=f"{max_bytes:,}",
@@ -163,7 +163,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
             file = SourceFile(info.filename, info.file_size, archive=archive, info=info)
             source.files.append(file)
             continue
-        source.refused.append(Note(info.filename or name, reason))
+        source.refused.append(ImportNote(info.filename or name, reason))
     return source
 
 
@@ -183,7 +183,7 @@ class DamagedJson(Rejected):
 def read_items(stream: IO[bytes], *, chunk: int = CHUNK_BYTES) -> Iterator[Any]:
     """The items of the array that the file is, or the one object. Bytes that are no UTF-8
     become lone surrogates. Raises DamagedJson where it cannot go on."""
-    text = _Text(stream, chunk)
+    text = _JsonText(stream, chunk)
     if text.next_sign() != "[":
         if text.next_sign():
             yield text.read_value()
@@ -198,7 +198,7 @@ def read_items(stream: IO[bytes], *, chunk: int = CHUNK_BYTES) -> Iterator[Any]:
             yield text.read_value()
 
 
-class _Text:
+class _JsonText:
     """What is read of the file, and ``at``: how far it is used up."""
 
     def __init__(self, stream: IO[bytes], chunk: int) -> None:

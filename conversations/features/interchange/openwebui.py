@@ -15,10 +15,10 @@ from functools import partial
 from conversations.domain.text import an_object
 
 from .making import (
-    Archive,
-    Files,
+    ImportHistory,
     Item,
     Object,
+    TurnFiles,
     a_text,
     as_input,
     assistant_turn,
@@ -31,7 +31,7 @@ from .making import (
     without,
 )
 from .opening import ImportSource, SourceFile
-from .trees import Conversation, Made, Path, Tree, read_conversations
+from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "openwebui"
 
@@ -43,20 +43,22 @@ _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
 
 
-def read_openwebui(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
+def read_openwebui(
+    file: SourceFile, source: ImportSource, archive: ImportHistory
+) -> Iterator[Item]:
     return read_conversations(file, partial(_OpenWebUi, archive=archive))
 
 
-class _OpenWebUi(Conversation):
-    def __init__(self, told: Object, place: str, archive: Archive) -> None:
+class _OpenWebUi(ConversationReader):
+    def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
         super().__init__(told, place, archive)
         self.chat = an_object(told.get("chat")) or told  # there may be no record around it
 
     def read(self) -> Iterator[Item]:
         history = an_object(self.chat.get("history"))
-        id = self.told.get("id") or self.chat.get("id")
+        id = self.data.get("id") or self.chat.get("id")
         known = id or f"{self.chat.get('timestamp')} {self.chat.get('title')}"
-        tree = Tree(own_uuid(SOURCE, known), SOURCE)
+        tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
         found = an_object(history.get("messages"))
         if not found:  # a list, where each stands below the one before it
             above: str | None = None
@@ -73,10 +75,10 @@ class _OpenWebUi(Conversation):
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             tree.parents[node] = a_text(self.messages[node].get("parentId")) or None
         tree.leaf = a_text(history.get("currentId")) or None
-        yield from self.tell(tree)
+        yield from self.lines_of_tree(tree)
 
-    def header(self, path: Path) -> Object:
-        told, chat = self.told, self.chat
+    def header(self, path: TreePath) -> Object:
+        told, chat = self.data, self.chat
         updated = told.get("updated_at") or chat.get("timestamp")
         system = an_object(chat.get("params")).get("system") or chat.get("system")
         left = without(told, "chat", "title", "created_at", "updated_at", "history", "messages")
@@ -93,7 +95,7 @@ class _OpenWebUi(Conversation):
             | ({"chat": without(chat, "title", "history", "messages")} if chat is not told else {}),
         }
 
-    def make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: TreePath, node: str) -> Iterator[Made]:
         message = self.messages[node]
         extra: Object = {
             "created_at": message.get("timestamp"),
@@ -127,7 +129,7 @@ class _OpenWebUi(Conversation):
             yield {"role": "system", "content": text} | told | extra, files.lines
 
 
-def _add_file(attached: Object, files: Files) -> None:
+def _add_file(attached: Object, files: TurnFiles) -> None:
     held = an_object(attached.get("file"))
     name = a_text(attached.get("name") or held.get("filename")) or a_text(attached.get("type"))
     text = a_text(an_object(held.get("data")).get("content"))
@@ -137,7 +139,7 @@ def _add_file(attached: Object, files: Files) -> None:
         _add_address(a_text(attached.get("url")), name or "file", attached, files)
 
 
-def _add_address(address: str, name: str, described: Object, files: Files) -> None:
+def _add_address(address: str, name: str, described: Object, files: TurnFiles) -> None:
     # A file may be part of its own address; any other stays an address.
     match = _DATA_ADDRESS.match(address)
     if match:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from conversations.domain.messages import Message, as_message, message_data, remake
+from conversations.domain.messages import Message, as_message, message_data, restore_message
 from conversations.domain.text import an_object, dump_json
 
 MAX_TEXT_CHARS = 500  # Of a longer one nothing else is kept than its beginning.
@@ -36,13 +36,15 @@ def read_notes(report: str) -> list[tuple[str, str]]:
 def read_error(report: str, error: str) -> str:
     """The column ``error`` as a message."""
     found = json.loads(report)
-    return as_message(remake(error, an_object(found).get("error")))
+    return as_message(restore_message(error, an_object(found).get("error")))
 
 
 def _read_note(note: dict[str, Any]) -> tuple[str, str]:
     place, text, said = note["place"], note["text"], note.get("said", {})
     # A place may be any file's name.
-    return remake(place, said.get("place")), as_message(remake(text, said.get("text")))
+    return restore_message(place, said.get("place")), as_message(
+        restore_message(text, said.get("text"))
+    )
 
 
 def _said(text: str) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import Archive, ImportLine, Item, Note
+from .making import ImportHistory, ImportLine, ImportNote, Item
 from .opening import (
     DAMAGE,
     MAGIC,
     DamagedJson,
     ImportSource,
-    NotReadable,
     SourceFile,
+    UnreadableSource,
     open_source,
     read_items,
 )
@@ -83,7 +83,7 @@ def recognise(file: SourceFile) -> str:
     return ""
 
 
-type Reader = Callable[[SourceFile, ImportSource, Archive], Iterator[Item]]
+type Reader = Callable[[SourceFile, ImportSource, ImportHistory], Iterator[Item]]
 
 AUTO = "auto"
 MAX_NAMED_FILES = 5
@@ -98,7 +98,7 @@ READERS: dict[str, Reader] = {
 FORMATS = (LOOM, *READERS)
 
 
-class Running:
+class ImportRun:
     """An import that goes on. ``format`` becomes what was found."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Running:
         with open_source(path, name=name, max_bytes=max_bytes) as source:
             found = self._choose(source)
             if not found and not source.refused:
-                raise NotReadable(
+                raise UnreadableSource(
                     "The format is unknown: it is not a Loom database or interchange file, a "
                     "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
                 )
@@ -138,12 +138,12 @@ class Running:
                         )
                     continue
                 for number, item in enumerate(READERS[format](file, source, self._importer), 1):
-                    self._hand_over(item, number)
+                    self._import_item(item, number)
                     self.progress()
             # Sessions are connected with those that they came from.
             self._importer.close()
             for item in source.refused:
-                self._hand_over(item, 0)
+                self._import_item(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
             if unread:
                 named, more = ", ".join(unread[:MAX_NAMED_FILES]), len(unread) - MAX_NAMED_FILES
@@ -155,7 +155,7 @@ class Running:
                     text = say("no conversations in %(files)s", files=named)
                 self.report(ImportedRowSource(0, source.name), text)
             if not found:
-                raise NotReadable("Nothing in it could be read.")
+                raise UnreadableSource("Nothing in it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:
@@ -163,7 +163,7 @@ class Running:
             with suppress(*DAMAGE):  # whoever reads it says so
                 recognised = recognise(file)
                 if recognised and recognised != self.format:
-                    raise NotReadable(
+                    raise UnreadableSource(
                         "It was given as %(given)s, but it is %(found)s.",
                         given=self.format,
                         found=recognised,
@@ -176,7 +176,7 @@ class Running:
                 format = recognise(file)
             except DAMAGE as error:
                 reason = say("it cannot be read: %(error)s", error=str(error))
-                source.refused.append(Note(file.name, reason))
+                source.refused.append(ImportNote(file.name, reason))
                 continue
             if format and wanted in (None, format):
                 found.append((file, format))
@@ -190,11 +190,11 @@ class Running:
         self.format = formats.pop() if len(formats) == 1 else self.format
         return found
 
-    def _hand_over(self, item: Item, number: int) -> None:
+    def _import_item(self, item: Item, number: int) -> None:
         line = ImportedRowSource(number, item.place)
         if isinstance(item, ImportLine):
-            self._importer.take(line, item.value)
+            self._importer.import_value(line, item.value)
         elif item.is_skipped:
             self._importer.skip(line, item.text)
         else:
-            self._importer.note(line, item.text)
+            self._importer.warn(line, item.text)

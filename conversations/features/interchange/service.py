@@ -54,7 +54,7 @@ def import_path(data_dir: Path, uuid: UUID) -> Path:
     return data_dir / FOLDER / str(uuid)
 
 
-def take_upload(
+def save_upload(
     workspace: Workspace, user: User, file: "UploadedFile[Any]", *, format: str
 ) -> Import:
     """Keep the file, then the import. Raises Conflict where too many of this person wait

@@ -17,8 +17,18 @@ from uuid import UUID
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 
-from .fields import Unusable, read_turn
-from .making import WORDS, Archive, Files, ImportLine, Item, Note, Object, Words, stable_uuid
+from .fields import UnusableLine, read_turn
+from .making import (
+    WORDS,
+    ImportHistory,
+    ImportLine,
+    ImportNote,
+    Item,
+    Object,
+    TurnFiles,
+    Words,
+    stable_uuid,
+)
 from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 
 # How many times as many messages all sessions of a tree may have together as the tree has,
@@ -32,7 +42,7 @@ class TooBranched(Rejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class TreePath:
     """One session: its nodes from the first on, the first ``shared`` of which are those of
     ``parent``. ``ordinal`` is 0 for the main one; ``is_current``: the person is there."""
 
@@ -45,7 +55,7 @@ class Path:
 
 
 @dataclass(slots=True)
-class Tree:
+class MessageTree:
     """Nodes by their parents; one without a parent, or with one that is not there, is a
     root. ``leaf`` is where the person is."""
 
@@ -55,20 +65,20 @@ class Tree:
     parents: dict[str, str | None] = field(default_factory=dict)
     _children: dict[str | None, list[str]] = field(default_factory=dict)
 
-    def plan(self, archive: Archive) -> list[Path]:
+    def plan(self, archive: ImportHistory) -> list[TreePath]:
         """The sessions, each after its parent. Raises TooBranched."""
         order = self._arrange()
         if not order:
-            return [Path(self.main, [])]
+            return [TreePath(self.main, [])]
         current = set(self._up_from(self.leaf)) if self.leaf in self.parents else set()
         # The main session begins where it began before, or where the person is.
-        reached = archive.reached(self.main)
+        reached = archive.last_imported_node(self.main)
         if reached is not None and reached[0] in self.parents:
             begin = self._up_from(reached[0])[0]
         else:
             begin = next((node for node in order if node in current), order[0])
         nodes = self._follow(self.main, begin, current, archive)
-        paths = [Path(self.main, nodes)]
+        paths = [TreePath(self.main, nodes)]
         owners = dict.fromkeys(nodes, self.main)
         room = min(MAX_SPREAD_MESSAGES, MIN_SPREAD_MESSAGES + SPREAD_FACTOR * len(order)) - len(
             nodes
@@ -87,7 +97,7 @@ class Tree:
                 )
             owner = owners[parent] if parent is not None else self.main
             is_current = nodes[-1] in current
-            paths.append(Path(uuid, nodes, len(paths), owner, len(before), is_current))
+            paths.append(TreePath(uuid, nodes, len(paths), owner, len(before), is_current))
             owners |= dict.fromkeys(nodes[len(before) :], uuid)
         return paths
 
@@ -121,11 +131,13 @@ class Tree:
             node = self.parents.get(node)
         return found[::-1]
 
-    def _follow(self, uuid: UUID, start: str, current: set[str], archive: Archive) -> list[str]:
+    def _follow(
+        self, uuid: UUID, start: str, current: set[str], archive: ImportHistory
+    ) -> list[str]:
         """From a node to the end of a session: through what was imported before, then with
         the person, then along the newest."""
         nodes = [start]
-        reached = archive.reached(uuid)
+        reached = archive.last_imported_node(uuid)
         if reached is not None and reached[0] in self.parents:
             last, is_continued = reached
             way = self._up_from(last)
@@ -143,31 +155,31 @@ type Made = tuple[Object, list[Object]]
 summary that stands for the turns before it."""
 
 
-class Conversation:
+class ConversationReader:
     """A conversation of another program. ``told`` is what the file has of it, ``place`` where.
     A reader plants its tree (``read``), and says what its sessions are (``header``) and which
     turns a node gives (``make``), always the same."""
 
-    def __init__(self, told: Object, place: str, archive: Archive) -> None:
-        self.told = told
+    def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
+        self.data = told
         self.place = place
         self.archive = archive
         self.messages: dict[str, Object] = {}
         self.lost: list[str] = []  # Of the files of the node that was made last.
 
-    def files(self, path: Path, node: str) -> Files:
-        return Files(self.archive.resolve(path.uuid), node, lost=self.lost)
+    def files(self, path: TreePath, node: str) -> TurnFiles:
+        return TurnFiles(self.archive.resolve(path.uuid), node, lost=self.lost)
 
     def read(self) -> Iterator[Item]:
         raise NotImplementedError
 
-    def header(self, path: Path) -> Object:
+    def header(self, path: TreePath) -> Object:
         raise NotImplementedError
 
-    def make(self, path: Path, node: str) -> Iterator[Made]:
+    def make(self, path: TreePath, node: str) -> Iterator[Made]:
         raise NotImplementedError
 
-    def tell(self, tree: Tree) -> Iterator[Item]:
+    def lines_of_tree(self, tree: MessageTree) -> Iterator[Item]:
         """The lines of the sessions.
 
         A message that says something else than it did in an earlier import, or that stands
@@ -175,20 +187,20 @@ class Conversation:
         paths = tree.plan(self.archive)
         count = len(paths)
         ends: dict[str, int] = {}
-        versions: dict[UUID, Path] = {}
+        versions: dict[UUID, TreePath] = {}
         for path in paths:
             # Below the version of its parent, where that has the turn which it leaves.
             while path.parent in versions and versions[path.parent].shared < path.shared:
                 path = replace(path, parent=versions[path.parent].uuid)
-            while (changed := (yield from self._tell_path(path, ends))) is not None:
+            while (changed := (yield from self._lines_of_path(path, ends))) is not None:
                 shared, digest = changed
                 uuid = stable_uuid("version", str(path.uuid), path.nodes[shared], digest)
-                version = Path(uuid, path.nodes, count, path.uuid, shared, path.is_current)
+                version = TreePath(uuid, path.nodes, count, path.uuid, shared, path.is_current)
                 versions[path.uuid] = path = version
                 count += 1
 
-    def _tell_path(
-        self, path: Path, ends: dict[str, int]
+    def _lines_of_path(
+        self, path: TreePath, ends: dict[str, int]
     ) -> Generator[Item, None, tuple[int, str] | None]:
         """Up to the first node that is not as it is in the archive: its place, and a digest
         of what it says. ``ends`` gets the number of each node's last turn."""
@@ -201,7 +213,7 @@ class Conversation:
             if not path.is_current:
                 line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
         yield ImportLine(self.place, line)
-        number, told = 0, self.archive.told(path.uuid)
+        number, told = 0, self.archive.imported_words(path.uuid)
         for index, node in enumerate(path.nodes):
             self.lost.clear()
             made = list(self.make(path, node))
@@ -210,7 +222,7 @@ class Conversation:
                 return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
             place = say("%(place)s, message %(id)s", place=self.place, id=node)
             if index >= path.shared:  # its parent has told the others
-                yield from [Note(place, text) for text in self.lost]
+                yield from [ImportNote(place, text) for text in self.lost]
             for turn, lines in made:
                 number += 1
                 yield ImportLine(
@@ -227,7 +239,7 @@ class Conversation:
 def _words_of(line: Object) -> Words | None:
     try:
         _, turn, _ = read_turn(line)
-    except (Unusable, RecursionError):
+    except (UnusableLine, RecursionError):
         return None
     return tuple(getattr(turn, name) for name in WORDS)
 
@@ -236,7 +248,7 @@ def _words_of(line: Object) -> Words | None:
 
 
 def read_conversations(
-    file: SourceFile, conversation: Callable[[Object, str], Conversation]
+    file: SourceFile, conversation: Callable[[Object, str], ConversationReader]
 ) -> Iterator[Item]:
     """Each conversation's lines, in the order of the file. One that is not what it should be
     is skipped, with what went wrong; damage of the file ends it."""
@@ -246,16 +258,16 @@ def read_conversations(
             for number, item in enumerate(read_items(stream), 1):
                 place = say("%(file)s: conversation %(number)s", file=file.name, number=number)
                 if not isinstance(item, dict):
-                    yield Note(place, say("it is not an object"))
+                    yield ImportNote(place, say("it is not an object"))
                     continue
                 try:
                     yield from conversation(item, place).read()
                 except TooBranched as error:
-                    yield Note(place, error.message)
+                    yield ImportNote(place, error.message)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     reason = f"{type(error).__name__}: {error}"
                     text = say("its structure is not as expected (%(reason)s)", reason=reason)
-                    yield Note(place, text)
+                    yield ImportNote(place, text)
     except (DamagedJson, *DAMAGE) as error:
         place = say("%(file)s: after conversation %(number)s", file=file.name, number=number)
-        yield Note(place, error.message if isinstance(error, DamagedJson) else str(error))
+        yield ImportNote(place, error.message if isinstance(error, DamagedJson) else str(error))

@@ -25,12 +25,12 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from conversations.access import (
+    access_context_of,
     get_session_for,
     get_workspace_for,
     person,
     post_by_person,
     sign_in_first,
-    visit_of,
 )
 from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
@@ -56,8 +56,8 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
-    visit = replace(visit_of(request, user), action=EXPORT)
-    session, _ = await sync_to_async(get_session_for)(visit, uuid)
+    context = replace(access_context_of(request, user), action=EXPORT)
+    session, _ = await sync_to_async(get_session_for)(context, uuid)
     wanted = request.GET.get("format", "markdown")
     return export_response(session, wanted, is_head=request.method == "HEAD")
 
@@ -95,8 +95,8 @@ async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
-    visit = replace(visit_of(request, user), action=EXPORT)
-    workspace, _ = await sync_to_async(get_workspace_for)(visit, slug, to=WRITE)
+    context = replace(access_context_of(request, user), action=EXPORT)
+    workspace, _ = await sync_to_async(get_workspace_for)(context, slug, to=WRITE)
     with refusal_as_message(request):
         chosen = await sync_to_async(read_chosen)(request, workspace)
         format = EXPORT_FORMATS["jsonl"]
@@ -187,7 +187,7 @@ def imports(request: HttpRequest) -> HttpResponse:
         try:
             chosen = form.cleaned_data
             workspace, _ = get_workspace_for(request, chosen["workspace"], to=WRITE)
-            made = service.take_upload(workspace, user, chosen["file"], format=chosen["format"])
+            made = service.save_upload(workspace, user, chosen["file"], format=chosen["format"])
         except (Conflict, StorageFull) as error:
             form.add_error(None, translate(error.message))
             refused = error

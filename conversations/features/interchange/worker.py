@@ -21,16 +21,16 @@ from conversations.archive.storage import require_space, translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.messages import say
 from conversations.domain.text import dump_json
-from conversations.runtime.ownership import only_one
+from conversations.runtime.ownership import try_lock
 
 from . import service
 from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
 from .models import DONE, FAILED, RUNNING, Import
-from .opening import NotReadable
+from .opening import UnreadableSource
 from .reports import as_note, write_report
-from .running import Running
+from .running import ImportRun
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime
@@ -73,7 +73,7 @@ class ImportWorker:
 
     def run_waiting(self) -> bool:
         """Carry out what waits. False: another process is at it."""
-        with only_one(self._data_dir / "run" / LOCK) as is_ours:
+        with try_lock(self._data_dir / "run" / LOCK) as is_ours:
             if not is_ours:
                 return False
             try:
@@ -97,7 +97,7 @@ class ImportWorker:
 
     def _run(self, found: Import) -> None:
         path = service.import_path(self._data_dir, found.uuid)
-        watch = _Watch(found, self._stopping)
+        watch = _ImportProgress(found, self._stopping)
         try:
             error = self._import(found, path, watch)
         except ImportStopped:
@@ -116,10 +116,10 @@ class ImportWorker:
             else:
                 logger.exception("import_failed")
                 error = say("A server error ended the import. Everything imported so far stays.")
-        watch.tell(error)
+        watch.save(error)
         service.end_import(found, FAILED if error else DONE, error=error)
 
-    def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
+    def _import(self, found: Import, path: Path, watch: "_ImportProgress") -> str:
         if found.attempts > MAX_ATTEMPTS:
             return say("The server stopped %(count)s times during this import.", count=MAX_ATTEMPTS)
         if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
@@ -129,7 +129,7 @@ class ImportWorker:
             watch.running.run(
                 path, name=found.name, max_bytes=MAX_GROWTH_FACTOR * settings.LOOM.max_import_bytes
             )
-        except NotReadable as error:
+        except UnreadableSource as error:
             return error.message
         except FileNotFoundError:
             return say("The uploaded file no longer exists. Upload it again.")
@@ -138,7 +138,7 @@ class ImportWorker:
         return "" if came or not counts.skipped else say("Nothing in it could be read.")
 
 
-class _Watch:
+class _ImportProgress:
     def __init__(self, found: Import, stopping: threading.Event) -> None:
         self.counts = ImportCounts()
         target = ImportTarget(
@@ -148,7 +148,7 @@ class _Watch:
             root=Path(found.workspace.root),
             is_confined=True,
         )
-        self.running = Running(target, self.counts, self.report, self.progress, found.format)
+        self.running = ImportRun(target, self.counts, self.report, self.progress, found.format)
         self._pk = found.pk
         self._stopping = stopping
         self._notes: list[dict[str, Any]] = []
@@ -169,10 +169,10 @@ class _Watch:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL_SECONDS
             require_space(say("Imports"))
-            if not self.tell():
+            if not self.save():
                 raise ImportStopped
 
-    def tell(self, error: str = "") -> bool:
+    def save(self, error: str = "") -> bool:
         """False when it is to end. ``error``: what ends it."""
         is_told = Import.objects.filter(pk=self._pk, state=RUNNING).update(
             counts=dump_json(asdict(self.counts)),

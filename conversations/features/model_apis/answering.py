@@ -17,16 +17,16 @@ from conversations.api.auth import caller_of
 from conversations.api.messages import reason_of
 from conversations.api.streams import RECHECK_SECONDS, free_connection, recheck_of
 from conversations.archive.rights import READ
-from conversations.archive.run_transcript import read_run, read_said
+from conversations.archive.run_transcript import read_run, read_run_transcript
 from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.stream import ModelInfo
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import Run
 from conversations.runtime import current
+from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
-from conversations.runtime.visitors import STREAMS
 
 from .asking import WITHDRAWN, RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
@@ -82,7 +82,7 @@ async def answer_request(
 
         async def events() -> AsyncIterator[str]:
             dropping.cancel()
-            runtime.lines.take_anyway(STREAMS, person_pk)
+            runtime.lines.acquire_anyway(STREAMS, person_pk)
             told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
             try:
                 async with aclosing(told):
@@ -120,7 +120,7 @@ async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[in
     code = answer.error_code
     if code == WITHDRAWN:
         return STATUS[code], "The message was withdrawn before it was answered."
-    reason = reason_of(await runtime.readers.read(read_said, run.pk))
+    reason = reason_of(await runtime.readers.read(read_run_transcript, run.pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 

@@ -58,24 +58,24 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     await _require_results(runtime, exchange)
     if exchange.words is None:
         await _choose_for_waiting(runtime, exchange)
-        _give_results(runtime, exchange)
+        _submit_results(runtime, exchange)
         last, _ = exchange.results[-1]
         return last.run_id, last.turn_number
     if known is not None and known.state not in UNANSWERED:
         # What is sent again is the run that there is.
-        _give_results(runtime, exchange)
+        _submit_results(runtime, exchange)
         return known.run_pk, 0
     client_id = exchange.client_id
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     # The client's tools are there before the run, and go if it cannot begin.
-    tools.bring(session_pk, client_id, exchange.asked.tools)
+    tools.register(session_pk, client_id, exchange.asked.tools)
     try:
-        require_forced_tool(exchange.asked.choices, tools.of(session_pk, client_id))
+        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, client_id))
         # The message is answered, and the answer that waited for the results ends with them.
-        tools.hand_over(session_pk)
-        _give_results(runtime, exchange)
-        tools.give_up(session_pk)
+        tools.end_waiting_runs(session_pk)
+        _submit_results(runtime, exchange)
+        tools.abandon_calls(session_pk)
         run_pk = await _begin(runtime, exchange, client_id)
     except BaseException:
         tools.forget(session_pk, client_id)
@@ -95,7 +95,7 @@ async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
         if call.state not in (*OPEN_STATES, COMPLETED):
             raise Rejected(f"The call {call.call_id} has ended.", code="call_over")
     open_calls = [call for call in calls if call.state in OPEN_STATES]
-    if any(call.name not in tools.of(session_pk, call.run.client_id) for call in open_calls):
+    if any(call.name not in tools.tools_of(session_pk, call.run.client_id) for call in open_calls):
         raise Unavailable(ELSEWHERE)
     for run in {call.run_id: call.run for call in open_calls}.values():
         if {call.pk for call in await _list_unanswered(runtime, run)} - given:
@@ -107,13 +107,13 @@ async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> Non
     session_pk, tools = exchange.session.pk, runtime.program_tools
     runs = {call.run_id: call.run for call, _ in exchange.results if call.state in OPEN_STATES}
     for run in runs.values():
-        require_forced_tool(exchange.asked.choices, tools.of(session_pk, run.client_id))
+        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, run.client_id))
         await runtime.choose_for_run(session_pk, run.pk, exchange.asked.choices)
 
 
-def _give_results(runtime: Runtime, exchange: ClientExchange) -> None:
+def _submit_results(runtime: Runtime, exchange: ClientExchange) -> None:
     for call, gave in exchange.results:
-        runtime.program_tools.give(exchange.session.pk, call.run.client_id, call.pk, gave)
+        runtime.program_tools.submit_result(exchange.session.pk, call.run.client_id, call.pk, gave)
 
 
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
@@ -195,7 +195,7 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
         state=run.state,
         model=_read_model(run.pk),
         error_code=run.error_code if run.user_turn else WITHDRAWN,
-        blocks=[block for row in answers for block in list_spoken(StoredTurn(**row))],
+        blocks=[block for row in answers for block in list_answer_blocks(StoredTurn(**row))],
         stop_reason=stop_reason,
         stop_sequence=stop_sequence,
         usage={name: total or 0 for name, total in sums.items()},
@@ -227,7 +227,7 @@ def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
     return turns.filter(role=ASSISTANT)
 
 
-def list_spoken(turn: StoredTurn) -> list[dict[str, Any]]:
+def list_answer_blocks(turn: StoredTurn) -> list[dict[str, Any]]:
     """Texts and calls of tools; what a damaged turn said is its text."""
     try:
         blocks = read_blocks(turn)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from conversations.domain.errors import Rejected
-from conversations.domain.formats import Spoken, read_spoken
+from conversations.domain.formats import MessageContent, read_content
 from conversations.domain.formats.contents import BAD_MESSAGE, text_block
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
@@ -40,7 +40,7 @@ class ClientRequest:
     model: str
     before: list[dict[str, Any]]
     said: list[dict[str, Any]]
-    words: Spoken
+    words: MessageContent
     choices: RunChoices
     identity: str
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -77,7 +77,7 @@ def split_contents(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return split
 
 
-def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
+def read_words(said: Sequence[dict[str, Any]]) -> MessageContent:
     """What the person says, without the results of tools. Raises Rejected for what cannot be
     sent."""
     contents = []
@@ -88,7 +88,7 @@ def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
         if isinstance(content, list):
             content = [block for block in content if not is_result(block)]
         contents.append(content)
-    return read_spoken(contents)
+    return read_content(contents)
 
 
 def list_said(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:

@@ -22,22 +22,22 @@ from conversations.access import get_session_for, get_workspace_for
 from conversations.agent.tools.tool import ToolResult
 from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
-from conversations.api.idempotency import OtherRequest
+from conversations.api.idempotency import KeyMismatch
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.file_types import examine
 from conversations.archive.message_formats import (
     import_history,
     prepare_messages,
-    save_spoken_files,
+    save_message_files,
 )
-from conversations.archive.messages import Accepted, find_accepted
+from conversations.archive.messages import AcceptedMessage, find_accepted
 from conversations.archive.rights import WRITE
 from conversations.archive.runs import message_text
 from conversations.archive.turns import read_rewound
 from conversations.domain.active_path import are_within
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.formats import READERS, Spoken, read_new_file
+from conversations.domain.formats import READERS, MessageContent, read_new_file
 from conversations.domain.runs import (
     FAILED,
     INTERRUPTED,
@@ -80,8 +80,8 @@ class ClientExchange:
     session: Session
     user: User
     client_id: str
-    known: Accepted | None
-    words: Spoken | None
+    known: AcceptedMessage | None
+    words: MessageContent | None
     results: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)
     attachments: list[str] = field(default_factory=list)
 
@@ -130,7 +130,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     earlier = session.runs.filter(pk__lt=runs.earliest("pk").pk) if known else session.runs
     words = _read_words(earlier.order_by("-pk").first(), asked, late)
     if once and known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
-        raise OtherRequest("This key was already used in this session for another request.")
+        raise KeyMismatch("This key was already used in this session for another request.")
     if known is None and asked.answer_id:
         _require_last(session, asked)
     results = [one for one in results if one not in late]
@@ -142,7 +142,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         known=known,
         words=words if words.text or words.files or not results else None,
         results=results,
-        attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
+        attachments=save_message_files(session, words.files, client_id=client_id, user_pk=user.pk),
     )
 
 
@@ -164,7 +164,7 @@ def _said_again(asked: ClientRequest) -> range:
 
 def _read_words(
     last: Run | None, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
-) -> Spoken:
+) -> MessageContent:
     """What the person says, without the messages that the session has and whose answers never
     arrived, the last of them that of the run ``last``. Results that come when their run has been
     interrupted are told as text."""
@@ -260,7 +260,7 @@ def _find_continued(
         ]
         for is_whole in (True, False):
             for run in last:
-                if _are_told(run, told, is_whole=is_whole):
+                if _has_same_answers(run, told, is_whole=is_whole):
                     return run.session
     return None
 
@@ -274,7 +274,7 @@ def _has_same_role(session: Session, asked: ClientRequest) -> bool:
     return given.startswith(kept[: int(len(kept) * ROLE_SHARE)])
 
 
-def _are_told(run: Run, told: str, *, is_whole: bool) -> bool:
+def _has_same_answers(run: Run, told: str, *, is_whole: bool) -> bool:
     """Whether a client tells of the answers of the run's session: the last ones, in order. Of
     those that broke off it may have more or less, and of the run's where that is not the whole."""
     session = run.session

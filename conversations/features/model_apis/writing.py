@@ -96,7 +96,7 @@ class AnswerWriter:
         if not self._is_open and self._seen.strip():
             yield from self._begin_text()
         if self._is_open:
-            yield self._tell(self._seen[len(self._texts[-1]) :])
+            yield self._add_text(self._seen[len(self._texts[-1]) :])
 
     def finish(self, answer: RunAnswer) -> Iterator[str]:
         """What was not told yet, and the end."""
@@ -109,12 +109,12 @@ class AnswerWriter:
                 continue
             begun = told.pop(0)
             if not told and self._is_open and text != begun:
-                yield self._tell(text[len(begun) :])
+                yield self._add_text(text[len(begun) :])
         for block in untold:
             yield from self._end_text()
             if block["type"] == "text":
                 yield from self._begin_text()
-                yield self._tell(str(block.get("text", "")))
+                yield self._add_text(str(block.get("text", "")))
             else:
                 yield from self.write_call(block)
         yield from self._end_text()
@@ -125,7 +125,7 @@ class AnswerWriter:
         self._is_open = True
         yield from self.begin_text()
 
-    def _tell(self, text: str) -> str:
+    def _add_text(self, text: str) -> str:
         self._texts[-1] += text
         return self.write_text(text)
 

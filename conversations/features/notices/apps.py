@@ -30,9 +30,9 @@ class NoticesConfig(feature.Feature):
             return render_to_string("notices/parts.html#head", context)
         if place not in ("session.style", "session.menu"):
             return ""
-        from .service import told_of
+        from .service import notice_status_of
 
-        told = told_of(request, about["session"]["uuid"])
+        told = notice_status_of(request, about["session"]["uuid"])
         if not told.anything or (told.is_muted and place == "session.style"):
             return ""
         about |= {"csrf_token": get_token(request), "is_muted": told.is_muted}

@@ -194,12 +194,12 @@ def is_wanted(notice: Notice, *, message: NoticeMessage) -> bool:
         and notice.created_at > timezone.now() - MAX_NOTICE_AGE
         and notice.user.is_active
         and (subscription is None or is_signed_in(subscription))
-        and may_be_told(notice)
+        and may_receive(notice)
         and is_news(notice)
     )
 
 
-def may_be_told(notice: Notice) -> bool:
+def may_receive(notice: Notice) -> bool:
     """As a member who has not muted the session. What a reviewer reads is entered in the audit
     log, and a notice is not."""
     if rights.role_of(notice.session.workspace, notice.user_id) is None:
@@ -281,7 +281,7 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
     still = [
         message
         for message in found.order_by("-pk")[: 2 * MAX_SHOWN_NOTICES]
-        if may_be_told(message.notice) and is_news(message.notice)
+        if may_receive(message.notice) and is_news(message.notice)
     ]
     new = [message.notice for message in still if message.shown_at is None]
     # A push is for all there is: one that is still to be sent may come with another.

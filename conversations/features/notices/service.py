@@ -127,23 +127,23 @@ def remove_subscription(pk: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldOfSession:
+class NoticeStatus:
     """Whether a person is told of anything, and has muted this session."""
 
     anything: bool
     is_muted: bool
 
 
-def told_of(request: HttpRequest, session_uuid: UUID) -> ToldOfSession:
+def notice_status_of(request: HttpRequest, session_uuid: UUID) -> NoticeStatus:
     """What holds for who asks; one statement for each page of a chat."""
     found = getattr(request, "loom_told", None)
-    if not isinstance(found, ToldOfSession):
-        found = read_told(person(request).pk, session_uuid)
+    if not isinstance(found, NoticeStatus):
+        found = read_notice_status(person(request).pk, session_uuid)
         request.loom_told = found  # type: ignore[attr-defined]
     return found
 
 
-def read_told(user_pk: int, session_uuid: UUID) -> ToldOfSession:
+def read_notice_status(user_pk: int, session_uuid: UUID) -> NoticeStatus:
     uuid = Session._meta.get_field("uuid").get_db_prep_value(session_uuid, connection)
     row = read_row(
         "SELECT EXISTS (SELECT 1 FROM conversations_mutedsession m"
@@ -152,7 +152,7 @@ def read_told(user_pk: int, session_uuid: UUID) -> ToldOfSession:
         " FROM conversations_noticechoice c WHERE c.user_id = %s",
         [uuid, user_pk],
     )
-    return ToldOfSession(anything=row is not None, is_muted=bool(row and row[0]))
+    return NoticeStatus(anything=row is not None, is_muted=bool(row and row[0]))
 
 
 def mute(user_pk: int, session: Session) -> None:

@@ -23,12 +23,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from conversations.access import (
     Access,
+    access_context_of,
     get_session_for,
     person,
     post_by_person,
     post_to_session,
     sign_in_first,
-    visit_of,
 )
 from conversations.accounts.devices import name_of_agent
 from conversations.domain.errors import LoomError, Rejected
@@ -269,7 +269,7 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
 
 def _find_session(request: HttpRequest, uuid: UUID) -> Session:
     # Nothing of what was said is shown: for a reviewer this is no reading.
-    session, _ = get_session_for(replace(visit_of(request), action=""), uuid)
+    session, _ = get_session_for(replace(access_context_of(request), action=""), uuid)
     return session
 
 

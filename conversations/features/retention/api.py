@@ -9,11 +9,11 @@ from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import StringConstraints
 
-from conversations.access import require_keeper, visit_of
+from conversations.access import access_context_of, require_hold_permission
 from conversations.accounts.tokens import DELETE, MANAGE, READ
 from conversations.api.auth import caller_of, needs
 from conversations.api.conversations import router as conversations
-from conversations.api.fields import Page, Paging, ShortText, Text, make_page, walk_of
+from conversations.api.fields import Page, Paging, ShortText, Text, make_page, page_request_of
 from conversations.archive.purge import plan_purge
 from conversations.domain.keyset import parse_number
 from conversations.models import PurgeOrder, Session
@@ -90,8 +90,8 @@ def delete_conversation(
         moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
         message = f"It will be purged on {moment}; until then the purge can be cancelled."
         return {"success": True, "message": message, "purge_at": order.due_at}
-    origin = visit_of(request).origin
-    receipt = service.carry_out_order(order, origin=origin, now=timezone.now())
+    origin = access_context_of(request).origin
+    receipt = service.execute_order(order, origin=origin, now=timezone.now())
     message = f"It is purged: {receipt.turns} turns and everything that belongs to them."
     return {"success": True, "message": message, "receipt": receipt.uuid}
 
@@ -125,8 +125,8 @@ def call_purge_off(request: HttpRequest, uuid: UUID) -> Status[None]:
 def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
     """The holds in force, the latest first. For administrators and reviewers, as all about
     holds."""
-    require_keeper(request)
-    walk, holds = walk_of(paging), service.holds_in_force()
+    require_hold_permission(request)
+    walk, holds = page_request_of(paging), service.holds_in_force()
     if walk.place:
         pk = parse_number(walk.place)
         holds = holds.filter(pk__gt=pk).order_by("pk") if walk.is_back else holds.filter(pk__lt=pk)
@@ -137,10 +137,10 @@ def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
 @router.post("/holds", auth=needs(MANAGE), response={201: HoldOut}, url_name="holds")
 def place_hold(request: HttpRequest, wanted: HoldIn) -> Status[dict[str, Any]]:
     """Keep a session, or all those of a workspace, from being purged."""
-    visit = visit_of(request)
-    require_keeper(visit)
+    context = access_context_of(request)
+    require_hold_permission(context)
     what = service.find_for_hold(wanted.what)
-    hold = service.place_hold(what, origin=visit.origin, reason=wanted.reason)
+    hold = service.place_hold(what, origin=context.origin, reason=wanted.reason)
     return Status(201, _as_hold(hold))
 
 
@@ -149,15 +149,15 @@ def place_hold(request: HttpRequest, wanted: HoldIn) -> Status[dict[str, Any]]:
 )
 def release_hold(request: HttpRequest, hold: int) -> dict[str, Any]:
     """End a hold."""
-    visit = visit_of(request)
-    require_keeper(visit)
-    return _as_hold(service.release_hold(hold, origin=visit.origin))
+    context = access_context_of(request)
+    require_hold_permission(context)
+    return _as_hold(service.release_hold(hold, origin=context.origin))
 
 
 def _order(request: HttpRequest, uuid: UUID, reason: str) -> tuple[Session, PurgeOrder]:
     session = service.get_purgeable(request, caller_of(request).user, uuid)
     order = service.find_order(session) or service.order_purge(
-        session, origin=visit_of(request).origin, reason=reason, now=timezone.now()
+        session, origin=access_context_of(request).origin, reason=reason, now=timezone.now()
     )
     return session, order
 

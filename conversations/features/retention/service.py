@@ -15,9 +15,9 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from conversations.access import Access, get_session_for, visit_of
+from conversations.access import Access, access_context_of, get_session_for
 from conversations.archive.append import lock_session
-from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, record
+from conversations.archive.audit import AuditEvent, AuditOrigin, record, session_event
 from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
 from conversations.archive.rights import WRITE
@@ -64,7 +64,7 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
     with transaction.atomic():
         if isinstance(of, Session):
             lock_session(of.pk)  # a purge that has begun ends first
-            note = note_of(of, audit.HOLD)
+            note = session_event(of, audit.HOLD)
         else:
             Workspace.objects.select_for_update(no_key=True).get(pk=of.pk)
             note, target = AuditEvent(action=audit.HOLD, workspace=of.slug), {"workspace": of}
@@ -88,7 +88,7 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
         if not released:
             raise Conflict("This hold is already released.", code="hold_released")
         if hold.session is not None:
-            record(origin, note_of(hold.session, audit.RELEASE, hold=pk))
+            record(origin, session_event(hold.session, audit.RELEASE, hold=pk))
         else:
             slug = hold.workspace.slug if hold.workspace else ""
             record(origin, AuditEvent(action=audit.RELEASE, workspace=slug, metadata={"hold": pk}))
@@ -147,7 +147,7 @@ def call_off_for(request: HttpRequest, user: User, uuid: UUID) -> None:
     order = find_order(session)
     if order is not None and not may_call_off(session, access, user, order):
         raise NotPermitted("Only owners of this workspace can cancel this deletion.")
-    call_off_purge(session, origin=visit_of(request).origin, now=timezone.now())
+    call_off_purge(session, origin=access_context_of(request).origin, now=timezone.now())
 
 
 # Orders
@@ -195,7 +195,7 @@ def order_purge(
         )
         Session.objects.filter(pk=session.pk, archived_at=None).update(archived_at=now)
         due = {"due_at": order.due_at.isoformat(), "by_policy": by_policy}
-        record(origin, note_of(session, audit.PURGE_ORDERED, reason=reason, **due))
+        record(origin, session_event(session, audit.PURGE_ORDERED, reason=reason, **due))
     return order
 
 
@@ -213,10 +213,10 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
             sessions.update(archived_at=None)
         if order.by_policy:
             sessions.update(last_active_at=now)
-        record(origin, note_of(session, audit.PURGE_CALLED_OFF))
+        record(origin, session_event(session, audit.PURGE_CALLED_OFF))
 
 
-def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
+def execute_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
     """Purge the session of an order that is due. Raises as :func:`archive.purge.purge`."""
     request = PurgeRequest(
         pk=order.pk,

@@ -19,12 +19,12 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
+    access_context_of,
     get_workspace_for,
     person,
     post_by_person,
     require_administrator,
-    require_keeper,
-    visit_of,
+    require_hold_permission,
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
 from conversations.archive.rights import MANAGE, WRITE
@@ -34,7 +34,7 @@ from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
 from conversations.rendering.messages import refusal_as_message, translate
 from conversations.web.addresses import page_before
-from conversations.web.bulk import count_of, do_with_each, read_chosen
+from conversations.web.bulk import apply_to_each, count_of, read_chosen
 
 from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
@@ -59,14 +59,14 @@ def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, A
 @require_http_methods(["GET", "HEAD", "POST"])
 def holds(request: HttpRequest) -> HttpResponse:
     """What is on hold now, and the form for another one; ``session`` fills that in."""
-    require_keeper(request)
+    require_hold_permission(request)
     is_sent = request.method == "POST"
     asked = {"what": request.GET.get("session", "")[:120]}
     form = HoldForm(request.POST) if is_sent else HoldForm(initial=asked)
     if form.is_valid():
         what, reason = form.cleaned_data["what"], form.cleaned_data["reason"]
         try:
-            service.place_hold(what, origin=visit_of(request).origin, reason=reason)
+            service.place_hold(what, origin=access_context_of(request).origin, reason=reason)
         except Rejected as error:
             form.add_error("reason", translate(error.message))
         else:
@@ -79,9 +79,9 @@ def holds(request: HttpRequest) -> HttpResponse:
 
 @post_by_person
 def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
-    require_keeper(request)
+    require_hold_permission(request)
     with refusal_as_message(request):
-        service.release_hold(pk, origin=visit_of(request).origin)
+        service.release_hold(pk, origin=access_context_of(request).origin)
         messages.success(request, gettext("Released."))
     return redirect("holds")
 
@@ -122,7 +122,9 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
         with transaction.atomic():
             form = PoliciesForm(lock_workspace(found), request.POST)
             if form.is_valid():
-                service.change_policies(found, origin=visit_of(request).origin, **form.cleaned_data)
+                service.change_policies(
+                    found, origin=access_context_of(request).origin, **form.cleaned_data
+                )
                 messages.success(request, gettext("Saved."))
                 return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}
@@ -133,7 +135,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session = service.get_purgeable(request, person(request), uuid)
-    now, origin = timezone.now(), visit_of(request).origin
+    now, origin = timezone.now(), access_context_of(request).origin
     form = PurgeForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -171,12 +173,12 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
     except Rejected as error:
         messages.error(request, translate(error.message))
         return redirect(listed)
-    now, origin = timezone.now(), visit_of(request).origin
+    now, origin = timezone.now(), access_context_of(request).origin
     form = PurgeForm(request.POST if "reason" in request.POST else None)
     if form.is_valid():
         reason = form.cleaned_data["reason"]
         order = partial(service.order_purge, origin=origin, reason=reason, now=now)
-        do_with_each(request, chosen, order, said=gettext("scheduled for deletion"))
+        apply_to_each(request, chosen, order, said=gettext("scheduled for deletion"))
         return redirect(listed)
     get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
     context = {

@@ -18,18 +18,18 @@ from conversations.agent.undo.listing import listed_digests
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
 from conversations.archive.purge import (
-    forget_contents,
+    forget_purged_contents,
     named_by_features,
     named_by_sessions,
     plan_purge,
     waiting_contents,
 )
-from conversations.archive.sessions import list_due, take_note
+from conversations.archive.sessions import list_due, release_expired_key
 from conversations.domain.errors import LoomError, NotFound
 from conversations.models import Session
-from conversations.runtime.ownership import only_one
+from conversations.runtime.ownership import try_lock
 
-from .service import carry_out_order, due_orders, grace_period, holds_on, idle_sessions, order_purge
+from .service import due_orders, execute_order, grace_period, holds_on, idle_sessions, order_purge
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime
@@ -76,14 +76,14 @@ class RetentionReport:
         lists = ("expired", "ordered", "purged", "held", "failed")
         return {name: len(getattr(self, name)) for name in lists}
 
-    def notice_hold(self, session: Session) -> bool:
+    def report_hold(self, session: Session) -> bool:
         """Whether the session is on hold; reported once."""
         hold = holds_on(session).first()
         if hold is not None and str(session.uuid) not in {item["session"] for item in self.held}:
             self.held.append(_item(session, reason=hold.reason))
         return hold is not None
 
-    def note_failure(self, session: Session, error: Exception) -> None:
+    def report_failure(self, session: Session, error: Exception) -> None:
         reason = error.message if isinstance(error, LoomError) else f"The database failed: {error}"
         self.failed.append(_item(session, reason=reason))
         fields = {"session": str(session.uuid), "reason": reason}
@@ -94,7 +94,7 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
     """Do what is due by ``now``. Safe to repeat, and to run twice at a time."""
     report = RetentionReport(at=now.isoformat(timespec="seconds"), dry_run=dry_run)
     for due in list_due(now):
-        if dry_run or take_note(due.uuid, now=now):
+        if dry_run or release_expired_key(due.uuid, now=now):
             assert due.expires_at is not None
             expires_at = due.expires_at.isoformat(timespec="seconds")
             report.expired.append(_item(due, expires_at=expires_at, key=due.key or ""))
@@ -109,7 +109,7 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
 
 def _order_idle(report: RetentionReport, now: datetime) -> None:
     for session in idle_sessions(now):
-        if report.notice_hold(session):
+        if report.report_hold(session):
             continue
         reason = f"Idle for {session.workspace.retention_days} days."
         try:
@@ -123,7 +123,7 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
                     idle_since=session.last_active_at,
                 )
         except (LoomError, DatabaseError) as error:
-            report.note_failure(session, error)
+            report.report_failure(session, error)
             continue
         due_at = (now + grace_period()).isoformat(timespec="seconds")
         report.ordered.append(_item(session, due_at=due_at, reason=reason))
@@ -134,17 +134,17 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
 def _purge_due(report: RetentionReport, now: datetime) -> None:
     for order in due_orders(now):
         session = order.session
-        if report.notice_hold(session):
+        if report.report_hold(session):
             continue
         if report.dry_run:
             report.purged.append(_planned(session))
             continue
         try:
-            receipt = carry_out_order(order, origin=ORIGIN, now=now)
+            receipt = execute_order(order, origin=ORIGIN, now=now)
         except NotFound:
             continue  # another host has done it
         except (LoomError, DatabaseError) as error:
-            report.note_failure(session, error)
+            report.report_failure(session, error)
             continue
         facts = {"receipt": str(receipt.uuid), "turns": receipt.turns, "reason": receipt.reason}
         report.purged.append(_item(session, **facts))
@@ -174,7 +174,7 @@ def remove_contents(now: datetime) -> RemovedContents:
                 over.add(digest)
             else:
                 found.waiting += 1
-        forget_contents({digest: noted[digest] for digest in over})
+        forget_purged_contents({digest: noted[digest] for digest in over})
     return found
 
 
@@ -194,7 +194,7 @@ class RetentionWorker:
 
     def run_once(self) -> bool:
         """Do what is due. False: another process is doing it, or it failed."""
-        with only_one(self._lock) as is_ours:
+        with try_lock(self._lock) as is_ours:
             if not is_ours:
                 return False
             try:

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
 from pydantic import StrictBool, StrictInt
 
-from conversations.access import get_session_for, visit_of
+from conversations.access import access_context_of, get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.api.auth import needs
 from conversations.api.fields import MAX_NUMBER, Page
@@ -69,7 +69,7 @@ def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Statu
         to_turn=session.turn_count if new.to_turn is None else new.to_turn,
         days=settings.LOOM.share_days if new.days is None else new.days,
         with_tools=new.with_tools,
-        origin=visit_of(request).origin,
+        origin=access_context_of(request).origin,
     )
     return Status(201, _as_link(request, link))
 
@@ -80,7 +80,7 @@ def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Statu
 def revoke_share_link(request: HttpRequest, uuid: UUID, link: UUID) -> Status[None]:
     """End a link at once. One that has ended already stays as it is."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    service.revoke_share_link(session, link, origin=visit_of(request).origin)
+    service.revoke_share_link(session, link, origin=access_context_of(request).origin)
     return Status(204, None)
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import get_folder_for, post_by_person, visit_of
+from conversations.access import access_context_of, get_folder_for, post_by_person
 from conversations.agent.undo.disk import real_path
 from conversations.archive.blobs import read_blob
 from conversations.archive.rights import WRITE
@@ -26,11 +26,11 @@ from conversations.web.files import (
     FileAddress,
     OpenedFile,
     describe_file,
-    give_file,
     open_content,
     page_number,
     read_address,
     read_whole,
+    serve_file,
     show_preview,
 )
 
@@ -65,7 +65,7 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     form = FileShareForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
-            origin = visit_of(request).origin
+            origin = access_context_of(request).origin
             service.create_file_link(workspace, at.path, data, **form.cleaned_data, origin=origin)
         except Rejected as error:
             form.add_error(None, translate(error.message))
@@ -98,7 +98,7 @@ def _address_of(request: HttpRequest, link: FileLink) -> str:
 @post_by_person
 def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpResponse:
     workspace, _ = get_folder_for(request, slug, to=WRITE)
-    ended = service.revoke_file_link(workspace, file_link, origin=visit_of(request).origin)
+    ended = service.revoke_file_link(workspace, file_link, origin=access_context_of(request).origin)
     messages.success(request, gettext("The link is revoked."))
     at = FileAddress(workspace, real_path(ended.path))
     return redirect(at.url("file_share" if settings.LOOM.share_links else "workspace_files"))
@@ -140,4 +140,4 @@ def shared_one_preview(request: HttpRequest, token: str) -> HttpResponse:
 @require_safe
 def shared_one_download(request: HttpRequest, token: str) -> HttpResponse:
     link, name, _ = _open_shared(token)
-    return unlisted(give_file(request, name, read_blob(link.digest)))
+    return unlisted(serve_file(request, name, read_blob(link.digest)))

@@ -22,7 +22,7 @@ from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
 from conversations.archive.blobs import put_blob
 from conversations.archive.journal import read_payload, synthesise_events
-from conversations.archive.purge import note_contents
+from conversations.archive.purge import record_purged_contents
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
 from conversations.archive.turns import are_turns_within, read_rewound, stored_turns
@@ -94,7 +94,7 @@ def create_share_link(
             created_at=timezone.now(),
             expires_at=expires_at,
         )
-        audit.record(origin, audit.note_of(session, SHARED, **_described(link)))
+        audit.record(origin, audit.session_event(session, SHARED, **_described(link)))
     return link
 
 
@@ -105,7 +105,7 @@ def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin
         links,
         uuid,
         origin=origin,
-        note=lambda link: audit.note_of(session, UNSHARED, **_described(link)),
+        note=lambda link: audit.session_event(session, UNSHARED, **_described(link)),
     )
 
 
@@ -201,7 +201,7 @@ def create_file_link(
     stored = stored_path(path)
     require_space(say("Sharing a file"))
     digest = put_blob(data)
-    note_contents([digest], now=timezone.now())  # until then good_links name it
+    record_purged_contents([digest], now=timezone.now())  # until then good_links name it
     with transaction.atomic():
         _require_room(
             open_file_links(workspace, path),
@@ -215,7 +215,7 @@ def create_file_link(
             created_at=timezone.now(),
             expires_at=expires_at,
         )
-        audit.record(origin, _note_of_file(workspace, link, SHARED))
+        audit.record(origin, _file_event(workspace, link, SHARED))
     return link
 
 
@@ -231,11 +231,11 @@ def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOri
         FileLink.objects.filter(workspace=workspace),
         uuid,
         origin=origin,
-        note=lambda link: _note_of_file(workspace, link, UNSHARED),
+        note=lambda link: _file_event(workspace, link, UNSHARED),
     )
 
 
-def _note_of_file(workspace: Workspace, link: FileLink, action: str) -> audit.AuditEvent:
+def _file_event(workspace: Workspace, link: FileLink, action: str) -> audit.AuditEvent:
     metadata = {"link": str(link.uuid), "path": link.path, "digest": link.digest}
     return audit.AuditEvent(action=action, workspace=workspace.slug, metadata=metadata)
 

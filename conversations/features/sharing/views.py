@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import get_session_for, post_by_person, visit_of
+from conversations.access import access_context_of, get_session_for, post_by_person
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
 from conversations.rendering.messages import translate
 from conversations.rendering.rows import join_rows
-from conversations.web.attachments import give_attachment, give_thumbnail
+from conversations.web.attachments import serve_attachment, serve_thumbnail
 
 from . import service
 from .models import ShareLink
@@ -59,7 +59,7 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     )
     if form.is_valid():
         try:
-            origin = visit_of(request).origin
+            origin = access_context_of(request).origin
             service.create_share_link(found, **form.cleaned_data, origin=origin)
         except Rejected as error:
             form.add_error(None, translate(error.message))
@@ -90,7 +90,7 @@ def address_of_link(request: HttpRequest, link: ShareLink) -> str:
 @post_by_person
 def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
-    service.revoke_share_link(found, link, origin=visit_of(request).origin)
+    service.revoke_share_link(found, link, origin=access_context_of(request).origin)
     messages.success(request, gettext("The link is revoked."))
     return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
 
@@ -122,13 +122,13 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
 @require_safe
 def shared_file(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
     found = service.shared_attachment(service.get_shared(share), attachment)
-    return unlisted(give_attachment(request, found))
+    return unlisted(serve_attachment(request, found))
 
 
 @require_safe
 def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
     found = service.shared_attachment(service.get_shared(share), attachment)
-    return unlisted(give_thumbnail(request, found))
+    return unlisted(serve_thumbnail(request, found))
 
 
 def unlisted(response: HttpResponse) -> HttpResponse:

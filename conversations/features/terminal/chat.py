@@ -13,18 +13,18 @@ from conversations.domain.events import Fallback, Payload, UserMessage
 from conversations.domain.runs import COMPLETED
 from conversations.domain.session_keys import check_key
 from conversations.domain.text import one_line, visible
-from conversations.web.commands import COMMANDS, Command, choice_of, read_command
+from conversations.web.commands import COMMANDS, ComposerCommand, choice_of, read_command
 
-from .connection import CHANNEL, Bridge, ChatConnection, Happening, OpenSession
+from .connection import CHANNEL, ChatConnection, Happening, LoopBridge, OpenSession
 from .exchange import ChatExchange
-from .printing import Printer
-from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit
+from .printing import TranscriptPrinter
+from .screen import BOLD, DIM, PLAIN, RED, Keyboard, TerminalScreen, fit
 
 # The commands of the composer, and two that only a terminal needs.
 TERMINAL_COMMANDS = (
     *COMMANDS,
-    Command(name="stop", says="Stop the running answer, like Ctrl-C"),
-    Command(name="quit", says="Leave, like Ctrl-D; the session stays"),
+    ComposerCommand(name="stop", says="Stop the running answer, like Ctrl-C"),
+    ComposerCommand(name="quit", says="Leave, like Ctrl-D; the session stays"),
 )
 
 HISTORY_TURNS, FOUND_TURNS = 20, 10
@@ -39,17 +39,17 @@ PROMPT, MORE = "> ", "… "
 DEFAULT_NAME = "default"  # What the session is called that nobody has named.
 
 
-class Quit(Exception):
+class QuitCommand(Exception):
     """The person leaves, in order."""
 
 
-class Nothing(Rejected):
+class NoSingleMatch(Rejected):
     """What was asked for is not there, or not one alone."""
 
     code = "no_choice"
 
 
-class Chat:
+class TerminalChat:
     """``keyboard`` is None in a pipe, ``approve`` says what then becomes of calls that
     ask. ``failed``: something was not carried out. ``oldest`` is the first turn that is
     shown, ``reached`` the seq of the last row. Begins with :meth:`begin`."""
@@ -59,8 +59,8 @@ class Chat:
     def __init__(
         self,
         connection: ChatConnection,
-        bridge: Bridge,
-        screen: Screen,
+        bridge: LoopBridge,
+        screen: TerminalScreen,
         *,
         keyboard: Keyboard | None = None,
         approve: str | None = None,
@@ -83,26 +83,26 @@ class Chat:
         with suppress(ValueError):
             uuid = UUID(name)
         if uuid is not None:
-            self.enter(self.call(self.connection.open_session(uuid)))
+            self.open_session(self.call(self.connection.open_session(uuid)))
             return
         workspace = workspace or self.choose_workspace()
         key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
         is_asked = bool(self.keyboard and not name)
         if is_asked and self.call(self.connection.list_sessions(workspace, limit=1)):
-            self.enter(self.choose_session(workspace))
+            self.open_session(self.choose_session(workspace))
         else:
-            self.enter(self.call(self.connection.open_by_key(workspace, key)))
+            self.open_session(self.call(self.connection.open_by_key(workspace, key)))
 
     def choose_workspace(self) -> str:
         """The slug of the only workspace, or of the one that a person chooses."""
         found = self.call(self.connection.list_workspaces())
         if not found:
-            raise Nothing("There is no workspace yet. Create one with create_workspace.")
+            raise NoSingleMatch("There is no workspace yet. Create one with create_workspace.")
         if len(found) == 1:
             return found[0][0]
         if self.keyboard is None:
             names = ", ".join(slug for slug, _ in found)
-            raise Nothing(f"Choose a workspace with --workspace: {names}.")
+            raise NoSingleMatch(f"Choose a workspace with --workspace: {names}.")
         self.screen.notice("Workspaces:", BOLD)
         for number, (slug, name) in enumerate(found, 1):
             self.screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
@@ -114,11 +114,13 @@ class Chat:
         listing = self.connection.list_sessions(workspace, query=words, limit=MAX_LISTED_SESSIONS)
         found = self.call(listing)
         if not found:
-            raise Nothing("This session does not exist.")
+            raise NoSingleMatch("This session does not exist.")
         chosen = 0
         if not words or len(found) > 1:
             if self.keyboard is None:
-                raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
+                raise NoSingleMatch(
+                    "Several sessions fit: " + "; ".join(one.title for one in found)
+                )
             self.screen.notice(f"Sessions in {workspace}:", BOLD)
             for number, one in enumerate(found, 1):
                 when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
@@ -154,9 +156,9 @@ class Chat:
                 else:
                     prompt, more = self.screen.prompt(PROMPT), self.screen.prompt(MORE)
                     line = keyboard.read(prompt, more)
-                self.take(line)
+                self.handle(line)
                 is_leaving = False
-            except (EOFError, Quit):
+            except (EOFError, QuitCommand):
                 return
             except KeyboardInterrupt:
                 if is_leaving:
@@ -164,16 +166,16 @@ class Chat:
                 is_leaving = True
                 self.screen.notice("\nPress Ctrl-C or Ctrl-D again to leave.")
 
-    def carry_out(self, lines: Iterable[str]) -> None:
+    def execute(self, lines: Iterable[str]) -> None:
         """One line after the other, without a person. Raises Left."""
         try:
             for line in lines:
                 if line.strip():
-                    self.take(line)
-        except Quit:
+                    self.handle(line)
+        except QuitCommand:
             return
 
-    def take(self, text: str) -> None:
+    def handle(self, text: str) -> None:
         """A command, or a message. Raises Quit and Left."""
         try:
             typed = read_command(text, TERMINAL_COMMANDS)
@@ -193,10 +195,10 @@ class Chat:
         if self.keyboard:
             self.keyboard.add(text)
         asked = self.connection.ask(self.session, text, client_id=client_id, after=self.reached)
-        state = self.attend(asked, Printer(self.screen, client_id=client_id))
+        state = self.follow(asked, TranscriptPrinter(self.screen, client_id=client_id))
         self.failed |= state != COMPLETED
 
-    def enter(self, session: OpenSession) -> None:
+    def open_session(self, session: OpenSession) -> None:
         """Go on with a session: show where it stands, and what goes on in it."""
         self.session, self.reached, self.oldest = session, session.last_seq, None
         if self.keyboard:
@@ -210,9 +212,11 @@ class Chat:
             self.screen.notice(f"{words} /help lists the commands.")
             if session.turn_count:
                 self.show_history(limit=RECENT_TURNS)
-        self.attend(self.connection.watch(session, after=self.reached), Printer(self.screen))
+        self.follow(
+            self.connection.watch(session, after=self.reached), TranscriptPrinter(self.screen)
+        )
 
-    def attend(self, happenings: AsyncIterator[Happening], printer: Printer) -> str:
+    def follow(self, happenings: AsyncIterator[Happening], printer: TranscriptPrinter) -> str:
         """See a run to its end. Returns its last state; empty when there was none."""
         exchange = ChatExchange(
             connection=self.connection,
@@ -225,7 +229,7 @@ class Chat:
             reached=self.reached,
         )
         try:
-            return exchange.attend(self.bridge.follow(happenings), printer)
+            return exchange.follow(self.bridge.follow(happenings), printer)
         finally:
             self.reached = exchange.reached
 
@@ -245,7 +249,7 @@ class Chat:
         self.oldest = oldest
         if oldest > 1:
             screen.notice(f"… /history shows the messages before turn {oldest}.")
-        printer = Printer(screen)
+        printer = TranscriptPrinter(screen)
         for row in rows:
             printer.show(row)
 
@@ -254,7 +258,7 @@ class Chat:
         address = urljoin(self.session.url, address)
         self.screen.for_reading().notice(f"{says} {address}", PLAIN)
 
-    def name_download(self, command: Command, choice: str) -> None:
+    def name_download(self, command: ComposerCommand, choice: str) -> None:
         """A feature's command, which downloads something of the session."""
         uuid = self.session.uuid
         # Relative, since a server may have the product below a path of its own.
@@ -274,10 +278,10 @@ class Chat:
 
     def do_new(self, _: str) -> None:
         here = self.session
-        self.enter(self.call(self.connection.begin_session(here.workspace, key=here.key)))
+        self.open_session(self.call(self.connection.begin_session(here.workspace, key=here.key)))
 
     def do_resume(self, words: str) -> None:
-        self.enter(self.choose_session(self.session.workspace, words))
+        self.open_session(self.choose_session(self.session.workspace, words))
 
     def do_history(self, words: str) -> None:
         if not words or words.lower() == "older":
@@ -297,7 +301,7 @@ class Chat:
 
     def do_compact(self, _: str) -> None:
         work = self.connection.compact(self.session, client_id=uuid4().hex, after=self.reached)
-        self.attend(work, Printer(self.screen))
+        self.follow(work, TranscriptPrinter(self.screen))
 
     def do_rename(self, title: str) -> None:
         kept = self.call(self.connection.rename(self.session.uuid, title))
@@ -314,4 +318,4 @@ class Chat:
         self.call(self.connection.stop(self.session.uuid))
 
     def do_quit(self, _: str) -> None:
-        raise Quit
+        raise QuitCommand

@@ -44,7 +44,7 @@ class OpenSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class TextDelta:
     """More of the answer that is written. ``offset`` is where the text starts in its
     part, in characters."""
 
@@ -56,7 +56,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RowReceived:
     """A completed row."""
 
     seq: int
@@ -64,7 +64,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class StatusChanged:
     """What the session does: a state of its run, and words for more."""
 
     state: str
@@ -78,7 +78,7 @@ class RunEnded:
     state: str
 
 
-type Happening = Delta | Seen | Doing | RunEnded
+type Happening = TextDelta | RowReceived | StatusChanged | RunEnded
 
 
 class ChatConnection(Protocol):
@@ -145,7 +145,7 @@ class ChatConnection(Protocol):
 # From the thread that reads the keyboard to a loop on a thread of its own.
 
 
-class Bridge:
+class LoopBridge:
     """Use :func:`open_bridge`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -163,15 +163,15 @@ class Bridge:
     def start[T](self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def follow[T](self, items: AsyncIterator[T]) -> "Stream[T]":
-        return Stream(items, self._loop)
+    def follow[T](self, items: AsyncIterator[T]) -> "ThreadedStream[T]":
+        return ThreadedStream(items, self._loop)
 
 
-class StreamOver(Exception):
+class StreamEnded(Exception):
     """Nothing more comes."""
 
 
-class Stream[T]:
+class ThreadedStream[T]:
     """What an asynchronous iterator yields, taken from another thread. Where nobody
     takes it any more, :meth:`close` ends it."""
 
@@ -186,7 +186,7 @@ class Stream[T]:
         finally:
             self._queue.put(None)
 
-    def take(self, *, seconds: float) -> T | None:
+    def get(self, *, seconds: float) -> T | None:
         """The next item; None when none came in time. Raises StreamOver at the end,
         or what the iterator raised."""
         try:
@@ -197,14 +197,14 @@ class Stream[T]:
             return found[0]
         self._queue.put(None)
         self._pump.result()
-        raise StreamOver
+        raise StreamEnded
 
     def close(self) -> None:
         self._pump.cancel()
 
 
 @contextmanager
-def open_bridge() -> Iterator[Bridge]:
+def open_bridge() -> Iterator[LoopBridge]:
     """A loop that runs until the block is left."""
     started: Future[asyncio.AbstractEventLoop] = Future()
 
@@ -217,7 +217,7 @@ def open_bridge() -> Iterator[Bridge]:
     thread.start()
     loop = started.result()
     try:
-        yield Bridge(loop)
+        yield LoopBridge(loop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

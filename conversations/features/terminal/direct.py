@@ -10,7 +10,7 @@ from django.conf import settings
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.journal import synthesise_events, walk_events
-from conversations.archive.messages import Accepted
+from conversations.archive.messages import AcceptedMessage
 from conversations.archive.runs import active_runs
 from conversations.archive.session_records import SessionListFilters, list_sessions
 from conversations.archive.sessions import get_session
@@ -29,7 +29,16 @@ from conversations.runtime.service import Runtime
 from conversations.search.find import search_session
 from conversations.search.query import parse_query, snippet
 
-from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
+from .connection import (
+    CHANNEL,
+    Happening,
+    OpenSession,
+    RowReceived,
+    RunEnded,
+    SessionChoice,
+    StatusChanged,
+    TextDelta,
+)
 
 MAX_SNIPPET_CHARS = 160
 
@@ -103,7 +112,7 @@ class DirectConnection:
             return
         for asked in questions:
             notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
-            yield Seen(seq=after, payload=notice)
+            yield RowReceived(seq=after, payload=notice)
         async for happening in self._follow(row, run_pk, after):
             yield happening
 
@@ -130,7 +139,7 @@ class DirectConnection:
         return found.name
 
     async def _follow(
-        self, session: Session, run: int | Awaitable[Accepted], after: int
+        self, session: Session, run: int | Awaitable[AcceptedMessage], after: int
     ) -> AsyncIterator[Happening]:
         frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         watcher = Subscriber(
@@ -159,9 +168,9 @@ class DirectConnection:
                 elif frame["type"] == "draft":
                     names = ("part", "kind", "offset", "text")
                     piece = {name: frame[name] for name in names}
-                    yield Delta(name=frame.get("name", ""), **piece)
+                    yield TextDelta(name=frame.get("name", ""), **piece)
                 elif frame["type"] == "state":
-                    yield Doing(state=frame["run_state"], text=frame["text"])
+                    yield StatusChanged(state=frame["run_state"], text=frame["text"])
             async for row in self._rows(session, after):
                 yield row
             yield RunEnded(await ending)
@@ -172,12 +181,12 @@ class DirectConnection:
 
     async def _rows(
         self, session: Session, after: int, *, through: int | None = None
-    ) -> AsyncIterator[Seen]:
+    ) -> AsyncIterator[RowReceived]:
         while True:
             page = await self._read(walk_events, session.pk, start=after, limit=MAX_PAGE_ROWS)
             for event in page:
                 if through is None or event.seq <= through:
-                    yield Seen(seq=event.seq, payload=event.payload)
+                    yield RowReceived(seq=event.seq, payload=event.payload)
             if len(page) < MAX_PAGE_ROWS or (through is not None and page[-1].seq >= through):
                 return
             after = page[-1].seq

@@ -22,19 +22,19 @@ from conversations.domain.tool_calls import (
 from conversations.rendering.tool_rows import MAX_CARD_CHARS, MAX_CARD_LINES, tool_word
 
 from .connection import (
-    Bridge,
     ChatConnection,
-    Delta,
-    Doing,
     Happening,
+    LoopBridge,
     OpenSession,
+    RowReceived,
     RunEnded,
-    Seen,
-    Stream,
-    StreamOver,
+    StatusChanged,
+    StreamEnded,
+    TextDelta,
+    ThreadedStream,
 )
-from .printing import Printer
-from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, Screen
+from .printing import TranscriptPrinter
+from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, TerminalScreen
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
@@ -45,7 +45,7 @@ ALL, NONE = "all", "none"
 # A call that waits for a person: what it shows, and what the answer means.
 
 
-def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
+def show_question(screen: TerminalScreen, asked: ApprovalRequest, *, url: str) -> None:
     """All that is asked for, as far as a card on a page has it; the rest is there."""
     screen.notice(f"{tool_word(asked.name)[0]} asks: {asked.summary or asked.name}", BOLD)
     if asked.note:
@@ -80,7 +80,7 @@ def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
 
 
 @contextmanager
-def noted_interrupts() -> Iterator[list[int]]:
+def collected_interrupts() -> Iterator[list[int]]:
     """Ctrl-C is noted in the list, and interrupts nothing: no row may get lost by it."""
     noted: list[int] = []
     earlier = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
@@ -90,7 +90,7 @@ def noted_interrupts() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, earlier)
 
 
-class Left(Exception):
+class ChatInterrupted(Exception):
     """The person wants to leave, without waiting for the end of the answer."""
 
 
@@ -101,8 +101,8 @@ class ChatExchange:
     are typed while the answer streams; ``reached`` is the seq of the last row."""
 
     connection: ChatConnection
-    bridge: Bridge
-    screen: Screen
+    bridge: LoopBridge
+    screen: TerminalScreen
     session: OpenSession
     keyboard: Keyboard | None
     approve: str | None
@@ -114,33 +114,33 @@ class ChatExchange:
     _is_stopping: bool = False
     _interrupts: list[int] = field(default_factory=list)
 
-    def attend(self, stream: Stream[Happening], printer: Printer) -> str:
+    def follow(self, stream: ThreadedStream[Happening], printer: TranscriptPrinter) -> str:
         """The run's last state; empty when there was no run. Raises Left."""
         try:
-            with noted_interrupts() as self._interrupts:
+            with collected_interrupts() as self._interrupts:
                 while True:
-                    self._take(stream.take(seconds=LOOK_INTERVAL_SECONDS), printer)
-                    self._take_line()
+                    self._handle(stream.get(seconds=LOOK_INTERVAL_SECONDS), printer)
+                    self._handle_line()
                     if self._interrupts:
                         self._interrupts.clear()
                         self._stop()
-        except StreamOver:
+        except StreamEnded:
             if self._is_stopping and self.keyboard is None:
-                raise Left from None  # nobody is there to be asked what comes next
+                raise ChatInterrupted from None  # nobody is there to be asked what comes next
             return self.state
         finally:
             self.screen.clear_status()
             self.screen.end_answer()
             stream.close()
 
-    def _take(self, happening: Happening | None, printer: Printer) -> None:
+    def _handle(self, happening: Happening | None, printer: TranscriptPrinter) -> None:
         match happening:
-            case Delta():
-                printer.take_delta(happening)
-            case Doing() if self._shown is None:
-                printer.take_doing(happening)
-            case Seen():
-                self._take_row(happening, printer)
+            case TextDelta():
+                printer.print_delta(happening)
+            case StatusChanged() if self._shown is None:
+                printer.print_status(happening)
+            case RowReceived():
+                self._handle_row(happening, printer)
             case RunEnded():
                 self.state = happening.state
             case None if self._waiting and self.keyboard:
@@ -150,14 +150,14 @@ class ChatExchange:
                     show_question(self.screen, asked, url=self.session.url)
                     self.screen.ask(choices(asked))
 
-    def _take_line(self) -> None:
+    def _handle_line(self) -> None:
         if not self.keyboard:
             return
         try:
             line = self.keyboard.typed()
         except EOFError:  # Ctrl-D: leave when the answer is there, which a question keeps back
             if self._shown is not None:
-                raise Left from None
+                raise ChatInterrupted from None
             if "/quit" not in self.later:
                 self.later.append("/quit")
             return
@@ -184,7 +184,7 @@ class ChatExchange:
             self.later.append(line)
             self.screen.notice("[Will be sent next.]")
 
-    def _take_row(self, row: Seen, printer: Printer) -> None:
+    def _handle_row(self, row: RowReceived, printer: TranscriptPrinter) -> None:
         self.reached = max(self.reached, row.seq)
         payload = row.payload
         if isinstance(payload, Info) and payload.code == APPROVAL_DECIDED:
@@ -211,25 +211,27 @@ class ChatExchange:
 
     def _decide(self, call: UUID, decision: str, reason: str) -> None:
         session = self.session.uuid
-        self._try(self.connection.decide(session, call, decision=decision, reason=reason))
+        self._run_interruptible(
+            self.connection.decide(session, call, decision=decision, reason=reason)
+        )
 
     def _stop(self) -> None:
         if self._is_stopping:
-            raise Left
+            raise ChatInterrupted
         self._is_stopping = True
         self._waiting.clear()
         self._shown = None
         self.screen.notice("[Stopping. Press Ctrl-C again to leave.]")
-        self._try(self.connection.stop(self.session.uuid))
+        self._run_interruptible(self.connection.stop(self.session.uuid))
 
-    def _try(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> None:
         """Until it is done, or Ctrl-C comes. Raises Left for that of somebody who has stopped."""
         trying = self.bridge.start(work)
         while not wait((trying,), LOOK_INTERVAL_SECONDS).done:
             if self._interrupts:
                 trying.cancel()
                 if self._is_stopping:
-                    raise Left
+                    raise ChatInterrupted
                 return
         try:
             trying.result()

@@ -20,8 +20,8 @@ from conversations.rendering.tool_rows import (
     tool_word,
 )
 
-from .connection import UNKNOWN, Delta, Doing
-from .screen import BOLD, DIM, RED, YELLOW, Screen
+from .connection import UNKNOWN, StatusChanged, TextDelta
+from .screen import BOLD, DIM, RED, YELLOW, TerminalScreen
 
 TEXT = "text"
 
@@ -30,10 +30,10 @@ MAX_ERROR_CHARS = 300
 _STATES = {QUEUED: "Waiting for another answer of this session…"}
 
 
-class Printer:
+class TranscriptPrinter:
     """``client_id`` is that of the message which was typed here: it needs no repeating."""
 
-    def __init__(self, screen: Screen, *, client_id: str = "") -> None:
+    def __init__(self, screen: TerminalScreen, *, client_id: str = "") -> None:
         self._screen = screen
         self._client_id = client_id
         self._parts: dict[int, str] = {}
@@ -41,7 +41,7 @@ class Printer:
         self._is_apart = False
         self._is_lost = False
 
-    def take_delta(self, delta: Delta) -> None:
+    def print_delta(self, delta: TextDelta) -> None:
         self._is_lost = False
         if delta.kind != TEXT:
             word = tool_word(delta.name)[0] if delta.name else "Thinking"
@@ -59,7 +59,7 @@ class Printer:
         self._streamed += new
         self._screen.answer(new)
 
-    def take_doing(self, doing: Doing) -> None:
+    def print_status(self, doing: StatusChanged) -> None:
         """What is to be known by whoever waits is said once, all else as it passes."""
         if doing.state != UNKNOWN:
             self._screen.status(doing.text or _STATES.get(doing.state, ""))

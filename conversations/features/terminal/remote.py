@@ -26,7 +26,7 @@ from conversations.domain.events import (
     APPROVAL_ASKED,
     Fallback,
     Info,
-    Malformed,
+    MalformedPayload,
     Payload,
     parse_payload,
 )
@@ -38,7 +38,16 @@ from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTur
 from conversations.providers.sse import SseParser
 from conversations.runtime.current import find_model
 
-from .connection import UNKNOWN, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
+from .connection import (
+    UNKNOWN,
+    Happening,
+    OpenSession,
+    RowReceived,
+    RunEnded,
+    SessionChoice,
+    StatusChanged,
+    TextDelta,
+)
 
 BEYOND_ALL = 2**53 - 1
 
@@ -70,7 +79,7 @@ def is_readable_on_the_way(server: str) -> bool:
     return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
 
 
-class _Busy(Exception):
+class _RetryLater(Exception):
     """The server asks to come again, after so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -78,10 +87,10 @@ class _Busy(Exception):
         self.seconds = seconds
 
 
-BROKEN = (ClientError, TimeoutError, OSError, _Busy)
+BROKEN = (ClientError, TimeoutError, OSError, _RetryLater)
 
 
-class Api:
+class ApiClient:
     """``server`` is its address, such as ``https://chat.example.org``. Redirects are not
     followed: the token is for this server alone."""
 
@@ -176,7 +185,7 @@ async def _wait(waits: Iterator[float], error: Exception | None) -> None:
     seconds = next(waits, None)
     if seconds is None:
         raise Unavailable("The server is not responding.") from error
-    await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
+    await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _RetryLater) else 0))
 
 
 async def _check(response: ClientResponse) -> None:
@@ -184,7 +193,7 @@ async def _check(response: ClientResponse) -> None:
         return
     if response.status in _BUSY:
         wait = response.headers.get("Retry-After", "")
-        raise _Busy(min(60.0, float(wait)) if wait.isdigit() else 0.0)
+        raise _RetryLater(min(60.0, float(wait)) if wait.isdigit() else 0.0)
     problem = load_object(await response.text(errors="replace"))
     said = problem.get("detail")
     message = said if isinstance(said, str) else f"The server answered {response.status}."
@@ -197,7 +206,7 @@ class ServerConnection:
     """What is kept there is the same as on the data folder; who one is, the token says."""
 
     def __init__(self, server: str, token: str) -> None:
-        self._api = Api(server, token)
+        self._api = ApiClient(server, token)
 
     async def open(self) -> None:
         await self._api.check()
@@ -299,7 +308,7 @@ class ServerConnection:
                 names = {"call": call["uuid"], "call_id": call["call_id"], "name": call["name"]}
                 data = read_asked(call["asked"] | names).as_data()
                 notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data)
-                yield Seen(seq=after, payload=notice)
+                yield RowReceived(seq=after, payload=notice)
         async for happening in self._follow(session.uuid, running, after=after, at=str(after)):
             yield happening
 
@@ -330,16 +339,18 @@ class ServerConnection:
     ) -> AsyncIterator[Happening]:
         """The run's rows and deltas after the event ``at``, but for the rows up to the
         seq ``after``."""
-        yield Doing(state=run["state"], text="")
+        yield StatusChanged(state=run["state"], text="")
         path = f"sessions/{session}/runs/{run['run']}/stream"
         async for kind, data in self._api.stream(path, after=at):
             if kind == "delta":
                 names = ("part", "kind", "offset", "text")
-                yield Delta(**{name: data[name] for name in names})
+                yield TextDelta(**{name: data[name] for name in names})
             elif kind == "row" and data["seq"] > after:
                 yield _read_row(data)
             elif kind == LOST:
-                yield Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
+                yield StatusChanged(
+                    state=UNKNOWN, text="The server is not responding. Trying again…"
+                )
             elif kind == END:
                 yield RunEnded(data["state"])
 
@@ -359,16 +370,16 @@ def _path_of_key(workspace: str, key: str) -> str:
     return f"workspaces/{quote(workspace, safe='')}/keys/{quote(key, safe='')}"
 
 
-def _read_row(row: dict[str, Any]) -> Seen:
+def _read_row(row: dict[str, Any]) -> RowReceived:
     payload: Payload | Fallback
     if row["fallback"]:
         payload = Fallback(reason=row["fallback"]["reason"], raw=row["fallback"]["raw"])
     else:
         try:
             payload = parse_payload(row["event_type"], dump_json(row["payload"]))
-        except Malformed as error:  # of a newer server
+        except MalformedPayload as error:  # of a newer server
             payload = Fallback(reason=str(error), raw=dump_json(row["payload"]))
-    return Seen(seq=row["seq"], payload=payload)
+    return RowReceived(seq=row["seq"], payload=payload)
 
 
 def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:

@@ -55,7 +55,7 @@ def fit(text: str, width: int) -> str:
     return "".join(taken).rstrip() + "…" if width > 0 else ""
 
 
-class Wrapper:
+class LineWrapper:
     """Breaks lines between words, piece by piece as the text comes in.
 
     Nothing but line ends is put in, each in the place of the blanks there or between two
@@ -135,7 +135,7 @@ def is_dumb(environment: Mapping[str, str]) -> bool:
     return environment.get("TERM", "") in ("", "dumb")
 
 
-class Screen:
+class TerminalScreen:
     """``is_terminal``: a person reads, and ``out`` and ``notices`` are the same stream."""
 
     def __init__(
@@ -178,11 +178,11 @@ class Screen:
         if self._wrapper:
             self._wrapper.begin_line()
 
-    def for_reading(self) -> "Screen":
+    def for_reading(self) -> "TerminalScreen":
         """The same, with notices among the rest: for what is asked for as a whole."""
         if self.is_terminal:
             return self
-        return Screen(self._out, self._out, is_terminal=False)
+        return TerminalScreen(self._out, self._out, is_terminal=False)
 
     def notice(self, text: str, style: str = DIM) -> None:
         """Lines of our own, which belong to no answer."""
@@ -241,8 +241,8 @@ class Screen:
         if not self._at_line_start:
             self._write("\n")
 
-    def _new_wrapper(self) -> Wrapper | None:
-        return Wrapper(self.width) if self.is_terminal else None
+    def _new_wrapper(self) -> LineWrapper | None:
+        return LineWrapper(self.width) if self.is_terminal else None
 
     def _write(self, text: str) -> None:
         if text:

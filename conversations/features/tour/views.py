@@ -64,11 +64,11 @@ def _make_history(workspace: Workspace, owner: User) -> Session:
     begun = timezone.now() - timedelta(days=360)
     with transaction.atomic():
         session = create_session(workspace, owner=owner, title=TITLE)
-        append(session.pk, session_uuid=session.uuid, turns=[*_tell_year(begun)])
+        append(session.pk, session_uuid=session.uuid, turns=[*_make_year(begun)])
     return session
 
 
-def _tell_year(begun: datetime) -> list[NewTurn]:
+def _make_year(begun: datetime) -> list[NewTurn]:
     texts = [SAID, "Noted: the greenhouse lock opens with 4711."]
     for number in range(1, HISTORY_TURNS // 2):
         bed, work = BEDS[number % len(BEDS)], WORKS[number % len(WORKS)]

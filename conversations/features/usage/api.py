@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.access import get_workspace_for, visit_of
+from conversations.access import access_context_of, get_workspace_for
 from conversations.accounts.tokens import MANAGE, READ
 from conversations.api.auth import caller_of, needs
 from conversations.api.fields import MAX_NUMBER, Page, ShortText
@@ -17,7 +17,7 @@ from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 
 from .budgets import end_budget, list_budgets, read_budget, require_budget, set_budget
-from .figures import Sums
+from .figures import UsageSums
 from .forms import UsageForm
 from .models import Budget
 from .report import read_usage, usage_rights, workspaces_of_budgets
@@ -150,7 +150,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
             code="no_such_person",
         )
     budget = set_budget(
-        visit_of(request).origin,
+        access_context_of(request).origin,
         workspace=workspace,
         person=person,
         **new.model_dump(include=set(BudgetFields.model_fields)),
@@ -164,7 +164,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
 def end_one_budget(request: HttpRequest, budget: UUID) -> Status[None]:
     """End a budget: it does not count any more, and stays on record."""
     found = require_budget(budget, usage_rights(caller_of(request).user))
-    end_budget(visit_of(request).origin, found)
+    end_budget(access_context_of(request).origin, found)
     return Status(204, None)
 
 
@@ -193,6 +193,6 @@ def _read(user: User, filters: UsageFilters, of: Workspace | None = None) -> dic
     }
 
 
-def _as_sums(sums: Sums) -> dict[str, Any]:
+def _as_sums(sums: UsageSums) -> dict[str, Any]:
     times = {"first_token_median_ms": sums.median_ms, "first_token_p95_ms": sums.p95_ms}
     return asdict(sums) | times

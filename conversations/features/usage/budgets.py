@@ -67,7 +67,7 @@ def set_budget(
             created_at=now,
             created_by=origin.user,
         )
-        record(origin, _note(budget, "set"))
+        record(origin, _audit_event(budget, "set"))
     return budget
 
 
@@ -77,10 +77,10 @@ def end_budget(origin: AuditOrigin, budget: Budget) -> None:
         lock_log()
         open_ones = Budget.objects.filter(pk=budget.pk, ended_at=None)
         if open_ones.update(ended_at=timezone.now(), ended_by=origin.user):
-            record(origin, _note(budget, "ended"))
+            record(origin, _audit_event(budget, "ended"))
 
 
-def _note(budget: Budget, what: str) -> AuditEvent:
+def _audit_event(budget: Budget, what: str) -> AuditEvent:
     return AuditEvent(
         action=BUDGET,
         workspace=budget.workspace.slug if budget.workspace else "",

@@ -40,7 +40,7 @@ def find_quantile(counts: Sequence[int], share: float) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class UsageSums:
     """What some model calls used together. ``failed`` of them gave no answer, of
     ``unpriced`` ones the cost is not known. ``input_tokens`` are those that were neither
     read from the cache nor written to it. ``first_token``: calls in each range."""

@@ -90,7 +90,7 @@ class BudgetForm(forms.Form):
         return found
 
     @property
-    def wish(self) -> dict[str, Any]:
+    def budget_values(self) -> dict[str, Any]:
         """What the valid form asks for, as ``set_budget`` takes it."""
         found = self.cleaned_data
         return {

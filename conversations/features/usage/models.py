@@ -24,8 +24,8 @@ class UsageDay(models.Model):
 
     Kept in step by the transaction that keeps a call's record. ``session`` is null for
     what purged sessions of the workspace used. The tokens are as in
-    ``features.usage.figures.Sums``; ``first_token_00`` and the others count calls by the time to
-    their first token, in the ranges of ``features.usage.figures.FIRST_TOKEN_MS``."""
+    ``features.usage.figures.UsageSums``; ``first_token_00`` and the others count calls by the time
+    to their first token, in the ranges of ``features.usage.figures.FIRST_TOKEN_MS``."""
 
     day = models.DateField()
     workspace = models.ForeignKey(

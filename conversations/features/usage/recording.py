@@ -24,13 +24,13 @@ from .figures import (
     INSTALLATION,
     PERSON,
     WORKSPACE,
-    Sums,
+    UsageSums,
     first_token_field,
 )
 from .models import UsageDay, UsageTotal
 
 # The sums of a row, but for the ranges of the time to the first token.
-COUNTED = tuple(field.name for field in fields(Sums) if field.name != "first_token")
+COUNTED = tuple(field.name for field in fields(UsageSums) if field.name != "first_token")
 
 SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 

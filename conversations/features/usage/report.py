@@ -16,7 +16,7 @@ from conversations.domain.errors import NotPermitted
 from conversations.domain.people import OWNER
 from conversations.models import Session, Workspace
 
-from .figures import Sums
+from .figures import UsageSums
 from .models import UsageDay
 from .recording import COUNTED, SUMMED
 
@@ -75,10 +75,10 @@ def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
     return workspaces if rights.sees_all else workspaces.filter(pk__in=rights.workspaces)
 
 
-def read_usage(person: User, rights: UsageRights, wish: Wish) -> dict[str, Any]:
+def read_usage(person: User, rights: UsageRights, filters: Wish) -> dict[str, Any]:
     """``total`` (Sums), ``days`` (day → Sums, those with calls, in order), and lists of lines,
     in order of cost: ``models``, ``people``, ``workspaces``, ``sessions``."""
-    rows = _rows(rights, wish)
+    rows = _rows(rights, filters)
     days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
     # The number of queries does not depend on what there is: rows are grouped by keys, and
     # twice only; names come after that.
@@ -97,9 +97,9 @@ def read_usage(person: User, rights: UsageRights, wish: Wish) -> dict[str, Any]:
     }
 
 
-def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[Line]:
+def _lines(parts: Iterable[tuple[tuple[str, str], UsageSums]]) -> list[Line]:
     # What belongs to the same is added up; those of most cost first.
-    by_key: dict[tuple[str, str], list[Sums]] = {}
+    by_key: dict[tuple[str, str], list[UsageSums]] = {}
     for called, sums in parts:
         by_key.setdefault(called, []).append(sums)
     lines = [{"key": key, "name": name, "sums": add_up(of)} for (key, name), of in by_key.items()]
@@ -110,17 +110,19 @@ def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[Line]:
     return sorted(lines, key=cost)[:MAX_REPORT_LINES]
 
 
-def _rows(rights: UsageRights, wish: Wish) -> QuerySet[UsageDay]:
-    rows = UsageDay.objects.filter(day__range=(wish["first"], wish["last"]))
+def _rows(rights: UsageRights, filters: Wish) -> QuerySet[UsageDay]:
+    rows = UsageDay.objects.filter(day__range=(filters["first"], filters["last"]))
     if not rights.sees_all:
         rows = rows.filter(Q(person=rights.person_pk) | Q(workspace__in=rights.workspaces))
     columns = {"workspace": "workspace__slug", "person": "person__username", "model": "model"}
-    return rows.filter(**{column: wish[name] for name, column in columns.items() if wish[name]})
+    return rows.filter(
+        **{column: filters[name] for name, column in columns.items() if filters[name]}
+    )
 
 
 def _grouped(
     rows: QuerySet[UsageDay], *by: str, order: tuple[str, ...] = ()
-) -> list[tuple[tuple[Any, ...], Sums]]:
+) -> list[tuple[tuple[Any, ...], UsageSums]]:
     sums = {f"sum_{name}": Sum(name) for name in SUMMED}
     tokens = F("sum_input_tokens") + F("sum_cache_read_tokens") + F("sum_cache_write_tokens")
     by_cost: tuple[Any, ...] = (F("sum_cost_microusd").desc(), tokens.desc(), *by)
@@ -128,16 +130,16 @@ def _grouped(
     return [(values[: len(by)], _sums(values[len(by) :])) for values in found]
 
 
-def _sums(values: Sequence[Any]) -> Sums:
+def _sums(values: Sequence[Any]) -> UsageSums:
     numbers = [int(value) for value in values]
     counted = dict(zip(COUNTED, numbers, strict=False))
-    return Sums(**counted, first_token=tuple(numbers[len(COUNTED) :]))
+    return UsageSums(**counted, first_token=tuple(numbers[len(COUNTED) :]))
 
 
-def add_up(parts: Any) -> Sums:
+def add_up(parts: Any) -> UsageSums:
     """The sums of several together."""
     rows = [(*(getattr(sums, name) for name in COUNTED), *sums.first_token) for sums in parts]
-    return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else Sums()
+    return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else UsageSums()
 
 
 def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]) -> list[Line]:
@@ -170,11 +172,11 @@ def read_session_usage(session: Session) -> list[Line]:
     return [{"key": model, "name": model, "sums": sums} for (model,), sums in found]
 
 
-def walk_usage(rights: UsageRights, wish: Wish) -> Iterator[tuple[tuple[Any, ...], Sums]]:
+def walk_usage(rights: UsageRights, filters: Wish) -> Iterator[tuple[tuple[Any, ...], UsageSums]]:
     """All rows as they are kept, by day, in constant memory: (day, workspace, session, person,
     model) and the sums."""
     columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")
-    rows = _rows(rights, wish).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
+    rows = _rows(rights, filters).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
     page = rows[:BATCH_ROWS]
     while found := list(page):
         for _, *values in found:

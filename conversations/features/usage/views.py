@@ -16,12 +16,12 @@ from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import (
+    access_context_of,
     get_session_for,
     get_workspace_for,
     person,
     post_by_person,
     sign_in_first,
-    visit_of,
 )
 from conversations.archive.rights import readable_workspaces
 from conversations.domain.errors import Rejected
@@ -31,7 +31,7 @@ from conversations.web.attachments import in_threads
 from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget
-from .figures import Sums
+from .figures import UsageSums
 from .forms import BudgetForm, UsageForm
 from .report import (
     Line,
@@ -59,7 +59,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
         may_limit_all=rights.sees_all,
     )
     if form.is_valid():
-        set_budget(visit_of(request).origin, **form.wish)
+        set_budget(access_context_of(request).origin, **form.budget_values)
         messages.success(request, gettext("The budget is set."))
         return redirect("budgets")
     context = {"budgets": list_budgets(rights), "form": form, "may_set": rights.sees_others}
@@ -69,7 +69,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     found = require_budget(budget, usage_rights(person(request)))
-    end_budget(visit_of(request).origin, found)
+    end_budget(access_context_of(request).origin, found)
     messages.success(request, gettext("The budget has ended."))
     return redirect("budgets")
 
@@ -156,7 +156,7 @@ def usd(microusd: int) -> str:
     return f"${dollars:.2f}" if dollars >= 0.1 else f"${dollars:.4f}"
 
 
-def _cells(sums: Sums) -> dict[str, Any]:
+def _cells(sums: UsageSums) -> dict[str, Any]:
     return {
         "calls": number_text(sums.calls),
         "failed": number_text(sums.failed) if sums.failed else "",
@@ -203,9 +203,9 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
     return response
 
 
-def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
+def _csv(rights: UsageRights, filters: Wish) -> Iterator[str]:
     yield csv_line(COLUMNS)
-    for columns, sums in walk_usage(rights, wish):
+    for columns, sums in walk_usage(rights, filters):
         yield csv_line(
             (
                 *("" if value is None else value for value in columns),
@@ -223,7 +223,7 @@ def _csv(rights: UsageRights, wish: Wish) -> Iterator[str]:
 
 PLOT_HEIGHT, DAY_WIDTH = 100, 10
 
-type Plot = tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]]
+type Plot = tuple[str, Sequence[str], Callable[[UsageSums], Sequence[int]], Callable[[int], str]]
 
 PLOTTED: tuple[Plot, ...] = (
     (gettext_noop("Cost"), (gettext_noop("Cost"),), lambda sums: (sums.cost_microusd,), usd),
@@ -247,12 +247,14 @@ PLOTTED: tuple[Plot, ...] = (
 """Name, kinds, the values of a bar in the order of the kinds, and how one is said."""
 
 
-def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterator[dict[str, Any]]:
+def make_plots(
+    days: Mapping[date, UsageSums], *, first: date, last: date
+) -> Iterator[dict[str, Any]]:
     """What there is any of: its name, the ``kinds`` of pieces from the bottom of a bar to its
     top, a ``summary`` in a sentence, and the bars."""
     shown = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     for name, kinds, values_of, words in PLOTTED:
-        values = [values_of(days.get(day, Sums())) for day in shown]
+        values = [values_of(days.get(day, UsageSums())) for day in shown]
         most = max(map(sum, values))
         if not most:
             continue

@@ -12,11 +12,11 @@ from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 from pydantic import StrictBool, StringConstraints
 
-from conversations.access import get_workspace_for, visit_of
+from conversations.access import access_context_of, get_workspace_for
 from conversations.accounts.tokens import HOOKS
 from conversations.api.auth import caller_of, needs
-from conversations.api.fields import Page, Paging, Text, key_header, make_page, walk_of
-from conversations.api.idempotency import makes_once
+from conversations.api.fields import Page, Paging, Text, key_header, make_page, page_request_of
+from conversations.api.idempotency import idempotent
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import Conflict
 from conversations.models import Workspace
@@ -122,7 +122,7 @@ def make_hook(
         is_active=new.active,
         uuid=uuid5(NAMESPACE_URL, name) if key else None,
         site=site_of(request),
-        origin=visit_of(request).origin,
+        origin=access_context_of(request).origin,
     )
     response["Location"] = reverse("api:hook", args=[slug, webhook.uuid])
     return Status(201, _with_secret(webhook))
@@ -146,7 +146,7 @@ def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -
         with_text=given.get("with_text", found.with_text),
         is_active=given.get("active", found.is_active),
         site=site_of(request),
-        origin=visit_of(request).origin,
+        origin=access_context_of(request).origin,
     )
     return _as_hook(found)
 
@@ -154,7 +154,7 @@ def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -
 @router.delete(HOOK, auth=needs(HOOKS), response={204: None}, url_name="hook")
 def remove_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[None]:
     """Remove a webhook with its deliveries."""
-    service.remove_webhook(_find(request, slug, hook), origin=visit_of(request).origin)
+    service.remove_webhook(_find(request, slug, hook), origin=access_context_of(request).origin)
     return Status(204, None)
 
 
@@ -163,12 +163,12 @@ def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
     """Make another secret. For 24 hours those before sign beside it, so it does no harm to
     do it twice."""
     found = _find(request, slug, hook)
-    service.rotate_secret(found, origin=visit_of(request).origin)
+    service.rotate_secret(found, origin=access_context_of(request).origin)
     return _with_secret(found)
 
 
 @router.post(HOOK + "/test", auth=needs(HOOKS), response={202: DeliveryOut}, url_name="hook_test")
-@makes_once(to=MANAGE)
+@idempotent(to=MANAGE)
 def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, Any]]:
     """Send a message of the event ``webhook.test``."""
     found = _find(request, slug, hook)
@@ -184,7 +184,7 @@ def list_hook_deliveries(
     request: HttpRequest, slug: str, hook: UUID, paging: Query[Paging]
 ) -> dict[str, Any]:
     """What was delivered, or is to be, the latest first."""
-    walk = walk_of(paging)
+    walk = page_request_of(paging)
     found = deliveries.walk_deliveries(
         _find(request, slug, hook), place=walk.number, is_back=walk.is_back, limit=walk.limit + 1
     )

@@ -62,7 +62,7 @@ def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
     run = _read_run(run_pk)
     # A summary for the window is nobody's question, and is not told.
     if run.kind != runs.COMPACT and run.state in runs.FINAL_STATES:
-        _keep(webhooks, EVENT_OF_STATE[run.state], run, state=run.state)
+        _save_deliveries(webhooks, EVENT_OF_STATE[run.state], run, state=run.state)
 
 
 def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
@@ -71,7 +71,7 @@ def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
         return
     calls = list(ToolCall.objects.filter(pk__in=call_pks).order_by("pk"))
     run = _read_run(calls[0].run_id)
-    _keep(webhooks, WAITING_APPROVAL, run, state=runs.WAITING_APPROVAL, calls=calls)
+    _save_deliveries(webhooks, WAITING_APPROVAL, run, state=runs.WAITING_APPROVAL, calls=calls)
 
 
 def _webhooks_of(session_pk: int) -> list[Webhook]:
@@ -91,7 +91,7 @@ def _read_run(run_pk: int) -> Run:
     return Run.objects.select_related("session", "session__workspace").get(pk=run_pk)
 
 
-def _keep(
+def _save_deliveries(
     webhooks: Sequence[Webhook], event: str, run: Run, *, state: str, calls: Sequence[ToolCall] = ()
 ) -> None:
     Delivery.objects.bulk_create(

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from conversations.api.idempotency import OtherRequest
+from conversations.api.idempotency import KeyMismatch
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, Rejected, require_found
@@ -55,7 +55,7 @@ def create_webhook(
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
             if found.wish_digest not in (None, digest):
-                raise OtherRequest("This key was already used for another webhook.")
+                raise KeyMismatch("This key was already used for another webhook.")
             return found
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
             raise Rejected(
@@ -75,7 +75,7 @@ def create_webhook(
             created_by=origin.user,
             created_at=timezone.now(),
         )
-        record(origin, _note(webhook, "made"))
+        record(origin, _audit_event(webhook, "made"))
     return webhook
 
 
@@ -111,7 +111,7 @@ def change_webhook(
         if changed.get("is_active"):
             waiting = Delivery.objects.filter(webhook=webhook.pk, state=PENDING)
             waiting.update(next_at=timezone.now())
-        record(origin, _note(found, "changed"))
+        record(origin, _audit_event(found, "changed"))
     webhook.refresh_from_db()
 
 
@@ -133,7 +133,7 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
             )
         found.rotated_at = now
         found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
-        record(origin, _note(found, "rotated"))
+        record(origin, _audit_event(found, "rotated"))
     webhook.refresh_from_db(fields=["generation", "oldest_generation", "rotated_at"])
 
 
@@ -144,7 +144,7 @@ def _overlaps(webhook: Webhook, now: datetime) -> bool:
 def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
     """It goes with its deliveries; the audit log keeps that there was one."""
     with transaction.atomic():
-        record(origin, _note(webhook, "removed"))
+        record(origin, _audit_event(webhook, "removed"))
         Delivery.objects.filter(webhook=webhook.pk).delete()
         Webhook.objects.filter(pk=webhook.pk).delete()
 
@@ -192,7 +192,7 @@ def _events_text(events: Sequence[str]) -> str:
     return dump_json(chosen)
 
 
-def _note(webhook: Webhook, what: str) -> AuditEvent:
+def _audit_event(webhook: Webhook, what: str) -> AuditEvent:
     # Without the address, of which a part may be a secret.
     return AuditEvent(
         action=WEBHOOK,

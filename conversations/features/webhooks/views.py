@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from conversations.access import get_workspace_for, post_by_person, visit_of
+from conversations.access import access_context_of, get_workspace_for, post_by_person
 from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Rejected
@@ -44,7 +44,10 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         try:
             made = service.create_webhook(
-                found, **form.cleaned_data, site=site_of(request), origin=visit_of(request).origin
+                found,
+                **form.cleaned_data,
+                site=site_of(request),
+                origin=access_context_of(request).origin,
             )
         except Rejected as error:
             form.add_error(None, translate(error.message))
@@ -77,7 +80,7 @@ def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpRes
             found = service.get_webhook(workspace, webhook)
             form = ChangeForm(request.POST, initial=_as_shown(found))
             if form.is_valid():
-                site, origin = site_of(request), visit_of(request).origin
+                site, origin = site_of(request), access_context_of(request).origin
                 service.change_webhook(found, **form.cleaned_data, site=site, origin=origin)
                 messages.success(request, gettext("Saved."))
                 return redirect("workspace_webhook", slug=slug, webhook=webhook)
@@ -116,7 +119,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
     """Another secret, shown this once."""
     _, found = _find(request, slug, webhook)
     with refusal_as_message(request):
-        service.rotate_secret(found, origin=visit_of(request).origin)
+        service.rotate_secret(found, origin=access_context_of(request).origin)
         return _show_secret(request, found)
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
@@ -124,7 +127,7 @@ def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> 
 @post_by_person
 def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
-    service.remove_webhook(found, origin=visit_of(request).origin)
+    service.remove_webhook(found, origin=access_context_of(request).origin)
     messages.success(request, gettext("The webhook is deleted."))
     return redirect("workspace_webhooks", slug=slug)
 

@@ -7,9 +7,9 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from conversations.agent.mcp.config import McpConfig
-from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.connection import ConnectionTiming
 from conversations.agent.mcp.servers import ServerState, ToolServers
-from conversations.archive.workspaces import list_places
+from conversations.archive.workspaces import list_workspace_dirs
 from conversations.management.base import DatabaseCommand, shown
 from conversations.runtime.database import Database
 
@@ -31,7 +31,7 @@ class Command(DatabaseCommand):
         if config.is_empty:
             self.stdout.write(f"No tool servers: {settings.LOOM.mcp_config}")
             return
-        places = [place for place in list_places() if workspace in (None, place.workspace)]
+        places = [place for place in list_workspace_dirs() if workspace in (None, place.workspace)]
         if not places:
             raise CommandError("This workspace does not exist.", returncode=2)
         states = asyncio.run(_connect(config, {p.workspace: p.root for p in places}))
@@ -50,7 +50,7 @@ async def _connect(config: McpConfig, places: dict[str, Path]) -> dict[str, list
     database = Database(wait_seconds=0)
     servers = ToolServers(
         config,
-        Timing(wait=TIMEOUT_SECONDS, connect=TIMEOUT_SECONDS),
+        ConnectionTiming(wait=TIMEOUT_SECONDS, connect=TIMEOUT_SECONDS),
         read=database.readers.read,
         write=database.writer.write,
     )

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
 from conversations.management.base import DatabaseCommand, open_output
-from conversations.review.audit_log import ACTIONS, FORMATS, Wanted, export_log
+from conversations.review.audit_log import ACTIONS, FORMATS, AuditLogFilter, export_log
 
 
 def day(text: str) -> datetime:
@@ -39,7 +39,7 @@ class Command(DatabaseCommand):
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
         names = ("action", "session", "workspace", "after", "before")
         user = find_user(person, even_closed=True) if person else None
-        wanted = Wanted(person=user, **{name: asked[name] for name in names})
+        wanted = AuditLogFilter(person=user, **{name: asked[name] for name in names})
         try:
             with open_output(output, self.stdout) as stream:
                 stream.writelines(

@@ -10,8 +10,8 @@ from conversations.search import meaning
 from conversations.search.rebuild import (
     check_index,
     check_session,
-    mend_index,
     rebuild_session,
+    repair_index,
     sessions_in_order,
 )
 
@@ -48,7 +48,7 @@ class Command(DatabaseCommand):
             self.stdout.write(
                 "The index does not match the entries; writes wait while it is repaired."
             )
-            mend_index()
+            repair_index()
         self.stdout.write(f"{len(sessions)} sessions, {turns} turns reindexed")
         if meaning.is_used():
             self.stdout.write(f"{meaning.embed_waiting(only)} vectors made")

@@ -105,7 +105,7 @@ class Command(DatabaseCommand):
                     user_pk=session.owner_id,
                 )
                 attending = asyncio.create_task(
-                    self._attend(runtime, session, accepted.run_pk, options)
+                    self._follow_run(runtime, session, accepted.run_pk, options)
                 )
                 state = await wait_for_final_state(
                     runtime, session_pk=session.pk, run_pk=accepted.run_pk
@@ -119,7 +119,7 @@ class Command(DatabaseCommand):
             await runtime.stop()
         return all_completed
 
-    async def _attend(
+    async def _follow_run(
         self, runtime: Runtime, session: Session, run_pk: int, options: dict[str, Any]
     ) -> None:
         told: set[UUID] = set()

@@ -45,7 +45,7 @@ class Command(BaseCommand):
             make_first_workspace(user)
             rebuild_behind_states()
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        self._greet(address, create_sign_in_link(user))
+        self._print_address(address, create_sign_in_link(user))
         connection.close()
         self._serve(listener)
 
@@ -76,7 +76,7 @@ class Command(BaseCommand):
                 ) from error
             raise CommandError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
 
-    def _greet(self, address: str, token: str) -> None:
+    def _print_address(self, address: str, token: str) -> None:
         lines = [
             f"Loom Web is running at {address}/",
             "",

@@ -53,7 +53,7 @@ class Command(DatabaseCommand):
         damage = check_database_file() if check_file else ""
         if damage:
             found.append(f"the database file is damaged: {damage}")
-        return self._say(found)
+        return self._print_problems(found)
 
     def _check_sessions(self, session: UUID | None) -> int:
         is_watched = sys.stderr.isatty()
@@ -77,10 +77,10 @@ class Command(DatabaseCommand):
     def _check_others(self) -> int:
         entries, problem = verify_audit()
         whole = f"{entries} audit entries: all intact" if entries else ""
-        count = self._say([problem] if problem else [], whole)
-        return count + sum(self._say(*feature.verify()) for feature in features())
+        count = self._print_problems([problem] if problem else [], whole)
+        return count + sum(self._print_problems(*feature.verify()) for feature in features())
 
-    def _say(self, problems: Sequence[str], all_is_well: str = "") -> int:
+    def _print_problems(self, problems: Sequence[str], all_is_well: str = "") -> int:
         for line in problems or [all_is_well]:
             if line:
                 self.stdout.write(line)

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import httpx2
 
-from conversations.agent.mcp.config import Grants, ServerConfig, ServerFailed, parse_config
-from conversations.agent.mcp.connection import READY, Timing, ToolServerConnection
+from conversations.agent.mcp.config import GrantStore, ServerConfig, ServerFailed, parse_config
+from conversations.agent.mcp.connection import READY, ConnectionTiming, ToolServerConnection
 from conversations.agent.mcp.oauth import sign_in
 from conversations.domain.tool_questions import make_question, read_content
 
@@ -32,17 +32,17 @@ class Kept(dict[str, Any]):
     """A grant in memory."""
 
     @property
-    def grants(self) -> Grants:
+    def grants(self) -> GrantStore:
         async def read() -> dict[str, Any]:
             return self
 
         async def keep(**changed: Any) -> None:
             self.update(changed)
 
-        return Grants(read=read, keep=keep)
+        return GrantStore(read=read, save=keep)
 
 
-async def sign_in_at_once(config: ServerConfig, grants: Grants) -> None:
+async def sign_in_at_once(config: ServerConfig, grants: GrantStore) -> None:
     """As a person whose browser is sent back without a question."""
     answers: list[dict[str, str]] = []
 
@@ -74,7 +74,7 @@ async def main(url: str) -> None:
     config = parse_config({"servers": {"conformance": server}}, environment={})
     grants = Kept().grants
     connection = ToolServerConnection(
-        config.servers["conformance"], root=None, timing=Timing(), grants=grants
+        config.servers["conformance"], root=None, timing=ConnectionTiming(), grants=grants
     )
     connection.use()
     await connection.wait_connected(seconds=30)

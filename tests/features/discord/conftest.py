@@ -100,7 +100,7 @@ class Club:
     async def shut_down(self) -> None:
         """End the process: its bot, then its runtime."""
         bot = self.bots.pop()
-        await bot.rest(seconds=5)
+        await bot.pause(seconds=5)
         await bot.close()
         await self._tasks.pop()
         await self.runtime.stop()

@@ -9,12 +9,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.run_transcript import read_moment
+from conversations.archive.run_transcript import read_run_progress
 from conversations.archive.sessions import archive_session
 from conversations.domain.events import event_type_of
 from conversations.features.discord.models import ChannelReply
 from conversations.features.discord.options import DiscordRules
-from conversations.features.discord.replies import Reply
+from conversations.features.discord.replies import RunReply
 from conversations.features.discord.service import open_replies
 from conversations.models import Attachment, Rewind, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
@@ -395,8 +395,8 @@ async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThr
         await club.server.say(DM, text)
     await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
     first = (await sync_to_async(open_replies_again)(club.garden))[0]
-    reply = Reply(bot, club.runtime, first, is_left_over=False)
-    moment = await sync_to_async(read_moment)(first.run_id)
+    reply = RunReply(bot, club.runtime, first, is_left_over=False)
+    moment = await sync_to_async(read_run_progress)(first.run_id)
     for last_seq in (2, 3, moment.last_seq):
         await reply.read_rows(replace(moment, last_seq=last_seq))
     assert [event_type_of(payload) for payload in reply.payloads] == [  # type: ignore[arg-type]

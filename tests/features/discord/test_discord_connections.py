@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from conversations.features.discord.models import ChannelPlace, ChannelReply
-from conversations.features.discord.posting import keep_trying
+from conversations.features.discord.posting import retry_until_done
 from conversations.models import Run
 from tests.features.discord.conftest import RULES, Club
 from tests.features.discord.discord_server import (
@@ -329,7 +329,7 @@ async def test_messages_wait_until_they_can_be_stored(
             await club.server.say(DM, text)
         await club.until(lambda: "discord_not_reached" in caplog.text)
     # It may be one group with writes that are refused.
-    await keep_trying(partial(club.runtime.writer.write, take_writes_again))
+    await retry_until_done(partial(club.runtime.writer.write, take_writes_again))
     # Between two tries it waits longer each time.
     await club.until(lambda: len(club.server.said(DM)) >= 3 and not club.is_busy, seconds=90)
     assert club.server.said(DM) == texts

@@ -5,40 +5,40 @@ import pytest
 from conversations.features.discord.options import (
     BadRules,
     DiscordRules,
-    Spot,
+    MessageLocation,
     read_ids,
     read_people,
 )
 
 ANN, BOB = 1, 2
-DM = Spot(channel=10)
-CHANNEL = Spot(channel=20, guild=5)
-THREAD = Spot(channel=30, guild=5, parent=20)
-ELSEWHERE = Spot(channel=40, guild=6)
+DM = MessageLocation(channel=10)
+CHANNEL = MessageLocation(channel=20, guild=5)
+THREAD = MessageLocation(channel=30, guild=5, parent=20)
+ELSEWHERE = MessageLocation(channel=40, guild=6)
 
 
 def test_the_default_is_nobody_nowhere() -> None:
     rules = DiscordRules()
-    assert not any(rules.lets_in(ANN, spot) for spot in (DM, CHANNEL, THREAD))
+    assert not any(rules.admits(ANN, spot) for spot in (DM, CHANNEL, THREAD))
 
 
 def test_people_who_are_named_may_write_directly_and_in_open_places() -> None:
     rules = DiscordRules(channels=frozenset({20}), people={ANN: "ann"})
-    assert [rules.lets_in(ANN, spot) for spot in (DM, CHANNEL, THREAD, ELSEWHERE)] == [
+    assert [rules.admits(ANN, spot) for spot in (DM, CHANNEL, THREAD, ELSEWHERE)] == [
         True,
         True,
         True,
         False,
     ]
-    assert not any(rules.lets_in(BOB, spot) for spot in (DM, CHANNEL, THREAD, ELSEWHERE))
+    assert not any(rules.admits(BOB, spot) for spot in (DM, CHANNEL, THREAD, ELSEWHERE))
     assert (rules.account_of(ANN), rules.account_of(BOB)) == ("ann", "")
 
 
 def test_everybody_is_not_everybody_in_direct_messages() -> None:
     rules = DiscordRules(guilds=frozenset({5}), everybody=True)
-    assert rules.lets_in(BOB, THREAD)
-    assert not rules.lets_in(BOB, DM)
-    assert not rules.lets_in(BOB, ELSEWHERE)
+    assert rules.admits(BOB, THREAD)
+    assert not rules.admits(BOB, DM)
+    assert not rules.admits(BOB, ELSEWHERE)
 
 
 def test_each_place_has_a_key() -> None:

@@ -11,7 +11,7 @@ from conversations.archive.transcript import read_page
 from conversations.domain.events import Payload, parse_payload
 from conversations.features.interchange.import_sessions import ImportCounts
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.interchange.running import Running
+from conversations.features.interchange.running import ImportRun
 from conversations.models import ChatEvent, Session, Turn, Workspace
 from tests.archive.test_compactions import talked
 from tests.web.conftest import make_person, owner, runtime_ends
@@ -32,7 +32,7 @@ class Importing:
     def __call__(self, path: Path, **options: Any) -> ImportCounts:
         self.reports = []
         counts = ImportCounts()
-        running = Running(
+        running = ImportRun(
             self.target, counts, lambda line, text: self.reports.append(f"{line}: {text}")
         )
         running.run(path, name=path.name, **options)

@@ -342,16 +342,16 @@ def test_sessions_whose_id_is_no_uuid_are_told_apart(importing: Importing, tmp_p
 def test_a_file_that_only_begins_like_a_database_is_refused(
     importing: Importing, tmp_path: Path
 ) -> None:
-    from conversations.features.interchange.opening import NotReadable
+    from conversations.features.interchange.opening import UnreadableSource
 
     path = tmp_path / "x"
     path.write_bytes(b"SQLite format 3\x00" + b"\x00" * 50)
-    with pytest.raises(NotReadable):
+    with pytest.raises(UnreadableSource):
         importing(path)
     with closing(sqlite3.connect(tmp_path / "y.db")) as connection:
         connection.execute("CREATE TABLE other (id)")
         connection.commit()
-    with pytest.raises(NotReadable):
+    with pytest.raises(UnreadableSource):
         importing(tmp_path / "y.db")
 
 

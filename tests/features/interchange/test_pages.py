@@ -31,7 +31,7 @@ from conversations.features.interchange.service import (
 )
 from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
 from conversations.models import Membership, Session, Turn, Workspace
-from conversations.runtime.ownership import only_one
+from conversations.runtime.ownership import try_lock
 from tests.archive.turns import append_turn
 
 pytestmark = pytest.mark.django_db
@@ -213,7 +213,7 @@ def test_a_server_that_ends_leaves_the_import_to_the_next_one(
 
 
 def test_one_process_imports_at_a_time(tmp_path: Path) -> None:
-    with only_one(tmp_path / "run" / "imports"):
+    with try_lock(tmp_path / "run" / "imports"):
         assert keeper().run_waiting() is False
 
 

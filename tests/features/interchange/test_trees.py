@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.interchange.making import Archive
-from conversations.features.interchange.trees import Path, TooBranched, Tree
+from conversations.features.interchange.making import ImportHistory
+from conversations.features.interchange.trees import MessageTree, TooBranched, TreePath
 from tests.properties import costly
 
 MAIN = UUID(int=1)
@@ -24,11 +24,11 @@ def parents(draw: st.DrawFn, size: int = 12) -> Parents:
     return found
 
 
-def plan(told: Parents, leaf: int, archive: Archive | None = None) -> list[Path]:
-    tree = Tree(MAIN, "branch", leaf=str(leaf))
+def plan(told: Parents, leaf: int, archive: ImportHistory | None = None) -> list[TreePath]:
+    tree = MessageTree(MAIN, "branch", leaf=str(leaf))
     for number, above in enumerate(told):
         tree.parents[str(number)] = None if above is None else str(above)
-    return tree.plan(archive or Archive())
+    return tree.plan(archive or ImportHistory())
 
 
 def way_to(told: Parents, number: int) -> list[str]:
@@ -36,11 +36,11 @@ def way_to(told: Parents, number: int) -> list[str]:
     return [*(way_to(told, above) if above is not None else []), str(number)]
 
 
-def remember(paths: list[Path], *, continued: frozenset[UUID] = frozenset()) -> Archive:
+def remember(paths: list[TreePath], *, continued: frozenset[UUID] = frozenset()) -> ImportHistory:
     """The archive after these sessions were imported."""
     ends = {path.uuid: path.nodes[-1] for path in paths}
 
-    class Remembering(Archive):
+    class Remembering(ImportHistory):
         def reached(self, uuid: UUID) -> tuple[str, bool] | None:
             return (ends[uuid], uuid in continued) if uuid in ends else None
 
@@ -93,9 +93,9 @@ def test_a_grown_tree_only_adds_to_the_ends(
 
 @given(told=st.dictionaries(st.integers(0, 6), st.integers(0, 8), min_size=1))
 def test_rings_end(told: dict[int, int]) -> None:
-    tree = Tree(MAIN, "branch")
+    tree = MessageTree(MAIN, "branch")
     tree.parents = {str(node): str(above) for node, above in told.items()}
-    paths = tree.plan(Archive())
+    paths = tree.plan(ImportHistory())
     assert {node for path in paths for node in path.nodes} == {str(node) for node in told}
 
 

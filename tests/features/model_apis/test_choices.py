@@ -14,11 +14,11 @@ from django.contrib.auth.models import User
 from openai import AsyncOpenAI
 
 from conversations.agent.window.manifest import rebuild_request
-from conversations.archive.runs import Claimed, claim_next_run
+from conversations.archive.runs import ClaimedRun, claim_next_run
 from conversations.models import ModelCall, Run, Session, Turn
+from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
 from conversations.runtime.program_tools import ProgramTools
-from conversations.runtime.visitors import STREAMS
 from loomweb.asgi import application
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
@@ -254,7 +254,7 @@ async def test_another_process_asks_for_the_same(
     run = await Run.objects.select_related("session").aget()
     await Run.objects.filter(pk=run.pk).aupdate(state="queued")
 
-    def claim() -> Claimed | None:
+    def claim() -> ClaimedRun | None:
         return claim_next_run(run.session_id, owner="another process")
 
     claimed = await sync_to_async(claim)()
@@ -316,7 +316,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
     for text in ("one", "two"):
         async with client.messages.stream(**request(text)) as stream:
             await stream.get_final_message()
-    lines.take(STREAMS, user.pk)
+    lines.acquire(STREAMS, user.pk)
     with pytest.raises(anthropic.RateLimitError, match="At most 1 streams can be open"):
         async with client.messages.stream(**request("three")):
             pass

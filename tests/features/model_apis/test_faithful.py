@@ -256,7 +256,7 @@ async def test_a_message_that_was_withdrawn_has_no_answer(
     with pytest.raises(anthropic.APIStatusError, match="was withdrawn") as refused:
         await second
     assert refused.value.body["error"]["type"] == "conflict_error"
-    assert not runtime.program_tools.brought
+    assert not runtime.program_tools.requests
     await first
 
 

@@ -236,7 +236,7 @@ def test_pages_of_who_is_not_told_say_nothing_of_notices(
     page = owner.get(f"/s/{session.uuid}/").text
     assert "Mute" not in page
     assert "data-watch" not in page
-    assert service.read_told(user.pk, session.uuid).anything is False
+    assert service.read_notice_status(user.pk, session.uuid).anything is False
 
 
 def test_a_page_in_view_says_so_and_that_it_is_left(owner: Client, session: Session) -> None:

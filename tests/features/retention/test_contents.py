@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from conversations.agent.undo import listing as listings
-from conversations.agent.undo.listing import dump_listing, take_listing
+from conversations.agent.undo.listing import dump_listing, make_listing
 from conversations.archive.blobs import blobs_folder, has_blob, put_blob, remove_untouched
 from conversations.features.retention.worker import remove_contents
 from conversations.models import PurgedContent, Run, Session, ToolCall
@@ -39,13 +39,13 @@ def test_a_listing_does_not_count_on_a_content_that_went_meanwhile(
     root.mkdir()
     (root / "beds.txt").write_text("Beans")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
-    digest = take_listing(root).entries["beds.txt"].digest
+    digest = make_listing(root).entries["beds.txt"].digest
     PurgedContent.objects.create(digest=digest, purged_at=timezone.now())
 
     later = timezone.now() + 2 * HOUR
     assert remove_contents(later).removed == 1
     monkeypatch.setattr(time, "time_ns", lambda: int(later.timestamp() * 10**9))
-    assert take_listing(root).entries["beds.txt"].has_copy
+    assert make_listing(root).entries["beds.txt"].has_copy
     assert has_blob(digest)
 
 
@@ -55,7 +55,7 @@ def test_a_content_that_a_command_may_have_to_put_back_goes_after_it(
     root = tmp_path / "garden"
     root.mkdir()
     (root / "beds.txt").write_text("Beans")
-    tree = put_blob(dump_listing(take_listing(root), owner="1"))
+    tree = put_blob(dump_listing(make_listing(root), owner="1"))
     digest = put_blob(b"Beans")
     now = timezone.now()
     of = {"session": session, "created_at": now, "state": "completed"}

@@ -12,7 +12,7 @@ from django.utils import timezone
 from conversations.features.retention import worker
 from conversations.features.retention.worker import RetentionWorker
 from conversations.models import Session
-from conversations.runtime.ownership import only_one
+from conversations.runtime.ownership import try_lock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,7 +27,7 @@ async def test_it_does_what_is_due_and_one_at_a_time(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     await Session.objects.aupdate(expires_at=timezone.now())
-    with only_one(tmp_path / "run" / worker.LOCK) as is_ours:
+    with try_lock(tmp_path / "run" / worker.LOCK) as is_ours:
         assert is_ours
         assert not await asyncio.to_thread(keeper(tmp_path).run_once)
     assert await asyncio.to_thread(keeper(tmp_path).run_once)

@@ -19,7 +19,7 @@ from conversations.domain.events import (
     Payload,
     UserMessage,
 )
-from conversations.features.terminal.connection import Delta, Happening, RunEnded, Seen
+from conversations.features.terminal.connection import Happening, RowReceived, RunEnded, TextDelta
 from conversations.features.terminal.direct import DirectConnection
 from conversations.models import Run, Session, ToolCall
 from conversations.runtime.publish import Subscriber, rows_frame
@@ -61,7 +61,7 @@ async def test_pages_are_told_a_title_and_a_model(
 
 async def next_delta(happenings: AsyncIterator[Happening]) -> str:
     async for happening in happenings:
-        if isinstance(happening, Delta):
+        if isinstance(happening, TextDelta):
             return happening.text
     raise AssertionError("nothing was written")
 
@@ -127,10 +127,10 @@ async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_rea
         return SimpleNamespace(run_pk=run.pk)
 
     happened = [one async for one in two[0]._follow(session, begin(), after=0)]
-    kinds = [type(one.payload if isinstance(one, Seen) else one) for one in happened]
-    assert kinds == [UserMessage, Delta, AssistantText, RunEnded]
+    kinds = [type(one.payload if isinstance(one, RowReceived) else one) for one in happened]
+    assert kinds == [UserMessage, TextDelta, AssistantText, RunEnded]
 
 
 def asks(happening: Happening) -> bool:
-    payload = happening.payload if isinstance(happening, Seen) else None
+    payload = happening.payload if isinstance(happening, RowReceived) else None
     return isinstance(payload, Info) and payload.code == APPROVAL_ASKED

@@ -15,7 +15,7 @@ from django.db import connection
 from conversations.archive.workspaces import create_workspace
 from conversations.features.terminal import chat
 from conversations.models import DraftChunk, Session, ToolCall, Workspace
-from conversations.web.commands import Command
+from conversations.web.commands import ComposerCommand
 from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
@@ -63,7 +63,9 @@ def test_what_features_let_download_is_named_by_its_address(
     piped: Piped, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"small": "A bed", "large": "All beds"}
-    beds = Command(name="beds", says="", argument="size", choices=sizes, view="session_changes")
+    beds = ComposerCommand(
+        name="beds", says="", argument="size", choices=sizes, view="session_changes"
+    )
     monkeypatch.setattr(chat, "TERMINAL_COMMANDS", (beds,))
     piped("/beds", "/beds large", "/beds huge", arguments=("--session", str(session.uuid)))
     page = f"/s/{session.uuid}/changes/"

@@ -13,9 +13,9 @@ from conversations.domain.events import (
     TurnSeparator,
     UserMessage,
 )
-from conversations.features.terminal.connection import UNKNOWN, Delta, Doing
-from conversations.features.terminal.printing import Printer
-from conversations.features.terminal.screen import Screen, has_colours
+from conversations.features.terminal.connection import UNKNOWN, StatusChanged, TextDelta
+from conversations.features.terminal.printing import TranscriptPrinter
+from conversations.features.terminal.screen import TerminalScreen, has_colours
 
 
 class Shown:
@@ -24,15 +24,15 @@ class Shown:
     def __init__(self, *, terminal: bool = True, term: str = "dumb", client_id: str = "") -> None:
         self._out = io.StringIO()
         environment = {"TERM": term}
-        screen = Screen(self._out, self._out, is_terminal=terminal, environment=environment)
-        self.printer = Printer(screen, client_id=client_id)
+        screen = TerminalScreen(self._out, self._out, is_terminal=terminal, environment=environment)
+        self.printer = TranscriptPrinter(screen, client_id=client_id)
 
     @property
     def text(self) -> str:
         return self._out.getvalue()
 
     def delta(self, text: str, *, part: int = 0, offset: int = 0, kind: str = "text") -> None:
-        self.printer.take_delta(Delta(part=part, kind=kind, offset=offset, text=text))
+        self.printer.print_delta(TextDelta(part=part, kind=kind, offset=offset, text=text))
 
     def row(self, payload: Payload | Fallback) -> None:
         self.printer.show(payload)
@@ -125,17 +125,17 @@ def test_other_rows_are_lines(payload: Payload | Fallback, line: str) -> None:
 
 def test_a_lost_server_is_told_once_until_it_is_back() -> None:
     shown = Shown()
-    lost = Doing(state=UNKNOWN, text="Lost.")
+    lost = StatusChanged(state=UNKNOWN, text="Lost.")
     for _ in range(3):
-        shown.printer.take_doing(lost)
+        shown.printer.print_status(lost)
     shown.delta("Back.")
-    shown.printer.take_doing(lost)
+    shown.printer.print_status(lost)
     assert shown.text == "[Lost.]\nBack.\n[Lost.]\n"
 
 
 def test_what_passes_leaves_nothing_on_the_line() -> None:
     shown = Shown(term="xterm")
-    shown.printer.take_doing(Doing(state="running", text="Trying\x1b[2J again"))
+    shown.printer.print_status(StatusChanged(state="running", text="Trying\x1b[2J again"))
     shown.delta("Beans\n")
     assert shown.text == "\x1b[2mTrying␛[2J again\x1b[0m\r\x1b[KBeans\n"
 

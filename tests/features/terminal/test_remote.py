@@ -10,18 +10,18 @@ from aiohttp.test_utils import TestServer
 
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
 from conversations.features.terminal import remote
-from conversations.features.terminal.remote import END, LOST, Api, is_readable_on_the_way
+from conversations.features.terminal.remote import END, LOST, ApiClient, is_readable_on_the_way
 from tests.typist import PATIENCE
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[Api]:
+async def serving(handler: Handler) -> AsyncIterator[ApiClient]:
     app = web.Application()
     app.router.add_route("*", "/api/v1/{rest:.*}", handler)
     async with TestServer(app) as server:
-        api = Api(str(server.make_url("/")), "loom_x")
+        api = ApiClient(str(server.make_url("/")), "loom_x")
         try:
             yield api
         finally:
@@ -102,7 +102,7 @@ async def test_another_server_is_told_from_ours() -> None:
 
 
 async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_patience() -> None:
-    api = Api("http://127.0.0.1:9", "loom_x")
+    api = ApiClient("http://127.0.0.1:9", "loom_x")
     try:
         with pytest.raises(Unavailable, match="not responding"):
             await api.check()
@@ -134,7 +134,7 @@ async def test_a_server_that_hangs_is_given_up_when_the_time_is_over(
 @pytest.mark.parametrize("address", ["chat.example.org", "ftp://chat.example.org", "https://"])
 async def test_an_address_without_http_is_refused(address: str) -> None:
     with pytest.raises(Rejected, match="https://"):
-        Api(address, "loom_x")
+        ApiClient(address, "loom_x")
 
 
 @pytest.mark.parametrize(

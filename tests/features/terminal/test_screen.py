@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.terminal.screen import Wrapper, char_width, fit, text_width
+from conversations.features.terminal.screen import LineWrapper, char_width, fit, text_width
 
 ORDINARY = st.text(alphabet=" \nabc.,é中文。👩\u200d💻e\u0301`|", max_size=200)
 
 
 def wrap(text: str, width: int) -> str:
-    wrapper = Wrapper(width)
+    wrapper = LineWrapper(width)
     return wrapper.feed(text) + wrapper.place_word()
 
 
@@ -61,7 +61,7 @@ def test_a_line_is_as_wide_as_the_terminal_at_most(text: str, width: int) -> Non
 @given(ORDINARY, st.lists(st.integers(0, 200)), st.integers(4, 20))
 def test_pieces_give_what_the_whole_gives(text: str, cuts: list[int], width: int) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    wrapper = Wrapper(width)
+    wrapper = LineWrapper(width)
     pieces = [text[low:high] for low, high in pairwise(places)]
     assert "".join(map(wrapper.feed, pieces)) + wrapper.place_word() == wrap(text, width)
 

@@ -18,7 +18,7 @@ from conversations.archive.model_calls import (
     append_call,
 )
 from conversations.archive.purge import plan_purge
-from conversations.archive.runs import Claimed
+from conversations.archive.runs import ClaimedRun
 from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.features.usage.figures import (
@@ -41,10 +41,10 @@ from tests.archive.test_purge import remove, stock
 
 pytestmark = pytest.mark.django_db
 
-type Claim = Callable[..., Claimed]
+type Claim = Callable[..., ClaimedRun]
 
 
-def claim(session: Session, *, user_pk: int | None) -> Claimed:
+def claim(session: Session, *, user_pk: int | None) -> ClaimedRun:
     accepted = accept_message(
         session,
         client_id=f"m-{session.pk}-{user_pk}",
@@ -70,7 +70,7 @@ def call(ordinal: int, **fields: Any) -> ModelCall:
     return ModelCall(ordinal=ordinal, manifest="{}", request_digest="", **reported | fields)
 
 
-def answer(claimed: Claimed, ordinal: int, **fields: Any) -> None:
+def answer(claimed: ClaimedRun, ordinal: int, **fields: Any) -> None:
     turn = NewTurn(role="assistant", content="Yes.")
     append_answer(claimed, turn=turn, events=[], call=call(ordinal, **fields))
 

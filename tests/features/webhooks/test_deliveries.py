@@ -16,7 +16,7 @@ from django.utils import timezone
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.runs import Claimed, finish_run, interrupt_run
+from conversations.archive.runs import ClaimedRun, finish_run, interrupt_run
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, NotFound, Rejected
@@ -82,7 +82,7 @@ def webhook(workspace: Workspace, user: User) -> Webhook:
     return make(workspace, user)
 
 
-def begin(session: Session) -> Claimed:
+def begin(session: Session) -> ClaimedRun:
     claimed = accept_message(
         session,
         client_id=uuid4().hex,
@@ -95,7 +95,7 @@ def begin(session: Session) -> Claimed:
     return claimed
 
 
-def end(session: Session, state: str = "completed", **fields: Any) -> Claimed:
+def end(session: Session, state: str = "completed", **fields: Any) -> ClaimedRun:
     claimed = begin(session)
     say(session, "«how are the beans»", "«the beans are well»")
     finish_run(claimed, state=state, payloads=[], **fields)

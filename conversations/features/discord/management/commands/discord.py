@@ -40,7 +40,7 @@ def _find_problem() -> str:
         return "Set LOOM_DISCORD_WORKSPACE to the slug of a workspace. See docs/discord.md."
     if not rules.people and not rules.everybody:
         return "Nobody is allowed to use the bot: set LOOM_DISCORD_USERS. See docs/discord.md."
-    if not loom.discord_account and rules.lets_in_strangers:
+    if not loom.discord_account and rules.admits_strangers:
         return (
             "People without an account may use the bot: set LOOM_DISCORD_ACCOUNT to the "
             "account for them. See docs/discord.md."

@@ -16,8 +16,8 @@ from conversations.archive.workspaces import find_user, get_workspace
 from conversations.domain.errors import LoomError
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.interchange.opening import NotReadable
-from conversations.features.interchange.running import AUTO, FORMATS, LOOM, Running
+from conversations.features.interchange.opening import UnreadableSource
+from conversations.features.interchange.running import AUTO, FORMATS, LOOM, ImportRun
 from conversations.management.base import DatabaseCommand
 from conversations.management.commands._first_run import make_first_user
 from conversations.search.indexing import index_waiting
@@ -130,13 +130,13 @@ class Command(DatabaseCommand):
 
         try:
             if path.is_file() or path.is_dir():
-                Running(target, counts, report, progress, format).run(path, name=path.name)
+                ImportRun(target, counts, report, progress, format).run(path, name=path.name)
             else:  # a pipe
                 with nullcontext(sys.stdin.buffer) if name == "-" else path.open("rb") as stream:
                     import_file(
                         stream, target=target, counts=counts, report=report, progress=progress
                     )
-        except NotReadable as error:
+        except UnreadableSource as error:
             raise CommandError(f"{shown}: {error}", returncode=2) from error
         except OSError as error:
             raise CommandError(f"{shown}: {error.strerror or error}", returncode=2) from error

@@ -12,12 +12,12 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from conversations.domain.errors import Rejected
-from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
-from conversations.features.terminal.connection import Bridge, ChatConnection, open_bridge
+from conversations.features.terminal.chat import TERMINAL_COMMANDS, TerminalChat
+from conversations.features.terminal.connection import ChatConnection, LoopBridge, open_bridge
 from conversations.features.terminal.direct import DirectConnection
-from conversations.features.terminal.exchange import ALL, NONE, Left
+from conversations.features.terminal.exchange import ALL, NONE, ChatInterrupted
 from conversations.features.terminal.remote import ServerConnection, is_readable_on_the_way
-from conversations.features.terminal.screen import YELLOW, Keyboard, Screen
+from conversations.features.terminal.screen import YELLOW, Keyboard, TerminalScreen
 from conversations.management.base import DatabaseCommand, read_lines
 
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ class Command(DatabaseCommand):
 
     def handle(self, **options: Any) -> None:
         is_terminal = sys.stdin.isatty() and bool(self.stdout.isatty())
-        screen = Screen(
+        screen = TerminalScreen(
             _Stream(self.stdout),
             _Stream(self.stdout if is_terminal else self.stderr),
             is_terminal=is_terminal,
@@ -55,18 +55,18 @@ class Command(DatabaseCommand):
         try:
             with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
                 approve = options["approve"]
-                chat = Chat(connection, bridge, screen, keyboard=keyboard, approve=approve)
+                chat = TerminalChat(connection, bridge, screen, keyboard=keyboard, approve=approve)
                 chat.begin(options["workspace"] or "", options["session"] or "")
                 if keyboard:
                     chat.converse(keyboard)
                 else:
-                    chat.carry_out(read_lines())
+                    chat.execute(read_lines())
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         except EOFError:
             return
-        except (KeyboardInterrupt, Left):
+        except (KeyboardInterrupt, ChatInterrupted):
             raise CommandError(
                 "Left; everything received so far is saved.", returncode=INTERRUPTED
             ) from None
@@ -75,7 +75,9 @@ class Command(DatabaseCommand):
 
 
 @contextmanager
-def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Iterator[ChatConnection]:
+def _connected(
+    bridge: LoopBridge, screen: TerminalScreen, options: dict[str, Any]
+) -> Iterator[ChatConnection]:
     given = options["server"]
     server: str = settings.LOOM.chat_server if given is None else given
     if is_readable_on_the_way(server):

@@ -12,13 +12,13 @@ from django.db import transaction
 from django.dispatch import Signal
 from django.http import HttpRequest
 
-from conversations.access import visit_of
-from conversations.accounts.people import note_provided_account
+from conversations.access import access_context_of
+from conversations.accounts.people import record_provided_account
 
 logger = logging.getLogger("conversations.accounts.sso")
 
 
-def begin() -> None:
+def connect_signals() -> None:
     changes: list[tuple[Signal, str]] = []
     if apps.is_installed("allauth.mfa"):
         from allauth.mfa import signals as second_factors
@@ -40,20 +40,20 @@ def begin() -> None:
         # Every way to a new account or connection ends in this method, and allauth makes the
         # object itself where somebody types the password again in between: a class of our
         # own would miss that.
-        SocialLogin.save = _entered(SocialLogin.save)
+        SocialLogin.save = _with_audit_entry(SocialLogin.save)
     for signal, change in changes:
         receiver = partial(_log_change, change=change)
         signal.connect(receiver, weak=False, dispatch_uid=f"sso-{change}")
 
 
-def _entered(save: Any) -> Any:
+def _with_audit_entry(save: Any) -> Any:
     @wraps(save)
     def save_and_enter(login: Any, request: HttpRequest, connect: bool = False) -> None:
         change = "connected" if connect else "account created"
         with transaction.atomic():
             save(login, request, connect=connect)
-            origin = visit_of(request, login.user).origin
-            note_provided_account(login.user, change=change, origin=origin)
+            origin = access_context_of(request, login.user).origin
+            record_provided_account(login.user, change=change, origin=origin)
 
     return save_and_enter
 

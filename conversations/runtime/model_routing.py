@@ -17,7 +17,7 @@ from django.utils import timezone
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.system_prompt import build_system_prompt
-from conversations.agent.window.window import Window, WindowWish, assemble_window
+from conversations.agent.window.window import Window, WindowSpec, assemble_window
 from conversations.archive.append import ContextSize
 from conversations.archive.learnt_models import (
     forget_learnt,
@@ -160,7 +160,7 @@ class ProviderState:
     checked_at: datetime | None = None
 
 
-class Models:
+class ModelRouter:
     """Routes each model call to the provider that has its model; the demo model answers
     where there is no provider."""
 
@@ -444,7 +444,7 @@ def make_window(
     it; ``more_tools`` those of tool servers and, with ``has_own_tools``, of the program
     that asks; ``choices`` what it asks of the answer; ``tools`` what is on offer, where
     that is known; ``least_ratio`` what the server's refusals say of the estimate;
-    ``wishes`` further fields of :class:`WindowWish`."""
+    ``wishes`` further fields of :class:`WindowSpec`."""
     limit, output = limits
     reads = facts.reads_instruction_files
     # The same bytes for the same workspace, folder, settings and session.
@@ -458,7 +458,7 @@ def make_window(
     grows = facts.context_limit > 0 and limit > facts.context_limit * MIN_GROWTH_FACTOR
     tools = offered_tools(facts.scope, more_tools) if tools is None else tools
     tools = NO_TOOLS if takes.get(TOOLS) is False else tools
-    wish = WindowWish(
+    spec = WindowSpec(
         session_pk=session_pk,
         floor=1 if grows else facts.floor,
         rewinds=facts.rewinds,
@@ -478,7 +478,7 @@ def make_window(
         has_asides=bool(facts.has_asides),
         **wishes,
     )
-    return system, assemble_window(wish)
+    return system, assemble_window(spec)
 
 
 def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:

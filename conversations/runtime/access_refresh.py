@@ -11,8 +11,8 @@ from threading import Lock
 
 from django.db import DatabaseError
 
-from conversations.archive.rights import AccessSnapshot, OpenPage, read_standings
-from conversations.domain.errors import TooMany, Unavailable
+from conversations.archive.rights import AccessSnapshot, OpenPage, read_snapshots
+from conversations.domain.errors import TooManyRequests, Unavailable
 from conversations.domain.messages import say
 
 from .database import Readers
@@ -31,44 +31,44 @@ class WatchedAccess:
     must; it does not wait for that."""
 
     def __init__(
-        self, place: OpenPage, standing: AccessSnapshot | None, recheck: Callable[[], None]
+        self, place: OpenPage, snapshot: AccessSnapshot | None, recheck: Callable[[], None]
     ) -> None:
         self.place = place
-        self.standing = self.seen = standing
+        self.initial = self.latest = snapshot
         self.recheck = recheck
 
 
 class AccessRefresher:
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
-        self._visitors: set[WatchedAccess] = set()
+        self._watched: set[WatchedAccess] = set()
 
-    def add(self, visitor: WatchedAccess) -> None:
-        self._visitors.add(visitor)
+    def add(self, access: WatchedAccess) -> None:
+        self._watched.add(access)
 
-    def remove(self, visitor: WatchedAccess) -> None:
-        self._visitors.discard(visitor)
+    def remove(self, access: WatchedAccess) -> None:
+        self._watched.discard(access)
 
     async def run(self) -> None:
         look = 0
         while True:
             await asyncio.sleep(LOOK_INTERVAL_SECONDS)
             look += 1
-            visitors = list(self._visitors)
+            visitors = list(self._watched)
             places = {visitor.place for visitor in visitors}
             try:
-                standings = await self._readers.read(read_standings, places) if places else {}
+                standings = await self._readers.read(read_snapshots, places) if places else {}
             except (DatabaseError, Unavailable) as error:
                 fields = {"error_class": type(error).__name__}
                 logger.warning("session_not_rechecked", extra={"fields": fields})
                 continue
             asks_outsiders = look % OUTSIDER_INTERVAL_LOOKS == 0
-            for visitor in visitors:
-                now = standings[visitor.place]
+            for access in visitors:
+                now = standings[access.place]
                 is_outside = now is not None and now.role is None
-                if now is None or now != visitor.seen or (is_outside and asks_outsiders):
-                    visitor.seen = now
-                    visitor.recheck()
+                if now is None or now != access.latest or (is_outside and asks_outsiders):
+                    access.latest = now
+                    access.recheck()
 
 
 # How many sockets and streams each person has open in this process.
@@ -93,15 +93,17 @@ class ConnectionLimiter:
         """Raises TooMany where the person has as many as may be."""
         if self._open[kind, person_pk] >= self._most[kind]:
             self.refused += 1
-            raise TooMany(say(_TOO_MANY[kind], limit=self._most[kind]), code="too_many_open")
+            raise TooManyRequests(
+                say(_TOO_MANY[kind], limit=self._most[kind]), code="too_many_open"
+            )
 
-    def take(self, kind: str, person_pk: int) -> None:
+    def acquire(self, kind: str, person_pk: int) -> None:
         """Count one more, until :meth:`release`. Raises TooMany."""
         with self._lock:
             self.require_room(kind, person_pk)
             self._open[kind, person_pk] += 1
 
-    def take_anyway(self, kind: str, person_pk: int) -> None:
+    def acquire_anyway(self, kind: str, person_pk: int) -> None:
         """The same for one that is let in already."""
         with self._lock:
             self._open[kind, person_pk] += 1
