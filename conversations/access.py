@@ -81,8 +81,8 @@ class AccessedObject:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessContext:
     """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
-    said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
-    the audit log has an entry of for this visit, ``opened`` is what the visit was
+    said. ``browser`` holds the reasons that were stated, ``recorded`` are the sessions that
+    the audit log has an entry of for this request or socket, ``accessed`` is what it was
     let into last."""
 
     user: rights.Person

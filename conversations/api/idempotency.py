@@ -61,7 +61,7 @@ class KeyMismatch(Rejected):
 
 def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     """What the same request was answered; without a ``status`` it is the caller's to carry
-    out. Raises StillAnswering and OtherRequest."""
+    out. Raises RequestInProgress and KeyMismatch."""
     now = timezone.now()
     kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:

@@ -169,7 +169,7 @@ def wants_stream(request: HttpRequest) -> bool:
 
 
 def require_room(request: HttpRequest, runtime: Runtime) -> None:
-    """Before something is said whose answer is streamed. Raises TooMany."""
+    """Before something is said whose answer is streamed. Raises TooManyRequests."""
     if wants_stream(request):
         runtime.lines.require_room(STREAMS, caller_of(request).user.pk)
 

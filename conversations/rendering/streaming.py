@@ -3,7 +3,7 @@
 A top-level block of Markdown (a paragraph, list, table, code block) depends on
 nothing around it, so it can be rendered for good as soon as the text behind it
 shows that it has ended. What is left is one open block, which is rendered again
-and again, mended (see ``mend``). Two things keep that cheap however long the
+and again, mended (see ``close_open_markup``). Two things keep that cheap however long the
 block gets: a list or table is parsed and rendered from its last item or row on,
 and inside a code fence nothing is looked for but the line that closes it.
 
@@ -480,7 +480,7 @@ def _split_container(html: str) -> tuple[str, str, str]:
 
 class StreamingBlock(OpenText):
     """The text from the first character behind the final blocks on. Once it is known to be a
-    list or table, ``_settled`` characters of it are items that have ended, or the head and
+    list or table, ``_completed`` characters of it are items that have ended, or the head and
     such rows; only what follows is parsed again, with a ``_lead`` before it that makes the
     parser take it for a continuation."""
 

@@ -26,7 +26,7 @@ OUTSIDER_INTERVAL_LOOKS = 5
 
 
 class WatchedAccess:
-    """A page that is open. ``standing`` is that of its beginning, ``seen`` the one of
+    """A page that is open. ``initial`` is that of its beginning, ``latest`` the one of
     the last look. ``recheck`` asks everything again, and closes the page's socket if it
     must; it does not wait for that."""
 
@@ -90,7 +90,7 @@ class ConnectionLimiter:
         self.refused = 0
 
     def require_room(self, kind: str, person_pk: int) -> None:
-        """Raises TooMany where the person has as many as may be."""
+        """Raises TooManyRequests where the person has as many as may be."""
         if self._open[kind, person_pk] >= self._most[kind]:
             self.refused += 1
             raise TooManyRequests(
@@ -98,7 +98,7 @@ class ConnectionLimiter:
             )
 
     def acquire(self, kind: str, person_pk: int) -> None:
-        """Count one more, until :meth:`release`. Raises TooMany."""
+        """Count one more, until :meth:`release`. Raises TooManyRequests."""
         with self._lock:
             self.require_room(kind, person_pk)
             self._open[kind, person_pk] += 1

@@ -317,7 +317,7 @@ RETRY_SECONDS = 1.0  # A refused write leaves nothing behind, so it can be tried
 
 
 class RetryingWriter:
-    """For what must not be lost while the disk is full. ``tell`` is given a note when waiting
+    """For what must not be lost while the disk is full. ``on_wait`` is given a note when waiting
     begins, and an empty one when it is over. ``gives_up``: the process ends, so StorageFull is
     raised after all."""
 

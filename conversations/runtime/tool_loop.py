@@ -106,7 +106,7 @@ class _Call:
     """A call that is open. ``effect`` is what it does as far as is known. ``result`` is known
     without running it (refused, failed to be planned). ``is_due``: it has to be planned when its
     turn comes, since calls before it may change what it finds. ``rules`` are those that it was
-    judged by, ``basis`` is that of what was let through. ``settled`` is set by a decision or a
+    judged by, ``basis`` is that of what was let through. ``resolved`` is set by a decision or a
     stop; or because the call was ended by another process, to which the run is lost
     (``is_lost``)."""
 

@@ -104,7 +104,7 @@ class TypedCommand(NamedTuple):
 
 def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> TypedCommand | None:
     """The command that the text is; None for a message, such as one that begins with a
-    path. Raises NoCommand for a name that is none, and for one with the wrong rest."""
+    path. Raises UnknownCommand for a name that is none, and for one with the wrong rest."""
     found = _FIRST_WORD.fullmatch(text.rstrip())
     if found is None:
         return None

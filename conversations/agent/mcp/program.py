@@ -70,7 +70,7 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, config: ServerConfig, *, folder: Path) -> "ServerProcess":
-        """Raises ProgramError."""
+        """Raises ServerProcessError."""
         try:
             prepared = await asyncio.to_thread(_prepare, config, folder)
             # Not in a thread: the kernel ends a supervisor with the thread that started it.
@@ -123,7 +123,7 @@ class ServerProcess:
         self._listening = asyncio.create_task(collect_tail())
 
     async def read_line(self) -> bytes | None:
-        """The next line; None at the end. Raises ProgramError for one that is too long."""
+        """The next line; None at the end. Raises ServerProcessError for one that is too long."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)

@@ -482,7 +482,7 @@ async def _read(
     async with to_us:
         try:
             # Lines that are no messages are passed over; a server that says nothing else is given
-            # up. Raises ProgramError.
+            # up. Raises ServerProcessError.
             noise: int | None = 0
             passed_over = 0
             while (line := await program.read_line()) is not None:

@@ -49,7 +49,7 @@ def read_list(text: str) -> Mapping[str, str]:
 
 
 def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
-    """Raises NotAllowed for every word that begins with ``-`` and is no allowed option, behind
+    """Raises WordNotAllowed for every word that begins with ``-`` and is no allowed option, behind
     ``--`` and in the place of a value as well: so it does not matter when the program's own idea of
     which option takes a value is another one."""
     found, rest = ParsedWords(), iter(enumerate(words))
@@ -174,7 +174,7 @@ class GitCall:
 
 
 def read_call(words: Sequence[str]) -> GitCall:
-    """What follows ``git``. Raises NotAllowed with a sentence for the model."""
+    """What follows ``git``. Raises WordNotAllowed with a sentence for the model."""
     subcommand, rest = words[0], list(words[1:])
     if subcommand not in SUBCOMMANDS:
         known = ", ".join(sorted(SUBCOMMANDS))

@@ -70,7 +70,7 @@ async def apply_changes(
     """Execute the actions in order, inside the workspace's folder. Folders that are missing on
     the way to a file are made.
 
-    Raises Differs, or Rejected with a sentence (outside the folder, not a file, too large, no
+    Raises FileConflict, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
         await disk.run_to_completion(_execute(root, action, author, write))

@@ -142,7 +142,7 @@ class MissingFolder(NotFound, Rejected):
 @contextmanager
 def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     """The open folder that holds the entry, and the entry's name in it; ROOT is the workspace's
-    own. Raises NoFolder, and Rejected for a path that leads out."""
+    own. Raises MissingFolder, and Rejected for a path that leads out."""
     parts = path.split("/")
     is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
     if is_odd or "\0" in path:

@@ -105,7 +105,7 @@ class Manifest(_ManifestModel):
 
 
 def read_manifest(text: str) -> Manifest:
-    """Raises Malformed with the reason for one that cannot be understood."""
+    """Raises MalformedPayload with the reason for one that cannot be understood."""
     try:
         value = load_json(text)
     except ValueError as error:

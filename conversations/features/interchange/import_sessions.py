@@ -171,7 +171,7 @@ def import_file(
 
 class SessionImporter(ImportHistory):
     """Takes the lines of one file in order: ``read`` as they stand in an interchange
-    file, or ``take`` and ``skip`` as a reader of another format gives them. ``close``
+    file, or ``import_value`` and ``skip`` as a reader of another format gives them. ``close``
     when there are no more."""
 
     def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:

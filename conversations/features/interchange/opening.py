@@ -91,7 +91,7 @@ class ImportSource:
 @contextmanager
 def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[ImportSource]:
     """The files of a file, a folder or a ZIP archive, whose files may have ``max_bytes``
-    together (0: any number). Raises NotReadable and OSError."""
+    together (0: any number). Raises UnreadableSource and OSError."""
     if path.is_dir():
         source = ImportSource(name)
         for folder, folders, files in path.walk():

@@ -117,7 +117,7 @@ class ImportRun:
         self._importer = SessionImporter(target=target, counts=counts, report=report)
 
     def run(self, path: Path, *, name: str, max_bytes: int = 0) -> None:
-        """Import a file, a folder or an archive. Raises NotReadable and OSError."""
+        """Import a file, a folder or an archive. Raises UnreadableSource and OSError."""
         with open_source(path, name=name, max_bytes=max_bytes) as source:
             found = self._choose(source)
             if not found and not source.refused:

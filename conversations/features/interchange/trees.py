@@ -156,7 +156,7 @@ summary that stands for the turns before it."""
 
 
 class ConversationReader:
-    """A conversation of another program. ``told`` is what the file has of it, ``place`` where.
+    """A conversation of another program. ``data`` is what the file has of it, ``place`` where.
     A reader plants its tree (``read``), and says what its sessions are (``header``) and which
     turns a node gives (``make``), always the same."""
 

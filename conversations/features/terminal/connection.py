@@ -187,7 +187,7 @@ class ThreadedStream[T]:
             self._queue.put(None)
 
     def get(self, *, seconds: float) -> T | None:
-        """The next item; None when none came in time. Raises StreamOver at the end,
+        """The next item; None when none came in time. Raises StreamEnded at the end,
         or what the iterator raised."""
         try:
             found = self._queue.get(timeout=seconds)
