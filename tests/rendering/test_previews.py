@@ -180,7 +180,7 @@ CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_0
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cleaner may take a second of processor time instead of five."""
     given = Path(programs.__file__).with_name("clean_pages.py").read_text()
-    limits = "CPU_SECONDS, MEMORY_BYTES = {},"
+    limits = "MAX_CPU_SECONDS, MAX_MEMORY_BYTES = {},"
     assert limits.format(5) in given
     (tmp_path / "clean_pages.py").write_text(given.replace(limits.format(5), limits.format(1)))
     monkeypatch.setattr(programs, "__file__", str(tmp_path / "programs.py"))
