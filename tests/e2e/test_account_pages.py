@@ -61,10 +61,10 @@ create_invitation(workspace=found, role="member", label="Somebody " * 13,
 
 
 A_READING = """
-from conversations.archive.audit import AuditOrigin, note_of, record
+from conversations.archive.audit import AuditOrigin, session_event, record
 from conversations.models import Session
 origin = AuditOrigin(name="rita", place="/s/", address="::1", agent="Browser", reason="A complaint")
-record(origin, note_of(Session.objects.get(uuid="{story}"), "transcript"))
+record(origin, session_event(Session.objects.get(uuid="{story}"), "transcript"))
 """
 """Somebody without membership has read the session."""
 

@@ -533,11 +533,11 @@ async def test_nothing_is_left_of_stubborn_servers(open_servers: Open, tmp_path:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from conversations.agent.mcp.connection import Timing, ToolServerConnection
+from conversations.agent.mcp.connection import ConnectionTiming, ToolServerConnection
 from tests.mcp_servers.running import config, plain
 async def main():
     made = config(plain=plain("stubborn", "child"))
-    root, timing = Path(sys.argv[1]), Timing(wait=30)
+    root, timing = Path(sys.argv[1]), ConnectionTiming(wait=30)
     connection = ToolServerConnection(made.servers["plain"], root=root, timing=timing)
     connection.use()
     await connection.wait_connected()
