@@ -71,7 +71,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class AccessedObject:
-    """A workspace, or a session in it, that a visit was let into."""
+    """A workspace, or a session in it, that a request or socket was given access to."""
 
     workspace: Workspace
     access: Access
@@ -105,7 +105,7 @@ class AccessContext:
 
 
 def access_context_of(request: HttpRequest, user: rights.Person | None = None) -> AccessContext:
-    """The visit that a request is: the same one, however often it is asked for. An
+    """The context of a request: the same one, however often it is asked for. An
     asynchronous view gives the ``user`` that it has waited for."""
     found = getattr(request, "loom_access", None)
     if isinstance(found, AccessContext):
@@ -130,7 +130,7 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
 
 
 def access_context_of_socket(scope: dict[str, Any]) -> AccessContext:
-    """The visit that a socket is."""
+    """The context of a socket."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     client = scope.get("client") or ("",)
     return AccessContext(

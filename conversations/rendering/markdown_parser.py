@@ -540,7 +540,7 @@ _PARSER.inline.ruler.before("autolink", "line_break", line_break)
 _PARSER.inline.ruler.before("newline", "bare_url", bare_url)
 _PARSER.inline.ruler.before("text", "count_step", count_step)
 _PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)
-_PARSER.core.ruler.push("settle_inlines", finish_inlines)
+_PARSER.core.ruler.push("finish_inlines", finish_inlines)
 # Compiles the rules, which is not safe in several threads at once.
 _PARSER.parse("-", {"work": WorkBudget()})
 

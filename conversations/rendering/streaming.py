@@ -534,7 +534,7 @@ class StreamingBlock(OpenText):
         return sign.search(text, line_before, end + 1) is not None
 
     def _parse(self, text: str, end: int, work: WorkBudget) -> FeedResult:
-        """Hand on the blocks that have ended and note how far the open one is settled."""
+        """Hand on the blocks that have ended and note how far the open one is complete."""
         lines = text[:end]
         lead = self._lead if self._completed else ""
         blocks = outline(lead + lines[self._completed :], work, offset=self._completed - len(lead))
@@ -587,11 +587,11 @@ class StreamingBlock(OpenText):
             return _render_all(text, work)
         # A paragraph of one line: words before the last open mark are not looked at again.
         rest = text[self._shown_size :]
-        mended, settled = close_open_inline(rest)
-        if settled:
-            self._shown.append(_render_inline(rest[:settled], work))
-            self._shown_size += settled
-        return (self._shown.text + _render_inline(mended[settled:], work)).rstrip() + "</p>\n"
+        mended, completed = close_open_inline(rest)
+        if completed:
+            self._shown.append(_render_inline(rest[:completed], work))
+            self._shown_size += completed
+        return (self._shown.text + _render_inline(mended[completed:], work)).rstrip() + "</p>\n"
 
     def _continue_container(self, text: str, work: WorkBudget) -> str:
         head = self._lead if self._kind == TABLE else ""
@@ -612,19 +612,19 @@ class StreamingBlock(OpenText):
         shown = self._shown.text + parts + self._shown_end + behind
         return shown + (show_as_written(part) if is_long else "")
 
-    def _show_completed(self, settled: str, head: str, work: WorkBudget) -> None:
-        """Render what is new in ``settled``; all of it if the list has become loose."""
+    def _show_completed(self, completed: str, head: str, work: WorkBudget) -> None:
+        """Render what is new in ``completed``; all of it if the list has become loose."""
         if self._is_shown_loose != self._is_loose:
             self._is_shown_loose, self._shown_size = self._is_loose, 0
-        if self._shown_size == len(settled):
+        if self._shown_size == len(completed):
             return
-        new = head + settled[self._shown_size :] if self._shown_size else settled
+        new = head + completed[self._shown_size :] if self._shown_size else completed
         html = self._render_parts(parse(new, work=work), highlight=True, work=work)
         start, parts, end = _split_container(html)
         if not self._shown_size:
             self._shown, self._shown_end = StringBuilder(start), end
         self._shown.append(parts)
-        self._shown_size = len(settled)
+        self._shown_size = len(completed)
 
     def _render_parts(self, tokens: list[Token], *, highlight: bool, work: WorkBudget) -> str:
         if self._is_loose:

@@ -42,7 +42,7 @@ def verify_id_token(
     token: str, *, keys: Any, issuer: str, client_id: str, nonce: str
 ) -> dict[str, Any]:
     """The claims of an ID token that the provider made for this sign-in (OpenID Connect Core,
-    3.1.3.7). ``keys`` is the provider's JSON Web Key Set as it came. Raises Unverified."""
+    3.1.3.7). ``keys`` is the provider's JSON Web Key Set as it came. Raises VerificationError."""
     try:
         header = jwt.get_unverified_header(token)
         claims: dict[str, Any] = jwt.decode(

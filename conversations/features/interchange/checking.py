@@ -62,7 +62,7 @@ class CheckedCopy:
         self.damage: list[str] = []
 
     def follow(self, value: dict[str, Any]) -> None:
-        """The next line of the session. Raises Unusable."""
+        """The next line of the session. Raises UnusableLine."""
         kind = value.get("type")
         if kind == "turn":
             _, turn, _ = read_turn(value)

@@ -266,7 +266,7 @@ class _ClaudeCode(ConversationReader):
 
 
 def _parse(raw: bytes) -> Object:
-    """Raises Unusable."""
+    """Raises UnusableLine."""
     try:
         value = load_json(raw.removeprefix(_BOM).decode("utf-8", "surrogateescape"))
     except ValueError as error:

@@ -119,7 +119,7 @@ def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
 
 
 def parse_object(raw: bytes | None) -> dict[str, Any]:
-    """The line's object. Raises Unusable. Bytes that are no UTF-8 become lone
+    """The line's object. Raises UnusableLine. Bytes that are no UTF-8 become lone
     surrogates, which are kept exactly like any other text that cannot be stored."""
     if raw is None:
         raise UnusableLine("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
@@ -227,7 +227,7 @@ class _LineKeys:
         return {name: self.column(model, name) for name in names if name != "metadata"}
 
     def numbers(self, *names: str) -> dict[str, int]:
-        """Raises Unusable where one of them is missing or no number."""
+        """Raises UnusableLine where one of them is missing or no number."""
         found = {name: self.number(KEYS.get(name, name)) for name in names}
         missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
         if missing:
@@ -350,7 +350,7 @@ _OWN_COLUMNS = tuple(
 
 def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
     """What the line says is the turn's number, whatever that is; the turn; the keys whose
-    values could not be used as they are. Raises Unusable only for values that are nested
+    values could not be used as they are. Raises UnusableLine only for values that are nested
     too deeply to be kept."""
     keys = _LineKeys(value)
     number, role = keys.pop("number"), keys.pop("role")
@@ -420,7 +420,7 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
 
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
     """The columns of a rewind, a gap, a skill or a compaction; users by their names.
-    Raises Unusable for one that lacks a number, a text or a name that it has to have."""
+    Raises UnusableLine for one that lacks a number, a text or a name that it has to have."""
     keys, names = _LineKeys(value), MARKER_COLUMNS[model]
     required = [
         name for name in ("turn_number", "from_turn", "to_turn", "from_seq", "to_seq", "after_seq")
@@ -438,7 +438,7 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
 def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
     """The columns of an attachment; ``data`` and ``sent_data`` are contents as base64,
     empty: not there. ``sent_digest`` is empty where the model got the content itself.
-    Raises Unusable for one without a uuid, a digest or its turn."""
+    Raises UnusableLine for one without a uuid, a digest or its turn."""
     keys = _LineKeys(value)
     columns: dict[str, Any] = keys.numbers("turn_number")
     columns["uuid"] = session_uuid(keys.pop("uuid"))

@@ -65,7 +65,7 @@ def store_rewind(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
     """Keep a rewind; False if it is kept already. The session state stays behind until
-    it is rebuilt. Raises Unusable for one that names rows which the session does not have."""
+    it is rebuilt. Raises UnusableLine for one that names rows which the session does not have."""
     actor = _find_user(columns.pop("actor"))
     for what, numbering, end in (
         ("turn", turns, session.turn_count),
@@ -96,7 +96,7 @@ def store_rewind(
 def store_skill(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
-    """Keep a loaded skill; False if it is kept already. Raises Unusable for one that
+    """Keep a loaded skill; False if it is kept already. Raises UnusableLine for one that
     names a turn which is not there, or that is not what its digest says."""
     columns["turn_number"] = _place(columns["turn_number"], turns)
     if not 1 <= columns["turn_number"] <= session.turn_count:
@@ -115,7 +115,7 @@ def store_compaction(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
     """Keep a summary; False if it is kept already. One that was undone meanwhile is
-    undone here too. Raises Unusable for one that names turns which are not there."""
+    undone here too. Raises UnusableLine for one that names turns which are not there."""
     for name in ("from_turn", "to_turn"):
         columns[name] = _place(columns[name], turns)
     if not 1 <= columns["from_turn"] <= columns["to_turn"] <= session.turn_count:
@@ -146,7 +146,7 @@ def store_attachment(
     session: Session, line: dict[str, Any], *, turn: int, is_trusted: bool
 ) -> bool:
     """Keep an attachment and its content; False if nothing of it is new. Without the
-    content it is kept as one that is gone. Raises Unusable for contents that are not
+    content it is kept as one that is gone. Raises UnusableLine for contents that are not
     what their digests say, or none that can be attached. ``is_trusted``: its digest may stand
     for a content that is here already."""
     columns, uuid, digest = dict(line), line["uuid"], line["digest"]

@@ -145,7 +145,7 @@ class TerminalChat:
             self.screen.notice(f"Type a number from 1 to {count}.")
 
     def converse(self, keyboard: Keyboard) -> None:
-        """With a person, until they leave. Raises Left, and KeyboardInterrupt for the
+        """With a person, until they leave. Raises ChatInterrupted, and KeyboardInterrupt for the
         second of two Ctrl-C in a row."""
         is_leaving = False
         while True:
@@ -167,7 +167,7 @@ class TerminalChat:
                 self.screen.notice("\nPress Ctrl-C or Ctrl-D again to leave.")
 
     def execute(self, lines: Iterable[str]) -> None:
-        """One line after the other, without a person. Raises Left."""
+        """One line after the other, without a person. Raises ChatInterrupted."""
         try:
             for line in lines:
                 if line.strip():
@@ -176,7 +176,7 @@ class TerminalChat:
             return
 
     def handle(self, text: str) -> None:
-        """A command, or a message. Raises Quit and Left."""
+        """A command, or a message. Raises QuitCommand and ChatInterrupted."""
         try:
             typed = read_command(text, TERMINAL_COMMANDS)
             if typed is None:

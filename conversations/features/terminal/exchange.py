@@ -115,7 +115,7 @@ class ChatExchange:
     _interrupts: list[int] = field(default_factory=list)
 
     def follow(self, stream: ThreadedStream[Happening], printer: TranscriptPrinter) -> str:
-        """The run's last state; empty when there was no run. Raises Left."""
+        """The run's last state; empty when there was no run. Raises ChatInterrupted."""
         try:
             with collected_interrupts() as self._interrupts:
                 while True:
@@ -225,7 +225,8 @@ class ChatExchange:
         self._run_interruptible(self.connection.stop(self.session.uuid))
 
     def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> None:
-        """Until it is done, or Ctrl-C comes. Raises Left for that of somebody who has stopped."""
+        """Until it is done, or Ctrl-C comes. Raises ChatInterrupted for that of somebody who has
+        stopped."""
         trying = self.bridge.start(work)
         while not wait((trying,), LOOK_INTERVAL_SECONDS).done:
             if self._interrupts:

@@ -22,10 +22,10 @@ async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
     """Its standing is none from the beginning, so nothing would ever change."""
     monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.01)
     asked = asyncio.Event()
-    visitor = WatchedAccess(OpenPage("no-such-session", 1, 1), None, asked.set)
-    runtime.access_refresher.add(visitor)
+    access = WatchedAccess(OpenPage("no-such-session", 1, 1), None, asked.set)
+    runtime.access_refresher.add(access)
     await asyncio.wait_for(asked.wait(), 20)
-    runtime.access_refresher.remove(visitor)
+    runtime.access_refresher.remove(access)
 
 
 def place_of(person: User, workspace: Workspace) -> OpenPage:
