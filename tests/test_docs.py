@@ -29,7 +29,8 @@ def first_column(text: str) -> set[str]:
 @cache
 def sent_types() -> set[str]:
     """Every literal ``type`` of a frame that is built for a page."""
-    sources = [*(BASE_DIR / "conversations/runtime").glob("*.py"), Path(consumers.__file__)]
+    sources = {*(BASE_DIR / "conversations/runtime").glob("*.py"), Path(consumers.__file__)}
+    sources.remove(BASE_DIR / "conversations/runtime/probing.py")  # its blocks go to a model
     found = set()
     for source in sources:
         for node in ast.walk(ast.parse(source.read_text())):

@@ -188,8 +188,8 @@ async def test_a_flood_of_output_reaches_pages_bounded(
         looks += 1
         return monotonic()
 
-    pace = FrameThrottle(shortest=0.0, clock=clock)
-    runtime.queue._context = replace(runtime.queue._context, pace=pace)
+    throttle = FrameThrottle(shortest=0.0, clock=clock)
+    runtime.queue._context = replace(runtime.queue._context, throttle=throttle)
     wire.enqueue(*answers(("work", {"lines": 30_000, "flood": 2_000_000})))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=None)

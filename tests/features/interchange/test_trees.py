@@ -41,7 +41,7 @@ def remember(paths: list[TreePath], *, continued: frozenset[UUID] = frozenset())
     ends = {path.uuid: path.nodes[-1] for path in paths}
 
     class Remembering(ImportHistory):
-        def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        def last_imported_node(self, uuid: UUID) -> tuple[str, bool] | None:
             return (ends[uuid], uuid in continued) if uuid in ends else None
 
     return Remembering()
