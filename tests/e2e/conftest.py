@@ -30,6 +30,7 @@ from tests.wire.server import WireThread
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "test-artefacts"
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 360, "height": 740}
 
 NOTE_THE_CONNECTION = """
@@ -227,7 +228,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: S
             env = clean_environment({"LOOM_DATA_DIR": str(folder)})
             made = starts.run("manage.py", "shell", "-v", "0", "-c", PREPARE, env=env)
             assert made.returncode == 0, made.stderr
-            copy(Path(axe_playwright_python.__file__).parent / "axe.min.js", folder / "static")
+            copy(AXE, folder / "static")
     return folder
 
 

@@ -244,6 +244,7 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     held = []
     other = tab.context.new_page()
     other.goto(tab.url)
+    Chat(other, server).wait_connected()
     other.get_by_role("button", name="Stop and send").click()
     expect(other.locator("#rows")).to_contain_text("To two.")
     withdraw.click()
