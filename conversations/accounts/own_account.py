@@ -216,7 +216,7 @@ class _Sink:
     def flush(self) -> None:
         return
 
-    def take(self) -> bytes:
+    def drain(self) -> bytes:
         written, self._written = b"".join(self._written), []
         return written
 
@@ -232,8 +232,8 @@ def zip_pieces(user: User) -> Iterator[bytes]:
                     size += len(data)
                     if size >= PIECE_BYTES:
                         size = 0
-                        yield sink.take()
-    yield sink.take()
+                        yield sink.drain()
+    yield sink.drain()
 
 
 async def _in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -90,7 +90,7 @@ class MessageAssembly:
         """
         match kind:
             case "content_block_delta":  # first: nearly all are
-                self._take_delta(event["index"], event["delta"], items)
+                self._feed_delta(event["index"], event["delta"], items)
             case "message_start":
                 self._message = dict(event["message"])
                 self._usage = dict(self._message.get("usage") or {})
@@ -132,7 +132,7 @@ class MessageAssembly:
             items.append(BlockDelta(index=index, kind=opened.kind, text=text))
         return opened
 
-    def _take_delta(self, index: int, delta: dict[str, Any], items: list[StreamItem]) -> None:
+    def _feed_delta(self, index: int, delta: dict[str, Any], items: list[StreamItem]) -> None:
         opened = self._open.get(index)
         if spec := TEXT_DELTAS.get(delta["type"]):
             source, target, implied = spec

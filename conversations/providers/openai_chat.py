@@ -315,7 +315,7 @@ class ChatTranslator:
         if isinstance(event.get("usage"), dict):
             self._usage = event["usage"]
         for choice in (event.get("choices") or ())[:1]:
-            yield from self._take_delta(choice.get("delta") or choice.get("message") or {})
+            yield from self._translate_delta(choice.get("delta") or choice.get("message") or {})
             self._reason = str(choice.get("finish_reason") or self._reason).lower()
             if BROKEN_OFF.search(self._reason):
                 raise make_error("stream_error", self._reason)
@@ -340,7 +340,7 @@ class ChatTranslator:
         name = self._reason.partition(":")[0]  # Gemini's filter stands behind it
         return "refusal" if self._refusal else STOP_REASONS.get(name, name or "end_turn")
 
-    def _take_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
+    def _translate_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
         for name in ("reasoning_content", "reasoning"):
             if (thought := delta.get(name)) and isinstance(thought, str):
                 yield from self._add_text("thinking", thought)
@@ -355,7 +355,7 @@ class ChatTranslator:
             self._refusal = True
             yield from self._add_text("text", refusal)
         for call in delta.get("tool_calls") or ():
-            yield from self._take_call(call)
+            yield from self._translate_call(call)
 
     def _add_text(self, kind: str, text: str) -> Iterator[Event]:
         if not text:
@@ -378,7 +378,7 @@ class ChatTranslator:
             yield {"type": "content_block_stop", "index": self._text[1]}
             self._text = None
 
-    def _take_call(self, call: Mapping[str, Any]) -> Iterator[Event]:
+    def _translate_call(self, call: Mapping[str, Any]) -> Iterator[Event]:
         """A piece of a call. Some servers number none, or all alike, and send each whole."""
         function = call.get("function") or {}
         call_id, place = str(call.get("id") or ""), call.get("index")

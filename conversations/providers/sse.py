@@ -48,9 +48,9 @@ class SseParser:
         if self._at_start:
             self._at_start = False
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
-        return [event for line in lines if (event := self._take_line(line))]
+        return [event for line in lines if (event := self._feed_line(line))]
 
-    def _take_line(self, line: bytes) -> SseEvent | None:
+    def _feed_line(self, line: bytes) -> SseEvent | None:
         if not line:
             name, data = self._name or DEFAULT_EVENT, self._data
             self._name, self._data = "", []

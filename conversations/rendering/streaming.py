@@ -168,7 +168,7 @@ class _InlineCloser:
             if not (self.emphasis or self.brackets or self.is_cut):
                 self.completed = max(self.completed, self.text.rfind(" ", position, end) + 1)
             is_over = match is None
-            position = self._take(match) if match else end
+            position = self._handle(match) if match else end
         # A half link is shown as its label, and emphasis of nothing not at all.
         for start in reversed(self.brackets):
             opening = 2 if self.text.startswith("!", start) else 1
@@ -181,14 +181,14 @@ class _InlineCloser:
         closers = "".join(opener.mark * opener.length for opener in reversed(self.emphasis))
         return self.text.rstrip() + closers
 
-    def _take(self, match: re.Match[str]) -> int:
+    def _handle(self, match: re.Match[str]) -> int:
         """Note one mark, or change the text if it is half of one; where to go on. An address
         is matched too, so that what is in it is no mark."""
         match match[0][0]:
             case "$" | "\\" if formula := find_formula(self.text, match.start()):
                 return formula.end
             case "$":
-                return self._take_dollar(match)
+                return self._handle_dollar(match)
             case "\\" if len(match[0]) == 1:
                 self._change(self.text[: match.start()])
             case "\\" if match[0] in ("\\(", "\\["):
@@ -198,7 +198,7 @@ class _InlineCloser:
                     self._change(self.text[: match.start()])
                 return match.end()
             case "`":
-                return self._take_backticks(match)
+                return self._handle_backticks(match)
             case "<" if match.end() == len(self.text) and match[0][-1] != ">":
                 is_break = "<br/".startswith(match[0].replace(" ", ""))
                 closed = self.text + (">" if "://" in match[0] else "")
@@ -207,12 +207,12 @@ class _InlineCloser:
             case "[" | "!":
                 self.brackets.append(match.start())
             case "]":
-                return self._take_closing_bracket(match)
+                return self._handle_closing_bracket(match)
             case "*" | "_" | "~":
-                self._take_emphasis(match)
+                self._handle_emphasis(match)
         return match.end()
 
-    def _take_dollar(self, match: re.Match[str]) -> int:
+    def _handle_dollar(self, match: re.Match[str]) -> int:
         # It may open a formula that is not closed yet, or be a sum of money.
         rest = self.text[match.end() :]
         is_behind_word = match.start() and self.text[match.start() - 1].isalnum()
@@ -233,7 +233,7 @@ class _InlineCloser:
         self._change(f"{self.text[: match.start()]}{ticks}{source}{ticks}")
         return len(self.text)
 
-    def _take_backticks(self, match: re.Match[str]) -> int:
+    def _handle_backticks(self, match: re.Match[str]) -> int:
         # A code span is skipped, closed if it is open, and dropped if it is empty.
         length = len(match[0])
         position = match.end()
@@ -248,7 +248,7 @@ class _InlineCloser:
             self._change(self.text[: match.start()])
         return len(self.text)
 
-    def _take_closing_bracket(self, match: re.Match[str]) -> int:
+    def _handle_closing_bracket(self, match: re.Match[str]) -> int:
         # A whole link is skipped, a half one cut down to ``[label``.
         if not self.brackets:
             return match.end()
@@ -263,7 +263,7 @@ class _InlineCloser:
             self.brackets.pop()
         return end
 
-    def _take_emphasis(self, match: re.Match[str]) -> None:
+    def _handle_emphasis(self, match: re.Match[str]) -> None:
         mark, length = match[0][0], len(match[0])
         before = self.text[match.start() - 1] if match.start() else " "
         after = self.text[match.end()] if match.end() < len(self.text) else " "

@@ -179,9 +179,9 @@ def _change(style: Style, parameters: str) -> Style:
         elif code in _FLAGS_OFF:
             flags &= ~_FLAGS_OFF[code]
         elif code == 38:
-            front = _take_colour(codes)
+            front = _parse_colour(codes)
         elif code == 48:
-            back = _take_colour(codes)
+            back = _parse_colour(codes)
         elif code in (39, *range(30, 38), *range(90, 98)):
             front = -1 if code == 39 else code % 10 + bright
         elif code in (49, *range(40, 48), *range(100, 108)):
@@ -189,7 +189,7 @@ def _change(style: Style, parameters: str) -> Style:
     return front, back, flags
 
 
-def _take_colour(codes: list[int]) -> int:
+def _parse_colour(codes: list[int]) -> int:
     """The nearest of the sixteen to the colour that these codes begin with; -1 for none."""
     kind = codes.pop(0) if codes else 0
     if kind == 2 and len(codes) >= 3:

@@ -17,10 +17,10 @@ from conversations.agent.window.summary import (
     CompactionPlan,
     SummaryCaps,
     SummaryTurn,
+    count_fitting,
     make_summary_request,
     plan_summary,
     summary_manifest,
-    take_stage,
 )
 from conversations.agent.window.window import digest_of
 from conversations.archive.append import AppendResult, NewEvent, PreparedEvent, prepare_event
@@ -194,7 +194,7 @@ class CompactionExecution(Execution):
                 await database.readers.read(
                     check_model_call, self.claimed.session_pk, person_pk=self.claimed.user_pk
                 )
-            parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
+            parts = rest[: count_fitting(rest, budget=job.budget - estimate_tokens(summary))]
             call = self._make_call(job, parts, summary, reached)
             try:
                 return len(parts), await call.ask(read_summary)

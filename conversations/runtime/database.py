@@ -135,19 +135,19 @@ class Writer:
         size = MAX_COMMIT_JOBS if connection.vendor == "sqlite" else 1
         while self._waiting or not self._is_closing:
             if not self._waiting:
-                self._take(self._jobs.get())
-            self._take_queued()
+                self._accept(self._jobs.get())
+            self._accept_queued()
             self._commit([self._waiting.popleft() for _ in range(min(size, len(self._waiting)))])
         connection.close()
 
-    def _take_queued(self) -> None:
+    def _accept_queued(self) -> None:
         try:
             while True:
-                self._take(self._jobs.get_nowait())
+                self._accept(self._jobs.get_nowait())
         except Empty:
             return
 
-    def _take(self, job: _Job | None) -> None:
+    def _accept(self, job: _Job | None) -> None:
         if job is None:
             self._is_closing = True
         else:
@@ -164,7 +164,7 @@ class Writer:
             tries += 1
             # SQLite has waited for the lock already, for as long as its timeout is.
             if tries > 1 or connection.vendor == "sqlite":
-                self._take_queued()
+                self._accept_queued()
                 group = self._fail_late(group, may_be_done=bool(unanswered))
                 self._waiting = deque(self._fail_late(self._waiting))
             if group:
@@ -256,11 +256,11 @@ class Readers:
         self._away_at = -math.inf
         self._connections: list[BaseDatabaseWrapper] = []
 
-        def note_connection() -> None:
+        def register_connection() -> None:
             self._connections.append(connections[DEFAULT_DB_ALIAS])
 
         self._pool = ThreadPoolExecutor(
-            READER_THREADS, thread_name_prefix="archive-reader", initializer=note_connection
+            READER_THREADS, thread_name_prefix="archive-reader", initializer=register_connection
         )
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

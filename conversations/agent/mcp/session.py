@@ -420,7 +420,7 @@ async def _http(
 
         auth = make_auth(config, grants, lambda: said.__setitem__(slice(None), [SIGN_IN_NEEDED]))
 
-    async def look(response: httpx2.Response) -> None:
+    async def explain_status(response: httpx2.Response) -> None:
         if response.status_code == 401 and can_sign_in and auth is None:
             said[:] = [SIGN_IN_NEEDED]
         elif response.status_code in (401, 403):
@@ -441,7 +441,7 @@ async def _http(
         headers={**config.headers, "Accept-Encoding": "identity"},
         timeout=timeout,
         transport=ServerTransport(config),
-        event_hooks={"response": [look]},
+        event_hooks={"response": [explain_status]},
     )
     connecting = streamable_http_client(
         config.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES

@@ -380,7 +380,7 @@ class _RepositoryScan:
 
     def add(self, path: str, kind: str) -> None:
         with suppress(OSError), self.reach.entry(path) as opened:
-            state, content = _look(opened)
+            state, content = _read_state(opened)
             self.found.parts[path] = GitPart(kind, state)
             if content is None or kind not in (*CONFIGS, *STEPS):
                 return
@@ -430,7 +430,7 @@ class _RepositoryScan:
                 waiting.append((place, owner))
 
 
-def _look(opened: int) -> tuple[str, bytes | None]:
+def _read_state(opened: int) -> tuple[str, bytes | None]:
     status = os.fstat(opened)
     if stat.S_ISLNK(status.st_mode):
         return f"l{os.readlink('', dir_fd=opened)}", None

@@ -151,7 +151,7 @@ def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
     return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
 
 
-def take_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
+def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
     """How many parts fit into one request; at least one."""
     tokens, count = 0, 0
     for part in parts:

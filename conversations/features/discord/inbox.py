@@ -115,13 +115,13 @@ class PlaceInbox:
     async def _retry(self, work: Callable[[], Awaitable[None]]) -> bool:
         """False: the process ends before it has worked."""
 
-        async def carry_out() -> bool:
+        async def run() -> bool:
             await work()
             return True
 
         try:
             # A message is never skipped for what may pass.
-            return await retry_until_done(carry_out, is_over=lambda: self._closed) is not None
+            return await retry_until_done(run, is_over=lambda: self._closed) is not None
         except Exception:
             # A fault of ours costs one message, no more.
             logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})

@@ -72,13 +72,13 @@ class LineWrapper:
         self._in_fence = False
 
     def feed(self, text: str) -> str:
-        return "".join(map(self._take, _PIECES.findall(text)))
+        return "".join(map(self._feed_piece, _PIECES.findall(text)))
 
     def begin_line(self) -> None:
         """Something else has ended the line."""
         self._column, self._blank = 0, ""
 
-    def _take(self, piece: str) -> str:
+    def _feed_piece(self, piece: str) -> str:
         if piece == "\n":
             placed = self.place_word() + self._blank + "\n"
             if _FENCE.match(self._line):
