@@ -288,7 +288,6 @@ async def test_an_answer_names_the_model_that_gave_it(
         default_headers={"Loom-Session-Key": "sdk:queue"},
         http_client=http,
     )
-    provider.enqueue(Scenario(text="roses", first_delay=0.5))
     asked = [asyncio.create_task(say(client, "one"))]
     waiting: list[Awaitable[Any]] = [
         say(client, "two", model=OLD_MODEL),
@@ -298,10 +297,13 @@ async def test_an_answer_names_the_model_that_gave_it(
         ),
         say(client, "five"),
     ]
-    for one in waiting:
+    with provider.held():  # so that the others wait for the first
+        for one in waiting:
+            while await Run.objects.acount() < len(asked):
+                await asyncio.sleep(0.01)
+            asked.append(asyncio.ensure_future(one))
         while await Run.objects.acount() < len(asked):
             await asyncio.sleep(0.01)
-        asked.append(asyncio.ensure_future(one))
     answers = await asyncio.gather(*asked)
     await openai.close()
     used = [sent["model"] for sent in provider.requests]
