@@ -11,6 +11,7 @@ export const FILES = `files:${session}`;
 const PENDING = `pending:${session}`;
 const found = recall(PENDING) ?? [];
 const pending = new Map(found);
+export const due = new Set(); // what the next one takes along
 const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
 const withCommands = (use) => import("./commands.js").then(use, () => use && refuse(LOST));
 
@@ -65,9 +66,9 @@ export const settleMessage = (id) => id && confirm(id, true);
 export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
 
 export function startComposer(socket) {
-  const sendAll = () => {
+  const post = (some) => {
     waiting();
-    for (const [id, [text, attachments, now]] of pending) socket.send({ type: "send", client_id: id, text, attachments, now });
+    for (const [id, [text, attachments, now]] of pending) if (due.delete(id) || !some) socket.send({ type: "send", client_id: id, text, attachments, now });
   };
   setTimeout(drawPending, 1500); // most are confirmed by then
 
@@ -89,11 +90,13 @@ export function startComposer(socket) {
     refuse();
     setText("");
     if (!text && !files[0]) return;
-    pending.set(newId(), [text, files, now]);
+    const id = newId();
+    due.add(id);
+    pending.set(id, [text, files, now]);
     keepPending();
     drawPending();
     follow();
-    if (socket.line.ready) sendAll(); // refused ones first
+    if (socket.line.ready) post(true);
   }
 
   if (form) {
@@ -121,5 +124,5 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  return sendAll;
+  return post;
 }

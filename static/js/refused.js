@@ -1,6 +1,6 @@
 // What the server refused: back in the composer, or sent again. Loaded with the first refusal.
 import { byId, keep, recall, refuse } from "./dom.js";
-import { FILES, setText, takePending } from "./composer.js";
+import { due, FILES, setText, takePending } from "./composer.js";
 import { LOST } from "./socket.js";
 
 const AGAIN_MS = 2000;
@@ -27,15 +27,16 @@ function giveBack(id) {
   if (field) putBack(...takePending(id));
 }
 
-/** It may be on disk: it keeps its id, and is said once. */
-function sendLater(sendAgain) {
+/** It may be on disk: it keeps its id, and is said once. What is said before goes behind it. */
+function sendLater(id, sendAgain) {
+  due.add(id);
   clearTimeout(again);
   again = setTimeout(sendAgain, AGAIN_MS);
 }
 
 export function take({ client_id: id, code, message }, sendAgain) {
   isAway = code === "database_unavailable";
-  if (isAway) sendLater(sendAgain);
+  if (isAway) sendLater(id, sendAgain);
   else giveBack(id);
   // Not each time: it would be read out again.
   if (!isAway || byId("refused")?.textContent !== message) refuse(message);
