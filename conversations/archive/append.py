@@ -106,6 +106,7 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000
+BATCH_ROWS = 500
 
 
 def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str, Any]]:
@@ -130,7 +131,7 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
 def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
     """The rows in the order of their keys, read a page at a time."""
     rows, last = rows.order_by("pk"), 0
-    while page := list(rows.filter(pk__gt=last)[:500]):
+    while page := list(rows.filter(pk__gt=last)[:BATCH_ROWS]):
         yield from page
         last = page[-1].pk
 
@@ -138,7 +139,7 @@ def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
 def remove_in_pieces(rows: QuerySet[Any]) -> int:
     """Remove the rows, and what hangs on them, a page at a time. Returns how many."""
     removed = 0
-    while keys := list(rows.values_list("pk", flat=True)[:500]):
+    while keys := list(rows.values_list("pk", flat=True)[:BATCH_ROWS]):
         removed += rows.model.objects.filter(pk__in=keys).delete()[0]
     return removed
 
