@@ -41,6 +41,8 @@ TEXT_DELTAS = {
 
 type Event = dict[str, Any]
 
+WAS_THINKING = "was_thinking"  # A translator's word at the end of a text, when it is known
+
 
 class StreamOutOfOrder(Exception):
     """The events contradict each other, such as a delta of a block never begun."""
@@ -99,7 +101,7 @@ class MessageAssembly:
             case "content_block_start":
                 self._open_block(event["index"], event["content_block"], items)
             case "content_block_stop":
-                if event.get("was_thinking"):  # a translator's word: it is known at the end only
+                if event.get(WAS_THINKING):
                     text = self._open[event["index"]].complete()["text"]
                     opened = UnfinishedBlock({"type": "thinking", "thinking": text})
                     self._open[event["index"]] = opened

@@ -17,7 +17,7 @@ from conversations.domain.stream import Block, ModelInfo, ModelRequest, sealed_o
 from conversations.domain.text import dump_json
 
 from .local_servers import read_local_models
-from .message_assembly import Event
+from .message_assembly import WAS_THINKING, Event
 from .openai_shapes import (
     data_url,
     file_name,
@@ -288,7 +288,6 @@ BROKEN_OFF = re.compile(
 )
 
 THINK, END_OF_THINK = "<think>", "</think>"
-WAS_THINKING = "was_thinking"
 
 
 class ChatTranslator:
