@@ -40,6 +40,7 @@ from conversations.domain.tool_calls import (
     ApprovalRequest,
     CallEnding,
     ToolScope,
+    decide,
     is_described_otherwise,
     is_kind,
     make_result_payloads,
@@ -82,6 +83,10 @@ class ToolRules:
 
     scope: ToolScope
     allowed: frozenset[str]
+
+    def decide(self, *, effect: str, kind: str) -> str:
+        """``run``, ``ask`` or ``refuse``, for a call of that kind."""
+        return decide(self.scope, effect=effect, kind=kind, allowed=self.allowed)
 
 
 def read_rules(session_pk: int, *, user_pk: int | None) -> ToolRules:

@@ -60,7 +60,6 @@ from conversations.domain.tool_calls import (
     CallEnding,
     CallPlan,
     ToolScope,
-    decide,
     is_described_otherwise,
     make_result_payloads,
 )
@@ -240,7 +239,12 @@ class ToolLoop:
             if call.waits and call.record.pk not in still_open:
                 call.is_lost = True
                 call.resolved.set()
-            elif call.waits and call.asked and rules and _is_let_through(call.asked, rules):
+            elif (
+                call.waits
+                and call.asked
+                and rules
+                and rules.decide(effect=CHANGES, kind=call.asked.kind_key) == RUN
+            ):
                 session = await self._readers.read(get_session, self._claimed.session)
                 with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
                     rows = await self._context.database.writer.write(
@@ -289,9 +293,7 @@ class ToolLoop:
                 call.effect = planned.effect
                 if planned.effect == CHANGES:
                     rules = call.rules = self._rules or await self._read_rules()
-                    decision = decide(
-                        rules.scope, effect=CHANGES, kind=planned.kind_key, allowed=rules.allowed
-                    )
+                    decision = rules.decide(effect=CHANGES, kind=planned.kind_key)
                     if decision == REFUSE:
                         call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
                     elif decision == ASK:
@@ -473,12 +475,10 @@ class ToolLoop:
                     call.basis = plan.basis
             elif isinstance(planned, ToolResult):
                 call.result = planned
+            elif rules.decide(effect=plan.effect, kind=plan.kind_key) == RUN:
+                call.basis = plan.basis
             else:
-                kind, allowed = plan.kind_key, rules.allowed
-                if decide(scope, effect=plan.effect, kind=kind, allowed=allowed) == RUN:
-                    call.basis = plan.basis
-                else:
-                    call.result = ToolResult(ok=False, output=REVOKED)
+                call.result = ToolResult(ok=False, output=REVOKED)
 
     async def _is_own_change(self, path: str) -> bool:
         """Whether a call of this answer has left the file as it is now."""
@@ -668,11 +668,6 @@ def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
         return replace(question, diff="\n".join(changed), basis="")
 
     return without_places(again) == without_places(asked)
-
-
-def _is_let_through(asked: ApprovalRequest, rules: ToolRules) -> bool:
-    kind, allowed = asked.kind_key, rules.allowed
-    return decide(rules.scope, effect=CHANGES, kind=kind, allowed=allowed) == RUN
 
 
 def _why_refused(scope: ToolScope) -> str:
