@@ -17,7 +17,8 @@ from conversations.archive.rights import MANAGE
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
+from conversations.web.errors import refusal_as_message
 
 from .forms import GroupRoleForm, InvitationForm, MemberForm, WorkspaceInvitationForm
 from .invitations import create_invitation, list_invitations, revoke_invitation

@@ -19,7 +19,8 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
 from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.text import storable
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
+from conversations.web.errors import refusal_as_message
 from conversations.web.pages import MAX_FILTER_CHARS
 
 from . import people as archive_people

@@ -9,19 +9,15 @@ and has no tag and no quotation mark in it.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache, partial
 from html import escape, unescape
 from typing import Any
 
-from django.contrib import messages
-from django.http import HttpRequest
 from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext, ngettext
 
-from conversations.domain.errors import Rejected
 from conversations.domain.messages import MAX_LEVELS, Message, as_message, put_values
 from conversations.domain.text import escape_invisible
 
@@ -43,15 +39,6 @@ def translate(text: str) -> str:
         for name, value in text.values.items()
     }
     return put_values(said, values)
-
-
-@contextmanager
-def refusal_as_message(request: HttpRequest) -> Iterator[None]:
-    """For the target of a form: why something was refused stands on the page that comes next."""
-    try:
-        yield
-    except Rejected as error:
-        messages.error(request, translate(error.message))
 
 
 def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:

@@ -30,7 +30,7 @@ from conversations.archive.sessions import get_session
 from conversations.domain.audit import TRANSCRIPT
 from conversations.domain.errors import NotFound
 from conversations.models import Session
-from conversations.rendering.messages import refusal_as_message
+from conversations.web.errors import refusal_as_message
 
 from . import remarks
 from .forms import QUEUES, QueueForm, RemarkForm, SampleForm, carried_filters

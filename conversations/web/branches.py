@@ -25,9 +25,9 @@ from conversations.archive.rewinds import require_branch
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import Rejected
 from conversations.models import Session
-from conversations.rendering.messages import refusal_as_message
 from conversations.rendering.rows import join_rows
 from conversations.runtime.current import current_runtime
+from conversations.web.errors import refusal_as_message
 
 from .pages import is_fragment, show_turn
 from .panel import render_panel

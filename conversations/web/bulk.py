@@ -17,8 +17,9 @@ from conversations.archive.rights import WRITE
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.models import Session, Workspace
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.runtime.current import compact_at_end
+from conversations.web.errors import refusal_as_message
 
 from .addresses import page_before
 from .forms import check_uuid

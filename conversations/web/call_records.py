@@ -28,10 +28,11 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering import tool_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.rendering.source_text import duration_text, show_hidden
 from conversations.rendering.tool_rows import changes_text, render_output_page
 from conversations.runtime.current import current_runtime
+from conversations.web.errors import refusal_as_message
 
 from .forms import check_reason
 from .panel import render_panel

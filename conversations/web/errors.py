@@ -3,11 +3,13 @@
 import codecs
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from channels.exceptions import StopConsumer
+from django.contrib import messages
 from django.core.exceptions import BadRequest, DisallowedHost
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
@@ -51,6 +53,15 @@ def error_response(
         response["Retry-After"] = str(error.retry_after)
     response["Cache-Control"] = "no-store"
     return response
+
+
+@contextmanager
+def refusal_as_message(request: HttpRequest) -> Iterator[None]:
+    """For the target of a form: why something was refused stands on the page that comes next."""
+    try:
+        yield
+    except Rejected as error:
+        messages.error(request, translate(error.message))
 
 
 # Answers while the database is away or the disk is full, in the form that the caller reads.

@@ -50,7 +50,7 @@ from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
 from conversations.models import Session
-from conversations.rendering.messages import fill_marks, refusal_as_message, translate
+from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.rows import (
     RICH_CONTENT,
     join_rows,
@@ -71,6 +71,7 @@ from conversations.runtime.current import (
     rename_session,
 )
 from conversations.runtime.model_routing import group_models
+from conversations.web.errors import refusal_as_message
 
 from . import forms
 from .addresses import page_before

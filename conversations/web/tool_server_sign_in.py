@@ -26,8 +26,9 @@ from conversations.archive.tool_server_grants import read_outcome, save_answer
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 from conversations.models import Workspace
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.runtime.current import current_runtime
+from conversations.web.errors import refusal_as_message
 
 from .tool_rules import require_tool_server
 

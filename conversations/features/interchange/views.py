@@ -36,9 +36,10 @@ from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.audit import EXPORT
 from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
 from conversations.models import Session
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.web.attachments import in_threads
 from conversations.web.bulk import read_chosen
+from conversations.web.errors import refusal_as_message
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS

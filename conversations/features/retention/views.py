@@ -32,9 +32,10 @@ from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.keyset import parse_optional_number
 from conversations.domain.text import load_json, storable
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.web.addresses import page_before
 from conversations.web.bulk import apply_to_each, count_of, read_chosen
+from conversations.web.errors import refusal_as_message
 
 from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm

@@ -17,8 +17,9 @@ from conversations.archive.rights import MANAGE
 from conversations.archive.workspaces import lock_workspace
 from conversations.domain.errors import Rejected
 from conversations.models import Workspace
-from conversations.rendering.messages import refusal_as_message, translate
+from conversations.rendering.messages import translate
 from conversations.web.addresses import site_of
+from conversations.web.errors import refusal_as_message
 
 from . import deliveries, service
 from .forms import USUAL, ChangeForm, WebhookForm
