@@ -16,18 +16,18 @@ let current = "";
 let arrives = 0;
 let goesOn = false;
 let opens = false;
+let typed = "";
 
 const form = () => find("[data-find]", body);
 
-export function open(link) {
-  opens = true;
+export async function open(link) {
   link.href = opener.href;
-  if (byId("panel").hidden || !form()) return show(link);
-  focusText();
+  opens = byId("panel").hidden || !form();
+  if (opens) await show(link);
+  if (form()) focusText();
 }
 
 function focusText() {
-  opens = false;
   const text = find("input", form());
   text.focus();
   text.select();
@@ -109,12 +109,19 @@ body.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+// What is being typed when the hits come stays.
+body.addEventListener("htmx:before:swap", () => {
+  const text = find("[data-find] input", body);
+  typed = text && text.value !== text.defaultValue ? text.value : "";
+});
 body.addEventListener("htmx:after:swap", () => {
   const part = find("[data-tab=find]", body);
   if (!part) return;
   opener.href = part.dataset.url;
   addStyle(part.dataset.style);
   if (opens) focusText();
+  if (typed) find("input", form()).value = typed;
+  opens = false;
   const hits = allHits();
   const at = hits.findIndex(({ dataset }) => dataset.turn === current);
   if (goesOn) {

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from tests.e2e.accessibility import violations, violations_everywhere
 from tests.e2e.conftest import (
@@ -151,8 +151,17 @@ def test_finding_reaches_a_row_that_is_not_loaded(
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
     expect(page.get_by_role("link", name="Find in this session")).to_be_focused()
+    late: list[Route] = []
+    page.route("**/find/**", lambda route: late.append(route))
     page.keyboard.press("Enter")
-    find_box(page).fill("marrow")
+    expect(find_box(page)).to_be_focused()
+    page.keyboard.type("marrow")
+    expect(find_box(page)).to_have_value("marrow")
+    late.pop().continue_()
+    expect(page.locator("#panel-body")).not_to_have_attribute("aria-busy", "true")
+    expect(find_box(page)).to_have_value("marrow")
+    expect(find_box(page)).to_be_focused()
+    page.unroute_all()
     find_box(page).press("Enter")
     page.locator("#found").get_by_role("link", name="Search all sessions").click()
     expect(page.locator(".hit")).to_have_count(6)
