@@ -243,7 +243,8 @@ def read_error_body(body: object) -> ErrorBody:
 
     Knows ``{"error": {"type", "message", "details": {"error_code"}}}``, and as
     other servers have it ``{"error": "…"}``, ``{"message": "…"}``,
-    ``{"detail": "…"}``, a list of one of these (Gemini) and plain text.
+    ``{"detail": "…"}``, a list of one of these (Gemini) and plain text. Behind OpenRouter's
+    own message stands that of the provider it asked ("Errors" in its reference).
     """
     if isinstance(body, (str, bytes)):
         text = body if isinstance(body, str) else body.decode(errors="replace")
@@ -260,8 +261,13 @@ def read_error_body(body: object) -> ErrorBody:
         return ErrorBody("", text_of(inner), "")
     details = inner.get("details")
     code = details.get("error_code") if isinstance(details, dict) else inner.get("code")
-    message = inner.get("message") or inner.get("detail")
-    return ErrorBody(text_of(inner.get("type")), text_of(message), text_of(code))
+    message = text_of(inner.get("message") or inner.get("detail"))
+    metadata = inner.get("metadata")
+    raw = text_of(metadata.get("raw")) if isinstance(metadata, dict) else ""
+    passed_on = "" if MARKUP.match(raw) else read_error_body(raw).message
+    if passed_on and passed_on != message:
+        message = f"{message}: {passed_on}" if message else passed_on
+    return ErrorBody(text_of(inner.get("type")), message, text_of(code))
 
 
 def text_of(value: object) -> str:

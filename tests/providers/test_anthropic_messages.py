@@ -736,6 +736,12 @@ def test_halves_of_surrogate_pairs_become_harmless() -> None:
 # Words of errors
 
 
+def through(message: str, raw: object) -> dict[str, Any]:
+    """How OpenRouter passes another provider's error on."""
+    metadata = {"raw": raw, "provider_name": "Another"}
+    return {"error": {"message": message, "code": 400, "metadata": metadata}}
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -746,6 +752,15 @@ def test_halves_of_surrogate_pairs_become_harmless() -> None:
         ('{"error": {"message": "m"}}', "m"),
         (b"m", "m"),
         ("m", "m"),
+        (through("r", '{"error": {"message": "m"}}'), "r: m"),
+        (through("r", '{"detail": "m"}'), "r: m"),
+        (through("r", "m"), "r: m"),
+        (through("r", "r"), "r"),
+        (through("r", "<html>m</html>"), "r"),
+        (through("r", ""), "r"),
+        (through("r", None), "r"),
+        (through("", "m"), "m"),
+        ({"error": {"message": "r", "metadata": "m"}}, "r"),
         ({"error": {"message": 5}}, ""),
         ({"error": None}, ""),
         (["m"], ""),
