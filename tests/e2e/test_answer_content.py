@@ -164,7 +164,8 @@ def test_each_text_runs_in_its_own_direction(server: Server, tab: Page) -> None:
         assert (at["first"] > at["middle"]) == is_turned, selector
 
 
-def test_wide_formulas_are_on_paper_as_a_whole(server: Server, tab: Page) -> None:
+def test_wide_formulas_are_there_as_a_whole(server: Server, tab: Page) -> None:
+    """They scroll on the screen, and are smaller on paper."""
     wide = " + ".join(f"x_{{{number}}}" for number in range(40))
     open_answer(server, tab, f"$$\n{wide}\n$$\n\nText ${wide}$ and $x$.")
     widths = """all => all.map((one) => {
@@ -175,6 +176,11 @@ def test_wide_formulas_are_on_paper_as_a_whole(server: Server, tab: Page) -> Non
     formulas = tab.locator("#rows math")
     expect(tab.locator("link[href*='css/rich.']")).to_be_attached()
     assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
+    scrolls = """all => all.map((one) => {
+      const [own, around] = [one, one.parentElement].map((box) => box.getBoundingClientRect());
+      return own.right < around.right + 4 && one.scrollWidth > one.clientWidth;
+    })"""
+    assert formulas.evaluate_all(scrolls)[1:] == [True, False]
     tab.pdf()  # after which the page is as it was on paper
     tab.emulate_media(media="print")
     printed = formulas.evaluate_all(widths)
