@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
+from .text import strip_terminal_codes
 from .turns import (
     ASSISTANT,
     ROLES,
@@ -206,7 +207,8 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
         name = turn.tool_name or call_name or ""
         if name == RECALL_TOOL:
             return Searchable()
-        tools = "\n".join(part for part in (name, turn.content) if part)
+        output = strip_terminal_codes(turn.content)
+        tools = "\n".join(part for part in (name, output) if part)
         return Searchable(tools=tools, names=(name,) if name else ())
     calls = [call for call in calls_of(turn) if call.get("name") != RECALL_TOOL]
     names = tuple(str(call.get("name") or "tool") for call in calls)

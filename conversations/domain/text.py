@@ -23,6 +23,15 @@ HIDING = re.compile(
 _SPACE = re.compile(r"\s+")
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|^ *>[ >]*|\*\*|`+", re.MULTILINE)
 _EMPHASIS = re.compile(r"(?<![\w*\\])\*(?=\S)([^*\n]*[^\s*\\])\*(?![\w*])")
+# Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head.
+TERMINAL_CODE = re.compile(
+    r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"
+    r"|(?:\x1b\[|\x9b)(?P<erase>[0-2]?)K"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # the others of CSI: the cursor, modes
+    # OSC, DCS and their like with what they hold: titles, links, the clipboard
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
 REPLACEMENT = "\ufffd"
 _SIGNS = bytes(code for code in range(33, 127) if not chr(code).isalpha())
 _NOT_ASCII = bytes(range(0x80, 0x100))
@@ -76,6 +85,18 @@ def one_line(text: str, *, limit: int) -> str:
     """The beginning of the text on one line, at most ``limit`` characters."""
     flat = _SPACE.sub(" ", text[: limit * 8]).strip()
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def strip_terminal_codes(text: str) -> str:
+    """What a program printed, without what colours it or moves the cursor in a terminal."""
+    if "\x1b" not in text and text.isascii():
+        return text
+    return TERMINAL_CODE.sub("", text)
+
+
+def blank_terminal_codes(text: str) -> str:
+    """The same with spaces instead, in which everything is where it was."""
+    return TERMINAL_CODE.sub(lambda found: " " * len(found[0]), text) if "\x1b" in text else text
 
 
 def cut_words(text: str, limit: int) -> str:

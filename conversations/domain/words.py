@@ -28,7 +28,7 @@ IRREGULAR = {
     for form in forms
 }
 
-VERSION = 4  # Goes up when the same turn gives another entry: indexes are then made anew.
+VERSION = 5  # Goes up when the same turn gives another entry: indexes are then made anew.
 
 # Characters of a token; pieces of a compound whose whole is a token too.
 MAX_TOKEN_CHARS, MAX_PIECES = 64, 8

@@ -15,6 +15,7 @@ from html import escape
 from markdown_it.common.utils import mdTrim
 
 from conversations.domain.messages import say
+from conversations.domain.text import strip_terminal_codes
 
 from .code_blocks import render_code_block
 from .markdown_parser import TooMuchWork, WorkBudget, parse, render_tokens
@@ -25,15 +26,6 @@ from .source_text import escape_attribute, escape_text, normalise_source
 logger = logging.getLogger(__name__)
 _PLAIN_LINE = r"(?![ \d#>+\-=|:])[^\x00-\x1f\x7f-\xa0\\`*_\[<&~$]++(?<! )"
 _PLAIN_PARAGRAPH = re.compile(rf"{_PLAIN_LINE}(?:\n{_PLAIN_LINE})*+\n?")
-
-# Escape sequences as in ECMA-48, 5.4 and 5.6.
-_ANSI_CODE = re.compile(
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
-    r"|[ -/]*[0-~]"  # the short ones
-    r")"
-)
 
 
 _TOO_MUCH_MARKUP = say("This text is shown as source because it has too much markup to format.")
@@ -74,7 +66,7 @@ def render_person_text(text: str) -> str:
 def render_plain(text: str) -> str:
     """Escape the output of a program for use in ``<pre>``, without terminal codes. HTML drops
     a line break right after ``<pre>``: put one there, or ``<code>``."""
-    return escape(normalise_source(_ANSI_CODE.sub("", text)))
+    return escape(normalise_source(strip_terminal_codes(text)))
 
 
 def show_as_written(source: str) -> str:

@@ -17,19 +17,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from conversations.domain.text import storable
+from conversations.domain.text import TERMINAL_CODE, storable
 
 from .source_text import show_hidden
-
-# Escape sequences as in ECMA-48, 5.4 and 5.6. Those without an end lose their head.
-_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"
-    r"|(?:\x1b\[|\x9b)(?P<erase>[0-2]?)K"
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # the others of CSI: the cursor, modes
-    # OSC, DCS and their like with what they hold: titles, links, the clipboard
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]"
-)
 
 _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z")
 _RETURNS = re.compile(r"\r+\n")
@@ -89,7 +79,7 @@ def style_at(text: str, place: int) -> Style:
     """What is in force at that place of a text, for a page that begins there."""
     start = max(text.rfind(reset, 0, place) for reset in ("\x1b[0m", "\x1b[m"))
     style = PLAIN
-    for found in _SEQUENCE.finditer(text, max(start, 0, place - 200_000), place):
+    for found in TERMINAL_CODE.finditer(text, max(start, 0, place - 200_000), place):
         if found["sgr"] is not None:
             style = _change(style, found["sgr"])
     return style
@@ -149,7 +139,7 @@ def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
     """Text between the moves of the cursor, each move, each erasing; with the style. The last
     piece is empty."""
     at = 0
-    for found in _SEQUENCE.finditer(line):
+    for found in TERMINAL_CODE.finditer(line):
         for piece in _MOVES.split(line[at : found.start()]):
             yield style, piece, ""
         at = found.end()

@@ -20,6 +20,7 @@ from conversations.domain.text import (
     number_text,
     one_line,
     storable,
+    strip_terminal_codes,
 )
 from conversations.domain.tool_calls import (
     ALWAYS,
@@ -216,7 +217,8 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     arguments = read_arguments(payload.arguments)
     state = state_word(payload.state, payload.ok)
     failed = state[0] == "failed"
-    first = one_line(storable(payload.error or payload.output), limit=MAX_LINE_CHARS)
+    told = strip_terminal_codes((payload.error or payload.output)[: MAX_LINE_CHARS * 16])
+    first = one_line(storable(told), limit=MAX_LINE_CHARS)
     url = call_url(session, payload.call)
     has_files = bool(payload.diff and url)
     size = payload.output_chars or len(payload.output) or len(payload.error)

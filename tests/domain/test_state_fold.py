@@ -255,6 +255,13 @@ def test_an_error_is_resolved_by_what_was_done_before_it_went_away(ok: bool | No
     ]
 
 
+def test_an_error_in_colour_is_told_without() -> None:
+    failed = shell("make", "ok\n\x1b[31mValueError: \x1b[1mlate\x1b[0m\nbye", ok=False)
+    assert errors(*failed, *edit("a.c"), *shell("make")) == [
+        "ValueError: late — fixed by editing a.c (5)"
+    ]
+
+
 def test_what_did_not_help_is_not_said_to_have_helped() -> None:
     turns = [*shell("make", "Error 1", ok=False), *edit("a.c"), *shell("make", "Error 2", ok=False)]
     assert errors(*turns, *edit("b.c"), *shell("make")) == ["Error 2 — fixed by editing b.c (9)"]

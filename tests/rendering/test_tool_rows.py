@@ -117,7 +117,7 @@ def test_the_line_says_what_when_and_how_it_went() -> None:
     html = completed(
         arguments={"command": "pytest -q", "timeout": 60},
         ok=False,
-        error="1 failed",
+        error="\x1b[1m\x1b[31m1 failed\x1b[0m\x1b]8;;http://x\x1b\\",
         exit_code=1,
         duration_ms=2300,
         output_chars=812_000,

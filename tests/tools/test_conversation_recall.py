@@ -268,6 +268,13 @@ def test_a_word_in_another_form_is_found_and_shown(session: Session, look: Look)
     assert "fitToContextWindow y" in found
 
 
+def test_a_word_in_colour_is_found_and_shown(session: Session, look: Look) -> None:
+    output = "\x1b[1mx\x1b[0m " * 9_000 + "\x1b[1mzinnia\x1b[0m" + " y" * 9_000
+    call_tool(session, "bash", {"command": "ls"}, output)
+    say(session, "thanks")
+    assert "zinnia\x1b[0m y" in look(action="search", query="zinnia").output
+
+
 def test_filters_narrow_a_search(session: Session, look: Look) -> None:
     say(session, "The zinnia is red.", "A zinnia, I see.")
     call_tool(session, "bash", {"command": "grep zinnia"}, "zinnia")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from conversations.domain.text import dump_json, estimate_tokens, one_line
+from conversations.domain.text import blank_terminal_codes, dump_json, estimate_tokens, one_line
 from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.domain.words import find_parts
 from conversations.search.query import parse_query
@@ -167,7 +167,7 @@ def quote_turn(
     made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
     if find is not None:
         # The text, or one of the calls with all its arguments, becomes the hit
-        best = (*find(turn.text), -1, "")
+        best = (*find(blank_terminal_codes(turn.text)), -1, "")
         for place, call in enumerate(turn.calls):
             arguments = whole_arguments(call)
             score, at = find(arguments)

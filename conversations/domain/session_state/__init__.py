@@ -24,7 +24,7 @@ from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_topic
 
-RULES_VERSION = 5  # Raised whenever the same turns would give another state.
+RULES_VERSION = 6  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)

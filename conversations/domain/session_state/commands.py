@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from conversations.domain.text import one_line
+from conversations.domain.text import one_line, strip_terminal_codes
 
 from . import MAX_ITEM_CHARS
 
@@ -138,7 +138,7 @@ def error_line(output: str) -> str:
     text = output
     if len(output) > 2 * SCANNED_OUTPUT_CHARS:
         text = f"{output[:SCANNED_OUTPUT_CHARS]}\n{output[-SCANNED_OUTPUT_CHARS:]}"
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in strip_terminal_codes(text).splitlines()]
     lines = [line for line in lines if line and not _EXIT.match(line)]
     named = [match[1] for line in lines if (match := _ERROR_NAME.match(line))]
     worded = [line for line in lines if _ERROR_WORD.search(line)]
