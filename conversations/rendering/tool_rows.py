@@ -13,6 +13,7 @@ from uuid import UUID
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.messages import Message, head_of, say, say_number
 from conversations.domain.searchable import RECALL_TOOL
+from conversations.domain.session_state.commands import error_line
 from conversations.domain.text import (
     an_object,
     dump_json,
@@ -217,8 +218,6 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     arguments = read_arguments(payload.arguments)
     state = state_word(payload.state, payload.ok)
     failed = state[0] == "failed"
-    told = strip_terminal_codes((payload.error or payload.output)[: MAX_LINE_CHARS * 16])
-    first = one_line(storable(told), limit=MAX_LINE_CHARS)
     url = call_url(session, payload.call)
     has_files = bool(payload.diff and url)
     size = payload.output_chars or len(payload.output) or len(payload.error)
@@ -242,7 +241,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
     return {
         **_line(payload, arguments, step="completed"),
         "state": state,
-        "failure_html": show_hidden(first) if failed else "",
+        "failure_html": show_hidden(failure_line(payload)) if failed else "",
         "keeps": failed,
         "facts": [fact for fact in facts if fact],
         "decision_html": mark_text(
@@ -253,6 +252,13 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
         "changes_url": f"/s/{session}/changes/?call={UUID(payload.call)}" if has_files else "",
         "file_url": f"{url}file/" if has_files else "",
     }
+
+
+def failure_line(payload: ToolCallCompleted, *, limit: int = MAX_LINE_CHARS) -> str:
+    """What went wrong. A command tells it anywhere in its output, other tools at once."""
+    text = storable(payload.error or payload.output)
+    told = error_line(text, limit=limit) if payload.exit_code else ""
+    return told or one_line(strip_terminal_codes(text[: limit * 16]), limit=limit)
 
 
 def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:

@@ -117,7 +117,7 @@ def test_the_line_says_what_when_and_how_it_went() -> None:
     html = completed(
         arguments={"command": "pytest -q", "timeout": 60},
         ok=False,
-        error="\x1b[1m\x1b[31m1 failed\x1b[0m\x1b]8;;http://x\x1b\\",
+        error="collected 1 item\n\x1b[1m\x1b[31mE   ValueError: late\x1b[0m\n\n1 failed, 2 passed",
         exit_code=1,
         duration_ms=2300,
         output_chars=812_000,
@@ -127,7 +127,7 @@ def test_the_line_says_what_when_and_how_it_went() -> None:
     assert "<span>exit 1</span><span>2.3 s</span><span>812 KB</span>" in summary
     assert '<span class="state" data-state="failed">Failed</span>' in summary
     assert "<details open>" not in html
-    assert '<p class="cut failure">1 failed</p>' in html
+    assert '<p class="cut failure">ValueError: late</p>' in html
     assert "timeout: 60" in html
 
 

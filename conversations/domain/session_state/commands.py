@@ -133,7 +133,7 @@ def exit_code(output: str) -> int | None:
     return int(found[-1][1]) if found else None
 
 
-def error_line(output: str) -> str:
+def error_line(output: str, *, limit: int = MAX_LINE_CHARS) -> str:
     """The line that says what went wrong."""
     text = output
     if len(output) > 2 * SCANNED_OUTPUT_CHARS:
@@ -143,4 +143,4 @@ def error_line(output: str) -> str:
     named = [match[1] for line in lines if (match := _ERROR_NAME.match(line))]
     worded = [line for line in lines if _ERROR_WORD.search(line)]
     best = named[-1:] or worded[:1] or lines[-1:]
-    return one_line(best[0], limit=MAX_LINE_CHARS) if best else ""
+    return one_line(best[0], limit=limit) if best else ""

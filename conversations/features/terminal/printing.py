@@ -9,11 +9,11 @@ from typing import Any
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.runs import QUEUED
-from conversations.domain.text import one_line, strip_terminal_codes
 from conversations.rendering.rows import figure_parts, footer_parts
 from conversations.rendering.source_text import duration_text
 from conversations.rendering.tool_rows import (
     decision_text,
+    failure_line,
     read_arguments,
     state_word,
     telling_argument,
@@ -123,7 +123,7 @@ class TranscriptPrinter:
         if payload.duration_ms is not None:
             told.append(duration_text(payload.duration_ms))
         if failed and payload.error:
-            told.append(one_line(strip_terminal_codes(payload.error), limit=MAX_ERROR_CHARS))
+            told.append(failure_line(payload, limit=MAX_ERROR_CHARS))
         decided = decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
         if mark == "denied" and decided:
             told = [decided]

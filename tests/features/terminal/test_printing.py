@@ -90,7 +90,7 @@ def test_the_message_that_was_typed_here_is_not_repeated_and_others_are() -> Non
                 name="shell_execute",
                 arguments={"command": "make"},
                 ok=False,
-                error="\x1b[31mno\nrule\x1b[0m",
+                error="make\n\x1b[31mno rule\x1b[0m",
                 exit_code=2,
                 duration_ms=1500,
             ),
