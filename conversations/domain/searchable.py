@@ -5,15 +5,17 @@ What else a turn can be found by (its role, tools, model, its failure, when it w
 written) are marks: words that no text has.
 """
 
+import json
 import re
 from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from .text import strip_terminal_codes
+from .text import storable, strip_terminal_codes
 from .turns import (
     ASSISTANT,
     ROLES,
@@ -36,6 +38,9 @@ _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "reply"))
 _ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
+# JSON, or its beginning; "[INFO]" begins none.
+_JSON = re.compile(r'\s*(?:\[\s*)*\{\s*"|\s*(?:\[\s*)+["{]')
+_ESCAPES = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 DATE_MARK = "\ue003"  # Before the digits of a year, month, day or hour.
 _MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
 ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
@@ -207,8 +212,7 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
         name = turn.tool_name or call_name or ""
         if name == RECALL_TOOL:
             return Searchable()
-        output = strip_terminal_codes(turn.content)
-        tools = "\n".join(part for part in (name, output) if part)
+        tools = "\n".join(part for part in (name, read_output(turn.content)) if part)
         return Searchable(tools=tools, names=(name,) if name else ())
     calls = [call for call in calls_of(turn) if call.get("name") != RECALL_TOOL]
     names = tuple(str(call.get("name") or "tool") for call in calls)
@@ -218,6 +222,19 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
         tools="\n".join("\n".join(texts) for texts in inputs),
         names=names,
     )
+
+
+def read_output(text: str, *, filler: str = "") -> str:
+    """What a tool gave, with the characters that JSON's escapes stand for, and without a
+    terminal's codes. With a ``filler`` everything stays where it is in ``text``."""
+    if _JSON.match(text):
+        text = _ESCAPES.sub(partial(_unescaped, filler=filler), text)
+    return strip_terminal_codes(text, filler=filler)
+
+
+def _unescaped(escapes: re.Match[str], *, filler: str) -> str:
+    meant = storable(json.loads(f'"{escapes[0]}"'))
+    return filler * (len(escapes[0]) - len(meant)) + meant
 
 
 def make_entry(

@@ -87,16 +87,12 @@ def one_line(text: str, *, limit: int) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
-def strip_terminal_codes(text: str) -> str:
-    """What a program printed, without what colours it or moves the cursor in a terminal."""
+def strip_terminal_codes(text: str, *, filler: str = "") -> str:
+    """What a program printed, without what colours it or moves the cursor in a terminal. With
+    a ``filler`` in its place, the rest stays where it was."""
     if "\x1b" not in text and text.isascii():
         return text
-    return TERMINAL_CODE.sub("", text)
-
-
-def blank_terminal_codes(text: str) -> str:
-    """The same with spaces instead, in which everything is where it was."""
-    return TERMINAL_CODE.sub(lambda found: " " * len(found[0]), text) if "\x1b" in text else text
+    return TERMINAL_CODE.sub(lambda code: filler * len(code[0]), text)
 
 
 def cut_words(text: str, limit: int) -> str:

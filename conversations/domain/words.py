@@ -49,7 +49,11 @@ _DENSE = (
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 
-_WORD = re.compile(rf"[\w{_MARKS}]+(?:(?:[.'’‐‑-]|(?<=\d),(?=\d))[\w{_MARKS}]+)*")
+# Within a word they show nothing, or where it may be broken.
+SOFT_HYPHEN = "\u00ad"
+_JOINERS = f"{SOFT_HYPHEN}\u200b-\u200d\u2060"
+
+_WORD = re.compile(rf"[\w{_MARKS}]+(?:(?:[.'’‐‑-]|(?<=\d),(?=\d)|[{_JOINERS}]+)[\w{_MARKS}]+)*")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+")
 _OPTIONAL = re.compile(
     "[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0640\u0670]"

@@ -1,5 +1,6 @@
 """``conversation_recall``: what each action finds, refuses and never says."""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -273,6 +274,29 @@ def test_a_word_in_colour_is_found_and_shown(session: Session, look: Look) -> No
     call_tool(session, "bash", {"command": "ls"}, output)
     say(session, "thanks")
     assert "zinnia\x1b[0m y" in look(action="search", query="zinnia").output
+
+
+@pytest.mark.parametrize(
+    ("said", "query"),
+    [
+        ("ok\nzinnia red", "zinnia"),
+        ("\x1b[1mzinnia red\x1b[0m", "zinnia"),
+        ("a große\tzinnia red 🌼\ud83c", "große"),
+    ],
+)
+def test_words_in_json_are_found_and_shown(
+    session: Session, look: Look, said: str, query: str
+) -> None:
+    output = json.dumps({"text": f"{'x ' * 9_000}{said}{' y' * 9_000}"})
+    call_tool(session, "fetch", {}, output)
+    say(session, "thanks")
+    assert "zinnia red" in look(action="search", query=query).output
+
+
+def test_words_of_a_log_are_left_as_they_are(session: Session, look: Look) -> None:
+    call_tool(session, "bash", {"command": "cat log"}, r"[INFO] opened C:\new\fern")
+    say(session, "thanks")
+    assert look(action="search", query="new fern").output.startswith("1 turn matched")
 
 
 def test_filters_narrow_a_search(session: Session, look: Look) -> None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from conversations.domain.text import blank_terminal_codes, dump_json, estimate_tokens, one_line
+from conversations.domain.searchable import read_output
+from conversations.domain.text import dump_json, estimate_tokens, one_line
 from conversations.domain.turns import ASSISTANT, TOOL, USER
-from conversations.domain.words import find_parts
+from conversations.domain.words import SOFT_HYPHEN, find_parts
 from conversations.search.query import parse_query
 
 from .reading import RecalledCall, RecalledTurn
@@ -167,7 +168,9 @@ def quote_turn(
     made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
     if find is not None:
         # The text, or one of the calls with all its arguments, becomes the hit
-        best = (*find(blank_terminal_codes(turn.text)), -1, "")
+        is_output = turn.role == TOOL
+        searched = read_output(turn.text, filler=SOFT_HYPHEN) if is_output else turn.text
+        best = (*find(searched), -1, "")
         for place, call in enumerate(turn.calls):
             arguments = whole_arguments(call)
             score, at = find(arguments)
