@@ -54,6 +54,7 @@ def test_a_server_that_is_killed_and_started_again(
     kept = tab.locator('#rows [data-event-type="assistant_text"] .md').last.inner_text()
     assert len(kept) >= len(shown) - 60
     expect(chat.message).to_have_value("typed while it was away")
+    expect(tab.get_by_text("Not connected. Try again in a moment.")).to_be_hidden()
     take_picture(tab, "interrupted")
     seqs = [row.get_attribute("data-seq") for row in chat.rows.all()]
     assert len(seqs) == len(set(seqs))

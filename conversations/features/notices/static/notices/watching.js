@@ -1,4 +1,4 @@
-// Says that the session is in view: nobody is told what they see. Its notices are closed.
+// Nobody is told of what is in view: its notices are closed.
 const { watch, token } = document.querySelector("[data-watch]").dataset;
 const transcript = document.getElementById("transcript");
 let said = "";
@@ -17,7 +17,7 @@ function say(state) {
   said = state;
 }
 
-/** At once after a change, and every few seconds while one may come. */
+/** After a change, and every few seconds while one may come. */
 function look() {
   clearTimeout(timer);
   const state = document.hidden ? "" : transcript.dataset.runState;
