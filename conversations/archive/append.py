@@ -98,11 +98,10 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     message of the person and the last message."""
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
+    text = strip_invisible(strip_marks(turn.content))
     if turn.role == "user" and not title:
-        title = one_line(
-            strip_invisible(turn.content[: MAX_TITLE_CHARS * 8]), limit=MAX_TITLE_CHARS
-        )
-    return title, one_line(strip_invisible(strip_marks(turn.content)), limit=MAX_PREVIEW_CHARS)
+        title = one_line(text, limit=MAX_TITLE_CHARS)
+    return title, one_line(text, limit=MAX_PREVIEW_CHARS)
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000

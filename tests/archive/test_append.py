@@ -87,7 +87,7 @@ def test_an_event_that_cannot_be_written_never_loses_its_turn(
 
 
 def test_the_title_is_the_first_message_at_once(session: Session) -> None:
-    say(session, "Plant the beans\nbefore May")
+    say(session, "Plant **the** beans\n```sh\nbefore May\n```")
     say(session, "and the peas")
     session.refresh_from_db()
     assert session.title == "Plant the beans before May"
