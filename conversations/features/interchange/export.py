@@ -26,7 +26,7 @@ from conversations.domain.formats import ANTHROPIC, OPENAI
 from conversations.domain.formats.contents import Message
 from conversations.domain.formats.messages_api import split_system
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, instant, one_line
+from conversations.domain.text import dump_json, instant, one_line, strip_terminal_codes
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,
@@ -186,7 +186,7 @@ def _body(turn: StoredTurn) -> Iterator[str]:
     if turn.role == TOOL:
         if read_metadata(turn).get("ok") is False:
             yield "Failed."
-        yield fenced(turn.content)
+        yield fenced(strip_terminal_codes(turn.content))
         return
     try:
         blocks = read_blocks(turn) or []

@@ -409,7 +409,7 @@ def test_markdown_has_a_heading_for_each_speaker(workspace: Workspace, user: Use
             content="Let me look.",
             blocks=dump_json([{"type": "thinking", "thinking": "Hm."}, call]),
         ),
-        NewTurn(role="tool", content="a\nb", tool_call_id="c", tool_name="ls"),
+        NewTurn(role="tool", content="\x1b[1ma\x1b[0m\nb", tool_call_id="c", tool_name="ls"),
         NewTurn(role="assistant", content="Two files and", complete=False),
         NewTurn(role="system", content="hint", metadata="{broken"),
         NewTurn(role="assistant", content="x", blocks="{broken", tool_calls="{broken"),
