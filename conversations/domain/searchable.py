@@ -11,7 +11,7 @@ from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -228,13 +228,14 @@ def read_output(text: str, *, filler: str = "") -> str:
     """What a tool gave, with the characters that JSON's escapes stand for, and without a
     terminal's codes. With a ``filler`` everything stays where it is in ``text``."""
     if _JSON.match(text):
-        text = _ESCAPES.sub(partial(_unescaped, filler=filler), text)
+        text = _ESCAPES.sub(lambda escapes: _unescaped(escapes[0], filler), text)
     return strip_terminal_codes(text, filler=filler)
 
 
-def _unescaped(escapes: re.Match[str], *, filler: str) -> str:
-    meant = storable(json.loads(f'"{escapes[0]}"'))
-    return filler * (len(escapes[0]) - len(meant)) + meant
+@lru_cache(maxsize=1024)  # A few come again and again: one takes microseconds
+def _unescaped(escapes: str, filler: str) -> str:
+    meant = storable(json.loads(f'"{escapes}"'))
+    return filler * (len(escapes) - len(meant)) + meant
 
 
 def make_entry(
