@@ -266,7 +266,7 @@ async def test_a_message_is_acknowledged_answered_and_ends(
     assert socket.rows[0]["client_id"] == "client-0001"
     states = [frame["run_state"] for frame in socket.of_type("state")]
     assert (states[0], states[-1]) == ("running", "idle")
-    assert socket.of_type("title") == [{"type": "title", "title": "Hello *you*"}]
+    assert socket.of_type("title") == [{"type": "title", "title": "Hello you"}]
     drafts = socket.of_type("draft")
     assert {frame["run"] for frame in drafts if frame["offset"] == 0} == {run}
 
