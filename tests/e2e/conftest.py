@@ -464,9 +464,11 @@ def drop_path(page: Page, path: Path) -> None:
     """Drop what is at a path of the disk onto the page, as a file manager does."""
     files = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
     devtools = page.context.new_cdp_session(page)
-    for kind in ("dragEnter", "dragOver", "drop"):
+    # Chromium drops only where the page has agreed to it before, which takes its time.
+    for kind in ("dragEnter", "dragOver", "dragOver", "dragOver", "drop"):
         how = {"type": kind, "x": 700, "y": 400, "data": files}
         devtools.send("Input.dispatchDragEvent", how)
+        page.wait_for_timeout(50)
 
 
 def take_picture(page: Page, name: str) -> None:
