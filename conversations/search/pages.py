@@ -331,6 +331,7 @@ def _group(
                 "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
                 "written": f"{at:%Y-%m-%d %H:%M} UTC",
                 "text": SafeString("\n".join(lines)),
+                "is_similar": hit.is_near,  # Turns next to a match are no hits on a page.
                 "replaced": (hit.session_pk, hit.turn) in around.replaced,
             }
         )

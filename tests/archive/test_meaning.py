@@ -1,6 +1,7 @@
 """Vectors of turns: made behind their words, found by what they mean, gone with their session."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
@@ -50,6 +52,16 @@ def say(session: Session, *contents: str, role: str = "user") -> None:
     turns = [NewTurn(role=role, content=content) for content in contents]
     append(session.pk, session_uuid=session.uuid, turns=turns)
     index_session(session.pk)
+
+
+def test_the_page_says_what_is_only_similar(session: Session, user: User, client: Client) -> None:
+    say(session, RENT, "The tenants are here.", *["Nothing of note today."] * 20)
+    embed_waiting()
+    client.force_login(user)
+    page = client.get(f"/s/{session.uuid}/find/", {"q": "tenants payday"}).text
+    hits = re.findall(r'data-turn="(\d+)">(.*?)</li>', page, re.DOTALL)
+    is_similar = {int(turn): "Similar in meaning" in hit for turn, hit in hits}
+    assert (is_similar[1], is_similar[2]) == (True, False)
 
 
 def nearest(session: Session, text: str, *, last: int = 1000) -> int | None:
