@@ -50,7 +50,6 @@ from conversations.providers.registry import make_provider
 from conversations.rendering.rows import tokens_text
 
 from .database import Database
-from .memory import release_unused
 from .options import RuntimeOptions
 
 logger = logging.getLogger(__name__)
@@ -394,7 +393,6 @@ class ModelRouter:
         await asyncio.sleep(WARM_UP_SECONDS)
         for state in [*self.states.values()]:
             await state.provider.warm_up()
-        await asyncio.to_thread(release_unused)  # Loading takes much for a moment
 
     def prepare(self) -> None:
         """Somebody is about to chat: ask what the first answer needs, once, and again the servers

@@ -15,7 +15,6 @@ from conversations.archive.session_state import rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error, migrating_alone
 from conversations.models.guards import missing_guards
-from conversations.runtime.memory import share_arenas
 from loomweb.server import open_listener
 
 from ._first_run import (
@@ -38,7 +37,6 @@ class Command(BaseCommand):
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
         if not 0 <= port <= 65535:
             raise CommandError("--port must be between 0 and 65535.", returncode=2)
-        share_arenas()
         listener = self._listen(host, port)
         with migrating_alone():
             self._make_database(no_prepare=no_prepare)
