@@ -14,7 +14,7 @@ from tests.e2e.accessibility import (
     violations_everywhere,
     violations_light_and_dark,
 )
-from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture
+from tests.e2e.conftest import NARROW, Chat, Server, long_session, settle, take_picture
 from tests.e2e.test_answer_content import answer_lines
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -37,6 +37,9 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
     for name, path in paths.items():
         tab.goto(server.url + path)
         assert violations_everywhere(tab, name) == [], name
+        tab.set_viewport_size(NARROW)
+        is_cut = "all => all.some((one) => one.scrollWidth > one.clientWidth)"
+        assert not tab.locator(".code-head > :first-child").evaluate_all(is_cut), name
 
 
 @pytest.mark.noisy  # the browser reports pages that say 404 or 410
