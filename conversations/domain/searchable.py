@@ -40,7 +40,8 @@ _RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "
 _ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
 # JSON, or its beginning; "[INFO]" begins none.
 _JSON = re.compile(r'\s*(?:\[\s*)*\{\s*"|\s*(?:\[\s*)+["{]')
-_ESCAPES = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+_PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf'\\(?:{_PAIR}|u[0-9a-fA-F]{{4}}|["\\/bfnrt])')
 DATE_MARK = "\ue003"  # Before the digits of a year, month, day or hour.
 _MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
 ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
@@ -228,14 +229,14 @@ def read_output(text: str, *, filler: str = "") -> str:
     """What a tool gave, with the characters that JSON's escapes stand for, and without a
     terminal's codes. With a ``filler`` everything stays where it is in ``text``."""
     if _JSON.match(text):
-        text = _ESCAPES.sub(lambda escapes: _unescaped(escapes[0], filler), text)
+        text = _ESCAPE.sub(lambda escape: _unescaped(escape[0], filler), text)
     return strip_terminal_codes(text, filler=filler)
 
 
 @lru_cache(maxsize=1024)  # A few come again and again: one takes microseconds
-def _unescaped(escapes: str, filler: str) -> str:
-    meant = storable(json.loads(f'"{escapes}"'))
-    return filler * (len(escapes) - len(meant)) + meant
+def _unescaped(escape: str, filler: str) -> str:
+    meant = storable(json.loads(f'"{escape}"'))
+    return filler * (len(escape) - len(meant)) + meant
 
 
 def make_entry(
