@@ -68,6 +68,17 @@ class OneThreadHandler(ASGIHandler):
     async def get_response_async(self, request: Any) -> Any:
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)
 
+    async def send_response(self, response: Any, send: Any) -> None:
+        try:
+            await super().send_response(response, send)
+        finally:
+            # Where a client leaves while it is written to, Django ends what it reads from itself
+            # and leaves the stream behind that to the garbage collector, which may take hours.
+            if response.streaming and response.is_async:
+                close = getattr(response._iterator, "aclose", None)
+                if close is not None:
+                    await close()
+
 
 django_application = OneThreadHandler()
 

@@ -6,7 +6,7 @@ connection open and are no part of what is said.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -204,8 +204,6 @@ async def _respond(
     lines, person_pk = runtime.lines, caller_of(request).user.pk
     if not is_let_in:
         lines.require_room(STREAMS, person_pk)
-    # Compressed, events would wait for each other in the browser's end of the stream.
-    request.META.pop("HTTP_ACCEPT_ENCODING", None)
     recheck = await recheck_of(request, session)
 
     async def write() -> AsyncGenerator[str]:
@@ -234,7 +232,13 @@ async def _respond(
         finally:
             lines.release(STREAMS, person_pk)
 
-    response = StreamingHttpResponse(write(), content_type=f"{MEDIA_TYPE}; charset=utf-8")
+    return respond_with_events(request, write())
+
+
+def respond_with_events(request: HttpRequest, events: AsyncIterator[str]) -> StreamingHttpResponse:
+    # Compressed, events would wait for each other in the browser's end of the stream.
+    request.META.pop("HTTP_ACCEPT_ENCODING", None)
+    response = StreamingHttpResponse(events, content_type=f"{MEDIA_TYPE}; charset=utf-8")
     response["X-Accel-Buffering"] = "no"
     return response
 

@@ -9,13 +9,18 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
 from conversations.access import get_workspace_for
 from conversations.api.auth import caller_of
 from conversations.api.messages import reason_of
-from conversations.api.streams import RECHECK_SECONDS, free_connection, recheck_of
+from conversations.api.streams import (
+    RECHECK_SECONDS,
+    free_connection,
+    recheck_of,
+    respond_with_events,
+)
 from conversations.archive.rights import READ
 from conversations.archive.run_transcript import read_run, read_run_transcript
 from conversations.domain.errors import LoomError, NotFound, Unavailable
@@ -92,10 +97,7 @@ async def answer_request(
                 runtime.lines.release(STREAMS, person_pk)
                 runtime.hub.remove(subscriber)
 
-        response: HttpResponseBase = StreamingHttpResponse(
-            events(), content_type="text/event-stream; charset=utf-8"
-        )
-        response["X-Accel-Buffering"] = "no"
+        response: HttpResponseBase = respond_with_events(request, events())
     else:
         answer = await wait_for_answer(runtime, run, after_turn)
         await runtime.readers.read(recheck)

@@ -11,6 +11,7 @@ import anthropic
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.features.model_apis import answering
@@ -18,7 +19,9 @@ from conversations.features.model_apis.anthropic_shapes import MessagesIn, read_
 from conversations.features.model_apis.anthropic_writing import MessageWriter
 from conversations.features.model_apis.asking import RunAnswer
 from conversations.models import Attachment, Run, Session
+from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
+from loomweb.asgi import django_application
 from tests.api.conftest import Program, token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
@@ -210,32 +213,46 @@ async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behi
     await runtime.wait_idle((await Session.objects.aget()).pk)
 
 
-async def test_a_client_that_leaves_in_the_middle_leaves_no_task_behind(
-    user: User, provider: WireThread
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
+    user: User, provider: WireThread, is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_streams", 1)
     wrong: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told["message"]))
     provider.enqueue(Scenario(text="Beans.", first_delay=60))
-    program = Program(await sync_to_async(token_of)(user))
-    asked = json.dumps(request("Look") | {"stream": True})
-    answer = await program.post(MESSAGES, asked, content_type="application/json")
-    events = aiter(answer)
-    await anext(events)
-    reading = asyncio.create_task(anext(events))
-    while not provider.requests:
+    headers = {
+        "Host": "127.0.0.1",
+        "Content-Type": "application/json",
+        "Accept-Encoding": "gzip",
+        "Authorization": f"Bearer {await sync_to_async(token_of)(user)}",
+    }
+    scope = {"type": "http", "method": "POST", "path": MESSAGES, "query_string": b""}
+    scope |= {"headers": [(key.lower().encode(), value.encode()) for key, value in headers.items()]}
+    asked, pieces = json.dumps(request("Look") | {"stream": True}).encode(), list[bytes]()
+    received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    received.put_nowait({"type": "http.request", "body": asked})
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            pieces.append(message["body"])
+            if is_slow:  # the client does not read any more
+                await asyncio.Event().wait()
+
+    answering = asyncio.create_task(django_application(scope, received.get, send))
+    while not (pieces and provider.requests):
         await asyncio.sleep(0.02)
-    reading.cancel()
-    await asyncio.wait({reading})
-    await asyncio.sleep(0)
-    del answer, events, reading
-    gc.collect()
-    assert wrong == []
+    received.put_nowait({"type": "http.disconnect"})
+    await answering
     runtime, session = await current_runtime(), await Session.objects.aget()
-    async with asyncio.timeout(10):
-        while runtime.hub.subscriber_count:  # what follows the run is closed by the loop
-            await asyncio.sleep(0.01)
+    assert pieces[0].startswith(b"event: message_start\n")
+    assert runtime.hub.subscriber_count == 0
+    runtime.lines.require_room(STREAMS, user.pk)
     await runtime.stop_run(session)
     await runtime.wait_idle(session.pk)
+    del answering
+    gc.collect()
+    assert wrong == []
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
