@@ -120,13 +120,23 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
     found = AccessContext(
         user=user or request.user,
         action=action,
-        place=request.get_full_path(),
+        place=_place_of(request),
         address=client_address(request) or "",
         agent=request.headers.get("User-Agent", ""),
         browser=getattr(request, "session", None),
     )
     request.loom_access = found  # type: ignore[attr-defined]
     return found
+
+
+def _place_of(request: HttpRequest) -> str:
+    # Without what opens something: a link's token, and the code with which somebody comes back from
+    # signing in elsewhere.
+    match = request.resolver_match
+    name = (match.url_name if match else "") or ""
+    place = request.path if name.endswith("_callback") else request.get_full_path()
+    token = match.kwargs.get("token") if match else None
+    return place.replace(token, "…") if token else place
 
 
 def access_context_of_socket(scope: dict[str, Any]) -> AccessContext:

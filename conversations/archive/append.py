@@ -98,10 +98,14 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     message of the person and the last message."""
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
-    text = strip_invisible(strip_marks(turn.content))
     if turn.role == "user" and not title:
-        title = one_line(text, limit=MAX_TITLE_CHARS)
-    return title, one_line(text, limit=MAX_PREVIEW_CHARS)
+        title = make_title(turn.content)
+    return title, one_line(strip_invisible(strip_marks(turn.content)), limit=MAX_PREVIEW_CHARS)
+
+
+def make_title(content: str) -> str:
+    """Of a session that begins with this message."""
+    return one_line(strip_invisible(strip_marks(content)), limit=MAX_TITLE_CHARS)
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000

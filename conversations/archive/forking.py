@@ -59,7 +59,8 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
             title=f"{session.title} (fork)" if session.title else "",
             continues=session,
         )
-        Session.objects.filter(pk=made.pk).update(fork_turn=turn)
+        is_chosen = session.title_is_chosen
+        Session.objects.filter(pk=made.pk).update(fork_turn=turn, title_is_chosen=is_chosen)
         numbers = {one.number: number for number, one in enumerate(turns, 1)}
         names = _copy_attachments(session, made, numbers)
         for start in range(0, len(turns), BATCH_ROWS):

@@ -370,7 +370,11 @@ class WindowFacts:
     tool_policy: str = field(metadata={"sql": "w.tool_policy"})
     allows_network: bool = field(metadata={"sql": "w.allows_network"})
     may_change: bool = field(
-        metadata={"sql": f"CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"}
+        metadata={
+            "sql": "CAST(%s AS bigint) IS NULL"  # noqa: S608 (our own)
+            " OR EXISTS(SELECT 1 FROM auth_user u WHERE u.id = %s AND u.is_active)"
+            f" AND {may_write_sql('w.id')}"
+        }
     )
     has_call_limits: bool
 
@@ -395,7 +399,7 @@ def read_workspace_dir(session_pk: int) -> WorkspaceDir:
 
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
     """``user_pk`` is the person whose message is answered; None: a program of the server,
-    which may what members may."""
+    which may what members may. A closed account may change nothing."""
     limits = [one.has_call_limits_sql for one in features() if one.has_call_limits_sql]
     names = [one.name for one in fields(WindowFacts)]
     columns = [one.metadata["sql"] for one in fields(WindowFacts) if one.metadata]
@@ -405,7 +409,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
         cursor.execute(
             f"SELECT {', '.join(columns)} FROM conversations_session s"  # noqa: S608 (our own)
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
-            [user_pk, user_pk, user_pk, session_pk],
+            [*[user_pk] * 4, session_pk],
         )
         facts = dict(zip(names, cursor.fetchone(), strict=True))
     reads = facts["reads_instruction_files"]  # SQLite's truths are numbers

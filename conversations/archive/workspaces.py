@@ -22,7 +22,7 @@ from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, SignInLink, Workspace, WorkspaceGroup
 
 from .audit import AuditEvent, AuditOrigin, record
-from .rights import WORKSPACES_SQL, roles_of_person, workspaces_of
+from .rights import WORKSPACES_SQL, roles_of_person
 
 # People: single-use sign-in links, as a terminal prints them; names.
 
@@ -89,8 +89,8 @@ def resolve_root(
 ) -> Path:
     """The folder as a real path. Raises Rejected unless it is an existing folder
     that lies under an allowed root, symbolic links followed; that is not the data
-    folder or around it; and that shares nothing with a workspace to which this
-    person (``user_pk``, None for whoever runs the server) does not belong."""
+    folder or around it; and that shares nothing with a workspace of which this person
+    (``user_pk``, None for whoever runs the server) is no owner, since they would be one here."""
     try:
         path = Path(folder).expanduser()
         if "\0" in folder or not path.is_absolute():
@@ -113,7 +113,8 @@ def resolve_root(
     if data_dir is not None and _holds_data(real, data_dir.resolve()):
         raise Rejected("This folder contains the server's own data.", code="root_not_allowed")
     if user_pk is not None:
-        others = Workspace.objects.exclude(pk__in=workspaces_of(user_pk))
+        own = [pk for pk, role in roles_of_person(user_pk).items() if role == OWNER]
+        others = Workspace.objects.exclude(pk__in=own)
         for other in map(Path, others.values_list("root", flat=True).iterator()):
             if real == other or real in other.parents or other in real.parents:
                 raise Rejected(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -14,8 +15,13 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_safe
 
-from conversations.access import Access, get_session_for
-from conversations.agent.window.manifest import Manifest, read_manifest, rebuild_request
+from conversations.access import Access, get_session_for, list_kept_for, record_reading
+from conversations.agent.window.manifest import (
+    Manifest,
+    RebuiltRequest,
+    read_manifest,
+    rebuild_request,
+)
 from conversations.agent.window.messages import REASONS
 from conversations.agent.window.summary import COMPACTION
 from conversations.archive import model_calls as archive_calls
@@ -430,7 +436,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     shows one of them alone, ``check`` says only whether it matches."""
     found, access = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.pk)
+    rebuilt = _rebuild(request, found, call)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
@@ -456,7 +462,7 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
     """The request as JSON, to keep, with whether it is what was sent."""
     found, _ = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = rebuild_request(call.pk)
+    rebuilt = _rebuild(request, found, call)
     body = {
         "turn": call.turn_number,
         "digest": call.request_digest,
@@ -468,6 +474,18 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
     name = f"request-{call.turn_number or f'{run}-{ordinal}'}.json"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
+
+
+def _rebuild(request: HttpRequest, session: Session, call: ModelCall) -> RebuiltRequest:
+    """The very request. What it says of other sessions is a reading of those: the one that this
+    one goes on from, and those from which the workspace's memory has something."""
+    with suppress(MalformedPayload):
+        manifest = read_manifest(call.manifest)
+        if manifest.parent is not None:
+            record_reading(request, Session.objects.filter(pk=manifest.parent.session))
+        if manifest.state is not None:
+            list_kept_for(request, session, manifest.state.kept)
+    return rebuild_request(call.pk)
 
 
 def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[str, Any]:

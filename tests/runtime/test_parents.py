@@ -17,7 +17,7 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.forking import fork_session
 from conversations.archive.messages import rewind_session
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.rights import quotable_sessions
+from conversations.archive.rights import REVIEWERS, quotable_sessions, role_group
 from conversations.archive.sessions import (
     begin_anew,
     create_session,
@@ -25,7 +25,7 @@ from conversations.archive.sessions import (
     get_session,
 )
 from conversations.domain.turns import NewTurn
-from conversations.models import ModelCall, PromptText, Session
+from conversations.models import AuditEntry, ModelCall, PromptText, Session
 from conversations.runtime.service import Runtime
 from tests.archive.state_story import answer, message, write
 from tests.wire.server import WireThread
@@ -192,7 +192,7 @@ async def test_the_account_is_part_of_the_manifest(
     session = await sync_to_async(continued)(garden)
     parent = await Session.objects.aget(pk=session.parent_id)
     await first_message(runtime, wire, session)
-    call = await ModelCall.objects.aget(session=session)
+    call = await ModelCall.objects.select_related("run").aget(session=session)
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
     assert rebuilt.matches
     assert rebuilt.request is not None
@@ -204,6 +204,19 @@ async def test_the_account_is_part_of_the_manifest(
 
     page = await sync_to_async(see_panel)()
     assert f"{parent.uuid}, 4 turns" in " ".join(page.split())
+
+    def read_as_reviewer() -> None:
+        reviewer = User.objects.create_user("eve")
+        reviewer.groups.add(role_group(REVIEWERS))
+        client.force_login(reviewer)
+        where = [session.uuid, call.run.uuid, call.ordinal]
+        pages = [reverse(name, args=where) for name in ("model_call_text", "model_call_request")]
+        for page in pages:
+            assert "Where is the pump?" in client.get(page).text
+        entered = AuditEntry.objects.filter(session=parent.uuid).order_by("number")
+        assert list(entered.values_list("place", flat=True)) == pages
+
+    await sync_to_async(read_as_reviewer)()
 
     def purge_parent() -> None:
         order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")

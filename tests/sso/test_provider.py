@@ -395,6 +395,7 @@ def test_an_account_that_the_provider_opens_is_entered(client: Client, provider:
     sign_in_there(Client())
     sign_in_there(client)
     assert entries() == [("rosa", '{"person":"rosa","sign_in_provider":"account created"}')]
+    assert AuditEntry.objects.get(action="role").place == reverse("oidc_callback")
 
 
 def test_a_connection_and_its_end_are_entered(

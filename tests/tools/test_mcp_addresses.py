@@ -12,6 +12,7 @@ from tests.mcp_servers.running import HttpServer
 
 PUBLIC = ServerConfig(name="a", url="https://93.184.215.14/mcp")
 PRIVATE = ServerConfig(name="a", url="http://127.0.0.1:9/mcp")
+NAMED = ServerConfig(name="a", url="http://tickets:8080/mcp")
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ PRIVATE = ServerConfig(name="a", url="http://127.0.0.1:9/mcp")
         (PUBLIC, "javascript:alert(1)", False),
         (PUBLIC, "https:///authorize", False),
         (PRIVATE, "http://auth.internal/authorize", True),
+        (NAMED, "http://keycloak:8080/authorize", True),
         (PRIVATE, "file:///etc/passwd", False),
     ],
 )
@@ -31,6 +33,13 @@ def test_a_named_address_is_of_https(config: ServerConfig, url: str, is_allowed:
     else:
         with pytest.raises(ServerFailed, match="not an address of https"):
             require_secure(url, config)
+
+
+@pytest.mark.parametrize("url", ["http://tickets:80/mcp", "https://Tickets.example:443/mcp"])
+def test_a_default_port_may_be_written(url: str) -> None:
+    request = httpx2.Request("POST", url)
+    transport = ServerTransport(ServerConfig(name="a", url=url))
+    assert transport.is_own(request)
 
 
 async def test_a_public_server_names_no_private_host() -> None:

@@ -90,6 +90,7 @@ def test_somebody_with_an_account_joins(user: User, workspace: Workspace, other_
     assert response["Location"] == reverse("workspace", args=["garden"])
     assert role_of(workspace, other_user.pk) == "member"
     assert noted()[-1] == '{"joined":"bob","role":"member"}'
+    assert AuditEntry.objects.latest("number").place == "/join/…/"
     assert not list_invitations(workspace)
 
 

@@ -96,6 +96,17 @@ def test_home_lists_the_workspaces_of_the_person(
     assert "No workspace" in empty.text
 
 
+@pytest.mark.parametrize("role", ["viewer", "member"])
+def test_nobody_becomes_owner_of_a_folder_by_a_workspace_of_their_own(
+    workspace: Workspace, make_person: MakePerson, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    root = Path(workspace.root).resolve()
+    monkeypatch.setattr(settings.LOOM, "workspace_roots", [root.parent])
+    response = create(browser_of(make_person(role)), root)
+    assert response.status_code == 400
+    assert "Another workspace already uses this folder" in response.text
+
+
 def test_a_workspace_is_created_on_a_folder_under_a_root(owner: Client, roots: Path) -> None:
     response = create(owner, roots / "notes")
     assert (response.status_code, response["Location"]) == (302, "/w/notes/")

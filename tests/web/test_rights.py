@@ -131,6 +131,13 @@ def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
     assert session.uuid in {item.uuid for item in found}
 
 
+def test_for_a_closed_account_nothing_is_changed_any_more(session: Session, user: User) -> None:
+    User.objects.update(is_active=False)
+    assert not read_window_facts(session.pk, user_pk=user.pk).may_change
+    assert not read_rules(session.pk, user_pk=user.pk).scope.may_change
+    assert read_window_facts(session.pk).may_change
+
+
 def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
     join_by: JoinBy, workspace: Workspace, user: User, other_user: User
 ) -> None:

@@ -23,10 +23,11 @@ EVENTS = "text/event-stream"
 
 def require_secure(url: str, config: ServerConfig) -> None:
     """An address that a server names has to be one of https; of http where the server itself is on
-    a private network. Raises ServerFailed."""
+    a private network, which a name without a dot is as well. Raises ServerFailed."""
     parts = urlsplit(url)
+    own = urlsplit(config.url).hostname or ""
     is_allowed = parts.scheme == "https" or (
-        parts.scheme == "http" and is_private_host(urlsplit(config.url).hostname or "")
+        parts.scheme == "http" and (is_private_host(own) or "." not in own.rstrip("."))
     )
     if not is_allowed or not parts.hostname:
         raise ServerFailed(
@@ -41,13 +42,17 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, config: ServerConfig) -> None:
         super().__init__()
         self._config = config
-        own = urlsplit(config.url)
-        self._own = own.scheme, own.netloc.rpartition("@")[2].lower()
+        own = httpx2.URL(config.url)  # as requests have it: without a default port
+        self._own = own.scheme, own.netloc
         pool: Any = self._pool
-        pool._network_backend = _CheckedHostBackend(own.hostname or "")
+        pool._network_backend = _CheckedHostBackend(own.raw_host.decode())
+
+    def is_own(self, request: httpx2.Request) -> bool:
+        """Whether the request is to the server itself."""
+        return (request.url.scheme, request.url.netloc) == self._own
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        is_own = (request.url.scheme, request.url.netloc.decode().lower()) == self._own
+        is_own = self.is_own(request)
         if not is_own:
             require_secure(str(request.url), self._config)
         if request.method == "DELETE":  # a session's end

@@ -52,10 +52,12 @@ class ShortenedTurn(_ManifestModel):
 
 
 class StateMark(_ManifestModel):
-    """The session state that was given: after which turn, by its digest."""
+    """The session state that was given: after which turn, by its digest, and what of the
+    workspace's memory stood in it."""
 
     turn: int
     digest: str
+    kept: tuple[KeptItem, ...] = ()
 
 
 class ParentMark(_ManifestModel):

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from conversations.agent.undo.disk import stored_path
 from conversations.archive import audit
+from conversations.archive.append import make_title
 from conversations.archive.blobs import put_blob
 from conversations.archive.journal import read_payload, synthesise_events
 from conversations.archive.purge import record_purged_contents
@@ -32,7 +33,7 @@ from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.messages import Message, say
 from conversations.domain.text import storable
-from conversations.domain.turns import USER
+from conversations.domain.turns import ASSISTANT, USER
 from conversations.models import Attachment, ChatEvent, Session, Turn, Workspace
 from conversations.rendering.messages import mark_text
 from conversations.rendering.rows import (
@@ -255,13 +256,18 @@ def shows_title(link: ShareLink) -> bool:
         return False
     if session.title_is_chosen:
         return True
-    # It is made of the first message and of the first that has words: they may not be shared, or be
-    # replaced.
-    said = Turn.objects.filter(session=session.pk, role=USER, content__regex=r"\S")
-    number = said.order_by("number").values_list("number", flat=True).first() or 1
-    if number > link.to_turn:
-        return False
-    return not any(is_rewound(session.pk, one) for one in {1, number})
+    if session.fork_turn is not None:
+        return False  # it is made of another session's messages
+    # It is made of the first message and of the first that has words, by a model also of the first
+    # answer: they may not be shared, or be replaced.
+    said = Turn.objects.filter(session=session.pk, content__regex=r"\S").order_by("number")
+    made_of, message = [1], said.filter(role=USER).first()
+    if message is not None:
+        made_of.append(message.number)
+    if message is None or session.title != make_title(message.content):
+        answer = said.filter(role=ASSISTANT).values_list("number", flat=True).first()
+        made_of.append(answer or 1)
+    return max(made_of) <= link.to_turn and not any(is_rewound(session.pk, one) for one in made_of)
 
 
 def read_shared_page(

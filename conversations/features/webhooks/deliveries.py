@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from conversations.archive.append import has_row, moment_value, remove_in_pieces
+from conversations.archive.turns import are_turns_within, read_rewound
 from conversations.domain import runs
 from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
@@ -133,6 +134,8 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
         for described, call in zip(told, calls, strict=True):
             described["summary"] = read_asked(load_json(call.asked, default={})).summary
         said = Turn.objects.filter(session=session, role="assistant")
+        if session.rewind_count:  # the answer that this run was to take the place of
+            said = said.exclude(are_turns_within(read_rewound(session.pk, "turn")))
         latest = said.filter(number__gt=run.user_turn or 0).order_by("-number")
         answer = latest.values_list("content", flat=True).first() or ""
         data["title"] = session.title

@@ -16,8 +16,10 @@ from django.utils import timezone
 from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin
+from conversations.archive.forking import fork_session
+from conversations.archive.model_calls import save_title
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.sessions import get_session
+from conversations.archive.sessions import get_session, rename_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
 from conversations.features.sharing import service
@@ -129,6 +131,29 @@ def test_a_title_made_of_what_was_replaced_is_gone_with_it(session: Session, use
     assert "hunter2" not in visit(link)
     Session.objects.update(title="Beans", title_is_chosen=True)
     assert "Beans</h1>" in visit(link)
+
+
+def test_a_title_made_of_an_answer_is_shown_with_that_only(session: Session, user: User) -> None:
+    say(session, "What is in the letter?", "It dismisses Bob.")
+    save_title(session.pk, title="Dismissal of Bob")
+    session = get_session(session.uuid)
+    assert "Dismissal" not in visit(share(session, user, to_turn=1))
+    link = share(session, user)
+    assert "Dismissal of Bob</h1>" in visit(link)
+    append_rewind(session, from_turn=2, from_seq=2, reason="regenerate", actor_pk=None)
+    assert "Dismissal" not in visit(link)
+
+
+def test_the_title_of_a_fork_is_made_of_what_may_not_be_in_it(session: Session, user: User) -> None:
+    say(session, "The password is hunter2", "I see")
+    fork = fork_session(get_session(session.uuid), turn=2, owner=user)
+    assert fork.title == "The password is hunter2 (fork)"
+    append_rewind(fork, from_turn=1, from_seq=1, reason="edit", actor_pk=None)
+    say(fork, "Plant the beans")
+    assert "hunter2" not in visit(share(get_session(fork.uuid), user))
+    rename_session(session, title="Beans")
+    named = fork_session(get_session(session.uuid), turn=2, owner=user)
+    assert "Beans (fork)</h1>" in visit(share(named, user))
 
 
 def test_a_title_made_of_a_later_message_is_shown_with_that_only(

@@ -14,9 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.messages import accept_message
+from conversations.archive.messages import accept_message, regenerate
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.runs import ClaimedRun, finish_run, interrupt_run
+from conversations.archive.runs import ClaimedRun, claim_next_run, finish_run, interrupt_run
+from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, NotFound, Rejected
@@ -141,6 +142,18 @@ def test_words_are_told_where_they_are_wanted(
     assert message["data"]["text"] == "«the beans are well»"
     assert message["data"]["title"] == "«how are the beans»"
     assert message["data"]["text_is_cut"] is False
+
+
+def test_an_answer_that_was_replaced_is_not_told_as_the_new_one(
+    workspace: Workspace, user: User, session: Session
+) -> None:
+    make(workspace, user, with_text=True)
+    end(session)
+    regenerate(get_session(session.uuid), client_id="again", turn=None, user_pk=user.pk)
+    claimed = claim_next_run(session.pk, owner="here")
+    assert claimed is not None
+    finish_run(claimed, state="failed", payloads=[], error_code="overloaded")
+    assert messages()[-1]["data"]["text"] == ""
 
 
 def test_each_webhook_of_the_workspace_is_told_of_what_it_asks_for(
