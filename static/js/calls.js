@@ -2,6 +2,7 @@
 // Loaded with the first row of a tool. When a call has ended, its row from the server
 // stands for it, and nothing of this is left.
 import { announce, byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
+import { setText } from "./composer.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
@@ -27,6 +28,7 @@ const early = new Map(); // frames before their rows
 const seenBefore = Number(log.dataset.lastSeq) || 0;
 let clock = 0;
 let typed = 0;
+let isCut = false;
 let offered;
 
 addStyle(log.dataset.tools);
@@ -177,6 +179,14 @@ function ask(row) {
 /** Where the focus goes when its place is gone; not to what opens a keyboard on a screen. */
 const rest = () => (matchMedia("(pointer: fine)").matches && byId("message")) || log;
 
+/** What was being written in a card that somebody else answered. */
+function moveWords(text) {
+  if (!byId("message")) return;
+  isCut = true;
+  setText([byId("message").value.trim(), text].filter(Boolean).join("\n\n"));
+  refuse(gettext("The request was answered. What you wrote is in the message field."));
+}
+
 /** After rows came or went. */
 function look() {
   for (const row of changed) if (!row.isConnected || row.matches(".settled")) forget(row);
@@ -189,17 +199,25 @@ function look() {
   const open = questions();
   for (const row of open) if (!known.has(row)) ask(row);
   const active = document.activeElement;
-  const isLost = active.closest(".row-ask.settled") || (answered.length && active === document.body);
-  if (isLost) open[0] ? focusOn(open[0]) : rest().focus({ preventScroll: true });
+  const left = active.closest(".row-ask.settled");
+  const isLost = left || (answered.length && active === document.body);
+  if (left && active.value && !answered.some(([row]) => row === left)) moveWords(active.value);
+  else if (isLost) open[0] ? focusOn(open[0]) : rest().focus({ preventScroll: true });
   offerJump();
 }
 
 document.addEventListener("keydown", (event) => {
+  if (Date.now() - typed > REST_MS) isCut = false;
   typed = Date.now();
   const { key, target } = event;
+  // Who writes on has not seen yet where that goes.
+  if (isCut && key === "Enter") {
+    event.preventDefault();
+    event.stopPropagation();
+  }
   // Who begins to write after all writes where the focus was.
   if (target === offered && key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) byId("message").focus();
-  if (!target.matches(".row-ask input:not([type=checkbox])") || event.isComposing) return;
+  if (!target.matches(".row-ask input:not([type=checkbox])")) return;
   if (key !== "Enter" && key !== "Escape") return;
   event.preventDefault();
   event.stopPropagation();

@@ -137,8 +137,8 @@ export class Choices {
   }
 
   /** True when the key was one of the list's. */
-  press({ key, shiftKey, ctrlKey, metaKey, altKey, isComposing, keyCode }) {
-    if (!this.isOpen || isComposing || keyCode === 229 || ctrlKey || metaKey || altKey) return false;
+  press({ key, shiftKey, ctrlKey, metaKey, altKey }) {
+    if (!this.isOpen || ctrlKey || metaKey || altKey) return false;
     const many = this.items.length;
     if (shiftKey) return false;
     const moves = {

@@ -12,7 +12,8 @@ const PENDING = `pending:${session}`;
 const found = recall(PENDING) ?? [];
 const pending = new Map(found);
 export const due = new Set(); // what the next one takes along
-const withFiles = (use) => import("./attach.js").then(use, () => refuse(LOST));
+let opening; // until what takes files is there
+const withFiles = (use) => (opening = import("./attach.js").then(use, () => refuse(LOST, opening = 0)));
 const withCommands = (use) => import("./commands.js").then(use, () => use && refuse(LOST));
 
 function keepText() {
@@ -85,6 +86,7 @@ export function startComposer(socket) {
       ));
     }
     if (isOver) return refuse(LOST);
+    if (opening && !form.takeFiles) return opening.then(() => opening && send(now));
     const files = form.takeFiles?.() ?? [];
     if (form.waits) return;
     refuse();
@@ -107,7 +109,7 @@ export function startComposer(socket) {
       send();
     });
     field.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+      if (event.key !== "Enter" || event.shiftKey) return;
       const breaks = "enter" in document.documentElement.dataset || matchMedia("(pointer: coarse)").matches;
       if (breaks && !event.ctrlKey && !event.metaKey && !event.altKey) return;
       event.preventDefault();

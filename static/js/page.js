@@ -22,21 +22,12 @@ function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) 
 }
 rove();
 
-const narrow = matchMedia("(max-width: 759.98px)");
-function setDrawer(open) {
-  root.toggleAttribute("data-drawer", open);
-  find(".main").inert = open;
-}
-function toggleSide() {
-  const open = narrow.matches ? !("drawer" in root.dataset) : root.dataset.side === "closed";
-  if (narrow.matches) setDrawer(open);
-  else {
-    root.dataset.side = open ? "open" : "closed";
-    try { localStorage.setItem("loom:side", root.dataset.side); } catch { /* off */ }
-  }
-  find(open ? "#side :is(summary, a)" : ".open-side").focus();
-}
-narrow.addEventListener("change", () => setDrawer(false));
+const toggleSide = () => import("./side.js").then(({ toggle }) => toggle());
+
+// A key of an input method is none of the page's.
+addEventListener("keydown", (event) => {
+  if (event.isComposing || event.keyCode === 229) event.stopImmediatePropagation();
+}, true);
 
 document.addEventListener("click", ({ target }) => {
   if (target.closest("[data-theme-toggle]")) import("./choose.js").then(({ nextTheme }) => nextTheme());

@@ -51,7 +51,6 @@ function build() {
 }
 
 function press(event) {
-  if (event.isComposing || event.keyCode === 229) return;
   if (event.key === "Escape" && step) {
     askFor(null);
     draw();

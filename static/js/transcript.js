@@ -79,7 +79,9 @@ function trim(loaded) {
   if (excess <= 0) return false;
   const above = loaded ? loaded === "newer" : following || rows.indexOf(firstVisible()) > excess + 10;
   const restore = holdPlace();
+  const held = list.contains(document.activeElement);
   for (const row of above ? rows.slice(0, excess) : rows.slice(-excess)) row.remove();
+  if (held && !list.contains(document.activeElement)) log.focus({ preventScroll: true });
   if (above) setControl("older", `before=${rows[excess].dataset.cursor}`);
   else setControl("newer", `after=${rows.at(-excess - 1).dataset.cursor}`);
   arrange();

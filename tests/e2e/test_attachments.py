@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from tests.archive import files
 from tests.wire.scenario import Scenario
@@ -259,6 +259,22 @@ def test_a_message_waits_for_a_file_that_did_not_arrive(chat: Chat, wire: WireTh
     expect(refused).to_be_hidden()
     chat.ask("What is in it?")
     assert sent_kinds(wire)[0] == "document"
+
+
+def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
+    page = chat.page
+    late: list[Route] = []
+    page.route("**/attach*.js", lambda route: late.append(route))
+    assert hand_over(page, "paste", "first.txt", b"words")
+    chat.send("What is in it?")
+    wait_until(lambda: bool(late))
+    settle()
+    expect(chat.message).to_have_value("What is in it?")
+    late[0].continue_()
+    there(page, 1)
+    chat.message.press("Enter")
+    chat.wait_idle()
+    expect(page.locator("#rows .row-user")).to_contain_text("first.txt")
 
 
 @pytest.mark.noisy

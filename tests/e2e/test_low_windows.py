@@ -1,0 +1,118 @@
+"""A window that is low or narrow, and what a keyboard does there and anywhere."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import NARROW, WIDE, Chat, Server, long_session, settle, take_picture, wait_until
+
+LOW = {"width": 683, "height": 330}  # half of a laptop's, as zoomed to 200 %
+
+CODE_IN_LISTS = "- one\n\n  - two\n\n    ```python\n    print('beans')\n    ```\n"
+
+IS_INSIDE = """
+(button) => button.getBoundingClientRect().right
+  <= button.closest(".code").getBoundingClientRect().right
+"""
+
+
+def test_a_low_window_shows_the_end_and_keeps_the_focus_when_rows_go(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    chat = open_chat(viewport=LOW).open(long_session(server, turns=220)).wait_connected()
+    page, asked = chat.page, list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    settle(1.5)
+    assert [url for url in asked if "before=" in url] == []
+    expect(chat.rows.last).to_be_in_viewport()
+    take_picture(page, "low-window")
+
+    page.set_viewport_size(WIDE)
+    first, last = (page.locator(f'[data-seq="{seq}"]') for seq in (1, 220))
+    chat.load("Load older", lambda: first.count() > 0)
+    expect(last).to_have_count(0)
+    chat.transcript.evaluate("(log) => { log.focus(); log.scrollTop = 0; }")
+    page.keyboard.press("j")
+    focused = page.locator("#rows .row:focus")
+    expect(focused).to_have_count(1)
+    seq = focused.get_attribute("data-seq")
+    chat.load("Load newer", lambda: last.count() > 0)
+    expect(page.locator(f'[data-seq="{seq}"]')).to_have_count(0)
+    page.keyboard.press("End")
+    expect(last).to_be_in_viewport()
+
+
+def test_a_key_of_an_input_method_is_none_of_the_pages(chat: Chat, wire: WireThread) -> None:
+    page, devtools = chat.page, chat.page.context.new_cdp_session(chat.page)
+    composed = {"text": "にほん", "selectionStart": 3, "selectionEnd": 3}
+    chat.ask("one")
+    wire.enqueue(Scenario(words=400, rate=40))
+    chat.send("two")
+    expect(page.locator("#draft .md")).to_contain_text("archive")
+    chat.message.focus()
+    devtools.send("Input.imeSetComposition", composed)
+    page.keyboard.press("Escape")
+    settle()
+    expect(chat.transcript).to_have_attribute("data-run-state", "running")
+    devtools.send("Input.imeSetComposition", composed | {"text": "", "selectionStart": 0})
+    chat.message.fill("")
+    chat.message.press("Escape")
+    chat.wait_idle()
+
+    page.locator("#rows .row-user").first.hover()
+    page.get_by_role("button", name="Edit").first.click()
+    field = page.locator(".editor textarea")
+    field.fill("Written anew ")
+    devtools.send("Input.imeSetComposition", composed)
+    page.keyboard.press("Escape")
+    expect(field).to_have_value("Written anew にほん")
+
+
+def test_what_is_written_where_somebody_else_answers_is_moved_and_not_sent(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    first = open_chat().new()
+    wire.enqueue(
+        Scenario(tools=(ToolCall(name="shell_execute", input={"command": "true"}),)),
+        Scenario(text="Done."),
+    )
+    first.send("Go")
+    reason = first.page.locator(".row-ask:not(.settled) input:not([type=checkbox])")
+    reason.click()
+    first.page.keyboard.type("No, this must ")
+    second = open_chat().open(first.uuid)
+    second.page.locator("#rows").get_by_role("button", name="Approve").click()
+    expect(first.message).to_be_focused()
+    first.page.keyboard.type("not be run")
+    first.page.keyboard.press("Enter")
+    first.wait_idle()
+    expect(first.message).to_have_value("No, this must not be run")
+    expect(first.page.get_by_role("alert")).to_contain_text("What you wrote is in")
+    expect(first.page.locator("#rows .row-user")).to_have_count(1)
+
+
+def test_controls_stay_in_sight_where_there_is_little_room(
+    server: Server, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat(viewport=NARROW, locale="de-DE").new()
+    wire.enqueue(Scenario(text=CODE_IN_LISTS))
+    chat.page.locator("#message").fill("Zeig es")
+    chat.page.locator("#message").press("Enter")
+    buttons = chat.page.locator("#rows .code-head button")
+    expect(buttons).to_have_count(3)
+    wait_until(lambda: all(button.evaluate(IS_INSIDE) for button in buttons.all()))
+    take_picture(chat.page, "code-in-lists")
+
+    for number in range(25):
+        (folder := server.folder / "workspaces" / f"w{number}").mkdir()
+        server.manage("create_workspace", str(folder))
+    chat.page.set_viewport_size(WIDE)
+    chat.page.reload()
+    chat.page.locator(".switch summary").click()
+    last = chat.page.locator(".switch .pop a").last
+    last.focus()
+    expect(last).to_be_in_viewport(ratio=1)
+    assert chat.page.evaluate("document.documentElement.scrollTop") == 0
