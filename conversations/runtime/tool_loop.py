@@ -304,8 +304,9 @@ class ToolLoop:
                         call.asked = _question(call.record, planned)
                     else:
                         call.decision = BY_POLICY
-                        # One that runs whatever it is keeps to no plan: it is not made again.
-                        call.basis = "" if rules.scope.policy == AUTO else planned.basis
+                # One that runs whatever it is keeps to no plan: it is not made again. One that
+                # would leave a file as it is must not write it once it has become another.
+                call.basis = "" if self._scope.policy == AUTO else planned.basis
             elif is_first:
                 call.result = planned
             else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -166,10 +167,12 @@ def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: A
             (root / "seen").write_bytes(b"changed")
 
         watch = command(root, calls, work)
+        removed = command(root, calls, lambda: shutil.rmtree(root / "heap"))
     finally:
         settings.LOOM.snapshot_max_files = was
-    assert paths() == ["seen"]
+    assert paths() == ["seen", "heap"]
     assert "unknown" in watch.note
+    assert "unknown" in removed.note
 
 
 def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:

@@ -526,6 +526,22 @@ async def test_what_a_person_changed_is_not_approved_because_another_call_ran(
     assert file.read_bytes() == after
 
 
+async def test_a_file_that_would_stay_as_it_is_is_not_written_when_it_is_another(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    (folder / "plan.md").write_text("old\n")
+    paths = ("other.txt", "plan.md")
+    calls = [("write_file", {"path": path, "content": "old\n"}) for path in paths]
+    wire.enqueue(*answers(*calls))
+    await send(runtime, garden)
+    [waiting] = await until_waiting(garden, 1)
+    (folder / "plan.md").write_text("theirs\n")
+    await allow(runtime, garden, waiting)
+    await runtime.wait_idle(garden.pk)
+    assert "found to change nothing" in (await results(garden))[1]
+    assert (folder / "plan.md").read_text() == "theirs\n"
+
+
 async def test_what_calls_of_the_answer_did_to_a_file_was_approved(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:

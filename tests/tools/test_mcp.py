@@ -481,6 +481,19 @@ async def test_a_server_that_hangs_is_failed_and_tried_again(
         assert await call(servers, "echo", "web") == "hello"
 
 
+async def test_a_server_that_is_busy_with_a_call_is_not_asked_for_its_lists(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        asked = config(web={"url": server.url, "timeout_seconds": 600})
+        servers = await open_servers(asked, look=0.1)
+        hang(connection_of(servers, "web"), tmp_path)
+        calling = asyncio.create_task(call(servers, "echo", "web"))
+        await asyncio.sleep(1.5)
+        (tmp_path / "hang").unlink()
+        assert await calling == "hello"
+
+
 async def test_the_end_of_a_session_is_not_waited_for_long(
     open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

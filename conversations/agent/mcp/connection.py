@@ -579,7 +579,7 @@ class ToolServerConnection:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.config.is_program else self._timing.look):
                     await self._woken.wait()
-            self._has_new_list |= not self._woken.is_set()
+            self._has_new_list |= not self._woken.is_set() and not self.open_calls
             self._woken.clear()
             if self._is_closing or self._is_asked_again:
                 return

@@ -40,8 +40,8 @@ from .file_texts import count_text, lines_text, numbered, size_text
 from .tool import BadArgument, ToolContext, ToolResult
 
 CHANGED_SINCE = (
-    "Nothing was done: the file changed after this call was shown to a person for approval. "
-    "Read it again, and repeat the call if it is still right."
+    "Nothing was done: the file changed after this call was shown to a person for approval, or "
+    "was found to change nothing. Read it again, and repeat the call if it is still right."
 )
 
 

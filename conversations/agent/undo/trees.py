@@ -138,7 +138,7 @@ async def _conclude(
             f"{len(lost)} changed files were too large to be stored; their changes cannot be "
             "undone."
         )
-    if after.unlisted:
+    if before.unlisted or after.unlisted:
         told.append(
             f"The folder has more than {settings.LOOM.snapshot_max_files:,} files or some that "
             "cannot be read; changes in part of it are unknown."
