@@ -12,22 +12,26 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import chain, pairwise
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q
 
 from conversations.archive.append import walk_rows
-from conversations.archive.journal import read_payload
+from conversations.archive.journal import read_payload, synthesise_events
+from conversations.archive.turns import COLUMNS
 from conversations.domain.events import (
     ASSISTANT_TEXT,
     TOOL_CALL_COMPLETED,
     TOOL_CALL_STARTED,
     USER_MESSAGE,
+    ContentIndicator,
+    Info,
     UserMessage,
 )
 from conversations.domain.text import first_digest
-from conversations.domain.turns import SYSTEM, USER, NewTurn, read_metadata
+from conversations.domain.turns import SYSTEM, USER, NewTurn, StoredTurn, read_metadata
 from conversations.models import ChatEvent, JournalGap, Session, Turn
 
 from .fields import SessionLine
@@ -70,10 +74,10 @@ def restore_coverage(
     return bad
 
 
-def compute_coverage(session: Session, *, has_grown: bool) -> None:
+def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> None:
     """The coverage that follows from the rows. What an earlier import found out is
     found out anew if there is more now; what running the session recorded stays. The
-    session's counters have to be fresh."""
+    session's counters have to be fresh. ``is_whole``: no row of the file is missing."""
     if session.last_seq == 0 or session.turn_count == 0:
         return
     with transaction.atomic():
@@ -86,7 +90,7 @@ def compute_coverage(session: Session, *, has_grown: bool) -> None:
             for row in walk_rows(named, "seq", "turn_number", key="seq")
         )
         reached = after_seq = 0
-        for seq, low, high in heapq.merge(covered, _exchanges(session)):
+        for seq, low, high in heapq.merge(covered, _exchanges(session, is_whole=is_whole)):
             gaps = _turns_without_rows(session, reached + 1, low - 1) if low > reached + 1 else ()
             for first, last in gaps:
                 # Their rows stand after the last event of an earlier turn, and what follows it
@@ -122,7 +126,7 @@ def _save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int)
     return True
 
 
-def _exchanges(session: Session) -> Iterator[tuple[int, int, int]]:
+def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, int]]:
     """The seq of each message of a person that names no turn, and the first and last turn
     of the exchange that it begins."""
     asked = ChatEvent.objects.filter(
@@ -137,15 +141,34 @@ def _exchanges(session: Session) -> Iterator[tuple[int, int, int]]:
         begins.append(row["number"])
         same[_digest_of(row["content"])].append(row["number"])
     last = 0
-    for row in walk_rows(asked, "seq", "payload", key="seq"):
-        payload = read_payload(USER_MESSAGE, row["payload"])
+    messages = chain(walk_rows(asked, "seq", "payload", key="seq"), [None])
+    for message, later in pairwise(messages):
+        assert message is not None
+        payload = read_payload(USER_MESSAGE, message["payload"])
         numbers = same[_digest_of(payload.text)] if isinstance(payload, UserMessage) else []
         index = bisect_right(numbers, last)
         if index < len(numbers):
             last = numbers[index]
             following = bisect_right(begins, last)
             is_last = following == len(begins)
-            yield row["seq"], last, session.turn_count if is_last else begins[following] - 1
+            end = session.turn_count if is_last else begins[following] - 1
+            if later is None and not is_whole:
+                end = _last_with_rows(session, message["seq"], last, end)
+            yield message["seq"], last, end
+
+
+def _last_with_rows(session: Session, seq: int, low: int, high: int) -> int:
+    """The last turn of an exchange that has any of its rows, by their number, where the
+    rest of its answer may not have come."""
+    shown = ChatEvent.objects.filter(session=session.pk, seq__gte=seq, event_type__in=MESSAGES)
+    left = shown.count()
+    turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
+    for row in walk_rows(turns, *COLUMNS, key="number"):
+        if left <= 0:
+            return int(row["number"]) - 1
+        made = synthesise_events(StoredTurn(**row))
+        left -= sum(not isinstance(payload, ContentIndicator | Info) for payload in made)
+    return high
 
 
 def _digest_of(text: str) -> bytes:

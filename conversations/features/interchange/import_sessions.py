@@ -14,10 +14,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, pairwise
-from typing import IO, Any
+from typing import IO, Any, Self
 from uuid import UUID, uuid5
 
 from django.db import models, transaction
+from django.db.models import F
 
 from conversations.archive.append import walk_rows
 from conversations.archive.session_state import catch_up_state
@@ -161,18 +162,17 @@ def import_file(
 ) -> None:
     """Import every session of one file, in constant memory. ``counts`` is added to,
     ``progress`` is called after every line."""
-    importer = SessionImporter(target=target, counts=counts, report=report)
     end: tuple[int, bytes | None] = (0, None)
-    for (number, raw), (_, following) in pairwise(chain(read_lines(stream), [end])):
-        importer.read(ImportedRowSource(number), raw, following or b"")
-        progress()
-    importer.close()
+    with SessionImporter(target=target, counts=counts, report=report) as importer:
+        for (number, raw), (_, following) in pairwise(chain(read_lines(stream), [end])):
+            importer.read(ImportedRowSource(number), raw, following or b"")
+            progress()
 
 
 class SessionImporter(ImportHistory):
     """Takes the lines of one file in order: ``read`` as they stand in an interchange
-    file, or ``import_value`` and ``skip`` as a reader of another format gives them. ``close``
-    when there are no more."""
+    file, or ``import_value`` and ``skip`` as a reader of another format gives them. Its block
+    ends when there are no more, or where the import is stopped or fails."""
 
     def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:
         self._target = target
@@ -190,9 +190,10 @@ class SessionImporter(ImportHistory):
         except UnusableLine as error:
             self.skip(line, error.message)
             # It may have begun another session, whose rows must not end up in this one.
-            self._is_adrift = True
             if _SESSION_TYPE.search(raw or b"", 0, 500):
                 self._finish()
+            else:
+                self._is_adrift = True
             return
         self.import_value(line, value, raw=raw or b"", following=following)
 
@@ -241,8 +242,12 @@ class SessionImporter(ImportHistory):
         for row in walk_rows(turns, "number", *WORDS, key="number"):
             yield tuple(row[name] for name in WORDS)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Finish the last session, and connect forks with their parents."""
+        self._is_adrift |= error is not None
         self._finish()
         for session_pk, parent in self._parents:
             uuid = self.resolve(parent)
@@ -417,11 +422,14 @@ class SessionImporter(ImportHistory):
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
 
     def _finish(self) -> None:
-        opened, self._open, self._is_adrift = self._open, None, False
+        opened, is_whole = self._open, not self._is_adrift
+        self._open, self._is_adrift = None, False
         if opened is None:
             return
         self._store(opened)
         session = opened.session
+        # A window that starts beyond the turns that came would be empty.
+        Session.objects.filter(pk=session.pk, floor_turn__gt=F("next_turn")).update(floor_turn=1)
         session.refresh_from_db()
         if not opened.is_busy:
             for kind, store in STORERS.items():
@@ -438,12 +446,17 @@ class SessionImporter(ImportHistory):
                 self._counts.damaged += 1
                 missing = say("its rows differ from the export: some are missing or changed")
                 self._report(opened.line, missing)
-            if is_exact and opened.header.journal_turn is not None:
+            # Its gaps may be among the lines that were not read.
+            if is_whole and is_exact and opened.header.journal_turn is not None:
                 gaps = opened.markers["gap"]
                 for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
                     self._report_skip(gaps[bad][0], say("this gap does not match the session"))
             elif opened.has_grown or not session.runs.exists():
-                compute_coverage(session, has_grown=opened.has_grown)
+                compute_coverage(
+                    session,
+                    has_grown=opened.has_grown,
+                    is_whole=is_whole and is_exact is not False,
+                )
             catch_up_state(session.pk)
         became = "added" if opened.is_new else "extended" if opened.has_grown else "unchanged"
         self._count(f"sessions_{became}")

@@ -125,23 +125,22 @@ class ImportRun:
                     "The format is unknown: it is not a Loom database or interchange file, a "
                     "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
                 )
-            for file, format in found:
-                source.used.add(file.name)
-                if format == LOOM:
-                    with file.open() as stream:
-                        import_file(
-                            stream,
-                            target=self.target,
-                            counts=self.counts,
-                            report=self.report,
-                            progress=self.progress,
-                        )
-                    continue
-                for number, item in enumerate(READERS[format](file, source, self._importer), 1):
-                    self._import_item(item, number)
-                    self.progress()
-            # Sessions are connected with those that they came from.
-            self._importer.close()
+            with self._importer:
+                for file, format in found:
+                    source.used.add(file.name)
+                    if format == LOOM:
+                        with file.open() as stream:
+                            import_file(
+                                stream,
+                                target=self.target,
+                                counts=self.counts,
+                                report=self.report,
+                                progress=self.progress,
+                            )
+                        continue
+                    for number, item in enumerate(READERS[format](file, source, self._importer), 1):
+                        self._import_item(item, number)
+                        self.progress()
             for item in source.refused:
                 self._import_item(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
