@@ -15,7 +15,7 @@ from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive import run_transcript
 from conversations.archive.message_formats import read_messages, save_message_files
-from conversations.archive.messages import AcceptedMessage, was_sent_before
+from conversations.archive.messages import AcceptedMessage, was_begun_before, was_sent_before
 from conversations.domain.errors import Rejected
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats import read_content
@@ -298,8 +298,14 @@ async def begin_run(
         text = check_message_text(wanted.text, may_be_empty=True)
         accepted = await runtime.edit(session, turn=wanted.turn, text=text, **given)
     if not accepted.is_new:
-        run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
-        if run.kind != KINDS[wanted.kind]:
+        is_same = await runtime.readers.read(
+            was_begun_before,
+            accepted.run_pk,
+            kind=KINDS[wanted.kind],
+            turn=wanted.turn,
+            text=wanted.text,
+        )
+        if not is_same:
             raise KeyMismatch("This key was already used in this session for another request.")
     return await respond_to_begun(request, runtime, session, accepted, wait=wait)
 

@@ -180,13 +180,32 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
     """Whether that run is of the same message: of the same text and files, even if those
     were kept once more meanwhile."""
     run = Run.objects.get(pk=run_pk)
-    if run.kind != states.MESSAGE or message_text(run) != text:
+    if run.kind != states.MESSAGE or message_text(run) != text or _edited_turn(run) is not None:
         return False
     known = read_uuids(run)
     if known == list(attachments):
         return True
     kept, named = (list_attachments(run.session_id, uuids) for uuids in (known, attachments))
     return [one.digest for one in kept] == [one.digest for one in named]
+
+
+def was_begun_before(run_pk: int, *, kind: str, turn: int | None, text: str) -> bool:
+    """Whether that run was begun by the same request: an edit (of the kind ``message``) of this
+    turn to this text, or another answer to it; None: to the last message."""
+    run = Run.objects.get(pk=run_pk)
+    if run.kind == kind == states.MESSAGE:
+        return _edited_turn(run) == turn and message_text(run) == text
+    return run.kind == kind and (kind != states.REGENERATE or turn in (None, run.user_turn))
+
+
+def _edited_turn(run: Run) -> int | None:
+    """The turn that a run's message replaced; None for one that replaced none."""
+    if run.user_turn is None:
+        return None
+    edits = Rewind.objects.filter(
+        session=run.session_id, reason=Rewind.Reason.EDIT, to_turn=run.user_turn - 1
+    )
+    return edits.order_by("-pk").values_list("from_turn", flat=True).first()
 
 
 def create_run(

@@ -224,6 +224,39 @@ async def test_a_run_that_no_message_asks_for_is_begun_once_for_its_key(
     assert [run["kind"] for run in listed] == ["message", "message"]
 
 
+async def test_a_key_stands_for_one_run_that_no_message_asks_for(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    async def begin(key: str, **wanted: Any) -> Any:
+        return await program.post(
+            f"/api/v1/sessions/{session.uuid}/runs?wait=20",
+            wanted,
+            content_type="application/json",
+            headers={"Idempotency-Key": key},
+        )
+
+    def assert_refused(answer: Any) -> None:
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
+
+    sent = await send(program, session, "First", headers={"Idempotency-Key": "first"})
+    assert_refused(await begin("first", kind="edit", turn=1, text="First"))
+    edited = await begin("edit", kind="edit", turn=1, text="Corrected A")
+    assert_refused(await begin("edit", kind="edit", turn=1, text="Corrected B"))
+    assert_refused(await begin("edit", kind="edit", turn=3, text="Corrected A"))
+    same = {"text": "Corrected A", "headers": {"Idempotency-Key": "edit"}}
+    assert_refused(await send(program, session, **same))
+    again = await begin("edit", kind="edit", turn=1, text="Corrected A")
+    assert again.json()["run"] == edited.json()["run"] != sent.json()["run"]
+    turn = edited.json()["turn"]
+    regenerated = await begin("anew", kind="regenerate", turn=turn)
+    assert_refused(await begin("anew", kind="regenerate", turn=1))
+    for meant in ({}, {"turn": turn}):
+        again = await begin("anew", kind="regenerate", **meant)
+        assert again.json()["run"] == regenerated.json()["run"]
+    told = [turn async for turn in Turn.objects.filter(role="user").values_list("content")]
+    assert sorted(told) == [("Corrected A",), ("First",)]
+
+
 async def test_a_waiting_message_ends_the_answer_and_goes_first(
     program: Program, provider: WireThread, session: Session
 ) -> None:
