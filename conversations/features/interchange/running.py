@@ -6,11 +6,12 @@ from itertools import islice
 from pathlib import Path
 
 from conversations.domain.messages import say
-from conversations.domain.text import an_object, load_json
+from conversations.domain.text import an_object
 
 from .chatgpt import read_chatgpt
 from .claude import read_claude
 from .claude_code import read_claude_code
+from .fields import UnusableLine, parse_object, read_lines
 from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
@@ -44,33 +45,34 @@ _BOM = b"\xef\xbb\xbf"
 # Types of lines with a key that they have as well.
 _LOOM_KEYS = {"session": "type", "turn": "role", "event": "event_type"}
 
-_CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
+_CODE_KEYS = (
+    {"parentUuid", "sessionId"},
+    {"leafUuid", "summary"},
+    {"messageId", "snapshot"},
+    {"operation", "sessionId"},
+)
 
 
 def recognise(file: SourceFile) -> str:
     """The name of the file's format, empty for one that is not known. Raises :data:`DAMAGE`."""
     with file.open() as stream:
         head = stream.read(SNIFFED_BYTES)
-        if not head.startswith(MAGIC) and head.count(0) > MAX_NULS:
-            return ""
-        head += stream.read(HEAD_BYTES)
     if head.startswith(MAGIC):
         with file.on_disk() as path:
             return LOOM_SQLITE if is_loom_database(path) else ""
-    text = head.removeprefix(_BOM).lstrip()
-    begins = text[:1]
+    if head.count(0) > MAX_NULS:
+        return ""
+    begins = head.removeprefix(_BOM).lstrip()[:1]
     if begins != b"[":
-        for raw in text.splitlines()[:HEAD_LINES]:
-            try:
-                value = load_json(raw.decode("utf-8", "surrogateescape"))
-            except ValueError:
-                continue
-            if not isinstance(value, dict):
-                continue
-            if any(keys <= value.keys() for keys in _CODE_KEYS):
-                return CLAUDE_CODE
-            if _LOOM_KEYS.get(str(value.get("type"))) in value:
-                return LOOM
+        with file.open() as stream:
+            # Whole lines: a picture in the first message makes it as long as it is large.
+            for _, raw in islice(read_lines(stream), HEAD_LINES):
+                with suppress(UnusableLine):
+                    value = parse_object(raw)
+                    if any(keys <= value.keys() for keys in _CODE_KEYS):
+                        return CLAUDE_CODE
+                    if _LOOM_KEYS.get(str(value.get("type"))) in value:
+                        return LOOM
     if begins in (b"[", b"{"):
         with suppress(DamagedJson), file.open() as stream:
             for item in map(an_object, islice(read_items(stream), 3)):

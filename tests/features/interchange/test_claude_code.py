@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from conversations.features.interchange.import_sessions import ImportCounts
+from conversations.features.interchange.running import ImportRun
 from conversations.models import Attachment, Compaction, Session, Turn
 from tests.archive.files import image_bytes
 
@@ -142,6 +144,36 @@ def test_a_folder_of_sessions_connects_the_files_of_agents(
     assert found.parent == main()
     assert importing.reports[-1].endswith("no conversations in -home-ann-garden/notes.md")
     assert_nothing_new(importing(tmp_path / "projects"))
+
+
+@pytest.mark.parametrize("given", ["auto", "claude-code"])
+def test_a_session_that_begins_with_a_large_picture_is_known_in_a_folder(
+    importing: Importing, tmp_path: Path, given: str
+) -> None:
+    """Its first message is a line of more than a megabyte."""
+    folder, other = tmp_path / "projects", "8c1f0000-0000-4000-8000-00000000ee02"
+    folder.mkdir()
+    (folder / "small.jsonl").write_text(text())
+    data = b64encode(image_bytes() + b"\0" * 1_000_000).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    prompt = {"role": "user", "content": [{"type": "image", "source": source}]}
+    large = [lines()[0], lines()[3] | {"sessionId": other, "message": prompt}]
+    (folder / "large.jsonl").write_text("".join(json.dumps(line) + "\n" for line in large))
+    counts = ImportCounts()
+    ImportRun(importing.target, counts, lambda line, text: None, format=given).run(folder, name="")
+    assert main().turn_count > 1
+    assert Session.objects.get(uuid=other).turn_count == 1
+    assert Attachment.objects.get(session__uuid=other).media_type == "image/png"
+
+
+def test_a_file_without_messages_is_known_too(importing: Importing) -> None:
+    queued = {"type": "queue-operation", "operation": "enqueue", "sessionId": SESSION}
+    for line in (lines()[0], queued):
+        importing.lines(line)
+        assert importing.format == "claude-code"
+        assert importing.reports == [
+            f"file: skipped because they are not part of the conversation: 1 {line['type']}"
+        ]
 
 
 def test_damaged_lines_cost_only_themselves(importing: Importing) -> None:
