@@ -191,7 +191,8 @@ def _begin_under(
                 owner=owner,
                 key=key,
                 channel=channel_of(key, otherwise=channel),
-                continues=had_it.order_by("-pk").first(),
+                # One that was imported since is not newer for that.
+                continues=had_it.order_by("-created_at", "-pk").first(),
                 **begun,
             )
             return new, True

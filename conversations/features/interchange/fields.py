@@ -47,11 +47,11 @@ NAMESPACE = UUID("6f0a4a0c-5a9e-5d0e-9d53-2f1d8f7c9b11")
 # The columns that travel, in the order in which a line has them.
 
 SESSION_COLUMNS = (
-    "uuid", "workspace", "owner", "key", "channel", "title", "title_is_chosen", "model",
-    "system_prompt", "instructions", "state", "state_turn", "floor_turn", "parent", "fork_turn",
-    "created_at", "last_active_at", "expires_at", "archived_at", "pinned_at", "turn_count",
-    "last_seq", "turn_digest", "event_digest", "journal_turn", "input_tokens", "output_tokens",
-    "cached_tokens", "cost_microusd", "metadata",
+    "uuid", "workspace", "owner", "key", "former_key", "channel", "title", "title_is_chosen",
+    "model", "system_prompt", "instructions", "state", "state_turn", "floor_turn", "parent",
+    "fork_turn", "created_at", "last_active_at", "expires_at", "expired_at", "archived_at",
+    "pinned_at", "turn_count", "last_seq", "turn_digest", "event_digest", "journal_turn",
+    "input_tokens", "output_tokens", "cached_tokens", "cost_microusd", "metadata",
 )  # fmt: skip
 TURN_COLUMNS = tuple(name for name in COLUMNS if name != "digest")
 EVENT_COLUMNS = ("seq", "event_type", "payload", "turn_number", "created_at")
@@ -323,7 +323,8 @@ def read_session(value: dict[str, Any]) -> SessionLine:
     keys.pop("version")
     columns = keys.columns(Session, _OWN_COLUMNS)
     columns["title_is_chosen"] = keys.flag("title_is_chosen", default=bool(columns["title"]))
-    columns["key"] = columns["key"] or None
+    for name in ("key", "former_key"):
+        columns[name] = columns[name] or None
     columns["channel"] = columns["channel"] or "import"
     return SessionLine(
         uuid=uuids["uuid"],

@@ -111,7 +111,9 @@ class ImportTarget:
         key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
             warn(say("another session of the workspace has its key; imported without a key"))
-            extra["original_key"], columns["key"] = key, None
+            # Whoever holds the key may have read it: it is no session for members alone.
+            extra["original_key"] = columns["former_key"] = key
+            columns["key"] = None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
             if self.owner is None:

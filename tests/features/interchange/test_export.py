@@ -25,7 +25,15 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.branches import use_branch
 from conversations.archive.purge import PurgeRequest, purge, purged_tables
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.sessions import create_session, get_session
+from conversations.archive.rights import is_for_members, quotable_sessions
+from conversations.archive.session_records import SessionFilter
+from conversations.archive.sessions import (
+    begin_anew,
+    create_session,
+    get_or_create_by_key,
+    get_session,
+    release_expired_key,
+)
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import create_workspace
@@ -173,6 +181,60 @@ _events = st.tuples(
     st.none() | st.integers(1, 6),
     _moments,
 )
+
+
+KEY = "cli:report"
+
+
+def expired_under_key(workspace: Workspace, user: User) -> Session:
+    first = get_or_create_by_key(workspace, key=KEY, owner=user)
+    say(first, "Plant the beans.")
+    now = moment.now()
+    Session.objects.filter(pk=first.pk).update(expires_at=now)
+    assert release_expired_key(first.uuid, now=now)
+    return first
+
+
+def test_the_key_that_a_session_had_comes_back(workspace: Workspace, user: User) -> None:
+    first = expired_under_key(workspace, user)
+    lines = exported(first)
+    second = get_or_create_by_key(workspace, key=KEY, owner=user)
+    lines += exported(second)
+    columns = ("channel", "key", "former_key", "expires_at", "expired_at")
+    before = list(Session.objects.order_by("pk").values("uuid", *columns))
+    forget_sessions()
+    assert restore(lines, user)[0].is_clean
+    assert list(Session.objects.order_by("pk").values("uuid", *columns)) == before
+    came, again = get_session(first.uuid), get_session(second.uuid)
+    assert not is_for_members(came.channel, came.key, came.former_key)
+    assert list(quotable_sessions(again.pk, user.pk)) == [came]
+    found = SessionFilter(workspaces=[workspace.pk], key=KEY).choose()
+    assert list(found.order_by("pk")) == [came, again]
+
+
+def test_the_key_of_an_expired_session_continues_it_elsewhere(
+    workspace: Workspace, user: User
+) -> None:
+    first = expired_under_key(workspace, user)
+    lines = exported(first)
+    forget_sessions()
+    restore(lines, user)
+    again = get_or_create_by_key(workspace, key=KEY, owner=user)
+    assert again.parent == get_session(first.uuid)
+
+
+def test_a_session_whose_key_another_has_is_known_by_it(workspace: Workspace, user: User) -> None:
+    """It is none for members alone, and not the one that goes on under the key."""
+    first = get_or_create_by_key(workspace, key=KEY, owner=user)
+    say(first, "Plant the beans.")
+    lines = exported(first)
+    forget_sessions()
+    other = get_or_create_by_key(workspace, key=KEY, owner=user)
+    restore(lines, user)
+    came = get_session(first.uuid)
+    assert (came.key, came.former_key) == (None, KEY)
+    assert not is_for_members(came.channel, came.key, came.former_key)
+    assert begin_anew(workspace, key=KEY, owner=user).parent == other
 
 
 @given(
