@@ -17,6 +17,7 @@ from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
+from conversations.archive.message_formats import with_instructions
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
@@ -38,7 +39,8 @@ router = Router(tags=["Conversations of work items"])
 
 class ConversationMessage(Schema):
     """One message. ``number`` is its turn; 0 is the session's own instructions, which
-    stand before all turns. ``tool_calls`` and the next two are null where there are none."""
+    stand before all turns unless a system turn comes first. ``tool_calls`` and the next two
+    are null where there are none."""
 
     number: int
     role: str
@@ -199,29 +201,21 @@ def _whole(session: Session) -> StreamingHttpResponse:
     def pieces() -> Iterator[str]:
         yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['
         comma = ""
-        if session.instructions:
-            at = {"number": 0, "role": "system", "timestamp": session.created_at}
-            yield dump(NO_MESSAGE | at | {"content": session.instructions})
-            comma = ", "
-        for turn in walk_active_turns(session.pk):
+        for turn in with_instructions(session, walk_active_turns(session.pk)):
             try:
                 calls = read_tool_calls(turn)
             except MalformedTurn:
                 calls = []
             # The kind of block is the provider's own word, and not of this form.
             shown = [{k: value for k, value in call.items() if k != "type"} for call in calls]
-            message = {name: getattr(turn, name, None) for name in NO_MESSAGE}
+            message = {name: getattr(turn, name, None) for name in ConversationMessage.model_fields}
+            message["number"] = getattr(turn, "number", 0)
             message |= {"timestamp": turn.created_at, "tool_calls": shown or None}
             yield comma + dump(message)
             comma = ", "
         yield "]}"
 
     return StreamingHttpResponse(in_threads(pieces()), content_type="application/json")
-
-
-NO_MESSAGE: dict[str, Any] = {
-    name: 0 if name == "token_count" else None for name in ConversationMessage.model_fields
-}
 
 
 def _as_line(record: SessionRecord) -> dict[str, Any]:

@@ -199,18 +199,18 @@ def walk_messages(
         session=session.pk, number__gte=from_turn, number__lt=session.next_turn
     )
     rows = rows.exclude(are_turns_within(read_rewound(session.pk, "turn")))
-    turns: Iterator[AnyTurn] = (
-        StoredTurn(**row) for row in walk_rows(rows, *COLUMNS, key="number")
-    )
-    if from_turn == 0 and session.instructions:
-        turns = _with_instructions(session.instructions, turns)
+    stored = (StoredTurn(**row) for row in walk_rows(rows, *COLUMNS, key="number"))
+    turns: Iterator[AnyTurn] = with_instructions(session, stored) if from_turn == 0 else stored
     return WRITERS[format](turns, content_opener(session.pk))
 
 
-def _with_instructions(instructions: str, turns: Iterator[AnyTurn]) -> Iterator[AnyTurn]:
+def with_instructions(
+    session: Session, turns: Iterator[StoredTurn]
+) -> Iterator[NewTurn | StoredTurn]:
+    """The turns, with the session's own instructions in front unless a system turn is there."""
     first = next(turns, None)
-    if first is None or first.role != SYSTEM:
-        yield NewTurn(role=SYSTEM, content=instructions)
+    if session.instructions and (first is None or first.role != SYSTEM):
+        yield NewTurn(role=SYSTEM, content=session.instructions, created_at=session.created_at)
     if first is not None:
         yield first
     yield from turns

@@ -79,6 +79,22 @@ def test_a_work_item_has_one_conversation(workspace: Workspace, owner: Client) -
 
 
 @pytest.mark.django_db
+def test_instructions_that_are_a_turn_stand_there_once(workspace: Workspace, owner: Client) -> None:
+    history = [("system", "You look after a garden."), ("user", "Which?"), ("assistant", "Those.")]
+    begun = {
+        "format": "openai",
+        "messages": [{"role": role, "content": content} for role, content in history],
+    }
+    address = f"{API}/workspaces/{workspace.slug}/sessions"
+    made = owner.post(address, begun, content_type="application/json").json()
+    assert made["instructions"] == "You look after a garden."
+    found = whole(owner, f"{API}/conversations/{made['uuid']}")
+    assert [(m["role"], m["content"]) for m in found["messages"]] == history
+    assert [m["number"] for m in found["messages"]] == [1, 2, 3]
+    assert found["message_count"] == 3
+
+
+@pytest.mark.django_db
 def test_a_tool_call_is_a_message_with_its_ids(session: Session, owner: Client) -> None:
     call = '[{"id": "c1", "name": "list_files", "input": {"path": "."}}]'
     append_turn(session, NewTurn(role="assistant", content="", tool_calls=call))
