@@ -15,8 +15,8 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from conversations.archive.append import placeholders
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
+from conversations.archive.rights import WORKSPACES_SQL
 from conversations.domain.audit import BUDGET
 from conversations.domain.errors import BudgetReached, require_found
 from conversations.domain.events import Info
@@ -103,15 +103,16 @@ def require_budget(uuid: UUID, rights: UsageRights) -> Budget:
 
 
 def list_budgets(rights: UsageRights) -> list[tuple[Budget, bool]]:
-    """The budgets that count for a person, those of their workspaces and for an
-    administrator all; each with whether they may change it."""
+    """The budgets that count for a person: their own, the installation's, and those of the
+    workspaces that they belong to; for an administrator all. Each with whether they may change
+    it."""
     if rights.sees_all:
         return [(budget, True) for budget in _read_in_force("TRUE", [])]
-    owned = sorted(rights.workspaces)
-    marks = placeholders(owned) or "NULL"
-    where = f"b.person_id = %s OR b.workspace_id IN ({marks})"
-    budgets = _read_in_force(where, [rights.person_pk, *owned])
-    return [(budget, budget.scope == WORKSPACE) for budget in budgets]
+    budgets = _read_in_force(
+        f"{_OF_INSTALLATION} OR b.person_id = %s OR b.workspace_id IN ({WORKSPACES_SQL})",
+        [rights.person_pk] * 3,
+    )
+    return [(budget, budget.workspace_id in rights.workspaces) for budget in budgets]
 
 
 def read_budgets(
@@ -120,7 +121,7 @@ def read_budgets(
     """The budgets that a model call in this session counts against, for this person, or
     for the session's owner. One statement, because the first word waits for it."""
     return _read_in_force(
-        "(b.workspace_id IS NULL AND b.person_id IS NULL)"
+        f"{_OF_INSTALLATION}"
         " OR b.workspace_id = (SELECT workspace_id FROM conversations_session WHERE id = %s)"
         " OR b.person_id ="
         " COALESCE(%s, (SELECT owner_id FROM conversations_session WHERE id = %s))",
@@ -134,6 +135,8 @@ def read_budget(pk: int) -> Budget:
     [budget] = _read_in_force("b.id = %s", [pk])
     return budget
 
+
+_OF_INSTALLATION = "(b.workspace_id IS NULL AND b.person_id IS NULL)"
 
 _START = "CASE b.period WHEN 'day' THEN %s ELSE %s END"
 

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from conversations.domain.audit import BUDGET
+from conversations.features.usage.budgets import read_budgets
 from conversations.features.usage.models import UsageTotal
 from conversations.models import AuditEntry, Session
 from tests.api.conftest import caller_of, fresh_rates  # noqa: F401 (a fixture)
@@ -94,4 +95,28 @@ def test_who_may_limit_what(session: Session, user: User, make_person: MakePerso
     assert post(administrator, **of_ann).json()["name"] == "ann"
     assert post(administrator, workspace=None, person="nobody").status_code == 400
     assert post(caller_of(make_person("member"))).status_code == 403
-    assert [one["may_change"] for one in owner.get(BUDGETS).json()["items"]] == [False]
+    assert [one["may_change"] for one in owner.get(BUDGETS).json()["items"]] == [False, False]
+
+
+def test_who_is_stopped_by_a_budget_sees_it(
+    session: Session, user: User, make_person: MakePerson
+) -> None:
+    """Whoever sent a message in the workspace; nobody sees that of somebody else."""
+    administrator, member = caller_of(make_person("administrator")), make_person("member")
+    stranger = User.objects.create_user("zoe")
+    post(administrator, limit=0)
+    post(administrator, workspace=None)
+    post(administrator, workspace=None, person=user.username)
+
+    def listed(person: User) -> list[tuple[str, bool]]:
+        items = caller_of(person).get(BUDGETS).json()["items"]
+        return [(one["scope"], one["may_change"]) for one in items]
+
+    for person in (user, member):
+        counted = read_budgets(session.pk, person_pk=person.pk)
+        assert listed(person) == [
+            (budget.scope, person == user and budget.scope == "workspace") for budget in counted
+        ]
+    assert len(listed(user)) == 3
+    assert listed(member) == [("workspace", False), ("installation", False)]
+    assert listed(stranger) == [("installation", False)]
