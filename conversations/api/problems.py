@@ -14,7 +14,7 @@ from ninja.responses import NinjaJSONEncoder
 from pydantic import ConfigDict
 
 from conversations.domain.errors import LoomError, Unavailable
-from conversations.domain.text import dump_json, instant, require_encodable
+from conversations.domain.text import dump_json, instant, null_constants, require_encodable
 from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"
@@ -152,9 +152,10 @@ class JsonEncoder(NinjaJSONEncoder):
 
 
 class JsonRenderer(JSONRenderer):
-    encoder_class = JsonEncoder
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> str:
+        return dump(data)
 
 
 def dump(value: Any) -> str:
-    """For answers that are written piece by piece."""
-    return json.dumps(value, cls=JsonEncoder)
+    """Of a whole answer, or of a piece of one that is written piece by piece."""
+    return null_constants(json.dumps(value, cls=JsonEncoder), write=json.dumps)

@@ -36,7 +36,7 @@ from conversations.domain.run_transcript import (
     StreamEvent,
     parse_stream_cursor,
 )
-from conversations.domain.text import dump_json, instant
+from conversations.domain.text import dump_json, instant, null_constants
 from conversations.models import Run, Session
 from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
@@ -250,4 +250,4 @@ def event_text(event: StreamEvent) -> str:
         name: instant(value) if isinstance(value, datetime) else value
         for name, value in event.data.items()
     }
-    return f"id: {event.id}\nevent: {event.kind}\ndata: {dump_json(data)}\n\n"
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {null_constants(dump_json(data))}\n\n"

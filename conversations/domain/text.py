@@ -148,6 +148,14 @@ def dump_json(value: Any) -> str:
     return text if is_encodable(text) else _encode_in_ascii(value)
 
 
+def null_constants(text: str, *, write: Callable[[Any], str] = dump_json) -> str:
+    """JSON that Python has written, as its standard has it: null in the place of ``NaN`` and the
+    infinities, which Python reads in what others have written."""
+    if "NaN" in text or "Infinity" in text:
+        return write(json.loads(text, parse_constant=lambda _: None))
+    return text
+
+
 def load_json(text: str | None, *, default: Any = None) -> Any:
     """Parse stored JSON; ``default`` for nothing. Raises ValueError when damaged.
     RecursionError (thousands of nested brackets) counts as damage."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import json
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ from django.http import StreamingHttpResponse
 
 from conversations.accounts.tokens import list_tokens, revoke_token
 from conversations.api import messages, streams
+from conversations.api.problems import refuse_constant
+from conversations.archive.append import NewEvent, append
 from conversations.archive.workspaces import remove_member
+from conversations.domain.events import ToolCallStarted
 from conversations.models import Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.wire.scenario import Scenario
@@ -76,6 +81,17 @@ async def test_a_session_is_streamed_from_a_row_on_or_from_now_on(
     seen = rows.json()["items"][1]
     seen.pop("active")
     assert streams.dump_json(seen) in from_one[1]
+
+
+async def test_a_number_that_json_has_not_is_null_in_a_stream(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    row = NewEvent(payload=ToolCallStarted(call_id="c", name="t", arguments={"at": [math.inf]}))
+    await sync_to_async(append)(session.pk, session_uuid=session.uuid, turns=[], events=[row])
+    stream = f"/api/v1/sessions/{session.uuid}/events/stream"
+    _, event = await begin(await program.get(f"{stream}?after=0"), 2)
+    data = json.loads(event.partition("data: ")[2], parse_constant=refuse_constant)
+    assert data["payload"]["arguments"] == {"at": [None]}
 
 
 async def begin(response: Any, count: int) -> list[str]:

@@ -26,7 +26,13 @@ from conversations.domain.formats import ANTHROPIC, OPENAI
 from conversations.domain.formats.contents import Message
 from conversations.domain.formats.messages_api import split_system
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, instant, one_line, strip_terminal_codes
+from conversations.domain.text import (
+    dump_json,
+    instant,
+    null_constants,
+    one_line,
+    strip_terminal_codes,
+)
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,
@@ -244,12 +250,12 @@ def session_messages(session: Session, *, format: str) -> Iterator[str]:
             first = next(messages, None)
         system, _ = split_system(front)
         if system:
-            yield f',"system":{dump_json(system)}'
+            yield f',"system":{null_constants(dump_json(system))}'
     yield ',"messages":['
     if first is not None:
-        yield dump_json(first)
+        yield null_constants(dump_json(first))
     for message in messages:
-        yield "," + dump_json(message)
+        yield "," + null_constants(dump_json(message))
     yield "]}\n"
 
 

@@ -1,5 +1,6 @@
 """Sessions as files and uploads that become sessions, by the API."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 from django.utils.translation import override
 
+from conversations.api.problems import refuse_constant
 from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.service import MAX_OPEN_IMPORTS
@@ -18,6 +20,7 @@ from conversations.models import Session, Workspace
 from tests.api.conftest import caller_of, token_of
 from tests.api.test_sessions import address_of
 from tests.web.conftest import say
+from tests.web.test_audit_pages import body_of
 
 from .test_pages import CHATGPT, carry_out
 
@@ -115,3 +118,36 @@ async def test_a_session_is_exported(
 def test_a_format_that_is_none(session: Session, owner: Client) -> None:
     answer = owner.get(address_of(session, "/export?format=pdf"))
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_format")
+
+
+NOT_FINITE = """\
+{"type":"session","uuid":"7b0b3ac2-6a0e-4c35-9bb1-3f8e6a2b8f11","metadata":{"score":-Infinity}}
+{"type":"turn","number":1,"role":"user","content":"NaN?","metadata":{"score":NaN}}
+{"type":"turn","number":2,"role":"assistant","content":"","tool_calls":[\
+{"id":"c","name":"t","input":{"at":[Infinity,1.5]}}]}
+{"type":"event","seq":1,"event_type":"tool_call_started","turn":2,"payload":\
+{"v":1,"call_id":"c","name":"t","arguments":{"at":[Infinity,1.5]}}}
+"""
+
+
+@pytest.mark.django_db
+def test_numbers_that_json_has_not_are_null(owner: Client, workspace: Workspace) -> None:
+    upload(owner, NOT_FINITE.encode())
+    carry_out()
+    session = Session.objects.get(uuid="7b0b3ac2-6a0e-4c35-9bb1-3f8e6a2b8f11")
+
+    def read(ending: str, kind: str = "sessions") -> Any:
+        answer = owner.get(f"/api/v1/{kind}/{session.uuid}{ending}")
+        text = body_of(answer) if answer.streaming else answer.text
+        return json.loads(text, parse_constant=refuse_constant)
+
+    first, second = read("/turns")["items"]
+    assert (first["content"], first["metadata"]["score"]) == ("NaN?", None)
+    assert second["tool_calls"][0]["input"] == {"at": [None, 1.5]}
+    [event] = read("/events")["items"]
+    assert event["payload"]["arguments"] == {"at": [None, 1.5]}
+    assert read("")["metadata"] == {"score": None}
+    assert read("", "conversations")["messages"][1]["tool_calls"][0]["input"]["at"] == [None, 1.5]
+    for format in ("anthropic", "openai"):
+        assert read(f"/messages?format={format}")["items"]
+        assert read(f"/export?format={format}")["messages"]
