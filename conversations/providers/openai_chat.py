@@ -3,8 +3,8 @@
 Nearly every server of local models does. They differ in what they leave out, which is read
 leniently: an answer that comes whole, calls without ids or numbers, thinking between tags,
 no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
-``stream_options``, ids of calls) or finds missing (``reasoning_content``) is sent to it in another
-form from then on.
+``stream_options``, ids of calls, the order of messages) or finds missing (``reasoning_content``)
+is sent to it in another form from then on.
 """
 
 import re
@@ -34,7 +34,7 @@ from .openai_shapes import (
     text_of_result,
     text_of_system,
 )
-from .provider_errors import make_error
+from .provider_errors import ROLES_REFUSED, make_error
 from .sdk_client import SdkProvider, make_http_options
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ THOUGHT, NO_THOUGHT = "reasoning_content", " "
 # Mistral takes its own form only: "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a
 # length of 9."
 CALL_IDS, CALL_IDS_WORDS = "tool_call_id", "with a length of 9"
+
+# Behind the results of tools it wants an answer before the person says more, as the templates of
+# its models do; this stands for one.
+ROLES, READ = "role", "I have read the results."
 
 
 def warm_up() -> ModuleType:
@@ -98,13 +102,13 @@ class OpenAIProvider(SdkProvider):
         refused = self._refused.setdefault(request.model, set())
         sent = self.make_body(request)
         for name, word in self.refusable(sent).items():
-            if word in error.message and name not in refused:
+            if name not in refused and re.search(word, error.message):
                 refused.add(name)
                 return True
         return False
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """The parameters that can be done without, each with a word of its refusal."""
+        """The parameters that can be done without, each with a pattern of its refusal."""
         return {name: name for name in (*REPLACED, *LEFT_OUT) if name in body}
 
     def adapt(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -128,13 +132,19 @@ class OpenAIChatProvider(OpenAIProvider):
         limit = "max_completion_tokens" if is_openai else "max_tokens"
         refused = self._refused.get(request.model, ())
         make_id = nine_letter_call_id if CALL_IDS in refused else short_call_id
-        has_thoughts = THOUGHT in refused
-        body = make_body(request, limit=limit, has_thoughts=has_thoughts, make_id=make_id)
+        body = make_body(
+            request,
+            limit=limit,
+            has_thoughts=THOUGHT in refused,
+            answers_results=ROLES in refused,
+            make_id=make_id,
+        )
         return self.adapt(request.model, body)
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
         # The one is named where it is missing, the others stand within the messages.
-        return super().refusable(body) | {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS}
+        words = {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS, ROLES: ROLES_REFUSED}
+        return super().refusable(body) | words
 
     def make_translator(self, request: ModelRequest) -> "ChatTranslator":
         return ChatTranslator(names=short_names(request))
@@ -148,10 +158,12 @@ def make_body(
     *,
     limit: str = "max_tokens",
     has_thoughts: bool = False,
+    answers_results: bool = False,
     make_id: Callable[[str], str] = short_call_id,
 ) -> dict[str, Any]:
     """The request in the shape of ``POST /chat/completions``. ``limit`` is what the longest
     answer is called; ``has_thoughts``: answers go back with what was thought for them;
+    ``answers_results``: an answer stands between results of tools and what the person says;
     ``make_id`` gives a call the id that the server takes, the same each time."""
     system = text_of_system(request.system)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -160,8 +172,11 @@ def make_body(
         for written in write(message["content"], make_id):
             if has_thoughts and written["role"] == "assistant":
                 written[THOUGHT] = thinking_of(message["content"]) or NO_THOUGHT
+            last = messages[-1]["role"] if messages else ""
+            if answers_results and (last, written["role"]) == ("tool", "user"):
+                messages.append({"role": "assistant", "content": READ})
             # Templates of local models want the roles to alternate.
-            if messages and written["role"] == messages[-1]["role"] == "user":
+            if written["role"] == last == "user":
                 messages[-1]["content"] = _join(messages[-1]["content"], written["content"])
             else:
                 messages.append(written)

@@ -111,6 +111,8 @@ NOT_TAKEN = {
         r"(not|n't) support (files?|pdfs?|documents?)|file input is not supported", re.IGNORECASE
     ),
 }
+# An order of messages that is not taken, in the words of Mistral and of templates.
+ROLES_REFUSED = r"after role 'tool'|roles must alternate"
 NOT_PAID = re.compile(r"credit balance|spend_limit|spend limit|insufficient_quota", re.IGNORECASE)
 KEY_LIKE = re.compile(r"\bsk-[\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
 MARKUP = re.compile(r"^\s*<(!doctype|html|\?xml|head|body)", re.IGNORECASE)
@@ -169,7 +171,7 @@ def error_from_status(
     refused = next((name for name, words in NOT_TAKEN.items() if words.search(said.message)), "")
     if NOT_PAID.search(said.code) or said.type == "billing_error":
         code = "billing"
-    elif refused:  # llama.cpp calls it an internal error
+    elif refused or re.search(ROLES_REFUSED, said.message):  # internal errors for llama.cpp
         code = "invalid_request"
     elif (status == 413 or status >= 500) and is_too_long(said):
         code = "context_window_exceeded"

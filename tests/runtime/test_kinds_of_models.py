@@ -214,6 +214,43 @@ async def test_thinking_goes_back_to_a_server_that_misses_it(
     assert [one["reasoning_content"] for one in said] == [" ", "I should look", "That is it"]
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "Unexpected role 'user' after role 'tool'"),
+        (
+            500,
+            "------------\nWhile executing CallExpression at line 189, column 32 in source:\n...=="
+            " 0) %}↵            {{- raise_exception('After the optional system message, con...\n"
+            "     ^\nError: Jinja Exception: After the optional system message, conversation roles"
+            " must alternate user and assistant roles except for tool calls and results.",
+        ),
+    ],
+    ids=["mistral", "llama.cpp"],
+)
+async def test_an_answer_stands_behind_results_for_a_server_that_wants_one(
+    several: Runtime, wire: WireThread, garden: Session, status: int, words: str
+) -> None:
+    await choose(garden, CHAT)
+    wire.enqueue(
+        Scenario(tools=(WireCall(name="look"),)),
+        Scenario(status=status, error_message=words),
+        Scenario(text="Seen."),
+    )
+    with sample_tools():
+        # What is remembered stands behind the results.
+        run = await ask(several, await fresh(garden), "Never water at noon. Look!")
+        assert run.state == "completed"
+        await ask(several, await fresh(garden), "again")
+    roles = [[one["role"] for one in body["messages"]] for body in wire.requests]
+    assert roles[1] == ["system", "user", "assistant", "tool", "user"]  # as all others want it
+    assert roles[2] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert roles[3] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    between = wire.requests[2]["messages"][-2]["content"]
+    assert between == "I have read the results."
+    assert between not in str(wire.requests[3])
+
+
 async def test_what_is_sealed_with_a_call_goes_back_to_its_model_only(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
