@@ -378,9 +378,11 @@ def regenerate(
         return accepted_run(run, rewound=rewound)
 
 
-def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> AcceptedMessage:
-    """Go on after an answer that was cut off. Raises Conflict while a run is active,
-    Rejected when there is nothing to go on from."""
+def continue_run(
+    session: Session, *, client_id: str, user_pk: int | None, choices: RunChoices | None = None
+) -> AcceptedMessage:
+    """Go on after an answer that was cut off. ``choices`` None means what it was asked with.
+    Raises Conflict while a run is active, Rejected when there is nothing to go on from."""
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -392,6 +394,7 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
             text = say("The last message was refused. Retry it, edit it, or send another.")
             raise Rejected(text, code="nothing_to_answer")
         asked = _choices_for(session.pk, turn)
+        asked = asked if choices is None else choices.after(asked)
         return accepted_run(
             create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)
         )

@@ -280,10 +280,19 @@ class Runtime:
         return rewound
 
     async def continue_run(
-        self, session: Session, *, client_id: str, user_pk: int | None
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        user_pk: int | None,
+        choices: RunChoices | None = None,
     ) -> AcceptedMessage:
         accepted = await self.writer.write(
-            archive_messages.continue_run, session, client_id=client_id, user_pk=user_pk
+            archive_messages.continue_run,
+            session,
+            client_id=client_id,
+            user_pk=user_pk,
+            choices=choices,
         )
         self.queue.begin(session.pk)
         return accepted

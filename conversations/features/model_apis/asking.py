@@ -4,6 +4,8 @@ That is when the run has ended, or when the model waits for tools of the client.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -19,6 +21,7 @@ from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
 from conversations.models import ModelCall, Rewind, Run, ToolCall, Turn
 from conversations.runtime.following import wait_for_final_state
+from conversations.runtime.run import REFUSED_CODES
 from conversations.runtime.service import Runtime
 
 from .client_request import require_forced_tool
@@ -56,31 +59,65 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     answers, and the turn after which what it says is new."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
     await _require_results(runtime, exchange)
+    client_id = exchange.client_id
+    if known is not None and known.state in UNANSWERED:
+        client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     if exchange.words is None:
-        await _choose_for_waiting(runtime, exchange)
-        _submit_results(runtime, exchange)
-        last, _ = exchange.results[-1]
-        return last.run_id, last.turn_number
+        return await _answer_results(runtime, exchange, client_id)
     if known is not None and known.state not in UNANSWERED:
         # What is sent again is the run that there is.
         _submit_results(runtime, exchange)
         return known.run_pk, 0
-    client_id = exchange.client_id
-    if known is not None:
-        client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
-    # The client's tools are there before the run, and go if it cannot begin.
-    tools.register(session_pk, client_id, exchange.asked.tools)
-    try:
-        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, client_id))
+    with _tools_of_client(runtime, exchange, client_id):
         # The message is answered, and the answer that waited for the results ends with them.
         tools.end_waiting_runs(session_pk)
         _submit_results(runtime, exchange)
         tools.abandon_calls(session_pk)
-        run_pk = await _begin(runtime, exchange, client_id)
+        return await _begin(runtime, exchange, client_id), 0
+
+
+@contextmanager
+def _tools_of_client(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Iterator[None]:
+    """The client's tools are there before the run, and go if it cannot begin."""
+    session_pk, tools = exchange.session.pk, runtime.program_tools
+    tools.register(session_pk, client_id, exchange.asked.tools)
+    try:
+        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, client_id))
+        yield
     except BaseException:
         tools.forget(session_pk, client_id)
         raise
-    return run_pk, 0
+
+
+async def _answer_results(
+    runtime: Runtime, exchange: ClientExchange, client_id: str
+) -> tuple[int, int]:
+    await _choose_for_waiting(runtime, exchange)
+    _submit_results(runtime, exchange)
+    last, _ = exchange.results[-1]
+    if any(call.state in OPEN_STATES for call, _ in exchange.results):
+        return last.run_id, last.turn_number
+    # They are sent again.
+    run_pk, has_failed = await runtime.readers.read(read_run_after, last)
+    if has_failed:
+        with _tools_of_client(runtime, exchange, client_id):
+            begun = await runtime.continue_run(
+                exchange.session,
+                client_id=client_id,
+                user_pk=exchange.user.pk,
+                choices=exchange.asked.choices,
+            )
+        run_pk = begun.run_pk
+    return run_pk, last.turn_number
+
+
+def read_run_after(call: ToolCall) -> tuple[int, bool]:
+    """The newest run that answers the call's message, and whether it has ended without the
+    answer to its results, and nothing was said since."""
+    run = Run.objects.filter(session=call.session_id, user_turn=call.run.user_turn).latest("pk")
+    # Results that the provider has refused stand aside.
+    has_failed = run.state in UNANSWERED and run.error_code not in REFUSED_CODES
+    return run.pk, has_failed and run.user_turn == last_user_turn(call.session_id)
 
 
 async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:

@@ -39,10 +39,12 @@ from conversations.domain.active_path import are_within
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import READERS, MessageContent, read_new_file
 from conversations.domain.runs import (
+    CONTINUE,
     FAILED,
     INTERRUPTED,
     MESSAGE,
     RunChoices,
+    read_choices,
     read_first_choices,
 )
 from conversations.domain.session_keys import check_key
@@ -350,6 +352,8 @@ def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
     """Whether the message that this run answers has that text, and its answer is what was
     asked for at first."""
     run = Run.objects.get(pk=run_pk)
+    if run.kind == CONTINUE:  # of results alone
+        return not text and read_choices(run.choices) == choices
     if run.choices is not None and read_first_choices(run.choices) != choices:
         return False
     if run.kind == MESSAGE:

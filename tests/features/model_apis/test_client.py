@@ -378,6 +378,75 @@ async def test_what_failed_is_tried_again_for_the_same_message(
     assert await turns() == [("user", "Hello"), ("assistant", "At last.")]
 
 
+@pytest.mark.parametrize("key", ["", "sdk:results"])
+async def test_results_whose_answer_failed_are_answered_when_they_are_sent_again(
+    make_client: MakeClient, user: User, provider: WireThread, key: str
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key=key, retries=2)
+    provider.enqueue(
+        Scenario(tools=(ToolCall(name="weather"),)),
+        Scenario(status=529),
+        Scenario(text="It is warm.", error_after=2),
+        Scenario(text="Warm."),
+        Scenario(text="Then water."),
+    )
+    first = await say(client, "And Rome?", tools=[WEATHER], tool_choice={"type": "any"})
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    said = ["And Rome?", answered(first.content), {"role": "user", "content": [result]}]
+    message = await say(client, *said, tools=[WEATHER], max_tokens=50)
+    # What was there of it before it broke off comes with it.
+    assert [block.text for block in message.content][-1] == "Warm."
+    sent = provider.requests[-1]
+    assert "25" in str(sent["messages"])
+    assert (sent["max_tokens"], "tool_choice" in sent) == (50, False)
+    assert "weather" in [tool["name"] for tool in sent["tools"]]
+    again = await say(client, *said, tools=[WEATHER], max_tokens=50)  # its answer did not arrive
+    assert (again.id, again.content) == (message.id, message.content)
+    await say(client, *said, answered(message.content), "Then?", tools=[WEATHER])
+    assert len(provider.requests) == 5
+    assert await Session.objects.acount() == 1
+    assert [text for role, text in await turns() if role in ("user", "tool")] == [
+        "And Rome?",
+        "25",
+        "Then?",
+    ]
+
+
+async def test_results_of_a_run_that_a_crash_interrupted_are_answered_when_they_are_sent_again(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(
+        Scenario(tools=(ToolCall(name="weather"),)), Scenario(status=529), Scenario(text="Warm.")
+    )
+    first = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    said = ["And Rome?", answered(first.content), {"role": "user", "content": [result]}]
+    once = {"Idempotency-Key": "the weather"}
+    with pytest.raises(anthropic.InternalServerError):
+        await say(client, *said, tools=[WEATHER], extra_headers=once)
+    await Run.objects.aupdate(state="interrupted")  # as the next start leaves it
+    for _ in range(2):
+        message = await say(client, *said, tools=[WEATHER], extra_headers=once)
+        assert [block.text for block in message.content] == ["Warm."]
+
+
+async def test_results_that_failed_have_no_answer_after_another_message(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(
+        Scenario(tools=(ToolCall(name="weather"),)), Scenario(status=529), Scenario(text="Hello.")
+    )
+    first = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    said = ["And Rome?", answered(first.content), {"role": "user", "content": [result]}]
+    with pytest.raises(anthropic.InternalServerError):
+        await say(client, *said)
+    await say(client, "Hello")
+    with pytest.raises(anthropic.InternalServerError):
+        await say(client, *said)
+    assert len(provider.requests) == 3
+
+
 async def test_errors_are_those_of_the_sdk(
     make_client: MakeClient, client: AsyncAnthropic, user: User, provider: WireThread
 ) -> None:

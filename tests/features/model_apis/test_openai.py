@@ -136,6 +136,31 @@ async def test_functions_of_the_client_are_carried_out_by_it(
     assert await Session.objects.acount() == 1
 
 
+async def test_outputs_whose_answer_failed_are_answered_when_they_are_sent_again(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
+    failed, warm = Scenario(status=529), Scenario(text="Warm.")
+    provider.enqueue(Scenario(tools=(ROME,)), failed, warm)
+    first = (await chat(client, "And Rome?", tools=[TOOL])).choices[0].message
+    call = first.tool_calls[0].id
+    result = {"role": "tool", "tool_call_id": call, "content": "25"}
+    said = ["And Rome?", first.to_dict(), result]
+    with pytest.raises(openai.InternalServerError):
+        await chat(client, *said, tools=[TOOL])
+    assert (await chat(client, *said, tools=[TOOL])).choices[0].message.content == "Warm."
+    provider.enqueue(Scenario(tools=(ROME,)), failed, warm)
+    response = await respond(client, "And Rome now?", tools=[FUNCTION])
+    output = [
+        {"type": "function_call_output", "call_id": response.output[0].call_id, "output": "26"}
+    ]
+    more: dict[str, Any] = {"previous_response_id": response.id, "tools": [FUNCTION]}
+    with pytest.raises(openai.InternalServerError):
+        await respond(client, output, **more)
+    answers = [await respond(client, output, **more) for _ in range(2)]
+    assert [one.output_text for one in answers] == ["Warm.", "Warm."]
+    assert "26" in str(provider.requests[-1]["messages"])
+
+
 async def test_what_is_wished_for_is_passed_on(client: AsyncOpenAI, provider: WireThread) -> None:
     class Bed(BaseModel):
         plant: str
