@@ -100,9 +100,14 @@ class AnswerWriter:
 
     def finish(self, answer: RunAnswer) -> Iterator[str]:
         """What was not told yet, and the end."""
-        told = list(self._texts)
+        blocks = list_blocks(answer)
+        texts = [str(block.get("text", "")) for block in blocks]
+        # What turned out to be thinking is no text of the answer.
+        told = [one for one in self._texts if any(text.startswith(one) for text in texts)]
+        if told[-1:] != self._texts[-1:]:
+            yield from self._end_text()
         untold = []
-        for block in list_blocks(answer):
+        for block in blocks:
             text = str(block.get("text", ""))
             if block["type"] != "text" or not told or not text.startswith(told[0]):
                 untold.append(block)

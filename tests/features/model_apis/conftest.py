@@ -6,6 +6,7 @@ import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from loomweb.asgi import application
@@ -15,6 +16,7 @@ from tests.api.conftest import (  # noqa: F401 (fixtures)
     runtime_ends,
     token_of,
 )
+from tests.runtime.test_kinds_of_models import make_providers
 from tests.wire.server import WireThread
 
 MODEL = "claude-haiku-5-5"
@@ -42,6 +44,13 @@ async def make_client(provider: WireThread) -> AsyncIterator[MakeClient]:  # noq
     yield make
     for client in opened:
         await client.close()
+
+
+@pytest.fixture
+def several(provider: WireThread, monkeypatch: pytest.MonkeyPatch) -> WireThread:  # noqa: F811
+    """The provider as three more: ``second``, ``chat`` and ``responses``."""
+    monkeypatch.setattr(settings.LOOM, "providers", make_providers(provider))
+    return provider
 
 
 @pytest.fixture

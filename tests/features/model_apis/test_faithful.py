@@ -28,6 +28,7 @@ from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 from .conftest import MakeClient
+from .test_choices import OLD_MODEL
 from .test_client import WEATHER, answered, request, say, turns
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
@@ -69,19 +70,51 @@ async def test_who_comes_between_two_texts_streams_both_in_order(
     assert [block.text for block in (await first).content] == texts
 
 
-def test_a_text_that_was_not_told_takes_nothing_from_one_that_was() -> None:
+def written(frames: list[tuple[int, str]], *texts: str) -> list[str]:
+    """The texts of a stream, where these pieces were told of the answer's texts, each with its
+    part."""
     run = Run(uuid=uuid4())
     asked = read_request(MessagesIn(**request("Look")))
     writer = MessageWriter(run=run, after_turn=0, asked=asked)
-    frame = {"part": 2, "offset": 0, "text": "There are", "run": str(run.uuid)}
-    blocks = [{"type": "text", "text": text} for text in ("I look at the files.", "There are two.")]
-    events = [*writer.add_draft(frame), *writer.finish(RunAnswer(blocks=blocks))]
-    texts: dict[int, str] = {}
+    events: list[str] = []
+    for part, text in frames:
+        events += writer.add_draft({"part": part, "offset": 0, "text": text, "run": str(run.uuid)})
+    events += writer.finish(RunAnswer(blocks=[{"type": "text", "text": text} for text in texts]))
+    found: dict[int, str] = {}
     for event in events:
         data = json.loads(event.partition("data: ")[2])
         if data["type"] == "content_block_delta":
-            texts[data["index"]] = texts.get(data["index"], "") + data["delta"]["text"]
-    assert list(texts.values()) == ["There are two.", "I look at the files."]
+            found[data["index"]] = found.get(data["index"], "") + data["delta"]["text"]
+    return list(found.values())
+
+
+def test_a_text_that_was_not_told_takes_nothing_from_one_that_was() -> None:
+    texts = written([(2, "There are")], "I look at the files.", "There are two.")
+    assert texts == ["There are two.", "I look at the files."]
+
+
+def test_a_text_that_turned_out_to_be_thinking_doubles_nothing() -> None:
+    thought = "Which bed is free?\n"
+    assert written([(0, thought), (1, "Plant")], "Plant beans.") == [thought, "Plant beans."]
+    assert written([(0, thought)], "Plant beans.") == [thought, "Plant beans."]
+    assert written([(0, "Two beds."), (1, thought)], "Two beds.", "Plant beans.") == [
+        "Two beds.",
+        thought,
+        "Plant beans.",
+    ]
+
+
+async def test_thinking_that_began_in_the_prompt_does_not_double_the_answer(
+    client: AsyncAnthropic, several: WireThread
+) -> None:
+    look = ToolCall(name="list_files", input={})
+    several.enqueue(
+        Scenario(text="Let me see.\n</think>\n\nI look.", tools=(look,), rate=60),
+        Scenario(text="Two beds.", rate=60),
+    )
+    message = await streamed(client, "Look", model=f"chat/{OLD_MODEL}")
+    assert [block.text for block in message.content][-2:] == ["I look.", "Two beds."]
+    assert len(message.content) <= 3  # with what had been told as text
 
 
 async def test_a_text_of_white_space_doubles_nothing(
