@@ -12,12 +12,15 @@ from uuid import uuid4
 
 from django.db.models import Max, Min, QuerySet, Sum
 
+from conversations.agent.mcp.connection import PREFIX as MCP_PREFIX
+from conversations.agent.tools.registry import TOOLS
 from conversations.archive.messages import last_user_turn
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.formats.contents import text_block
+from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import load_json
-from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
+from conversations.domain.tool_calls import COMPLETED, OPEN_STATES, RUNNING
 from conversations.domain.turns import ASSISTANT, USER, MalformedTurn, StoredTurn, read_blocks
 from conversations.models import ModelCall, Rewind, Run, ToolCall, Turn
 from conversations.runtime.following import wait_for_final_state
@@ -29,7 +32,7 @@ from .sessions import UNANSWERED, ClientExchange
 
 WITHDRAWN = "withdrawn"  # why there is no answer to a message that no model was asked
 
-ELSEWHERE = "The call waits in another process. Try again."
+ELSEWHERE = "The session is being answered in another process. Try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
         # What is sent again is the run that there is.
         _submit_results(runtime, exchange)
         return known.run_pk, 0
+    await _require_tools_here(runtime, exchange)
     with _tools_of_client(runtime, exchange, client_id):
         # The message is answered, and the answer that waited for the results ends with them.
         tools.end_waiting_runs(session_pk)
@@ -137,6 +141,26 @@ async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     for run in {call.run_id: call.run for call in open_calls}.values():
         if {call.pk for call in await _list_unanswered(runtime, run)} - given:
             raise Rejected("Every tool call needs its result.", code="result_missing")
+
+
+async def _require_tools_here(runtime: Runtime, exchange: ClientExchange) -> None:
+    """Raises Unavailable where another process would answer the message without the client's
+    tools, or waits for what they give."""
+    session_pk, read = exchange.session.pk, runtime.readers.read
+    of: dict[str, Any] = {"owner": runtime.owner.id, "has_tools": bool(exchange.asked.tools)}
+    if await read(is_needed_elsewhere, session_pk, **of):
+        await runtime.queue.recover(session_pk=session_pk)  # that process may be gone
+        if await read(is_needed_elsewhere, session_pk, **of):
+            raise Unavailable(ELSEWHERE)
+
+
+def is_needed_elsewhere(session_pk: int, *, owner: str, has_tools: bool) -> bool:
+    """Whether a run of another process than ``owner`` comes first, which takes the next message
+    as well; without tools: whether it waits for a client."""
+    runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exclude(owner=owner)
+    calls = ToolCall.objects.filter(run__in=runs, state=RUNNING)
+    brought = calls.exclude(name__in=TOOLS).exclude(name__startswith=MCP_PREFIX)
+    return runs.exists() if has_tools else brought.exists()
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:

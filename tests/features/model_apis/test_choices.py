@@ -1,7 +1,7 @@
 """What a client asks of the answer is what the model is asked for, or is refused."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anthropic
@@ -16,9 +16,12 @@ from openai import AsyncOpenAI
 from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.runs import ClaimedRun, claim_next_run
 from conversations.models import ModelCall, Run, Session, Turn
+from conversations.runtime import current
 from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
+from conversations.runtime.options import read_options
 from conversations.runtime.program_tools import ProgramTools
+from conversations.runtime.service import Runtime
 from loomweb.asgi import application
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
@@ -243,6 +246,52 @@ async def test_results_for_a_call_that_waits_elsewhere_are_to_be_sent_again(
     assert (await Run.objects.aget()).choices == run.choices
     await runtime.stop_run(await Session.objects.aget())
     await runtime.wait_idle(run.session_id)
+
+
+@pytest.fixture
+async def elsewhere(provider: WireThread) -> AsyncIterator[Callable[[], None]]:
+    """Sends what the client says next to another process."""
+    first, other = await current_runtime(), Runtime(read_options(supervise=True))
+    await other.start()
+
+    def change() -> None:
+        current._runtime = other if current._runtime is first else first
+
+    yield change
+    current._runtime = first
+    await other.stop()
+
+
+async def test_a_message_whose_tools_another_process_does_not_have_is_to_be_sent_again(
+    client: AsyncAnthropic, provider: WireThread, elsewhere: Callable[[], None]
+) -> None:
+    with provider.held():
+        first = asyncio.create_task(say(client, "one"))
+        while not provider.requests:
+            await asyncio.sleep(0.01)
+        elsewhere()
+        with pytest.raises(anthropic.InternalServerError, match="another process"):
+            await say(client, "two", tools=[WEATHER])
+        without = asyncio.create_task(say(client, "three"))  # any process can answer it
+        while await Run.objects.acount() < 2:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(first, without)
+    await say(client, "two", tools=[WEATHER])  # nothing is answered there any more
+    offered = ["weather" in str(sent["tools"]) for sent in provider.requests]
+    assert offered == [False, False, True]
+
+
+async def test_a_message_is_to_be_sent_again_while_a_call_waits_elsewhere(
+    client: AsyncAnthropic, provider: WireThread, elsewhere: Callable[[], None]
+) -> None:
+    await _call_weather(client, provider)
+    elsewhere()
+    with pytest.raises(anthropic.InternalServerError, match="another process"):
+        await say(client, "Never mind")
+    elsewhere()
+    provider.enqueue(Scenario(text="Hello."))
+    assert texts_of(await say(client, "Never mind")) == ["Hello."]
+    assert [run.state async for run in Run.objects.all()] == ["completed", "completed"]
 
 
 async def test_another_process_asks_for_the_same(
