@@ -32,6 +32,9 @@ from .sessions import UNANSWERED, ClientExchange
 
 WITHDRAWN = "withdrawn"  # why there is no answer to a message that no model was asked
 
+# Why a run failed whose answer the APIs have a form for.
+ANSWERED = ("refusal", "empty_answer")
+
 ELSEWHERE = "The session is being answered in another process. Try again."
 
 
@@ -54,7 +57,8 @@ class RunAnswer:
 
     @property
     def is_missing(self) -> bool:
-        return self.state in UNANSWERED or self.error_code == WITHDRAWN
+        has_failed = self.state in UNANSWERED and self.error_code not in ANSWERED
+        return has_failed or self.error_code == WITHDRAWN
 
 
 async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:

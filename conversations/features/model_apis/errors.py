@@ -21,6 +21,7 @@ STATUS = {
     "invalid_request": 400,
     "request_too_large": 413,
     "timeout": 504,
+    "billing": 402,
     "budget_reached": 402,
     "withdrawn": 409,
 }

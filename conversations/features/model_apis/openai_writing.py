@@ -15,6 +15,9 @@ from .writing import AnswerWriter, list_blocks
 
 CUT = ("max_tokens", "model_context_window_exceeded")  # stop reasons of an answer that is cut
 
+# Stop reasons of a response that is incomplete, in the API's words.
+INCOMPLETE = {**dict.fromkeys(CUT, "max_output_tokens"), "refusal": "content_filter"}
+
 DONE = "data: [DONE]\n\n"
 
 
@@ -217,8 +220,8 @@ class ResponseWriter(OpenAIWriter):
         self, items: list[dict[str, Any]], answer: RunAnswer | None
     ) -> dict[str, Any]:
         # None while it is in progress.
-        is_cut = answer is not None and not answer.calls and answer.stop_reason in CUT
-        status = "in_progress" if answer is None else "incomplete" if is_cut else "completed"
+        reason = INCOMPLETE.get(answer.stop_reason) if answer and not answer.calls else None
+        status = "in_progress" if answer is None else "incomplete" if reason else "completed"
         return {
             "id": self.id,
             "object": "response",
@@ -226,7 +229,7 @@ class ResponseWriter(OpenAIWriter):
             "status": status,
             "background": False,
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "incomplete_details": {"reason": reason} if reason else None,
             "model": (answer.model if answer else "") or self.asked.model,
             "output": items,
             "store": True,

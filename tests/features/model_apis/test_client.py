@@ -501,10 +501,42 @@ async def test_failures_of_the_provider_are_errors_of_the_sdk(
     assert overloaded.value.status_code == 529
     with pytest.raises(anthropic.RateLimitError):
         await say(client, "two")
+    provider.enqueue(Scenario(status=402, error_type="billing_error"))
+    with pytest.raises(anthropic.APIStatusError) as unpaid:
+        await say(client, "paid?")
+    assert (unpaid.value.status_code, unpaid.value.type) == (402, "billing_error")
     provider.enqueue(Scenario(status=500))
     with pytest.raises(anthropic.APIStatusError):
         async with client.messages.stream(**request("three")) as stream:
             await stream.get_final_message()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason", "said"),
+    [
+        (Scenario(text="I cannot help.", stop_reason="refusal"), "refusal", ["I cannot help."]),
+        (Scenario(empty=True, stop_reason="refusal"), "refusal", []),
+        (Scenario(empty=True), "end_turn", []),
+    ],
+)
+async def test_a_refusal_and_an_empty_answer_are_answers(
+    make_client: MakeClient,
+    user: User,
+    provider: WireThread,
+    scenario: Scenario,
+    reason: str,
+    said: list[str],
+) -> None:
+    token = await sync_to_async(token_of)(user)
+    client = make_client(token, key="sdk:declined", retries=2)
+    provider.enqueue(scenario)
+    message = await say(client, "Hello")
+    assert (message.stop_reason, [block.text for block in message.content]) == (reason, said)
+    assert len(provider.requests) == 1
+    provider.enqueue(scenario)
+    async with client.messages.stream(**request("Hello", answered("No."), "Please")) as stream:
+        message = await stream.get_final_message()
+    assert (message.stop_reason, [block.text for block in message.content]) == (reason, said)
 
 
 async def test_the_models_on_offer(client: AsyncAnthropic) -> None:

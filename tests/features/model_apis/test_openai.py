@@ -300,6 +300,16 @@ async def test_errors_are_those_of_the_sdk(client: AsyncOpenAI, provider: WireTh
             pass
 
 
+async def test_a_refusal_says_so(client: AsyncOpenAI, provider: WireThread) -> None:
+    refusal = Scenario(text="I cannot help.", stop_reason="refusal")
+    provider.enqueue(refusal, refusal)
+    choice = (await chat(client, "Hello")).choices[0]
+    assert (choice.finish_reason, choice.message.content) == ("content_filter", "I cannot help.")
+    response = await respond(client, "Hello?")
+    assert (response.status, response.output_text) == ("incomplete", "I cannot help.")
+    assert response.incomplete_details.reason == "content_filter"
+
+
 async def test_images_go_along(client: AsyncOpenAI, provider: WireThread) -> None:
     url = "data:image/png;base64," + base64.b64encode(image_bytes()).decode()
     parts = [
