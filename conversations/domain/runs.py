@@ -29,6 +29,10 @@ IDLE = "idle"  # What a session is when no run of it is active or queued.
 MAX_TOKENS, TOOL_CHOICE, FIRST = "max_tokens", "tool_choice", "first"
 FORCED = ("any", "tool")  # Choices by which the model has to call a tool.
 
+# Of the tokens for an answer, what a budget for thinking may have of fewer than were asked for; and
+# the least that the Messages API takes ("Extended thinking" in its documentation).
+MAX_THINKING_SHARE, MIN_THINKING_TOKENS = 0.75, 1_024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
@@ -60,6 +64,18 @@ class RunChoices:
         if choice is None or (has_any and (has_own or choice.get("type") not in FORCED)):
             return self
         kept = {key: value for key, value in self.passed.items() if key != TOOL_CHOICE}
+        return replace(self, passed=kept)
+
+    def within(self, max_tokens: int) -> "RunChoices":
+        """With so many tokens for an answer: where those are fewer than were asked for, a budget
+        for thinking leaves some for what is said, and goes where too few are left for it."""
+        budget = self.passed.get("thinking", {}).get("budget_tokens")
+        if not isinstance(budget, int) or max_tokens >= (self.max_tokens or max_tokens):
+            return self
+        budget = min(budget, int(max_tokens * MAX_THINKING_SHARE))
+        kept = {key: value for key, value in self.passed.items() if key != "thinking"}
+        if budget >= MIN_THINKING_TOKENS:
+            kept["thinking"] = self.passed["thinking"] | {"budget_tokens": budget}
         return replace(self, passed=kept)
 
 

@@ -143,6 +143,8 @@ def with_breakpoints(count: int) -> dict[str, Any]:
     return make_body([text(f"part {n}", cache_control=EPHEMERAL) for n in range(count)])
 
 
+OLD = "claude-haiku-4-5"  # It takes a budget for thinking.
+
 REFUSED: list[tuple[Any, str]] = [
     (b"{", "valid JSON"),
     ([1], "valid JSON"),
@@ -159,6 +161,14 @@ REFUSED: list[tuple[Any, str]] = [
     (make_body(max_tokens=200_000), "200000 > 128000, which is the maximum allowed"),
     (make_body(stream="yes"), "stream: Input should be a valid boolean"),
     (make_body(thinking={"type": "enabled", "budget_tokens": 1}), "thinking.type"),
+    (
+        make_body(model=OLD, thinking={"type": "enabled", "budget_tokens": 1023}),
+        "budget_tokens: Input should be greater than or equal to 1024",
+    ),
+    (
+        make_body(model=OLD, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=1024),
+        "`max_tokens` must be greater than `thinking.budget_tokens`",
+    ),
     (make_body(tool_choice={"type": "auto"}), "tool_choice may only be specified"),
     (make_body(stop_sequences=[" "]), "stop_sequences"),
     # Messages

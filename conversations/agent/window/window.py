@@ -322,7 +322,7 @@ def _make_window(
     files = [block for piece in pieces for block in piece.references]
     withheld = withhold(session, files, are_refused=spec.refuses_files, takes=spec.takes)
     has_tools = texts.tools != NO_TOOLS
-    choices = spec.choices.for_tools(has_any=has_tools, has_own=True)
+    choices = spec.choices.for_tools(has_any=has_tools, has_own=True).within(max_tokens)
     # An answer that was interrupted before its first word left nothing to go on from.
     said = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
     go_on = spec.go_on and said[-1:] == [ASSISTANT]

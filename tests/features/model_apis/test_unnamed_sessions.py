@@ -6,10 +6,12 @@ import anthropic
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 
+from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.workspaces import add_member
-from conversations.models import Run, Session, Workspace
+from conversations.models import ModelCall, Run, Session, Workspace
 from conversations.models import ToolCall as CallRecord
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
@@ -121,6 +123,30 @@ async def test_a_budget_is_for_models_that_take_one(
     assert provider.requests[-1]["thinking"] == budget
     with pytest.raises(anthropic.BadRequestError, match=r'Use "thinking.type.adaptive"'):
         await say(unnamed, "Hello", thinking=budget)
+
+
+@pytest.mark.parametrize(
+    ("most", "budget", "given"),
+    [(16_000, 31_999, 12_000), (16_000, 2_000, 2_000), (1_300, 31_999, None)],
+)
+async def test_a_budget_is_within_a_shorter_answer_than_was_asked_for(
+    unnamed: AsyncAnthropic,
+    provider: WireThread,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    budget: int,
+    given: int | None,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_output_tokens", most)
+    thinking = {"type": "enabled", "budget_tokens": budget}
+    asked = request("Hello", model="claude-haiku-4-5", thinking=thinking, max_tokens=32_000)
+    async with unnamed.messages.stream(**asked) as stream:
+        await stream.get_final_message()
+    sent = provider.requests[-1]
+    assert sent["max_tokens"] == most
+    assert sent.get("thinking", {}).get("budget_tokens") == given
+    call = await ModelCall.objects.alatest("pk")
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
 async def test_the_sdk_goes_on_without_a_thread(

@@ -114,12 +114,23 @@ def check_options(body: dict[str, Any], model: ModelRow) -> None:
         not isinstance(thinking, dict) or thinking.get("type") not in types
     ):
         raise refuse("thinking.type: Input should be 'adaptive', 'between_tools' or 'disabled'")
+    if thinking is not None and thinking["type"] == "enabled":
+        check_budget(thinking.get("budget_tokens"), body.get("max_tokens"))
     if "tool_choice" in body and not body.get("tools"):
         raise refuse("tool_choice: tool_choice may only be specified while providing tools")
     check_tool_choice(body)
     for sequence in body.get("stop_sequences") or []:
         if not isinstance(sequence, str) or not sequence.strip():
             raise refuse("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def check_budget(budget: Any, limit: int | None) -> None:
+    if not isinstance(budget, int) or budget < 1024:
+        raise refuse(
+            "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
+        )
+    if limit is not None and budget >= limit:
+        raise refuse("`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
 def check_tool_choice(body: dict[str, Any]) -> None:
