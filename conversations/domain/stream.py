@@ -19,6 +19,7 @@ from .text import dump_json, is_encodable, write_json
 
 type Block = dict[str, Any]
 
+STRICT = "strict"  # Of an answer's format: OpenAI's protocols have it, the Messages API does not
 SEALED = "extra_content"  # Of a call in chat completions: Gemini wants it back from its own model
 
 

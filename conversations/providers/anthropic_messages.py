@@ -1,10 +1,11 @@
 """Any server that speaks the Messages API, through the ``anthropic`` SDK."""
 
 import json
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from conversations.domain.stream import ModelInfo, ModelRequest
+from conversations.domain.stream import STRICT, ModelInfo, ModelRequest
 from conversations.domain.text import dump_json
 
 from .model_limits import read_models, read_next_page
@@ -102,4 +103,13 @@ def make_body(request: ModelRequest) -> dict[str, Any]:
         body["system"] = request.system
     if request.tools:
         body["tools"] = request.tools
-    return {**request.choices, **body}
+    return {**_without_strict(request.choices), **body}
+
+
+def _without_strict(choices: Mapping[str, Any]) -> Mapping[str, Any]:
+    config = choices.get("output_config", {})
+    asked = config.get("format")
+    if not isinstance(asked, dict) or STRICT not in asked:
+        return choices
+    kept = {name: asked[name] for name in asked if name != STRICT}
+    return {**choices, "output_config": config | {"format": kept}}

@@ -175,16 +175,27 @@ def read_next_page(body: object) -> str | None:
     return None
 
 
+# With the forms of gateways: claude-opus-4.6, claude-opus-4@20250514, claude-sonnet-4.5:beta.
 _TAKING = re.compile(
-    r"claude-(?:instant|2|3)|claude-(?:opus|sonnet|haiku)-4(?:-[0-6])?(?:-\d{8}|-latest)?$"
+    r"claude-(?:instant|2|3)"
+    r"|claude-(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:[-@]\d{8}|-latest)?(?::\w+)?$"
 )
+
+
+def is_claude(model: str) -> bool:
+    """Whether it is a Claude model, of whatever provider."""
+    return _own_id(model).startswith("claude-")
 
 
 def takes_sampling(model: str) -> bool:
     """Whether a model takes ``temperature``, ``top_p`` and ``top_k``."""
     # Claude models do up to the generation 4.6; later ones refuse a request that has any
     # (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is asked.
-    return not model.startswith("claude-") or _TAKING.match(model) is not None
+    return not is_claude(model) or _TAKING.match(_own_id(model)) is not None
+
+
+def _own_id(model: str) -> str:
+    return model.rpartition("/")[2]
 
 
 # What a model call costs, by list prices: ours in ``prices.toml``, and those of the

@@ -44,7 +44,8 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 # Parameters that some servers refuse by name, and what to send in their place.
 REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", "top_k")
+SAMPLING = ("temperature", "top_p", "top_k")
+LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", *SAMPLING)
 
 # What DeepSeek and Kimi want back with each answer, and others may not know. An empty one counts
 # as missing for some.
@@ -201,7 +202,7 @@ def make_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
-    written = {name: choices[name] for name in ("temperature", "top_p", "top_k") if name in choices}
+    written = {name: choices[name] for name in SAMPLING if name in choices}
     if sequences := choices.get("stop_sequences"):
         written["stop"] = sequences
     if effort := read_effort(choices):

@@ -30,7 +30,8 @@ from .openai_shapes import (
 from .provider_errors import error_from_event, make_error
 
 # Parameters that models refuse, by a word of the refusal.
-REFUSED = {"include": "ncrypted", "reasoning": "reasoning", "temperature": "temperature"}
+REFUSED = {"include": "ncrypted", "reasoning": "reasoning"}
+REFUSED |= {name: name for name in ("temperature", "top_p")}
 
 
 class OpenAIResponsesProvider(OpenAIProvider):

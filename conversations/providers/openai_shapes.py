@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from conversations.domain.stream import Block, ModelRequest
+from conversations.domain.stream import STRICT, Block, ModelRequest
 
 MAX_CALL_ID_CHARS, MAX_NAME_CHARS = 40, 64
 
@@ -116,7 +116,8 @@ def schema_format(choices: Mapping[str, Any]) -> dict[str, Any] | None:
     asked = choices.get("output_config", {}).get("format")
     if not isinstance(asked, dict) or asked.get("type") != "json_schema":
         return None
-    return {"name": "answer", "schema": asked.get("schema", {}), "strict": True}
+    is_strict = asked.get(STRICT) is True
+    return {"name": "answer", "schema": asked.get("schema", {}), STRICT: is_strict}
 
 
 def read_effort(choices: Mapping[str, Any]) -> str | None:

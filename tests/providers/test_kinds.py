@@ -562,11 +562,21 @@ async def test_sealed_thinking_goes_back(wire: WireThread) -> None:
     await provider.close()
 
 
+NOT_ZERO = (
+    "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1)"
+    " value is supported."
+)
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "gone", "there"),
     [
         (OPENAI, "Unsupported parameter: 'max_tokens'", "max_tokens", "max_completion_tokens"),
         (OPENAI, "stream_options is not allowed", "stream_options", "stream"),
+        (OPENAI, NOT_ZERO, "temperature", "top_p"),
+        (OPENAI, "Unsupported parameter: 'top_p'", "top_p", "temperature"),
+        (OPENAI_RESPONSES, NOT_ZERO, "temperature", "top_p"),
+        (OPENAI_RESPONSES, "Unsupported parameter: 'top_p'", "top_p", "temperature"),
         (OPENAI_RESPONSES, "Encrypted content is not supported", "include", "reasoning"),
         (OPENAI_RESPONSES, "Unsupported parameter: 'reasoning.summary'", "reasoning", "include"),
     ],
@@ -576,8 +586,9 @@ async def test_a_refused_parameter_is_not_sent_again(
 ) -> None:
     provider = make_kind(kind, wire)
     wire.enqueue(Scenario(status=400, error_message=message))
+    request = make_request(choices={"temperature": 0, "top_p": 0.5})
     for _ in range(2):
-        assert (await complete(provider)).stop_reason == "end_turn"
+        assert (await complete(provider, request)).stop_reason == "end_turn"
     assert len(wire.requests) == 3
     assert gone in wire.requests[0]
     assert all(gone not in one and there in one for one in wire.requests[1:])

@@ -16,6 +16,11 @@ from conversations.providers.model_limits import takes_sampling
         ("claude-sonnet-5", False),
         ("claude-fable-5-2", False),
         ("qwen3:8b", True),
+        ("second/claude-haiku-4-5", True),
+        ("second/claude-opus-5-5", False),
+        ("openrouter/anthropic/claude-sonnet-4.5:beta", True),
+        ("openrouter/anthropic/claude-opus-4.7", False),
+        ("vertex/claude-opus-4-1@20250805", True),
     ],
 )
 def test_a_temperature_is_for_models_that_take_one(model: str, takes: bool) -> None:

@@ -41,6 +41,7 @@ INCOMPLETE = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
 def read_chat(body: Any) -> dict[str, Any]:
     """A request of the chat completions as one of the Messages API."""
     check_keys(body, CHAT_KEYS)
+    check_format((body.get("response_format") or {}).get("json_schema") or {})
     system: list[str] = []
     messages: list[dict[str, Any]] = []
     for message in body["messages"]:
@@ -71,6 +72,7 @@ def read_chat(body: Any) -> dict[str, Any]:
 def read_responses(body: Any) -> dict[str, Any]:
     """A request of the Responses as one of the Messages API."""
     check_keys(body, RESPONSES_KEYS)
+    check_format((body.get("text") or {}).get("format") or {})
     messages: list[dict[str, Any]] = []
     for item in body["input"]:
         kind = item.get("type", "message")
@@ -108,6 +110,17 @@ def check_keys(body: Any, known: frozenset[str]) -> None:
     for key in body:
         if key not in known:
             raise refuse(f"Unrecognized request argument supplied: {key}")
+
+
+def check_format(asked: dict[str, Any]) -> None:
+    schema = asked.get("schema", {})
+    missing = set(schema.get("properties", ())) - set(schema.get("required", ()))
+    if asked.get("strict") and missing:
+        raise refuse(
+            "Invalid schema for response_format 'answer': In context=(), 'required' is required to"
+            " be supplied and to be an array including every key in properties."
+            f" Missing '{min(missing)}'."
+        )
 
 
 def check_id(call_id: str) -> None:

@@ -11,9 +11,10 @@ from conversations.domain.errors import Rejected
 from conversations.domain.formats import OPENAI
 from conversations.domain.formats.contents import BAD_MESSAGE
 from conversations.domain.runs import RunChoices
+from conversations.domain.stream import STRICT
 from conversations.domain.text import dump_json
 from conversations.domain.turns import ASSISTANT, TOOL, USER
-from conversations.providers.model_limits import takes_sampling
+from conversations.providers.model_limits import is_claude, takes_sampling
 
 from .client_request import (
     SYSTEM_ROLES,
@@ -282,7 +283,7 @@ def _read_sampling(asked: CompletionIn | ResponseIn) -> dict[str, float | None]:
     if not takes_sampling(asked.model):
         return {}
     temperature = asked.temperature
-    if temperature is not None and asked.model.startswith("claude-"):
+    if temperature is not None and is_claude(asked.model):
         temperature = min(temperature, 1.0)
     return {"temperature": temperature, "top_p": asked.top_p}
 
@@ -300,11 +301,13 @@ def _read_format(asked: Any) -> dict[str, Any] | None:
     if asked is None or kind == "text":
         return None
     # Chat completions have the schema one level deeper.
-    holder = asked.get("json_schema", asked) if kind == "json_schema" else None
-    schema = holder.get("schema") if isinstance(holder, dict) else None
+    found = asked.get("json_schema", asked) if kind == "json_schema" else None
+    holder = found if isinstance(found, dict) else {}
+    schema = holder.get("schema")
     if not isinstance(schema, dict):
         raise refused("response_format", "It must be text or json_schema with a schema.")
-    return {"type": "json_schema", "schema": schema}
+    strict = {STRICT: True} if holder.get(STRICT) is True else {}
+    return {"type": "json_schema", "schema": schema} | strict
 
 
 def _read_tool(place: int, tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 from .conftest import MODEL
+from .test_choices import OLD_MODEL
 from .test_client import turns
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
@@ -193,6 +194,44 @@ async def test_what_is_wished_for_is_passed_on(client: AsyncOpenAI, provider: Wi
     assert sent["tool_choice"] == forced
     await chat(client, "Hello", model="claude-haiku-4-5", temperature=1.8)
     assert provider.requests[-1]["temperature"] == 1
+
+
+async def test_models_of_every_provider_are_asked_what_they_take(
+    client: AsyncOpenAI, several: WireThread
+) -> None:
+    await chat(client, "Hello", model=f"second/{OLD_MODEL}", temperature=1.8)
+    assert several.requests[-1]["temperature"] == 1
+    await chat(client, "Hello again", model=f"second/{MODEL}", temperature=0.2)
+    assert "temperature" not in several.requests[-1]
+
+
+@pytest.mark.parametrize("strict", [True, False, None])
+async def test_a_format_is_as_strict_as_the_client_says(
+    client: AsyncOpenAI, several: WireThread, strict: bool | None
+) -> None:
+    names = ["bed", "plant"] if strict else ["plant"]
+    properties = {name: {"type": "string"} for name in ("bed", "plant")}
+    wished: dict[str, Any] = {
+        "name": "Bed",
+        "schema": {
+            "type": "object",
+            "properties": properties,
+            "required": names,
+            "additionalProperties": False,
+        },
+    } | ({} if strict is None else {"strict": strict})
+    asked: dict[str, Any] = {"response_format": schema(wished)}
+    await chat(client, "Which plant?", model=f"chat/{OLD_MODEL}", **asked)
+    sent = several.requests[-1]["response_format"]["json_schema"]
+    assert (sent["schema"], sent["strict"]) == (wished["schema"], bool(strict))
+    await chat(client, "Which one?", **asked)
+    assert several.requests[-1]["output_config"]["format"] == {
+        "type": "json_schema",
+        "schema": wished["schema"],
+    }
+    text = {"format": {"type": "json_schema"} | wished}
+    await respond(client, "Which?", model=f"responses/{OLD_MODEL}", text=text)
+    assert several.requests[-1]["text"]["format"]["strict"] is bool(strict)
 
 
 NOT_TO_BE_HAD: list[tuple[dict[str, Any], str]] = [

@@ -119,6 +119,9 @@ def check_options(body: dict[str, Any], model: ModelRow) -> None:
     if "tool_choice" in body and not body.get("tools"):
         raise refuse("tool_choice: tool_choice may only be specified while providing tools")
     check_tool_choice(body)
+    for key in (body.get("output_config") or {}).get("format") or ():
+        if key not in ("type", "schema"):
+            raise refuse(f"output_config.format.{key}: Extra inputs are not permitted")
     for sequence in body.get("stop_sequences") or []:
         if not isinstance(sequence, str) or not sequence.strip():
             raise refuse("stop_sequences: each stop sequence must contain non-whitespace")
