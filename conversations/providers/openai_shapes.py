@@ -136,10 +136,17 @@ def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     cached = details.get("cached_tokens")
     if not isinstance(prompt, int):
         return {}
+    output = usage.get("completion_tokens", usage.get("output_tokens"))
+    thought = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
+    reasoning = thought.get("reasoning_tokens")
+    # Of the output, except where only the total has both, as xAI counts.
+    if isinstance(output, int) and isinstance(reasoning, int):
+        is_beside = usage.get("total_tokens") == prompt + output + reasoning
+        output += reasoning if is_beside else 0
     # OpenRouter and gateways of Claude models may not count it as input either.
     is_apart = (cached or 0) > prompt
     return {
         "input_tokens": prompt if is_apart else prompt - (cached or 0),
         "cache_read_input_tokens": cached,
-        "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+        "output_tokens": output,
     }

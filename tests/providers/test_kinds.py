@@ -187,6 +187,19 @@ def test_what_the_cache_gave_may_be_counted_apart(prompt: int, cached: int) -> N
     assert last.usage == expected
 
 
+@pytest.mark.parametrize(("output", "total"), [(1, 401), (387, 401), (387, None)])
+def test_what_was_thought_may_be_counted_beside_the_answer(output: int, total: int | None) -> None:
+    """xAI does; for OpenAI it is part of the answer."""
+    usage = {
+        "prompt_tokens": 14,
+        "completion_tokens": output,
+        "total_tokens": total,
+        "completion_tokens_details": {"reasoning_tokens": 386},
+    }
+    found = read_chat(delta("stop", content="a"), {"usage": usage}, "[DONE]").usage
+    assert (found.input_tokens, found.output_tokens) == (14, 387)
+
+
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "refusal"])
 async def test_reasons_for_the_end(wire: WireThread, provider: Provider, reason: str) -> None:
     wire.enqueue(Scenario(text="a", stop_reason=reason))
