@@ -317,19 +317,22 @@ DATABASE_AWAY = say("The database could not be reached")
 
 
 def interrupt_run(
-    run_pk: int, *, draft: Sequence[DraftChunk] = (), cause: str = SERVER_STOPPED
+    run_pk: int,
+    *,
+    owner: str,
+    draft: Sequence[DraftChunk] = (),
+    cause: str = SERVER_STOPPED,
 ) -> list[Row]:
     """End a run that its process could not finish: its draft becomes a partial turn, and a
-    row offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is
-    what has not been kept of it yet."""
+    row offers to go on. Returns the rows; none when it had ended meanwhile, or ``owner`` does
+    not own it any more. ``draft`` is what has not been kept of it yet."""
     run = Run.objects.filter(pk=run_pk).first()
     if run is None:
         return []
     with locked_session(run.session_id) as session:
-        changed = Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(
-            state=states.INTERRUPTED, finished_at=timezone.now(), note=""
-        )
-        if not changed:
+        # Of several processes that recover at once another one may have adopted it.
+        owned = Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES)
+        if not owned.update(state=states.INTERRUPTED, finished_at=timezone.now(), note=""):
             return []
         append_draft_chunks(draft)
         rows = _append_draft(session, run_pk).rows

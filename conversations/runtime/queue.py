@@ -195,7 +195,10 @@ class RunQueue:
             # Where nothing can be written, this process finds the run as an orphan later.
             if not is_storage_error(error):
                 await self._interrupt(
-                    claimed.run_pk, claimed.session_pk, cause=archive_runs.SERVER_FAILED
+                    claimed.run_pk,
+                    claimed.session_pk,
+                    owner=claimed.owner,
+                    cause=archive_runs.SERVER_FAILED,
                 )
         finally:
             worker.ended.set()  # in case it failed
@@ -275,7 +278,7 @@ class RunQueue:
                     # This process leaves a run only when it could not write its end.
                     is_own = run.owner == self._owner.id
                     cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
-                    await self._interrupt(run.run_pk, run.session_pk, cause=cause)
+                    await self._interrupt(run.run_pk, run.session_pk, owner=run.owner, cause=cause)
 
     def is_orphan(self, run: ActiveRun) -> bool:
         options = self._context.options
@@ -290,11 +293,11 @@ class RunQueue:
         # While the database was away nobody could say there that a run is alive.
         return run.is_stale and self._database.readers.answered_for > options.stale_after
 
-    async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
+    async def _interrupt(self, run_pk: int, session_pk: int, *, owner: str, cause: str) -> None:
         drafts = self._context.drafts
         with drafts.pending_chunks(run_pk) as draft:
             rows = await self._database.writer.write(
-                archive_runs.interrupt_run, run_pk, draft=draft, cause=cause
+                archive_runs.interrupt_run, run_pk, owner=owner, draft=draft, cause=cause
             )
         drafts.forget(run_pk)
         if rows:

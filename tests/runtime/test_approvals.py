@@ -14,7 +14,9 @@ from django.contrib.auth.models import User
 from conversations.archive.tool_calls import grant_permission, list_permissions, revoke_permission
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import TURN_SEPARATOR
+from conversations.domain.tool_calls import WAITING
 from conversations.models import ChatEvent, Membership, Run, Session, ToolCall, Workspace
+from conversations.runtime.options import RuntimeOptions
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
@@ -28,6 +30,7 @@ from tests.runtime.tool_stories import (
     until_done,
     until_waiting,
 )
+from tests.waiting_calls import leave_question
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -429,6 +432,23 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next(
     assert run.state == "completed"
     assert len(await notices(garden, "approval_asked")) == 2
     await require_whole(garden)
+
+
+async def test_of_two_servers_that_start_at_once_one_goes_on_with_what_waits(
+    options: RuntimeOptions, garden: Session
+) -> None:
+    call = await sync_to_async(leave_question)(garden)
+    servers = Runtime(options), Runtime(options)
+    await asyncio.gather(*(server.start() for server in servers))
+    try:
+        for server in servers:
+            await server.queue.recover()
+        assert await run_state(garden) == "waiting_approval"
+        await call.arefresh_from_db()
+        assert call.state == WAITING
+    finally:
+        for server in servers:
+            await server.stop()
 
 
 async def test_a_call_that_was_decided_while_no_process_lived_is_carried_out_by_the_next(

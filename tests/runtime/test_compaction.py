@@ -602,7 +602,7 @@ async def test_a_dead_process_leaves_a_notice_and_nothing_else(
     wire.enqueue(Scenario(words=4000, rate=50))
     accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
-    await sync_to_async(interrupt_run)(accepted.run_pk)
+    await sync_to_async(interrupt_run)(accepted.run_pk, owner=compacting.owner.id)
     [notice] = await notices(garden)
     assert (notice["code"], notice.get("action")) == ("compaction_interrupted", None)
     await compacting.stop_run(garden)

@@ -72,7 +72,7 @@ async def test_continue_without_a_first_word_answers_the_message(
     wire.enqueue(Scenario(text="The end."), Scenario(text="Two euros."))
     await ask(runtime, garden, "a tale")
     orphan = await sync_to_async(leave_orphan)(garden, owner="gone", text="")
-    await sync_to_async(interrupt_run)(orphan.pk)
+    await sync_to_async(interrupt_run)(orphan.pk, owner="gone")
     await runtime.continue_run(garden, client_id="continue1", user_pk=None)
     await runtime.wait_idle(garden.pk)
     assert CONTINUE_TEXT not in json.dumps(wire.requests[-1]["messages"])
@@ -108,9 +108,17 @@ async def test_a_run_is_interrupted_once(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
-    first = await sync_to_async(interrupt_run)(run.pk)
+    first = await sync_to_async(interrupt_run)(run.pk, owner="elsewhere")
     assert len(first) == 3
-    assert await sync_to_async(interrupt_run)(run.pk) == []
+    assert await sync_to_async(interrupt_run)(run.pk, owner="elsewhere") == []
+
+
+async def test_a_run_that_another_process_owns_by_now_is_not_interrupted(
+    start_runtime: Callable[..., Any], garden: Session
+) -> None:
+    run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
+    assert await sync_to_async(interrupt_run)(run.pk, owner="gone") == []
+    assert await run_state(garden) == "running"
 
 
 async def test_what_waited_goes_on_after_a_crash(

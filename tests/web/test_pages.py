@@ -504,7 +504,7 @@ def test_the_list_marks_what_a_session_does(
         session, client_id="client-01", text="Go", user_pk=user.pk, max_queued=5, owner=process
     )
     if state == "interrupted":
-        interrupt_run(accepted.run_pk)
+        interrupt_run(accepted.run_pk, owner=process)
     response = owner.get("/w/garden/")
     assert f'<span class="mark" data-state="{state}">{mark}</span>' in flat(response.text)
     home = owner.get("/")

@@ -61,7 +61,7 @@ def end_run(session: Session, state: str) -> None:
     )
     assert accepted.claimed is not None
     if state == runs.INTERRUPTED:
-        interrupt_run(accepted.claimed.run_pk)
+        interrupt_run(accepted.run_pk, owner="me")
     else:
         finish_run(accepted.claimed, state=state, payloads=[])
 

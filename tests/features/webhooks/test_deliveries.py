@@ -170,7 +170,7 @@ def test_an_interrupted_run_is_told_and_a_summary_is_not(
     webhook: Webhook, session: Session
 ) -> None:
     claimed = begin(session)
-    interrupt_run(claimed.run_pk)
+    interrupt_run(claimed.run_pk, owner=claimed.owner)
     summary = begin(session)
     Run.objects.filter(pk=summary.run_pk).update(kind="compact")
     finish_run(summary, state="completed", payloads=[])
