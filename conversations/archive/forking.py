@@ -4,7 +4,7 @@ The turns are copied, on the active path or on the branch that has the turn; the
 from them, as those of older imports are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,7 @@ from conversations.domain.active_path import (
     hidden_ranges,
     markers_until_left,
 )
+from conversations.domain.attachments import read_references
 from conversations.domain.errors import NotFound
 from conversations.domain.turns import (
     ASIDE,
@@ -62,7 +63,7 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
         is_chosen = session.title_is_chosen
         Session.objects.filter(pk=made.pk).update(fork_turn=turn, title_is_chosen=is_chosen)
         numbers = {one.number: number for number, one in enumerate(turns, 1)}
-        names = _copy_attachments(session, made, numbers)
+        names = _copy_attachments(session, made, turns)
         for start in range(0, len(turns), BATCH_ROWS):
             copies = [_copy(one, names) for one in turns[start : start + BATCH_ROWS]]
             append(made.pk, session_uuid=made.uuid, turns=copies)
@@ -118,16 +119,22 @@ def _copy(turn: StoredTurn, names: Mapping[str, str]) -> NewTurn:
 
 
 def _copy_attachments(
-    session: Session, made: Session, numbers: Mapping[int, int]
+    session: Session, made: Session, turns: Sequence[StoredTurn]
 ) -> dict[str, str]:
-    """The files of these turns, which stay stored once; returns the new names by the old ones."""
+    """The files that these turns name, which stay stored once; returns the new names by the old
+    ones."""
     names: dict[str, str] = {}
     copies = []
+    # What an edited message names, or one that a file was sent with again, belongs to an earlier
+    # turn, which may stay behind.
+    numbers: dict[str, int] = {}
+    for place, turn in enumerate(turns, 1):
+        for block in read_references(turn.blocks):
+            numbers.setdefault(str(block.get("attachment")), place)
     sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
     for one in sent.order_by("pk").iterator(chunk_size=BATCH_ROWS):
-        number = numbers.get(one.turn_number or 0)
-        if number is not None:
-            old, new = str(one.uuid), uuid4()
+        old, new = str(one.uuid), uuid4()
+        if (number := numbers.get(old)) is not None:
             names[old] = str(new)
             one.pk, one.uuid, one.session = None, new, made
             one.turn_number = number

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from conversations.domain import runs as states
 from conversations.domain.active_path import are_within
-from conversations.domain.attachments import list_references, shown_attachment
+from conversations.domain.attachments import read_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.messages import say
 from conversations.domain.runs import (
@@ -24,7 +24,7 @@ from conversations.domain.runs import (
     RunChoices,
     read_first_choices,
 )
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import dump_json
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import (
@@ -315,11 +315,7 @@ def edit_message(
         if known is not None:
             return known
         turns = Turn.objects.filter(session=session.pk, number=turn)
-        try:
-            blocks = load_json(turns.values_list("blocks", flat=True).first(), default=[])
-        except ValueError:
-            blocks = []
-        references = list_references(blocks if isinstance(blocks, list) else [])
+        references = read_references(turns.values_list("blocks", flat=True).first())
         attached = [str(block.get("attachment", "")) for block in references]
         if not text.strip() and not attached:
             raise Rejected("The message is empty.", code="message_empty")

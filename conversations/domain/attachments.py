@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .messages import say
-from .text import HIDING
+from .text import HIDING, load_json
 
 type Block = dict[str, Any]
 
@@ -61,6 +61,15 @@ def list_references(blocks: Iterable[Any]) -> list[Block]:
             content = block.get("content")
             found += list_references(content) if isinstance(content, list) else []
     return found
+
+
+def read_references(blocks: str | None) -> list[Block]:
+    """The same in the blocks of a turn as they are stored; none in damaged ones."""
+    try:
+        found = load_json(blocks)
+    except ValueError:
+        return []
+    return list_references(found if isinstance(found, list) else [])
 
 
 def kind_of(block: Block) -> str:

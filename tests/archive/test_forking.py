@@ -10,6 +10,7 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.context import append_loaded_skill, read_loaded_skills
 from conversations.archive.forking import MAX_COPIED_TURNS, fork_session
 from conversations.archive.messages import accept_message, edit_message, rewind_session
+from conversations.archive.runs import finish_run
 from conversations.archive.session_state import read_state_text
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
@@ -149,3 +150,37 @@ def test_files_come_along_and_are_stored_once(session: Session, user: User) -> N
     [turn] = read_turns(made.pk)
     assert str(copied.uuid) in str(turn.blocks)
     assert str(file.uuid) not in str(turn.blocks)
+
+
+@pytest.mark.parametrize("how", ["edited", "sent again"])
+def test_a_file_comes_along_with_a_message_that_names_what_an_earlier_turn_has(
+    session: Session, user: User, how: str
+) -> None:
+    file = save_attachment(session.pk, data=b"beans", name="b.txt", user_pk=user.pk)
+
+    def send(client_id: str) -> None:
+        accepted = accept_message(
+            session,
+            client_id=client_id,
+            text="Look",
+            user_pk=user.pk,
+            max_queued=3,
+            owner="me",
+            attachments=[str(file.uuid)],
+        )
+        assert accepted.claimed is not None
+        finish_run(accepted.claimed, state="completed", payloads=[])
+
+    send("client-1")
+    if how == "edited":
+        edit_message(
+            get_session(session.uuid), client_id="edit-1", turn=1, text="Again", user_pk=user.pk
+        )
+    else:
+        rewind_session(get_session(session.uuid), from_turn=1, actor_pk=None)
+        send("client-2")
+    made = fork_session(get_session(session.uuid), turn=2, owner=user)
+    copied = made.attachments.get()
+    assert (copied.digest, copied.turn_number) == (file.digest, 1)
+    [turn] = read_turns(made.pk)
+    assert str(copied.uuid) in str(turn.blocks)

@@ -28,6 +28,7 @@ from conversations.archive.rewinds import is_rewound
 from conversations.archive.storage import require_space
 from conversations.archive.turns import are_turns_within, read_rewound, stored_turns
 from conversations.domain import events
+from conversations.domain.attachments import read_references
 from conversations.domain.audit import SHARED, UNSHARED
 from conversations.domain.errors import NotFound, Rejected, require_found
 from conversations.domain.events import Fallback, Payload
@@ -277,10 +278,7 @@ def read_shared_page(
     begins. ``files_url`` is the address below which the link's attachments are. What lies
     outside the link's range is never read."""
     session = link.session
-    first = max(from_turn, link.from_turn)
-    turns = Turn.objects.filter(session=session.pk, number__range=(first, link.to_turn))
-    if session.rewind_count:
-        turns = turns.exclude(are_turns_within(read_rewound(session.pk, "turn")))
+    turns = _shared_turns(link).filter(number__gte=from_turn)
     found = stored_turns(turns.order_by("number")[: limit + 1])
     shown = {turn.number: turn for turn in found[:limit]}
     payloads = defaultdict[int, list[tuple[str, datetime, Payload | Fallback]]](list)
@@ -302,6 +300,15 @@ def read_shared_page(
             rows.append(_render(payload, place, with_tools=link.with_tools, files_url=files_url))
     following = found[limit].number if len(found) > limit else None
     return [row for row in rows if row], following
+
+
+def _shared_turns(link: ShareLink) -> QuerySet[Turn]:
+    turns = Turn.objects.filter(
+        session=link.session_id, number__range=(link.from_turn, link.to_turn)
+    )
+    if link.session.rewind_count:
+        turns = turns.exclude(are_turns_within(read_rewound(link.session_id, "turn")))
+    return turns
 
 
 def _render(
@@ -346,13 +353,16 @@ def _render(
 
 def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     """A file of the shared turns; without tools only what people sent. Raises NotFound."""
-    files = Attachment.objects.filter(
-        session=link.session_id, uuid=uuid, turn_number__range=(link.from_turn, link.to_turn)
-    )
-    found = require_found(files.first(), GONE)
-    number = found.turn_number or 0
-    turns = Turn.objects.filter(session=link.session_id, number=number)
-    is_sent = link.with_tools or turns.filter(role=USER).exists()
-    if not is_sent or is_rewound(link.session_id, number):
-        raise NotFound(GONE)
-    return found
+    sent = Attachment.objects.filter(session=link.session_id, turn_number__isnull=False)
+    found = require_found(sent.filter(uuid=uuid).first(), GONE)
+    turns = _shared_turns(link)
+    if not link.with_tools:
+        turns = turns.filter(role=USER)
+    if turns.filter(number=found.turn_number or 0).exists():
+        return found
+    # An edited message, or one that the file was sent with again, names what an earlier turn has.
+    naming = turns.filter(blocks__contains=str(uuid)).order_by("number")
+    for blocks in naming.values_list("blocks", flat=True):
+        if any(block.get("attachment") == str(uuid) for block in read_references(blocks)):
+            return found
+    raise NotFound(GONE)

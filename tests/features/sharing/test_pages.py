@@ -17,8 +17,10 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.forking import fork_session
+from conversations.archive.messages import accept_message, edit_message
 from conversations.archive.model_calls import save_title
 from conversations.archive.rewinds import append_rewind
+from conversations.archive.runs import finish_run
 from conversations.archive.sessions import get_session, rename_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
@@ -288,6 +290,42 @@ def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user
 
     assert opened(share(talk, user, to_turn=5)) == [200, 200, *[404] * 6]
     assert opened(share(talk, user, to_turn=5, with_tools=True)) == [*[200] * 4, *[404] * 4]
+
+
+def test_the_file_of_an_edited_message_can_be_opened_where_that_is_shared(
+    session: Session, user: User
+) -> None:
+    file = save_attachment(session.pk, data=image_bytes(), name="a.png", user_pk=user.pk)
+    accepted = accept_message(
+        session,
+        client_id="client-1",
+        text="Look",
+        user_pk=user.pk,
+        max_queued=3,
+        owner="me",
+        attachments=[str(file.uuid)],
+    )
+    assert accepted.claimed is not None
+    finish_run(accepted.claimed, state="completed", payloads=[])
+    edited = edit_message(
+        get_session(session.uuid), client_id="edit-1", turn=1, text="Again", user_pk=user.pk
+    )
+    words = json.dumps([{"type": "text", "text": f"It is {file.uuid}"}])
+    [named_in_words] = append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role="user", content="It is this", blocks=words)],
+    ).turns
+    session.refresh_from_db()
+    edited_turn = edited.turn or 0
+
+    def opened(first: int, last: int) -> int:
+        link = share(session, user, from_turn=first, to_turn=last)
+        return Client().get(f"{address(link)}files/{file.uuid}/").status_code
+
+    assert opened(edited_turn, edited_turn) == 200
+    assert opened(1, 1) == 404
+    assert opened(named_in_words, named_in_words) == 404
 
 
 def test_the_owner_makes_sees_and_revokes_links(talk: Session, user: User) -> None:
