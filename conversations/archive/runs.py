@@ -396,6 +396,14 @@ def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row]
     return rows
 
 
+def give_back_run(claimed: ClaimedRun) -> None:
+    """Let go of a run that was claimed and not begun, for whichever process comes next: it
+    waits as before, in the queue or for a person."""
+    state = QUEUED if claimed.open_turn is None else states.WAITING_APPROVAL
+    owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
+    owned.update(owner="", state=state)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRun:
     run_pk: int

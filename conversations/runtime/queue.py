@@ -72,8 +72,9 @@ class RunQueue:
         return worker.execution if worker else None
 
     def begin(self, session_pk: int, claimed: ClaimedRun | None = None) -> None:
-        """See that the session's queue is worked on by this process."""
-        if self._database.is_stopping:
+        """See that the session's queue is worked on by this process. While that ends, what was
+        ``claimed`` for it is given back."""
+        if self._database.is_stopping and claimed is None:
             return
         worker = self._workers.get(session_pk)
         if worker is None:
@@ -155,7 +156,7 @@ class RunQueue:
     async def _work(self, session_pk: int, worker: _Worker) -> None:
         wait_for_database(self._context.options.database_wait)
         try:
-            while worker.again and not self._database.is_stopping:
+            while worker.again and (worker.claimed or not self._database.is_stopping):
                 worker.again = False
                 claimed, worker.claimed = worker.claimed, None
                 if claimed is None:
@@ -165,8 +166,12 @@ class RunQueue:
                     if claimed is not None:
                         self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
                         await self._publisher.publish_queue(session_pk)
+                if claimed is None:
+                    continue
+                if self._database.is_stopping:
+                    await self._database.writer.write(archive_runs.give_back_run, claimed)
                 # Whoever queues a run while this one is active is seen by its end.
-                if claimed is not None and await self._execute(worker, claimed):
+                elif await self._execute(worker, claimed):
                     worker.again = True
         except Exception as error:
             log_failure(error, "session_worker_ended", session_pk=str(session_pk))

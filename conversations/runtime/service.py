@@ -4,7 +4,6 @@ Entry points call its methods and know nothing of how a run is executed.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
@@ -24,7 +23,6 @@ from conversations.archive.context import CompactionRequest
 from conversations.archive.messages import AcceptedMessage
 from conversations.archive.rewinds import RewindResult
 from conversations.archive.session_state import edit_state
-from conversations.domain.errors import LoomError
 from conversations.domain.keyset import TranscriptCursor
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.tool_calls import ALWAYS
@@ -107,6 +105,7 @@ class Runtime:
         )
         self.loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._accepting: set[asyncio.Task[AcceptedMessage]] = set()
         self._is_stopped = False
         self._completing_changes = asyncio.Lock()
 
@@ -143,6 +142,8 @@ class Runtime:
         and written as before."""
         self.database.is_stopping = True
         self.hub.close_listeners()
+        if self._accepting:  # what they have claimed is given back
+            await asyncio.wait(self._accepting)
         await self.queue.end_runs()
 
     async def stop(self) -> None:
@@ -201,33 +202,30 @@ class Runtime:
     ) -> AcceptedMessage:
         """Accept a person's message (see ``archive.messages.accept_message``) and see
         that it is answered, also when the caller leaves. Returns when it is on disk."""
-        writing = asyncio.create_task(
-            self.writer.write(
+
+        async def accept() -> AcceptedMessage:
+            accepted = await self.writer.write(
                 archive_messages.accept_message,
                 session,
                 client_id=client_id,
                 text=text,
                 user_pk=user_pk,
                 max_queued=self.options.max_queued,
-                owner=self.owner.id,
+                # While this process ends the message waits for the next one.
+                owner="" if self.database.is_stopping else self.owner.id,
                 attachments=attachments,
                 choices=choices,
                 goes_first=goes_first,
             )
-        )
-        try:
-            accepted = await asyncio.shield(writing)
-        except asyncio.CancelledError:
+            self._start_accepted(session.pk, accepted)
+            return accepted
 
-            async def take_up_late() -> None:
-                with contextlib.suppress(LoomError):
-                    self._start_accepted(session.pk, await writing)
-
-            # A run that was claimed for this process is executed all the same.
-            self.database.run_in_background(take_up_late())
-            raise
-        self._start_accepted(session.pk, accepted)
-        if accepted.is_new and accepted.claimed is None:
+        # A run that was claimed for this process is executed all the same when the caller leaves.
+        accepting = asyncio.create_task(accept())
+        self._accepting.add(accepting)
+        accepting.add_done_callback(self._accepting.discard)
+        accepted = await asyncio.shield(accepting)
+        if accepted.is_new and accepted.turn is None:
             await self.publisher.publish_queue(session.pk)
         return accepted
 

@@ -148,6 +148,43 @@ def test_the_database_allows_one_active_run_in_a_session(garden: Session) -> Non
         )
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+async def test_a_message_that_comes_while_the_server_stops_is_answered_by_the_next(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, steps: int
+) -> None:
+    """Before its run is claimed, or while it is."""
+    first = await start_runtime()
+    sending = asyncio.create_task(
+        first.send(garden, client_id="client-1", text="hello", user_pk=None)
+    )
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await first.stop()
+    await sending
+    wire.enqueue(Scenario(text="hi"))
+    second = await start_runtime()
+    await second.wait_idle(garden.pk)
+    assert await run_state(garden) == "completed"
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert [t.content for t in turns] == ["hello", "hi"]
+
+
+async def test_a_run_that_is_claimed_while_the_server_stops_is_left_to_the_next(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="a"))
+    first = await start_runtime()
+    await ask(first, garden, "one")
+    regenerated = await first.regenerate(garden, client_id="again-1", turn=None, user_pk=None)
+    await asyncio.sleep(0)  # its worker asks for it
+    await first.stop()
+    assert (await Run.objects.aget(pk=regenerated.run_pk)).owner == ""
+    wire.enqueue(Scenario(text="b"))
+    second = await start_runtime()
+    await second.wait_idle(garden.pk)
+    assert await run_state(garden) == "completed"
+
+
 async def test_two_processes_never_run_the_same_session(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
