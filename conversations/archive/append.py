@@ -23,8 +23,10 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Field, Model, QuerySet
 from django.utils import timezone
 
-from conversations.domain.errors import NotFound
+from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
+from conversations.domain.messages import say
+from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import (
     instant,
     next_digest,
@@ -288,10 +290,26 @@ def sums_of(call: ModelCall) -> dict[str, int]:
     }
 
 
+class RunLost(Conflict):
+    """Another process has taken the run over, or ended it."""
+
+    code = "run_lost"
+
+    def __init__(self) -> None:
+        super().__init__(say("This run has already ended, or continues in another process."))
+
+
+_RUN_IS_OWN = (
+    "EXISTS(SELECT 1 FROM conversations_run"  # noqa: S608 (nothing but placeholders)
+    f" WHERE id = %s AND owner = %s AND state IN ({placeholders(ACTIVE_STATES)}))"
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class LockedSession:
     """A session whose row is locked, as it will be saved. ``closed`` says why it cannot be
-    continued, if so; ``added`` is what its sums grow by."""
+    continued, if so; ``added`` is what its sums grow by. ``run`` and ``owner``: it is saved for
+    that run, as long as that is active and this owner's."""
 
     cursor: Any
     pk: int
@@ -311,6 +329,8 @@ class LockedSession:
     context_limit: int
     cost_microusd: int
     state: StateUpdate
+    run: int | None = None
+    owner: str = ""
     added: Counter[str] = field(default_factory=Counter)
     size: ContextSize | None = None
     changed_at: datetime | None = None
@@ -359,7 +379,8 @@ class LockedSession:
         return AppendResult(turns=numbers, rows=rows, title="" if had_title else self.title)
 
     def save(self) -> None:
-        """Write what has changed of the row. Done at the end, or before somebody reads it."""
+        """Write what has changed of the row. Done at the end, or before somebody reads it. Raises
+        RunLost."""
         if self.changed_at is None:
             return
         columns: dict[str, Any] = {name: getattr(self, name) for name in _CHANGED}
@@ -369,19 +390,30 @@ class LockedSession:
             columns |= {"token_ratio": self.size.ratio, "token_model": self.size.model}
         changes = [f"{column} = %s" for column in columns]
         changes += [f"{name} = {name} + {count:d}" for name, count in self.added.items() if count]
+        which, values = "id = %s", [*columns.values(), self.pk]
+        if self.run is not None:
+            # Here, and not where the row is locked: PostgreSQL would look at the run as it was
+            # before it waited for the lock.
+            which = f"{which} AND {_RUN_IS_OWN}"
+            values += [self.run, self.owner, *ACTIVE_STATES]
         self.cursor.execute(
-            f"UPDATE conversations_session SET {', '.join(changes)} WHERE id = %s",  # noqa: S608 (our own columns)
-            [*columns.values(), self.pk],
+            f"UPDATE conversations_session SET {', '.join(changes)} WHERE {which}",  # noqa: S608 (our own columns)
+            values,
         )
+        if self.run is not None and not self.cursor.rowcount:
+            raise RunLost
         self.added.clear()
         self.size = self.changed_at = None
 
 
 @contextmanager
-def locked_session(session_pk: int) -> Iterator[LockedSession]:
+def locked_session(
+    session_pk: int, *, run: int | None = None, owner: str = ""
+) -> Iterator[LockedSession]:
     """The session, locked and in a transaction; saved when the block ends. Who is called
     inside appends to the same object: another one would not know what this one will save.
-    Raises NotFound for an unknown session."""
+    Raises NotFound for an unknown session, and RunLost where what is appended is of a ``run``
+    that is not ``owner``'s any more."""
     columns = (*_CHANGED, *_READ)
     with joined_transaction(), connection.cursor() as cursor:
         (uuid, state, state_turn, *values), closed = _select_locked(
@@ -393,6 +425,8 @@ def locked_session(session_pk: int) -> Iterator[LockedSession]:
             pk=session_pk,
             uuid=UUID(str(uuid)),
             closed=closed,
+            run=run,
+            owner=owner,
             state=StateUpdate(
                 session_pk=session_pk,
                 turn=counters["next_turn"] - 1,

@@ -1,6 +1,7 @@
 """Model calls: what each adds to the archive, and the records of them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -89,6 +90,11 @@ class AppendedAnswer(AppendResult):
     window: WindowMark
 
 
+def _session_of(claimed: ClaimedRun) -> AbstractContextManager[LockedSession]:
+    """For what the run adds: nothing, where another process has taken it over or ended it."""
+    return locked_session(claimed.session_pk, run=claimed.run_pk, owner=claimed.owner)
+
+
 def append_answer(
     claimed: ClaimedRun,
     *,
@@ -101,8 +107,9 @@ def append_answer(
 ) -> AppendedAnswer:
     """Commit one model call: its turn, rows, record and counters; its draft goes.
     ``call`` is the record as far as the caller knows it. ``tool_calls`` are its calls,
-    each with the uuid that its record gets. ``has_draft``: something of it may be on disk."""
-    with locked_session(claimed.session_pk) as session:
+    each with the uuid that its record gets. ``has_draft``: something of it may be on disk.
+    Raises RunLost."""
+    with _session_of(claimed) as session:
         appended = session.append(turns=[turn] if turn else [], events=events, call=call, size=size)
         number = appended.turns[0] if appended.turns else None
         # Features read the counters, so they are written before the record is.
@@ -160,10 +167,11 @@ def insert_call(claimed: ClaimedRun, call: ModelCall, *, turn_number: int | None
 def append_tool_result(
     claimed: ClaimedRun, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
 ) -> AppendResult:
-    """Commit a tool's result: its turn, its rows and the record of the call. Raises
-    Conflict when the call has ended already."""
-    with locked_session(claimed.session_pk) as session:
+    """Commit a tool's result: its turn, its rows and the record of the call. Raises RunLost,
+    and Conflict when the call has ended already."""
+    with _session_of(claimed) as session:
         appended = session.append(turns=[make_result_turn(ending)], events=events)
+        session.save()  # whoever ended the run has ended the call, too
         end_call(call_pk, ending=ending, result_turn=appended.turns[0])
     return appended
 

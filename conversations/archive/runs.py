@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from conversations.domain import runs as states
 from conversations.domain.attachments import shown_attachment
-from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
 from conversations.domain.messages import say
 from conversations.domain.run_transcript import SEPARATOR, SPOKEN, TEXT, THINKING
@@ -38,6 +37,7 @@ from .append import (
     LockedSession,
     NewEvent,
     Row,
+    RunLost,
     locked_session,
     moment_value,
     placeholders,
@@ -200,16 +200,11 @@ def request_stop(session_pk: int, *, only: int | None = None) -> int:
 
 
 def record_heartbeat(run_pks: Sequence[int], *, owner: str) -> set[int]:
-    """Say that these runs are alive; returns those whose stop was requested."""
+    """Say that these runs are alive; returns those that are to end here: their stop was
+    requested, or another process has taken them over or ended them."""
     runs = Run.objects.filter(pk__in=run_pks, owner=owner, state__in=ACTIVE_STATES)
     runs.update(heartbeat_at=timezone.now())
-    return set(runs.filter(stop_requested_at__isnull=False).values_list("pk", flat=True))
-
-
-class RunLost(Conflict):
-    """Another process has taken the run over, or ended it."""
-
-    code = "run_lost"
+    return set(run_pks) - set(runs.filter(stop_requested_at=None).values_list("pk", flat=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +241,7 @@ def finish_run(
         )
         found = session.cursor.fetchone()
         if found is None:
-            raise RunLost("This run has already ended, or continues in another process.")
+            raise RunLost
         has_draft, has_calls, has_queued = found
         turns: list[int] = []
         rows: list[Row] = []
@@ -386,7 +381,7 @@ def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row]
     with locked_session(claimed.session_pk) as session:
         owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
         if not owned.exists():
-            raise RunLost("This run has already ended, or continues in another process.")
+            raise RunLost
         if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
             return None
         rows = close_open_calls(

@@ -65,6 +65,7 @@ from .append import (
     NewEvent,
     PreparedEvent,
     Row,
+    RunLost,
     joined_transaction,
     lock_session,
     locked_session,
@@ -245,12 +246,13 @@ def begin_call(
     session_pk: int, *, run_pk: int, owner: str, call_pk: int, decision: str = ""
 ) -> None:
     """Record that a call is carried out now, before anything is done. ``decision`` says
-    what let it run, where no person did. Raises Conflict when it was begun or ended, or
-    when the run is not this owner's any more."""
+    what let it run, where no person did. Raises Conflict when it was begun or ended, and
+    RunLost when the run has ended or is not this owner's any more."""
     decided = {"decision": decision} if decision else {}
     with joined_transaction():
         lock_session(session_pk)
-        _require(Run.objects.filter(pk=run_pk, owner=owner).count())
+        if not Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES).exists():
+            raise RunLost
         open_calls = ToolCall.objects.filter(pk=call_pk, state__in=(STARTED, WAITING))
         _require(open_calls.update(state=RUNNING, started_at=timezone.now(), **decided))
         show_run_waiting(run_pk, waits=False)

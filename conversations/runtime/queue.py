@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from conversations.archive import runs as archive_runs
+from conversations.archive.append import RunLost
 from conversations.archive.context import request_compaction
 from conversations.archive.runs import ActiveRun, ClaimedRun
 from conversations.archive.sessions import get_session
@@ -193,8 +194,13 @@ class RunQueue:
             if wants_title(execution):
                 self._database.run_in_background(write_title(execution))
             return await self._request_summary(execution) or may_wait
-        except archive_runs.RunLost:
+        except RunLost:
             logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
+            self._context.drafts.forget(claimed.run_pk)
+            execution.live.clear()
+            # Pages of this process follow it as another one's from here on.
+            ended = rows_frame([], ends_draft=execution.run)
+            self._publisher.hub.publish(claimed.session_pk, ended)
         except Exception as error:
             log_failure(error, "run_not_finished", run=str(claimed.run))
             # Where nothing can be written, this process finds the run as an orphan later.

@@ -16,7 +16,7 @@ from conversations.agent.window.budget import MAX_RATIO
 from conversations.agent.window.parent import ParentAccount, read_parent_account
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.append import AppendResult, prepare_events
+from conversations.archive.append import AppendResult, RunLost, prepare_events
 from conversations.archive.model_calls import (
     append_answer,
     append_call,
@@ -169,7 +169,7 @@ class RunExecution(Execution):
             state = states.COMPLETED if has_answered else states.FAILED
             outcome = RunOutcome(state, error.code, notice, error.code)
         except Exception as error:
-            if is_storage_error(error):
+            if isinstance(error, RunLost) or is_storage_error(error):
                 raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)

@@ -19,9 +19,8 @@ from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.agent.undo.disk import read_state, same_state
 from conversations.agent.undo.records import last_of_answer
-from conversations.archive.append import AppendResult, prepare_events
+from conversations.archive.append import AppendResult, RunLost, prepare_events
 from conversations.archive.model_calls import append_tool_result
-from conversations.archive.runs import RunLost
 from conversations.archive.sessions import get_session
 from conversations.archive.storage import translate_storage_error
 from conversations.archive.tool_calls import (
@@ -386,7 +385,7 @@ class ToolLoop:
             self._execution.show_state(run_states.WAITING_APPROVAL)
             await first.resolved.wait()
             if first.is_lost:
-                raise RunLost("Another process ended a call that was waiting here.")
+                raise RunLost  # another process ended a call that was waiting here
             await write(show_run_waiting, run_pk, waits=False)
         running = sum(
             one.result is None and one.decision != DENY and not one.stopped_by for one in group

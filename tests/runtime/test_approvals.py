@@ -11,11 +11,20 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from conversations.archive.runs import interrupt_run
 from conversations.archive.tool_calls import grant_permission, list_permissions, revoke_permission
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import TURN_SEPARATOR
 from conversations.domain.tool_calls import WAITING
-from conversations.models import ChatEvent, Membership, Run, Session, ToolCall, Workspace
+from conversations.models import (
+    ChatEvent,
+    DraftChunk,
+    Membership,
+    Run,
+    Session,
+    ToolCall,
+    Workspace,
+)
 from conversations.runtime.options import RuntimeOptions
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
@@ -32,6 +41,7 @@ from tests.runtime.tool_stories import (
 )
 from tests.waiting_calls import leave_question
 from tests.wire.scenario import Scenario
+from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tools")]
@@ -409,6 +419,41 @@ async def test_of_two_processes_that_think_a_run_theirs_one_carries_it_out(
     assert witness(folder) == ["one"]
     assert await run_state(garden) == "completed"
     await require_whole(garden)
+
+
+async def test_a_process_that_was_taken_for_dead_runs_no_tools(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    await Workspace.objects.filter(pk=garden.workspace_id).aupdate(tool_policy="auto")
+    runtime = await start_runtime(heartbeat=60, supervise=False)
+    call = WireCall(name="add", input={"line": "one"})
+    wire.enqueue(Scenario(words=40, rate=100, tools=(call,)), Scenario(text="Done."))
+    await send(runtime, garden)
+    async with asyncio.timeout(20):
+        while not await DraftChunk.objects.aexists():
+            await asyncio.sleep(0.01)
+    run = await Run.objects.aget()
+    await sync_to_async(interrupt_run)(run.pk, owner=runtime.owner.id)
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder) == []
+    assert await calls_of(garden) == []
+    assert len(wire.requests) == 1
+    await require_whole(garden)
+
+
+async def test_a_process_that_was_taken_for_dead_ends_no_call_of_its_successor(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"})))
+    stalled = await start_runtime(heartbeat=60, supervise=False)
+    await send(stalled, garden)
+    [call] = await until_waiting(garden)
+    await Run.objects.aupdate(owner="elsewhere")
+    await allow(stalled, garden, call, "deny")
+    await stalled.wait_idle(garden.pk)
+    assert await results(garden) == []
+    [call] = await calls_of(garden)
+    assert (call.state, call.decision) == (WAITING, "deny")
 
 
 async def test_a_server_that_ends_leaves_what_waits_to_the_next(

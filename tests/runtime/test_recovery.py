@@ -185,6 +185,48 @@ async def test_a_run_that_is_claimed_while_the_server_stops_is_left_to_the_next(
     assert await run_state(garden) == "completed"
 
 
+async def take_for_dead(run_pk: int, runtime: Runtime) -> None:
+    """Another host does, once something of the run's draft is on disk; the process lives on."""
+    async with asyncio.timeout(20):
+        while not await DraftChunk.objects.filter(run=run_pk).aexists():
+            await asyncio.sleep(0.02)
+    await sync_to_async(interrupt_run)(run_pk, owner=runtime.owner.id)
+
+
+async def test_a_process_that_was_taken_for_dead_adds_nothing_to_its_answer(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    wire.enqueue(Scenario(words=60, rate=200))
+    runtime = await start_runtime(heartbeat=60)  # it does not ask in time
+    page = open_page(runtime)
+    accepted = await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await take_for_dead(accepted.run_pk, runtime)
+    await runtime.wait_idle(garden.pk)
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert [(t.role, t.complete) for t in turns] == [("user", True), ("assistant", False)]
+    assert await run_state(garden) == "interrupted"
+    assert await ModelCall.objects.acount() == 0
+    await page.until(lambda: "turn_separator" in page.row_types)
+    assert page.row_types.count("assistant_text") == 1
+    assert str(accepted.run) in [frame.get("ends_draft") for frame in page.frames]
+    assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
+
+
+async def test_a_process_that_was_taken_for_dead_stops_at_its_next_heartbeat(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=400, hang_after=50))
+    runtime = await start_runtime(provider_timeout=60.0)
+    accepted = await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await take_for_dead(accepted.run_pk, runtime)
+    async with asyncio.timeout(20):
+        await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "interrupted"
+
+
 async def test_two_processes_never_run_the_same_session(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
