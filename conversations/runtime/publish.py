@@ -228,11 +228,12 @@ LIVE_FRAMES = frozenset({"draft", "call", "people"})
 
 class Hub:
     """All ``subscribers`` and ``listeners`` of this process, by session; a session without any
-    is in neither."""
+    is in neither. ``queues``: the waiting messages that subscribers were told of last."""
 
     def __init__(self) -> None:
         self.subscribers: dict[int, set[Subscriber]] = {}
         self.listeners: dict[int, set[Listener]] = {}
+        self.queues: dict[int, list[dict[str, Any]]] = {}
         self._is_closed = False
 
     def add(self, subscriber: Subscriber) -> None:
@@ -285,6 +286,8 @@ class Hub:
         if frame["type"] not in LIVE_FRAMES:
             self.notify(session_pk)
         if watchers := self.subscribers.get(session_pk):
+            if frame["type"] == "queue":
+                self.queues[session_pk] = frame["items"]
             text = dump_json(frame)
             for subscriber in tuple(watchers):
                 subscriber.offer(frame, text)

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from conversations.archive.journal import read_draft
-from conversations.archive.messages import queued_messages_of
+from conversations.archive.messages import queued_messages, queued_messages_of
 from conversations.archive.model_calls import read_window_mark
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.storage import is_storage_error
@@ -80,12 +80,11 @@ class Watcher:
         self._rewinds: dict[int, int] = {}
         self._names: dict[int, list[Frame]] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
-        self._queues: dict[int, list[dict[str, Any]]] = {}
         self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def run(self) -> None:
         caches: list[dict[int, Any]] = [self._foreign, self._rewinds, self._names]
-        caches += [self._windows, self._queues, self._running]
+        caches += [self._windows, self._running, self._hub.queues]
         while True:
             await asyncio.sleep(self._options.watch_interval)
             sessions = list(self._hub.subscribers)
@@ -127,20 +126,23 @@ class Watcher:
                 self._hub.publish(pk, window_frame(mark))
             if self._own.execution_of(pk) is not None:
                 continue  # what was read is older than what it announces
-            waiting = queues.get(pk, [])
-            if waiting != self._queues.get(pk, []):
-                self._hub.publish(pk, queue_frame(waiting))
-            self._queues[pk] = waiting
             await self._publish_run(pk, runs.get(pk))
+        # Any process may queue and withdraw messages, also where this one answers.
+        for pk in sessions:
+            if queues.get(pk, []) != self._hub.queues.get(pk, []):
+                # Read anew: since the first look this process may have told of what is newer.
+                waiting = await self._readers.read(queued_messages, pk)
+                if waiting != self._hub.queues.get(pk, []):
+                    self._hub.publish(pk, queue_frame(waiting))
 
     def _read(
         self, sessions: list[int], others: list[int]
     ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[dict[str, Any]]]]:
-        marks = read_session_marks(sessions)
+        marks, queues = read_session_marks(sessions), queued_messages_of(sessions)
         if not others:
-            return marks, [], {}
+            return marks, [], queues
         runs = active_runs(stale_seconds=self._options.stale_after, session_pks=others)
-        return marks, runs, queued_messages_of(others)
+        return marks, runs, queues
 
     def record_shown_names(self, pk: int, names: list[Frame]) -> None:
         """A page was told these; what differs from them afterwards is new."""

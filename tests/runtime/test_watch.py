@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -94,3 +95,28 @@ async def test_a_title_and_a_model_of_another_process_are_told(
     await workspaces.filter(pk=garden.workspace_id).aupdate(default_model="claude-haiku-4-5")
     await page.until(lambda: models()[2:] == ["claude-haiku-4-5"])
     assert [frame["title"] for frame in page.of_type("title")].count("Beans") == 1
+
+
+async def test_messages_that_another_process_queues_are_shown_where_the_answer_runs(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    """Each change once, whoever made it."""
+    wire.enqueue(Scenario(words=2000, rate=50))
+    here, there = await start_runtime(watch_interval=600), await start_runtime()
+    page = open_page(here)
+    await here.send(garden, client_id="client-1", text="go", user_pk=None)
+
+    def queues() -> list[list[str]]:
+        return [[item["text"] for item in frame["items"]] for frame in page.of_type("queue")]
+
+    queued = await there.send(garden, client_id="client-2", text="from there", user_pk=None)
+    await here.watcher._check([garden.pk])
+    await here.send(garden, client_id="client-3", text="from here", user_pk=None)
+    await there.withdraw(garden, run=queued.run)
+    for _ in range(2):
+        await here.watcher._check([garden.pk])
+    assert queues() == [["from there"], ["from there", "from here"], ["from here"]]
+    await here.stop_run(garden)
