@@ -88,13 +88,13 @@ class RunQueue:
         """End the session's running answer, in this process or in another one; ``only``: if it is
         this run still, and not the one that follows."""
         worker = self._workers.get(session_pk)
-        if worker is None:
-            await self._database.writer.write(archive_runs.request_stop, session_pk, only=only)
-        elif worker.execution is not None:
+        if worker is not None and worker.execution is not None:
             if only is None or worker.execution.claimed.run_pk == only:
                 worker.execution.stop()
-        elif only is None:
-            worker.stopped = True  # it is about to claim a run
+            return
+        if worker is not None and only is None:
+            worker.stopped = True  # it is about to claim a run, unless another process has one
+        await self._database.writer.write(archive_runs.request_stop, session_pk, only=only)
 
     def stop_unasked_summary(self, session_pk: int) -> None:
         """A person writes: nobody waits for a summary that nobody asked for."""

@@ -273,6 +273,23 @@ async def test_a_stop_reaches_the_process_that_runs(
     assert await run_state(garden) == "stopped"
 
 
+@pytest.mark.parametrize("stops_one", [False, True])
+async def test_a_stop_right_after_a_message_reaches_the_process_that_runs(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, stops_one: bool
+) -> None:
+    """The process that is asked looks for the message's turn just then."""
+    wire.enqueue(Scenario(words=900, rate=100), Scenario(text="b"))
+    here, there = await start_runtime(), await start_runtime()
+    first = await here.send(garden, client_id="client-1", text="1", user_pk=None)
+    await there.send(garden, client_id="client-2", text="2", user_pk=None)
+    there.queue.begin(garden.pk)
+    await there.queue.stop_run(garden.pk, only=first.run_pk if stops_one else None)
+    async with asyncio.timeout(60):
+        while (run := await Run.objects.aget(pk=first.run_pk)).state == "running":
+            await asyncio.sleep(0.02)
+    assert run.state == "stopped"
+
+
 async def test_the_draft_is_on_disk_within_a_quarter_of_a_second(
     start_runtime: Callable[..., Any],
     wire: WireThread,
