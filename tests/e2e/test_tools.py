@@ -210,30 +210,24 @@ def press_while_it_moves(button: Locator) -> None:
     button.page.mouse.up()
 
 
-def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Server) -> None:
+def test_changes_are_allowed_by_mouse_denied_by_keyboard_and_answered_without_javascript(
+    chat: Chat, wire: WireThread, server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    """Calls side by side have a line each, and "always" is for the kind."""
     wire.enqueue(writing("allowed.txt"), Scenario(text="It is written."))
     chat.send("Write it")
-    question = card(chat.page)
+    page, question = chat.page, card(chat.page)
     expect(question).to_contain_text("Create allowed.txt")
     expect(question.locator(".da")).to_have_text("+beans\n")
-    expect(chat.page.get_by_text("Waiting for approval").first).to_be_visible()
+    expect(page.get_by_text("Waiting for approval").first).to_be_visible()
     press_while_it_moves(question.get_by_role("button", name="Approve"))
     expect(question).to_have_count(0)
     chat.wait_idle()
-    expect(done(chat.page).locator(".state")).to_have_text("Done")
+    expect(done(page).locator(".state")).to_have_text("Done")
     assert any(path.read_text() == "beans\n" for path in server.folder.rglob("allowed.txt"))
-    same_after_reload(chat)
-    done(chat.page).locator("summary").click()
-    expect(done(chat.page)).to_contain_text("Allowed once by")
-    chat.page.get_by_role("link", name="Call details").click()
-    expect(chat.page.locator("#panel")).to_contain_text("Allowed once by")
-    assert violations_light_and_dark(chat.page, "tool-record", within="#panel") == []
 
-
-def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Server) -> None:
     wire.enqueue(writing("denied.txt"), Scenario(text="Then not."))
     chat.send("Write it")
-    page = chat.page
     expect(card(page).locator(".ask")).to_be_focused()
     page.keyboard.press("Enter")  # answers nothing
     reason = card(page).get_by_role("textbox", name="Reason for denying")
@@ -245,10 +239,44 @@ def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Se
     page.keyboard.type("Use the other file.")
     page.keyboard.press("Enter")
     chat.wait_idle()
-    expect(done(page).locator(".state")).to_have_text("Denied")
+    expect(done(page).locator(".state")).to_have_text(["Done", "Denied"])
     assert "Use the other file." in json.dumps(wire.requests[-1]["messages"])
     assert not list(server.folder.rglob("denied.txt"))
+
+    calls = tuple(ToolCall(name="list_files", input={"path": "."}, id=f"t{n}") for n in range(3))
+    wire.enqueue(Scenario(tools=calls), Scenario(text="Looked."))
+    chat.ask("Look")
+    expect(done(page).locator(".state")).to_have_text(["Done", "Denied", *["Done"] * 3])
+    expect(page.locator("#rows > .row-tool:not(.settled)")).to_have_count(5)
+
+    wire.enqueue(running("seq 3"), running("seq 4"), Scenario(text="Counted."))
+    chat.send("Count")
+    page.get_by_role("button", name="Always allow “seq” with any arguments").click()
+    expect(page.locator("#rows")).to_contain_text("Counted.")
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text(["Done", "Denied", *["Done"] * 5])
     same_after_reload(chat)
+    done(page).first.locator("summary").click()
+    expect(done(page).first).to_contain_text("Allowed once by")
+    page.get_by_role("link", name="Call details").first.click()
+    expect(page.locator("#panel")).to_contain_text("Allowed once by")
+    assert violations_light_and_dark(page, "tool-record", within="#panel") == []
+
+    wire.enqueue(writing("plain.txt"), Scenario(text="By form."))
+    asked = len(wire.requests)
+    chat.send("Write it")
+    expect(card(page)).to_be_visible()
+    plain = open_context(java_script_enabled=False).new_page()
+    plain.goto(f"{server.url}/s/{chat.uuid}/")
+    take_picture(plain, "tool-card-without-scripts")
+    reason = plain.get_by_role("textbox", name="Reason for denying")
+    reason.fill("Not by form.")
+    reason.press("Enter")  # nothing is decided by it
+    expect(plain.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    plain.get_by_role("button", name="Deny").click()
+    wait_until(lambda: len(wire.requests) > asked + 1)
+    assert "Not by form." in json.dumps(wire.requests[-1]["messages"])
+    chat.wait_idle()
 
 
 def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
@@ -295,9 +323,10 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     expect(done(page)).to_have_count(2)
 
 
-def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
-    chat: Chat, wire: WireThread
+def test_output_comes_while_a_call_runs_can_be_cancelled_and_is_read_in_pages_and_copied_whole(
+    open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
+    chat = open_chat(permissions=["clipboard-read", "clipboard-write"]).new()
     wire.enqueue(
         running("echo first; for n in 1 2 3 4 5 6 7 8 9; do printf '\\r%s0 %%' $n; sleep 5; done"),
         Scenario(text="Stopped."),
@@ -319,33 +348,65 @@ def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
     expect(live).to_have_count(0)
     same_after_reload(chat)
 
-
-def test_calls_side_by_side_have_a_line_each_and_always_is_for_the_kind(
-    chat: Chat, wire: WireThread
-) -> None:
-    calls = tuple(ToolCall(name="list_files", input={"path": "."}, id=f"t{n}") for n in range(3))
-    wire.enqueue(Scenario(tools=calls), Scenario(text="Looked."))
-    chat.ask("Look")
-    expect(done(chat.page)).to_have_count(3)
-    for row in done(chat.page).all():
-        expect(row.locator(".state")).to_have_text("Done")
-    expect(chat.page.locator("#rows > .row-tool:not(.settled)")).to_have_count(3)
-    same_after_reload(chat)
-
-    wire.enqueue(running("seq 3"), running("seq 4"), Scenario(text="Counted."))
+    wire.enqueue(running("seq -f 'number %g' 900 | cat"), Scenario(text="Counted."))
     chat.send("Count")
-    chat.page.get_by_role("button", name="Always allow “seq” with any arguments").click()
-    expect(chat.page.locator("#rows")).to_contain_text("Counted.")
+    page.get_by_role("button", name="Approve", exact=True).click()
     chat.wait_idle()
-    expect(done(chat.page)).to_have_count(5)
-    for row in done(chat.page).all():
-        expect(row.locator(".state")).to_have_text("Done")
-    same_after_reload(chat)
+    done(page).last.locator("summary").click()
+    output = done(page).last.locator("pre").last
+    expect(output).to_contain_text("number 200")
+    done(page).last.get_by_role("link", name="Show more").click()
+    expect(output).to_contain_text("number 400")
+    done(page).last.get_by_role("button", name="Copy").last.click()
+    expect(page.locator("#announce")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip().endswith("number 900")
+    done(page).last.get_by_role("link", name="Call details").click()
+    panel = page.locator("#panel .output")
+    expect(panel).to_contain_text("number 200")
+    panel.get_by_role("link", name="Show more").click()
+    expect(panel).to_contain_text("number 400")
+    page.goto(page.locator("#panel-page").evaluate("link => link.href"))
+    page.get_by_role("link", name="Show more").click()
+    expect(page.locator(".output")).to_contain_text("number 400")
+    expect(page.locator(".output")).not_to_contain_text("number 200\n")
+    assert violations(page) == []
 
 
-def test_a_question_out_of_sight_can_be_jumped_to_and_leaves_who_writes_alone(
+def test_questions_are_answered_one_by_one_and_leave_who_writes_alone(
     chat: Chat, wire: WireThread
 ) -> None:
+    look = ToolCall(name="list_files", input={"path": "."})
+    each = (*writing("one.txt").tools, *running("echo two").tools, look)
+    calls = tuple(ToolCall(name=c.name, input=c.input, id=f"q{n}") for n, c in enumerate(each))
+    wire.enqueue(Scenario(tools=calls), Scenario(text="All done."))
+    chat.send("Do both, then look")
+    page = chat.page
+    expect(card(page)).to_have_count(2)
+    behind = page.locator('#rows > [data-step="1"]:not(.settled) .state')
+    expect(behind).to_have_text("Waiting")
+    page.reload()
+    expect(behind).to_have_text("Waiting")
+    card(page).first.get_by_role("button", name="Deny").click()
+    expect(card(page)).to_have_count(1)
+    expect(card(page).locator(".ask")).to_be_focused()
+    card(page).get_by_role("button", name="Approve").click()
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text(["Denied", "Done", "Done"])
+    expect(chat.message).to_be_focused()
+    same_after_reload(chat)
+
+    wire.enqueue(Scenario(tools=tuple(replace(c, id=f"again-{c.id}") for c in calls)))
+    wire.enqueue(Scenario(text="Both."))
+    chat.send("Once more")
+    expect(card(page)).to_have_count(2)
+    settle(0.6)  # seen
+    page.get_by_role("button", name="Approve all (2)").click()
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text(["Denied", *["Done"] * 5])
+    expect(page.get_by_role("button", name="Approve all")).to_be_hidden()
+
+    # One that is out of sight can be jumped to.
     wire.enqueue(Scenario(words=900))
     chat.ask("Say much")
     wire.enqueue(writing("later.txt"), Scenario(text="Fine."))
@@ -383,85 +444,4 @@ def test_a_question_out_of_sight_can_be_jumped_to_and_leaves_who_writes_alone(
     expect(chat.message).to_be_focused()
     expect(chat.message).to_have_value("the next thought")
     card(chat.page).get_by_role("button", name="Deny").click()
-    chat.wait_idle()
-
-
-def test_questions_of_one_answer_are_answered_one_by_one(chat: Chat, wire: WireThread) -> None:
-    look = ToolCall(name="list_files", input={"path": "."})
-    each = (*writing("one.txt").tools, *running("echo two").tools, look)
-    calls = tuple(ToolCall(name=c.name, input=c.input, id=f"q{n}") for n, c in enumerate(each))
-    wire.enqueue(Scenario(tools=calls), Scenario(text="All done."))
-    chat.send("Do both, then look")
-    page = chat.page
-    expect(card(page)).to_have_count(2)
-    behind = page.locator('#rows > [data-step="1"]:not(.settled) .state')
-    expect(behind).to_have_text("Waiting")
-    page.reload()
-    expect(behind).to_have_text("Waiting")
-    card(page).first.get_by_role("button", name="Deny").click()
-    expect(card(page)).to_have_count(1)
-    expect(card(page).locator(".ask")).to_be_focused()
-    card(page).get_by_role("button", name="Approve").click()
-    chat.wait_idle()
-    expect(done(page).locator(".state")).to_have_text(["Denied", "Done", "Done"])
-    expect(chat.message).to_be_focused()
-    same_after_reload(chat)
-
-    wire.enqueue(Scenario(tools=tuple(replace(c, id=f"again-{c.id}") for c in calls)))
-    wire.enqueue(Scenario(text="Both."))
-    chat.send("Once more")
-    expect(card(page)).to_have_count(2)
-    settle(0.6)  # seen
-    page.get_by_role("button", name="Approve all (2)").click()
-    chat.wait_idle()
-    expect(done(page).locator(".state")).to_have_text(["Denied", *["Done"] * 5])
-    expect(page.get_by_role("button", name="Approve all")).to_be_hidden()
-
-
-def test_a_long_output_is_read_in_pages_and_copied_whole(
-    open_chat: Callable[..., Chat], wire: WireThread
-) -> None:
-    chat = open_chat(permissions=["clipboard-read", "clipboard-write"]).new()
-    wire.enqueue(running("seq -f 'number %g' 900 | cat"), Scenario(text="Counted."))
-    chat.send("Count")
-    chat.page.get_by_role("button", name="Approve", exact=True).click()
-    chat.wait_idle()
-    page = chat.page
-    done(page).locator("summary").click()
-    output = done(page).locator("pre").last
-    expect(output).to_contain_text("number 200")
-    done(page).get_by_role("link", name="Show more").click()
-    expect(output).to_contain_text("number 400")
-    done(page).get_by_role("button", name="Copy").last.click()
-    expect(page.locator("#announce")).to_have_text("Copied")
-    copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.strip().endswith("number 900")
-    done(page).get_by_role("link", name="Call details").click()
-    panel = page.locator("#panel .output")
-    expect(panel).to_contain_text("number 200")
-    panel.get_by_role("link", name="Show more").click()
-    expect(panel).to_contain_text("number 400")
-    page.goto(page.locator("#panel-page").evaluate("link => link.href"))
-    page.get_by_role("link", name="Show more").click()
-    expect(page.locator(".output")).to_contain_text("number 400")
-    expect(page.locator(".output")).not_to_contain_text("number 200\n")
-    assert violations(page) == []
-
-
-def test_a_question_is_answered_without_javascript(
-    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext], server: Server
-) -> None:
-    wire.enqueue(writing("plain.txt"), Scenario(text="By form."))
-    chat.send("Write it")
-    expect(card(chat.page)).to_be_visible()
-    page = open_context(java_script_enabled=False).new_page()
-    page.goto(f"{server.url}/s/{chat.uuid}/")
-    take_picture(page, "tool-card-without-scripts")
-    reason = page.get_by_role("textbox", name="Reason for denying")
-    reason.fill("Not by form.")
-    reason.press("Enter")  # nothing is decided by it
-    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Deny").click()
-    wait_until(lambda: len(wire.requests) > 1)
-    assert "Not by form." in json.dumps(wire.requests[-1]["messages"])
     chat.wait_idle()
