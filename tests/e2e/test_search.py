@@ -6,11 +6,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.e2e.accessibility import violations, violations_everywhere
+from tests.e2e.accessibility import violations_everywhere
 from tests.e2e.conftest import (
     NARROW,
+    WIDE,
     Chat,
     Server,
     long_session,
@@ -101,34 +102,26 @@ def test_what_was_said_is_searched_filtered_paged_and_opened(
     in_sight(tab.locator("#rows [data-turn='41']"))
     wait_until(lambda: tab.evaluate("CSS.highlights.get('found')?.size > 0"))
 
-
-def test_a_hit_in_a_folded_tool_call_is_unfolded(server: Server, archive: str, tab: Page) -> None:
+    # A hit in a folded tool call is unfolded.
     tab.goto(f"{server.url}/search/?q=marrow")
     tab.locator(".hit").filter(has_text="marrow 3").get_by_role("link").click()
     in_sight(tab.get_by_text("marrow 3 in bed_3.txt"))
 
-
-def test_a_replaced_turn_is_found_where_it_was(chat: Chat, wire: WireThread) -> None:
-    for answer in ("Leeks then.", "Chard then."):
-        wire.enqueue(Scenario(text=answer))
-    chat.ask("Shall we sow salsify?")
-    chat.rows.first.hover()
-    chat.rows.first.get_by_role("button", name="Edit").click()
-    chat.page.get_by_role("textbox", name="Edited text").fill("Shall we sow celeriac?")
-    chat.page.get_by_role("button", name="Save").click()
-    expect(chat.page.locator("#rows")).to_contain_text("Chard then.")
-    chat.page.goto(f"{chat.server.url}/search/?q=salsify")
-    expect(chat.page.locator(".hit")).to_contain_text("Replaced")
-    chat.page.locator(".hit a").click()
-    in_sight(chat.page.locator("#rows [data-turn='1']").filter(has_text="salsify"))
+    for name, path in {
+        "search-hits": "/search/?q=row+number&role=user",
+        "search-no-hits": "/search/?q=zeppelin&workspace=example",
+        "find-hits": f"/s/{archive}/find/?q=row+number",
+    }.items():
+        tab.goto(server.url + path)
+        assert violations_everywhere(tab, name) == [], name
 
 
 def find_box(page: Page) -> Locator:
     return page.get_by_role("searchbox", name="Find in this session")
 
 
-def test_finding_reaches_a_row_that_is_not_loaded(
-    archive: str, open_chat: Callable[..., Chat]
+def test_finding_reaches_a_row_that_is_not_loaded_or_was_replaced(
+    archive: str, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat().open(archive).wait_connected()
     page = chat.page
@@ -165,6 +158,35 @@ def test_finding_reaches_a_row_that_is_not_loaded(
     find_box(page).press("Enter")
     page.locator("#found").get_by_role("link", name="Search all sessions").click()
     expect(page.locator(".hit")).to_have_count(6)
+
+    # A chosen hit is not covered where there is little room.
+    page.set_viewport_size(NARROW)
+    chat.open(archive).wait_connected()
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill('"number 119"')
+    find_box(page).press("Enter")
+    page.locator(".hit a").click()
+    expect(page.locator("#panel")).to_be_hidden()
+    in_sight(page.locator("#rows [data-turn='119']"))
+    page.get_by_role("link", name="Find in this session").click()
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 119")
+    expect(find_box(page)).to_be_focused()
+
+    # A replaced turn is found where it was.
+    page.set_viewport_size(WIDE)
+    chat.new()
+    for answer in ("Leeks then.", "Chard then."):
+        wire.enqueue(Scenario(text=answer))
+    chat.ask("Shall we sow salsify?")
+    chat.rows.first.hover()
+    chat.rows.first.get_by_role("button", name="Edit").click()
+    page.get_by_role("textbox", name="Edited text").fill("Shall we sow celeriac?")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#rows")).to_contain_text("Chard then.")
+    page.goto(f"{chat.server.url}/search/?q=salsify")
+    expect(page.locator(".hit")).to_contain_text("Replaced")
+    page.locator(".hit a").click()
+    in_sight(page.locator("#rows [data-turn='1']").filter(has_text="salsify"))
 
 
 def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a_row(
@@ -212,52 +234,3 @@ def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a
     expect(find_box(page)).to_have_value("row number")
     expect(page.locator(".hit").first).to_be_visible()
     assert violations_everywhere(page, "find-panel", within="#panel") == []
-
-
-def test_a_chosen_hit_is_not_covered_where_there_is_little_room(
-    server: Server, archive: str, open_chat: Callable[..., Chat]
-) -> None:
-    chat = open_chat(viewport=NARROW).open(archive)
-    page = chat.wait_connected().page
-    page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill('"number 119"')
-    find_box(page).press("Enter")
-    page.locator(".hit a").click()
-    expect(page.locator("#panel")).to_be_hidden()
-    in_sight(page.locator("#rows [data-turn='119']"))
-    page.get_by_role("link", name="Find in this session").click()
-    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 119")
-    expect(find_box(page)).to_be_focused()
-
-
-def test_axe_finds_nothing_where_things_are_looked_up(
-    server: Server, archive: str, tab: Page
-) -> None:
-    for name, path in {
-        "search-hits": "/search/?q=row+number&role=user",
-        "search-no-hits": "/search/?q=zeppelin&workspace=example",
-        "find-hits": f"/s/{archive}/find/?q=row+number",
-    }.items():
-        tab.goto(server.url + path)
-        assert violations_everywhere(tab, name) == [], name
-    # Nothing is here that is not on one of those.
-    for path in ("/search/", f"/s/{archive}/find/"):
-        tab.goto(server.url + path)
-        assert violations(tab) == [], path
-
-
-def test_looking_things_up_works_without_javascript(
-    server: Server, archive: str, open_context: Callable[..., BrowserContext]
-) -> None:
-    page = open_context(java_script_enabled=False).new_page()
-    page.goto(f"{server.url}/search/")
-    search(page, "row number")
-    expect(page.locator(".hit")).to_have_count(20)
-    page.get_by_role("button", name="More results").click()
-    expect(page.get_by_text("More of")).to_be_visible()
-    page.goto(f"{server.url}/s/{archive}/")
-    page.get_by_role("link", name="Find in this session").click()
-    find_box(page).fill('"number 3"')
-    page.get_by_role("button", name="Find", exact=True).click()
-    page.locator(".hit a").click()
-    expect(page.locator("#rows [data-turn='3']")).to_be_visible()
