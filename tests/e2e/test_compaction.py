@@ -79,21 +79,3 @@ def test_a_summary_is_shown_and_undone_with_one_click(
     sent = json.dumps(wire.requests[-1]["messages"])
     assert "Never use plywood" not in sent
     assert "Row number 50" in sent
-
-
-def test_it_works_without_javascript(
-    open_chat: Callable[..., Chat], server: Server, wire: WireThread
-) -> None:
-    uuid = long_session(server, turns=60, title="The shed")
-    chat = open_chat(java_script_enabled=False).open(uuid)
-    wire.enqueue(Scenario(text=SUMMARY))
-    summarise(chat.page)
-    for _ in range(40):
-        if row_of(chat.page).count():
-            break
-        chat.page.wait_for_timeout(100)
-        chat.page.reload()
-    row_of(chat.page).get_by_role("button", name="Undo the summary").click()
-    expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
-    row_of(chat.page).get_by_role("button", name="Undo the summary").click()
-    expect(chat.page.get_by_text("This summary is already undone.")).to_be_visible()

@@ -62,7 +62,7 @@ def test_two_people_see_one_chat_each_in_their_language(
     assert sizes_that_scroll_sideways(page, "german-chat") == []
 
 
-def test_older_rows_and_the_panel_are_in_it_too(
+def test_older_rows_and_the_panel_are_in_it_too_and_it_is_chosen_in_the_account(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
     uuid = long_session(server, turns=60)
@@ -78,11 +78,7 @@ def test_older_rows_and_the_panel_are_in_it_too(
     page.set_viewport_size(NARROW)
     assert sizes_that_scroll_sideways(page, "german-panel") == []
 
-
-def test_the_language_is_chosen_in_the_account(
-    server: Server, open_chat: Callable[..., Chat]
-) -> None:
-    page = open_chat(locale="de-DE").page
+    # The language is chosen in the account.
     page.goto(f"{server.url}/account/preferences/")
     page.get_by_label("Sprache", exact=True).select_option("en")
     page.get_by_role("button", name="Speichern").click()

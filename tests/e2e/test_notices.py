@@ -220,14 +220,43 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
 def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_sign_in(
     person: Page, server: Server, wire: WireThread
 ) -> None:
+    """A copy with something written in it is not loaded again."""
     page = person
+    page.goto(f"{server.url}/")
+    worker = Worker(page)
+    page.reload()
+    wait_until(lambda: len(worker.evaluate(KEPT)) >= 1)
+    page.context.set_offline(True)
+    worker.evaluate(
+        "() => { self.asked = self.fetch;"
+        " self.fetch = () => Promise.reject(new TypeError('offline')); }"
+    )
+    page.goto(f"{server.url}/")
+    expect(page.locator(".offline-bar")).to_be_visible()
+    page.evaluate("window.isSame = true")
+    page.evaluate(LOST_FILE)
+    with page.expect_response("**/healthz"):
+        page.context.set_offline(False)
+    page.wait_for_timeout(500)
+    page.locator("#tray").evaluate("(tray) => tray.remove()")
+    page.context.set_offline(True)
+    name = page.locator("main").get_by_label("Name")
+    name.fill("My new workspace")
+    with page.expect_response("**/healthz"):
+        page.context.set_offline(False)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.isSame")
+    expect(name).to_have_value("My new workspace")
+    with page.expect_navigation():
+        page.get_by_role("link", name="Try again").click()
+    worker.evaluate("() => { self.fetch = self.asked; }")
+
     wire.enqueue(Scenario(text="Beans are kept."))
     chat = Chat(page, server).new().ask("Keep the beans")
     uuid = chat.uuid
     page.goto(f"{server.url}/")
     page.goto(f"{server.url}/s/{uuid}/")
     expect(page.locator("#rows")).to_contain_text("Beans are kept.")
-    worker = Worker(page)
     wait_until(lambda: len(worker.evaluate(KEPT)) >= 2)
     page.context.set_offline(True)
     worker.evaluate("() => { self.fetch = () => Promise.reject(new TypeError('offline')); }")
@@ -258,6 +287,17 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     assert "loom-pages" not in worker.evaluate("async () => caches.keys()")
 
 
+# As attach.js shows one that did not arrive and can be sent again.
+LOST_FILE = """
+() => {
+  const tray = document.createElement("ul");
+  tray.id = "tray";
+  tray.innerHTML = '<li class="failed"><button></button><button></button></li>';
+  document.body.append(tray);
+}
+"""
+
+
 # By what is not the product.
 ANSWERED = """
 async () => {
@@ -274,53 +314,3 @@ from uuid import uuid4
 from conversations.models import Session
 Session.objects.filter(uuid="{}").update(uuid=uuid4())
 """
-
-
-# As attach.js shows one that did not arrive and can be sent again.
-LOST_FILE = """
-() => {
-  const tray = document.createElement("ul");
-  tray.id = "tray";
-  tray.innerHTML = '<li class="failed"><button></button><button></button></li>';
-  document.body.append(tray);
-}
-"""
-
-
-@pytest.mark.noisy  # without a network
-def test_a_copy_with_something_written_in_it_is_not_loaded_again(
-    person: Page, server: Server
-) -> None:
-    page = person
-    page.goto(f"{server.url}/")
-    worker = Worker(page)
-    page.reload()
-    wait_until(lambda: len(worker.evaluate(KEPT)) >= 1)
-    page.context.set_offline(True)
-    worker.evaluate("() => { self.fetch = () => Promise.reject(new TypeError('offline')); }")
-    page.goto(f"{server.url}/")
-    expect(page.locator(".offline-bar")).to_be_visible()
-    page.evaluate("window.isSame = true")
-    page.evaluate(LOST_FILE)
-    with page.expect_response("**/healthz"):
-        page.context.set_offline(False)
-    page.wait_for_timeout(500)
-    page.locator("#tray").evaluate("(tray) => tray.remove()")
-    page.context.set_offline(True)
-    name = page.locator("main").get_by_label("Name")
-    name.fill("My new workspace")
-    with page.expect_response("**/healthz"):
-        page.context.set_offline(False)
-    page.wait_for_timeout(500)
-    assert page.evaluate("window.isSame")
-    expect(name).to_have_value("My new workspace")
-    with page.expect_navigation():
-        page.get_by_role("link", name="Try again").click()
-
-
-def test_the_tab_says_what_the_session_does(chat: Chat, wire: WireThread) -> None:
-    wire.enqueue(Scenario(text="Beans.", delay=2))
-    chat.send("Which?")
-    expect(chat.page).to_have_title(re.compile(r"^\(…\) "))
-    chat.wait_idle()
-    expect(chat.page).to_have_title(re.compile(r"^Which"))

@@ -1,7 +1,6 @@
 """A server that is killed and started again, whatever it was at; and that takes in small
 frames only, and two open pages of a person. No other test talks to it."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import Chat, Server, long_session, settle, sign_in, take_picture, wait_until
-from .test_compaction import row_of, summarise
+from .conftest import Chat, Server, settle, sign_in, take_picture
 from .test_people import PERSON
 
 
@@ -62,35 +60,11 @@ def test_a_server_that_is_killed_and_started_again(
     tab.get_by_role("button", name="Continue").first.click()
     expect(tab.locator("#rows")).to_contain_text("Here I go on.")
 
-
-@pytest.mark.noisy
-def test_killed_while_it_summarises_it_leaves_all_as_it_was(
-    server: Server, tab: Page, wire: WireThread
-) -> None:
-    chat = Chat(tab, server).open(long_session(server, turns=60, title="The shed"))
-    wire.enqueue(Scenario(words=4000, rate=20))
-    summarise(tab)
-    expect(chat.transcript).to_have_attribute("data-run-state", "running")
-    expect(tab.get_by_text("Summarizing turns 1–52")).to_be_visible()
-    wait_until(lambda: len(wire.requests) == 1)  # or the next call would get its answer
-    server.kill()
-    server.start()
-    tab.reload()
-    expect(tab.get_by_text("while a summary was being written. Nothing")).to_be_visible()
-    expect(chat.transcript).to_have_attribute("data-run-state", "idle")
-    assert row_of(tab).count() == 0
-    wire.enqueue(Scenario(text="As before."))
-    chat.ask("And now?")
-    assert "Row number 50" in json.dumps(wire.requests[-1]["messages"])
-
-
-def test_the_limit_of_a_frame_is_for_what_comes_in(
-    server: Server, tab: Page, wire: WireThread
-) -> None:
+    # The limit of a frame is for what comes in.
+    chat.message.fill("")
     wire.enqueue(Scenario(words=9_000))
-    chat = Chat(tab, server).new()
-    chat.ask("a long answer, please")
-    assert len(chat.rows.nth(1).inner_text()) > 20_000
+    chat.wait_idle().ask("a long answer, please")
+    assert len(chat.rows.nth(-2).inner_text()) > 20_000
 
 
 ONLINE_WHILE_IT_CLOSES = """

@@ -17,27 +17,17 @@ def demo_server(make_server: Callable[..., Server]) -> Server:
     return make_server(LOOM_DEMO_DELAY="0.005")
 
 
-def test_the_first_visit_opens_the_chat_with_the_demo_model(
+def test_a_first_visit_opens_the_chat_with_the_demo_model_whose_tour_shows_the_product(
     demo_server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(storage_state=None).new_page()
     page.goto(demo_server.link)
-    chat = Chat(page, demo_server)
+    chat, rows = Chat(page, demo_server), page.locator("#rows")
     expect(page.locator(".demo")).to_contain_text("Demo model")
     expect(page.get_by_role("link", name="Connect a model")).to_be_visible()
     take_picture(page, "first-visit")
     chat.ask("table")
     expect(page.locator("#rows table")).to_be_visible()
-    page.goto(demo_server.link)
-    expect(page).not_to_have_url(re.compile("link"))
-
-
-def test_the_tour_shows_the_product_and_stays_closed(
-    demo_server: Server, open_context: Callable[..., BrowserContext]
-) -> None:
-    page = open_context(storage_state=None).new_page()
-    page.goto(demo_server.manage("sign_in_link").strip())
-    chat, rows = Chat(page, demo_server), page.locator("#rows")
     page.get_by_role("button", name="Look around").click()
     expect(rows).to_contain_text("Reading asks for no permission")
     chat.wait_idle()
@@ -58,3 +48,5 @@ def test_the_tour_shows_the_product_and_stays_closed(
     page.get_by_text("Demo model: try it").click()
     page.reload()
     expect(page.get_by_role("button", name="What is the code")).not_to_be_visible()
+    page.goto(demo_server.link)
+    expect(page).not_to_have_url(re.compile("link"))

@@ -14,7 +14,6 @@ from tests.e2e.accessibility import (
 )
 from tests.e2e.conftest import (
     NARROW,
-    NOTE_THE_CONNECTION,
     WIDE,
     Chat,
     Server,
@@ -52,25 +51,6 @@ def outgrow(chat: Chat, wire: WireThread) -> Chat:
     return chat
 
 
-@pytest.fixture(scope="module")
-def long_session(
-    browser: Browser, server: Server, signed_in_state: Any, provider: WireThread
-) -> str:
-    """Such a session, which is only looked at; its uuid."""
-    provider.server.forget()
-    context = browser.new_context(storage_state=signed_in_state)
-    context.add_init_script(NOTE_THE_CONNECTION)
-    uuid = outgrow(Chat(context.new_page(), server).new(), provider).uuid
-    context.close()
-    return uuid
-
-
-@pytest.fixture
-def reader(tab: Page, server: Server, long_session: str) -> Chat:
-    """That session, opened."""
-    return Chat(tab, server).open(long_session).wait_connected()
-
-
 def line(page: Page) -> Locator:
     return page.locator("#rows > .floor")
 
@@ -83,7 +63,7 @@ def floor_of(page: Page) -> int:
 
 
 def test_line_and_meter_are_the_same_live_and_after_a_reload_and_the_line_moves(
-    chat: Chat, wire: WireThread
+    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
 ) -> None:
     page, long_chat = chat.page, outgrow(chat, wire)
     expect(line(page)).to_have_count(1)
@@ -120,11 +100,7 @@ def test_line_and_meter_are_the_same_live_and_after_a_reload_and_the_line_moves(
     long_chat.load("Load newer", lambda: newer.count() == 0)
     assert long_chat.rows_html() == live
 
-
-def test_the_line_is_for_everybody_and_at_one_place_on_each_page(
-    reader: Chat, open_context: Callable[..., BrowserContext]
-) -> None:
-    page = reader.page
+    # It is for everybody, and at one place on each page.
     line(page).scroll_into_view_if_needed()
     assert violations_light_and_dark(page, "window") == []
     page.set_viewport_size(NARROW)
@@ -135,11 +111,11 @@ def test_the_line_is_for_everybody_and_at_one_place_on_each_page(
     page.set_viewport_size(WIDE)
     floor = floor_of(page)
     for turn in (floor, floor - 1, floor + 1):
-        reader.open(reader.uuid, f"t/{turn}/")
+        long_chat.open(long_chat.uuid, f"t/{turn}/")
         settle()
         assert floor_of(page) == floor
     page = open_context(java_script_enabled=False).new_page()
-    page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
+    page.goto(f"{long_chat.server.url}/s/{long_chat.uuid}/t/{floor}/")
     expect(line(page)).to_have_count(1)
     line(page).get_by_role("link", name="Context starts here").click()
     expect(page.get_by_role("heading", name="Context", exact=True)).to_be_visible()
