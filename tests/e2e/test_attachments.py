@@ -3,7 +3,6 @@
 import base64
 import re
 import socket
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.archive import files
 from tests.wire.scenario import Scenario
@@ -76,10 +75,12 @@ def there(page: Page, count: int) -> None:
 
 
 def sent_kinds(wire: WireThread) -> list[str]:
-    return [block["type"] for block in wire.requests[-1]["messages"][0]["content"]]
+    return [block["type"] for block in wire.requests[-1]["messages"][-1]["content"]]
 
 
-def test_files_are_pasted_dropped_chosen_and_sent(chat: Chat, wire: WireThread) -> None:
+def test_files_are_pasted_dropped_chosen_sent_shown_large_and_saved(
+    chat: Chat, wire: WireThread
+) -> None:
     page = chat.page
     assert hand_over(page, "paste", "image.png", picture(), "image/png")
     there(page, 1)
@@ -109,30 +110,26 @@ def test_files_are_pasted_dropped_chosen_and_sent(chat: Chat, wire: WireThread) 
     assert chat.rows_html() == live
     expect(tray(page)).to_have_count(0)
 
-
-def test_an_image_is_shown_large_and_a_document_is_saved(chat: Chat) -> None:
-    page = chat.page
-    choose(page, ("sun.png", picture()), ("b.pdf", files.pdf_bytes()))
-    there(page, 2)
-    chat.ask("look")
-    page.get_by_role("link", name="sun.png").click()
-    dialog = page.get_by_role("dialog", name="sun.png")
+    page.get_by_role("link", name="image.png").click()
+    dialog = page.get_by_role("dialog", name="image.png")
     expect(dialog.get_by_role("img")).to_be_visible()
     wait_until(lambda: page.evaluate("document.querySelector('.viewer img').naturalWidth === 900"))
     take_picture(page, "attachments-view")
     assert violations(page) == []
     with page.expect_download() as download:
         dialog.get_by_role("link", name="Download").click()
-    assert download.value.suggested_filename == "sun.png"
+    assert download.value.suggested_filename == "image.png"
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("link", name="sun.png")).to_be_focused()
+    expect(page.get_by_role("link", name="image.png")).to_be_focused()
     with page.expect_download() as download:
         page.get_by_role("link", name="b.pdf").click()
     assert download.value.suggested_filename == "b.pdf"
 
 
-def test_files_survive_a_reload_and_are_removed_by_keyboard(chat: Chat, wire: WireThread) -> None:
+def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
+    chat: Chat, wire: WireThread
+) -> None:
     page = chat.page
     choose(page, ("one.txt", b"one"), ("two.txt", b"two"))
     there(page, 2)
@@ -148,29 +145,7 @@ def test_files_survive_a_reload_and_are_removed_by_keyboard(chat: Chat, wire: Wi
     chat.wait_connected()
     expect(tray(page)).to_have_count(0)
 
-
-@pytest.mark.noisy  # a request is refused on purpose
-def test_files_go_along_although_the_server_does_not_tell_of_them_now(
-    chat: Chat, wire: WireThread
-) -> None:
-    page = chat.page
-    choose(page, ("one.txt", b"one"))
-    there(page, 1)
-    page.route("**/attachments/?uuid=*", lambda route: route.fulfill(status=503))
-    page.reload()
-    chat.wait_connected()
-    expect(tray(page)).to_have_count(1)
-    page.reload()
-    chat.wait_connected()
-    expect(tray(page)).to_have_count(1)
-    page.unroute_all()
-    expect(tray(page)).to_contain_text("one.txt")
-    chat.ask("What is in it?")
-    assert "document" in sent_kinds(wire)
-
-
-def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread) -> None:
-    page = chat.page
+    # A message of files only, and one that waits
     choose(page, ("sun.png", picture(60, 40)))
     there(page, 1)
     wire.enqueue(Scenario(text="slow", first_delay=3), Scenario(text="then"))
@@ -193,9 +168,21 @@ def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread
     expect(page.locator('[data-event-type="user_message"]')).to_have_count(2)
     assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "later.txt"
 
+    # Nothing moves out of place on a narrow page.
+    page.set_viewport_size(NARROW)
+    long_name = f"{'a-rather-long-name-' * 6}.png"
+    choose(page, (long_name, picture()), ("b.pdf", files.pdf_bytes()), ("x.exe", b"\x00\x01"))
+    expect(tray(page).get_by_text("x.exe can’t be attached.")).to_be_visible()
+    there(page, 3)
+    take_picture(page, "attachments-narrow-tray")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(NAME_OF_THE_MODEL_FITS)
+    chat.ask("look")
+    take_picture(page, "attachments-narrow-row")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.querySelector('#transcript').scrollWidth") <= 360
 
-def test_what_is_too_large_or_too_much_says_so_at_once(chat: Chat) -> None:
-    page = chat.page
+    # What is too large, or too much, says so at once.
     choose(page, ("big.txt", b"x" * 1_000_001))
     refusal = "big.txt has 1.0 MB; at most 1.0 MB can be attached."
     expect(tray(page).get_by_text(refusal)).to_be_visible()
@@ -242,25 +229,6 @@ def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server, tmp_pa
     expect(tray(page).get_by_text("5 bytes")).to_be_visible()
 
 
-@pytest.mark.noisy
-def test_a_message_waits_for_a_file_that_did_not_arrive(chat: Chat, wire: WireThread) -> None:
-    page = chat.page
-    page.route("**/attachments/", lambda route: route.abort())
-    choose(page, ("a.txt", b"words"), ("b.txt", b"words"))
-    expect(tray(page).get_by_text("did not arrive.")).to_have_count(2)
-    chat.send("What is in these?")
-    refused = page.get_by_role("alert")
-    expect(refused).to_have_text("a.txt is not attached. Try it again or remove it.")
-    expect(chat.message).to_have_value("What is in these?")
-    page.unroute("**/attachments/")
-    page.get_by_role("button", name="Try a.txt again").click()
-    expect(refused).to_have_text("b.txt is not attached. Try it again or remove it.")
-    page.get_by_role("button", name="Remove b.txt").click()
-    expect(refused).to_be_hidden()
-    chat.ask("What is in it?")
-    assert sent_kinds(wire)[0] == "document"
-
-
 def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
     page = chat.page
     late: list[Route] = []
@@ -278,7 +246,8 @@ def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
 
 
 @pytest.mark.noisy
-def test_what_needs_a_script_that_does_not_come_says_so_and_works_later(chat: Chat) -> None:
+def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: WireThread) -> None:
+    """A script, a file, and what the server tells of files."""
     page = chat.page
     page.context.set_offline(True)
     assert hand_over(page, "paste", "a.txt", b"words")
@@ -302,49 +271,38 @@ def test_what_needs_a_script_that_does_not_come_says_so_and_works_later(chat: Ch
     chat.send(too_long)
     expect(page.get_by_role("alert").filter(has_text="characters")).to_be_visible()
     expect(chat.message).to_have_value(too_long)
+    chat.new()
 
+    # A message waits for a file that did not arrive.
+    page.route("**/attachments/", lambda route: route.abort())
+    choose(page, ("a.txt", b"words"), ("b.txt", b"words"))
+    expect(tray(page).get_by_text("did not arrive.")).to_have_count(2)
+    chat.send("What is in these?")
+    refused = page.get_by_role("alert")
+    expect(refused).to_have_text("a.txt is not attached. Try it again or remove it.")
+    expect(chat.message).to_have_value("What is in these?")
+    page.unroute("**/attachments/")
+    page.get_by_role("button", name="Try a.txt again").click()
+    expect(refused).to_have_text("b.txt is not attached. Try it again or remove it.")
+    page.get_by_role("button", name="Remove b.txt").click()
+    expect(refused).to_be_hidden()
+    chat.ask("What is in it?")
+    assert sent_kinds(wire)[0] == "document"
 
-def test_nothing_moves_out_of_place_on_a_narrow_page(
-    open_chat: Callable[..., Chat], wire: WireThread
-) -> None:
-    chat = open_chat(viewport=NARROW).new()
-    page = chat.page
-    long_name = f"{'a-rather-long-name-' * 6}.png"
-    choose(page, (long_name, picture()), ("b.pdf", files.pdf_bytes()), ("x.exe", b"\x00\x01"))
-    expect(tray(page).get_by_text("x.exe can’t be attached.")).to_be_visible()
-    there(page, 3)
-    take_picture(page, "attachments-narrow-tray")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert page.evaluate(NAME_OF_THE_MODEL_FITS)
-    chat.ask("look")
-    take_picture(page, "attachments-narrow-row")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert page.evaluate("document.querySelector('#transcript').scrollWidth") <= 360
-
-
-@pytest.mark.noisy
-def test_a_form_without_javascript_takes_files(
-    server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
-) -> None:
-    page = open_context(java_script_enabled=False).new_page()
-    page.goto(f"{server.url}/s/{chat.uuid}/")
-    field = page.locator("#files")
-    expect(field).to_have_accessible_name("Attach files")
-    field.set_input_files(
-        [
-            {"name": "good.txt", "mimeType": "text/plain", "buffer": b"words"},
-            {"name": "bad.bin", "mimeType": "text/plain", "buffer": b"\x00\x01"},
-        ]
-    )
-    page.get_by_role("textbox", name="Message").fill("look")
-    page.get_by_role("button", name="Send").click()
-    expect(page.get_by_role("alert")).to_contain_text("bad.bin can’t be attached.")
-    expect(page.get_by_role("checkbox", name="good.txt")).to_be_checked()
-    expect(page.get_by_role("textbox", name="Message")).to_have_value("look")
-    page.get_by_role("button", name="Send").click()
-    expect(page.get_by_role("link", name="good.txt")).to_be_visible()
-    chat.wait_idle()
-    assert wire.requests[-1]["messages"][0]["content"][0]["title"] == "good.txt"
+    # Files go along although the server does not tell of them now.
+    choose(page, ("one.txt", b"one"))
+    there(page, 1)
+    page.route("**/attachments/?uuid=*", lambda route: route.fulfill(status=503))
+    page.reload()
+    chat.wait_connected()
+    expect(tray(page)).to_have_count(1)
+    page.reload()
+    chat.wait_connected()
+    expect(tray(page)).to_have_count(1)
+    page.unroute_all()
+    expect(tray(page)).to_contain_text("one.txt")
+    chat.ask("What is in it?")
+    assert "document" in sent_kinds(wire)
 
 
 def test_a_request_of_gigabytes_is_refused_before_it_is_read(server: Server) -> None:

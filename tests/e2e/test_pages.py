@@ -30,8 +30,7 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
         "workspace": "/w/example/",
         "no-hits": "/w/example/?q=zzzzzz",
         "archived": "/w/example/?archived=1",
-        "every-row": f"/s/{story}/",
-        "turn": f"/s/{story}/t/2/",
+        "every-row": f"/s/{story}/t/2/",
         "password": "/password/",
     }
     for name, path in paths.items():
@@ -43,37 +42,82 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
 
 
 @pytest.mark.noisy  # the browser reports pages that say 404 or 410
-def test_axe_finds_nothing_on_pages_that_refuse(
+def test_axe_finds_nothing_on_pages_that_refuse_or_for_a_stranger(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()
     for name, path in {"not-found": "/w/nowhere/", "bad-cursor": "/w/example/?before=x"}.items():
         page.goto(server.url + path)
         assert violations_light_and_dark(page, name) == [], path
-
-
-@pytest.mark.noisy
-def test_axe_finds_nothing_for_a_stranger(
-    server: Server, open_context: Callable[..., BrowserContext]
-) -> None:
-    page = open_context(storage_state=None).new_page()
+    page.context.clear_cookies()
     for path in ("/sign-in/", "/sign-in/link/used/"):
         page.goto(server.url + path)
         picture = f"stranger{path.replace('/', '-')}".rstrip("-")
         assert violations_light_and_dark(page, picture) == [], path
 
 
-def test_axe_finds_nothing_in_a_new_session_or_while_an_answer_streams(
+def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
     chat: Chat, wire: WireThread
 ) -> None:
-    take_picture(chat.page, "new-session")
-    assert violations(chat.page) == []
+    page = chat.page
+    take_picture(page, "new-session")
+    assert violations(page) == []
     wire.enqueue(Scenario(words=600, rate=10))
-    chat.send("go")
+    expect(chat.message).to_be_focused()
+    page.keyboard.type("Plant the beans")
+    page.keyboard.press("Enter")
     expect(chat.page.locator("#draft .md")).to_contain_text("archive")
     assert violations(chat.page) == []
     chat.page.get_by_role("button", name="Stop").click()
     chat.wait_idle()
+
+    # Everything is reached by keyboard.
+    wanted, names = {"Transcript", "Copy message", "New session", "Send"}, set()
+    for _ in range(300):  # past all sessions that other tests have made
+        page.keyboard.press("Tab")
+        names.add(
+            page.evaluate(
+                "document.activeElement.ariaLabel || document.activeElement.textContent.trim()"
+            )
+        )
+        if wanted <= names:
+            break
+    assert wanted <= names, names
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plant the beans")
+    page.get_by_label("Actions for this session").click()
+    page.locator(".bar").get_by_label("Title").fill("The bean plan")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("The bean plan")
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("This session is archived.")).to_be_visible()
+    expect(page.locator("#rows")).to_contain_text("Plant the beans")
+    page.get_by_role("button", name="Unarchive").first.click()
+    expect(chat.message).to_be_visible()
+
+    # Switching sessions never leaves a row of another.
+    chat.wait_connected()
+    wire.enqueue(Scenario(words=60, rate=20))
+    chat.send("in the first one")
+    expect(page.locator("#draft .md")).to_contain_text("archive")
+    first = chat.uuid
+    page.get_by_role("button", name="New session").click()
+    expect(chat.message).to_be_visible()
+    assert chat.uuid != first
+    settle(1)
+    expect(chat.rows).to_have_count(0)
+    expect(page.locator("#draft")).not_to_contain_text("archive")
+    chat.open(first)
+    chat.wait_idle()
+    expect(page.locator("#rows")).to_contain_text("in the first one")
+
+    # A workspace opens by all of its card.
+    page.goto(f"{chat.server.url}/")
+    place = page.locator(".cards .facts").first.bounding_box()
+    assert place is not None
+    page.mouse.click(place["x"] + 20, place["y"] + 8)
+    expect(page).to_have_url(f"{chat.server.url}/w/example/")
 
 
 def test_the_chat_page_is_light(server: Server, tab: Page) -> None:
@@ -109,6 +153,9 @@ def test_reading_and_searching_work_without_javascript(
     expect(page.locator("[data-seq='60']")).to_be_visible()
     page.goto(f"{server.url}/s/{uuid}/")
     wire.enqueue(Scenario(text="By plain form."))
+    expect(page.locator("#files")).to_have_accessible_name("Attach files")
+    file = {"name": "good.txt", "mimeType": "text/plain", "buffer": b"words"}
+    page.locator("#files").set_input_files(file)
     page.get_by_role("textbox", name="Message").fill("without scripts")
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#rows")).to_contain_text("without scripts")
@@ -118,72 +165,8 @@ def test_reading_and_searching_work_without_javascript(
         settle(0.2)
         page.reload()
     expect(page.locator("#rows")).to_contain_text("By plain form.")
-
-
-def test_a_workspace_opens_by_all_of_its_card(tab: Page, server: Server) -> None:
-    page = tab
-    page.goto(f"{server.url}/")
-    place = page.locator(".cards .facts").first.bounding_box()
-    assert place is not None
-    page.mouse.click(place["x"] + 20, place["y"] + 8)
-    expect(page).to_have_url(f"{server.url}/w/example/")
-
-
-def test_a_session_is_renamed_pinned_archived_and_brought_back(
-    chat: Chat, wire: WireThread
-) -> None:
-    wire.enqueue(Scenario(text="Yes."))
-    chat.ask("Plant the beans")
-    page = chat.page
-    expect(page.get_by_role("heading", level=1)).to_have_text("Plant the beans")
-    page.get_by_label("Actions for this session").click()
-    page.locator(".bar").get_by_label("Title").fill("The bean plan")
-    page.get_by_role("button", name="Rename").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("The bean plan")
-    page.get_by_label("Actions for this session").click()
-    page.get_by_role("button", name="Archive").click()
-    expect(page.get_by_text("This session is archived.")).to_be_visible()
-    expect(page.locator("#rows")).to_contain_text("Plant the beans")
-    page.get_by_role("button", name="Unarchive").first.click()
-    expect(chat.message).to_be_visible()
-
-
-def test_switching_sessions_never_leaves_a_row_of_another(
-    server: Server, chat: Chat, wire: WireThread
-) -> None:
-    wire.enqueue(Scenario(words=60, rate=20))
-    chat.send("in the first one")
-    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
-    first = chat.uuid
-    chat.page.get_by_role("button", name="New session").click()
-    expect(chat.message).to_be_visible()
-    assert chat.uuid != first
-    settle(1)
-    expect(chat.rows).to_have_count(0)
-    expect(chat.page.locator("#draft")).not_to_contain_text("archive")
-    chat.open(first)
-    chat.wait_idle()
-    expect(chat.page.locator("#rows")).to_contain_text("in the first one")
-
-
-def test_everything_is_reached_by_keyboard(chat: Chat, wire: WireThread) -> None:
-    wire.enqueue(Scenario(text="Answered."))
-    page = chat.page
-    expect(chat.message).to_be_focused()
-    page.keyboard.type("typed")
-    page.keyboard.press("Enter")
-    expect(page.locator("#rows")).to_contain_text("Answered.")
-    wanted, names = {"Transcript", "Copy message", "New session", "Send"}, set()
-    for _ in range(300):  # past all sessions that other tests have made
-        page.keyboard.press("Tab")
-        names.add(
-            page.evaluate(
-                "document.activeElement.ariaLabel || document.activeElement.textContent.trim()"
-            )
-        )
-        if wanted <= names:
-            break
-    assert wanted <= names, names
+    expect(page.get_by_role("link", name="good.txt")).to_be_visible()
+    assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "good.txt"
 
 
 def test_the_page_prints_and_zooms(
