@@ -161,7 +161,9 @@ def test_clear_hides_the_view_only_and_history_brings_it_back(
     expect(page.locator("#panel .hit").first).to_contain_text("Row number 33")
 
 
-def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Server) -> None:
+def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that_change_nothing(
+    chat: Chat, server: Server
+) -> None:
     folder = server.folder / "workspaces" / "example"
     (folder / "src").mkdir(exist_ok=True)
     (folder / "src" / "bean_plan.py").write_text("")
@@ -182,8 +184,51 @@ def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Serv
     expect(page.get_by_text("No matching files.").first).to_be_visible()
     expect(choices(page)).to_have_count(0)
 
+    # The keys are listed, and single ones can be switched off.
+    chat.message.fill("")
+    chat.message.press("/")
+    expect(choices(page)).to_have_count(10)
+    assert violations_everywhere(page, "commands") == []
+    choices(page).first.click()
+    dialog = page.get_by_role("dialog", name="Commands and keys")
+    expect(dialog).to_be_visible()
+    expect(chat.message).to_have_value("")
+    assert violations_everywhere(page, "help", within="dialog") == []
+    dialog.get_by_label("Single-letter keys").uncheck()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    chat.transcript.focus()
+    page.keyboard.press("?")
+    page.keyboard.press("/")
+    expect(dialog).to_be_hidden()
+    expect(chat.transcript).to_be_focused()
+    page.get_by_role("link", name="Commands and keys").click()
+    dialog.get_by_label("Single-letter keys").check()
+    dialog.get_by_role("button", name="Close").click()
+    chat.transcript.focus()
+    page.keyboard.press("/")
+    expect(chat.message).to_be_focused()
+    expect(chat.message).to_have_value("")
 
-def test_the_palette_finds_sessions_commands_and_pages(
+    # A session that is only read
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("This session is archived.")).to_be_visible()
+    chat.wait_connected()
+    page.keyboard.press("Control+k")
+    field = palette(page).get_by_role("combobox")
+    field.press_sequentially("/undo")
+    field.press("Enter")
+    expect(page.get_by_text("No files were changed in this session.").first).to_be_visible()
+    page.keyboard.press("Control+k")
+    field.press_sequentially("/export")
+    field.press("Enter")
+    with page.expect_download() as download:
+        field.press("Enter")
+    assert download.value.suggested_filename.startswith("session-")
+
+
+def test_the_palette_finds_sessions_commands_and_pages_on_every_page_and_narrow(
     server: Server, chat: Chat, wire: WireThread
 ) -> None:
     uuid = long_session(server, turns=2, title="Quinces in spring")
@@ -237,11 +282,24 @@ def test_the_palette_finds_sessions_commands_and_pages(
     page.wait_for_url(f"**/s/{uuid}/")
     assert sent(wire) == 0
 
-
-def test_what_was_typed_into_a_closed_palette_does_not_reach_the_next_one(chat: Chat) -> None:
-    page = chat.page
+    # On every page, and narrow
+    page.set_viewport_size(NARROW)
+    page.goto(f"{server.url}/search/")
     page.keyboard.press("Control+k")
-    field = palette(page).get_by_role("combobox")
+    expect(palette(page)).to_be_visible()
+    field.press_sequentially("settings of")
+    assert violations_light_and_dark(page, "palette-narrow", within="dialog") == []
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    field.press("Enter")
+    page.wait_for_url("**/w/example/settings/")
+    page.keyboard.press("Control+k")
+    field.press_sequentially("new session in")
+    field.press("Enter")
+    page.wait_for_url("**/s/**")
+    chat.wait_connected()
+
+    # What was typed into a closed one does not reach the next one.
+    page.keyboard.press("Control+k")
     expect(field).to_be_focused()
     page.clock.install()
     page.clock.pause_at(page.evaluate("Date.now() + 1000"))  # the list waits for a pause in typing
@@ -257,99 +315,3 @@ def test_what_was_typed_into_a_closed_palette_does_not_reach_the_next_one(chat: 
     expect(palette(page)).to_be_visible()
     expect(field).to_have_value("")
     assert len(held) == 1
-
-
-def test_a_session_that_is_only_read_has_the_commands_that_change_nothing(chat: Chat) -> None:
-    page = chat.page
-    page.get_by_label("Actions for this session").click()
-    page.get_by_role("button", name="Archive").click()
-    expect(page.get_by_text("This session is archived.")).to_be_visible()
-    chat.wait_connected()
-    page.keyboard.press("Control+k")
-    field = palette(page).get_by_role("combobox")
-    field.press_sequentially("/undo")
-    field.press("Enter")
-    expect(page.get_by_text("No files were changed in this session.").first).to_be_visible()
-    page.keyboard.press("Control+k")
-    field.press_sequentially("/export")
-    field.press("Enter")
-    with page.expect_download() as download:
-        field.press("Enter")
-    assert download.value.suggested_filename.startswith("session-")
-
-
-def test_the_palette_opens_on_every_page_and_narrow(
-    server: Server, open_chat: Callable[..., Chat]
-) -> None:
-    page = open_chat(viewport=NARROW).page
-    page.goto(f"{server.url}/search/")
-    page.keyboard.press("Control+k")
-    expect(palette(page)).to_be_visible()
-    field = palette(page).get_by_role("combobox")
-    field.press_sequentially("settings of")
-    assert violations_light_and_dark(page, "palette-narrow", within="dialog") == []
-    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
-    field.press("Enter")
-    page.wait_for_url("**/w/example/settings/")
-    page.keyboard.press("Control+k")
-    field.press_sequentially("new session in")
-    field.press("Enter")
-    page.wait_for_url("**/s/**")
-
-
-def test_the_keys_are_listed_and_single_ones_can_be_switched_off(chat: Chat) -> None:
-    page = chat.page
-    chat.message.press("/")
-    expect(choices(page)).to_have_count(10)
-    assert violations_everywhere(page, "commands") == []
-    choices(page).first.click()
-    dialog = page.get_by_role("dialog", name="Commands and keys")
-    expect(dialog).to_be_visible()
-    expect(chat.message).to_have_value("")
-    assert violations_everywhere(page, "help", within="dialog") == []
-    dialog.get_by_label("Single-letter keys").uncheck()
-    page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    chat.transcript.focus()
-    page.keyboard.press("?")
-    page.keyboard.press("/")
-    expect(dialog).to_be_hidden()
-    expect(chat.transcript).to_be_focused()
-    page.get_by_role("link", name="Commands and keys").click()
-    dialog.get_by_label("Single-letter keys").check()
-    dialog.get_by_role("button", name="Close").click()
-    chat.transcript.focus()
-    page.keyboard.press("/")
-    expect(chat.message).to_be_focused()
-    expect(chat.message).to_have_value("")
-
-
-@pytest.mark.noisy  # the browser reports what is refused
-def test_commands_work_by_plain_form(
-    server: Server, chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
-) -> None:
-    wire.enqueue(Scenario(text="Yes."))
-    chat.ask("Plant the beans")
-    page = open_chat(java_script_enabled=False).page
-    page.goto(f"{server.url}/s/{chat.uuid}/")
-    message, send = (
-        page.get_by_label("Message", exact=True),
-        page.get_by_role("button", name="Send"),
-    )
-    message.fill("/rename By plain form")
-    send.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("By plain form")
-    message.fill("/help")
-    send.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Commands and keys")
-    page.go_back()
-    message.fill("/hlp")
-    send.click()
-    expect(page.get_by_role("alert")).to_contain_text("Did you mean /help?")
-    wire.enqueue(Scenario(text="As you say."))
-    page.get_by_role("button", name="Send as a message").click()
-    expect(page.locator("#rows")).to_contain_text("/hlp")
-    page.get_by_label("Actions for this session").click()
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export as JSON lines").click()
-    assert download.value.path().read_text().startswith('{"type":"session"')
