@@ -26,19 +26,17 @@ PAGES = {
     "people": "/people/",
     "person": "/people/1/",
     "groups": "/people/groups/",
-    "review": "/review/",
-    "review-narrowed": "/review/?queue=flagged&with_errors=on",
+    "review": "/review/?queue=all&since=2020-01-01",
     "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",
     "review-search": "/review/search/?q=the&queue=unreviewed",
     "review-session": "/review/s/{story}/t/2/",
     "readers": "/s/{story}/readers/",
     "reason": "/review/reason/?session={story}",
-    "audit": "/audit/",
+    "audit": "/audit/?before=2100-01-01",
     "settings": "/w/example/settings/",
     "settings-tools": "/w/example/settings/tools/",
     "settings-programs": "/w/example/settings/programs/",
     "members": "/w/example/members/",
-    "audit-empty": "/audit/?before=2020-01-01",
 } | merge("BROWSER_PAGES")
 
 

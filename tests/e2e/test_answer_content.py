@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.accessibility import violations_everywhere
-from tests.e2e.conftest import Chat, Server, take_picture
+from tests.e2e.conftest import WIDE, Chat, Server, take_picture
 from tests.rendering.hostile_content import HOSTILE_DIAGRAMS, HOSTILE_FORMULAS
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -85,8 +85,10 @@ def drawing(page: Page) -> str:
     return page.frame_locator(".drawn iframe").first.locator("svg").text_content() or ""
 
 
-@pytest.mark.noisy  # axe asks frames, which have another origin
-def test_axe_finds_nothing_in_rich_answers(server: Server, tab: Page) -> None:
+def test_axe_finds_nothing_in_rich_answers_whose_tables_are_copied_and_code_is_saved(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    tab = open_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
     open_answer(server, tab, ANSWER)
     tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
     assert "Seed" in drawing(tab)
@@ -99,36 +101,30 @@ def test_axe_finds_nothing_in_rich_answers(server: Server, tab: Page) -> None:
     tab.set_viewport_size({"width": 360, "height": 740})
     tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
     take_picture(tab, "rich-answer-diagram-narrow")
+    tab.set_viewport_size(WIDE)
 
-
-def test_tables_are_copied_and_code_is_saved(
-    server: Server, open_context: Callable[..., BrowserContext]
-) -> None:
-    context = open_context(permissions=["clipboard-read", "clipboard-write"])
-    page = context.new_page()
-    open_answer(server, page, ANSWER)
     copied = "navigator.clipboard.readText()"
-    page.get_by_role("button", name="Copy as CSV").click()
-    expect(page.locator("#announce")).to_have_text("Copied")
-    assert page.evaluate(copied) == (
+    tab.get_by_role("button", name="Copy as CSV").click()
+    expect(tab.locator("#announce")).to_have_text("Copied")
+    assert tab.evaluate(copied) == (
         'bed,price,sum\r\na,$12,\\frac12\r\n"b, ""c""",\'=1+1,"x | y\nz"\r\n'
     )
-    page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".table-acts .copied")).to_have_count(2)
-    assert page.evaluate(copied) == (
+    tab.get_by_role("button", name="Copy as Markdown").click()
+    expect(tab.locator(".table-acts .copied")).to_have_count(2)
+    assert tab.evaluate(copied) == (
         "| bed | price | sum |\n| :-- | --: | --- |\n"
         '| `a` | $12 | $\\frac12$ |\n| b, "c" | =1+1 | x \\| y<br>z |\n'
     )
-    page.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
-    drawing(page)  # after which nothing moves any more
-    with page.expect_download() as saved:
-        page.locator("[data-file]").get_by_role("button", name="Download").click()
+    tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
+    drawing(tab)  # after which nothing moves any more
+    with tab.expect_download() as saved:
+        tab.locator("[data-file]").get_by_role("button", name="Download").click()
     assert saved.value.suggested_filename == "beds.py"
     assert Path(saved.value.path()).read_text().startswith("def plant(what")
-    page.get_by_role("button", name="Show all 90 lines").click()
-    expect(page.get_by_role("button", name="Show less")).to_be_visible()
-    page.get_by_role("button", name="Footnote 1").click()
-    expect(page.locator(".note")).to_be_focused()
+    tab.get_by_role("button", name="Show all 90 lines").click()
+    expect(tab.get_by_role("button", name="Show less")).to_be_visible()
+    tab.get_by_role("button", name="Footnote 1").click()
+    expect(tab.locator(".note")).to_be_focused()
 
 
 ARABIC = """هذه فقرة!
@@ -156,50 +152,6 @@ PLACES = """
 """
 
 
-def test_each_text_runs_in_its_own_direction(server: Server, tab: Page) -> None:
-    open_answer(server, tab, ARABIC)
-    for selector, is_turned in (("p", True), ("li p", True), ("pre code", False)):
-        at = tab.evaluate(PLACES, selector)
-        assert (at["last"] < at["first"]) == is_turned, selector
-        assert (at["first"] > at["middle"]) == is_turned, selector
-
-
-def test_wide_formulas_are_there_as_a_whole(server: Server, tab: Page) -> None:
-    """They scroll on the screen, and are smaller on paper."""
-    wide = " + ".join(f"x_{{{number}}}" for number in range(40))
-    open_answer(server, tab, f"$$\n{wide}\n$$\n\nText ${wide}$ and $x$.")
-    widths = """all => all.map((one) => {
-      const range = new Range();
-      range.selectNodeContents(one);
-      return Math.round(range.getBoundingClientRect().width);
-    })"""
-    formulas = tab.locator("#rows math")
-    expect(tab.locator("link[href*='css/rich.']")).to_be_attached()
-    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
-    scrolls = """all => all.map((one) => {
-      const [own, around] = [one, one.parentElement].map((box) => box.getBoundingClientRect());
-      return own.right < around.right + 4 && one.scrollWidth > one.clientWidth;
-    })"""
-    assert formulas.evaluate_all(scrolls)[1:] == [True, False]
-    tab.pdf()  # after which the page is as it was on paper
-    tab.emulate_media(media="print")
-    printed = formulas.evaluate_all(widths)
-    assert [500 < width < 700 for width in printed] == [True, True, False]
-    tab.emulate_media(media="screen")
-    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
-
-
-def test_what_is_struck_out_has_a_line_of_its_kind(server: Server, tab: Page) -> None:
-    """On paper, too. A gradient's middle crosses the way that it goes."""
-    open_answer(server, tab, r"$\cancel{a}$ $\bcancel{b}$ $\xcancel{c}$")
-    found = tab.locator("menclose")
-    expect(found.last).to_have_css("print-color-adjust", "exact")
-    drawn = "all => all.map((one) => getComputedStyle(one).backgroundImage)"
-    up, down = "to right bottom", "to right top"
-    shown = [re.findall(r"to \w+ \w+", image) for image in found.evaluate_all(drawn)]
-    assert shown == [[up], [down], [up, down]]
-
-
 ARABIC_BLOCKS = """> - بند
 
 > [!WARNING]
@@ -215,12 +167,58 @@ ARABIC_BLOCKS = """> - بند
 """
 
 
-def test_the_marks_of_blocks_stand_where_their_text_begins(server: Server, tab: Page) -> None:
-    """Bars of quotations and alerts, numbers of footnotes, tables as wholes; the title of an
-    alert, which is in the reader's language, too."""
-    open_answer(server, tab, ARABIC_BLOCKS, "> - item\n\n> [!WARNING]\n> Frost.\n\n[^1]: A note.")
+def test_each_text_runs_in_its_own_direction_and_formulas_are_there_as_a_whole(
+    server: Server, tab: Page
+) -> None:
+    """Wide formulas scroll on the screen, and are smaller on paper. On paper, what is struck
+    out has a line of its kind, too. Bars of quotations and alerts, numbers of footnotes, tables
+    as wholes and the title of an alert, which is in the reader's language, stand where their
+    text begins."""
+    wide = " + ".join(f"x_{{{number}}}" for number in range(40))
+    open_answer(
+        server,
+        tab,
+        ARABIC,
+        f"$$\n{wide}\n$$\n\nText ${wide}$ and $x$.",
+        r"$\cancel{a}$ $\bcancel{b}$ $\xcancel{c}$",
+        ARABIC_BLOCKS,
+        "> - item\n\n> [!WARNING]\n> Frost.\n\n[^1]: A note.",
+    )
+    for selector, is_turned in (("p", True), ("li p", True), ("pre code", False)):
+        at = tab.evaluate(PLACES, selector)
+        assert (at["last"] < at["first"]) == is_turned, selector
+        assert (at["first"] > at["middle"]) == is_turned, selector
+
+    widths = """all => all.map((one) => {
+      const range = new Range();
+      range.selectNodeContents(one);
+      return Math.round(range.getBoundingClientRect().width);
+    })"""
+    formulas = tab.locator("#rows .row").nth(1).locator("math")
+    expect(tab.locator("link[href*='css/rich.']")).to_be_attached()
+    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
+    scrolls = """all => all.map((one) => {
+      const [own, around] = [one, one.parentElement].map((box) => box.getBoundingClientRect());
+      return own.right < around.right + 4 && one.scrollWidth > one.clientWidth;
+    })"""
+    assert formulas.evaluate_all(scrolls)[1:] == [True, False]
+    tab.pdf()  # after which the page is as it was on paper
+    tab.emulate_media(media="print")
+    printed = formulas.evaluate_all(widths)
+    assert [500 < width < 700 for width in printed] == [True, True, False]
+    tab.emulate_media(media="screen")
+    assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
+
+    # A gradient's middle crosses the way that it goes.
+    found = tab.locator("menclose")
+    expect(found.last).to_have_css("print-color-adjust", "exact")
+    drawn = "all => all.map((one) => getComputedStyle(one).backgroundImage)"
+    up, down = "to right bottom", "to right top"
+    shown = [re.findall(r"to \w+ \w+", image) for image in found.evaluate_all(drawn)]
+    assert shown == [[up], [down], [up, down]]
+
     expect(tab.locator(".note")).to_have_count(2)
-    for row, bar, side in ((0, "borderRightWidth", "right"), (1, "borderLeftWidth", "left")):
+    for row, bar, side in ((3, "borderRightWidth", "right"), (4, "borderLeftWidth", "left")):
         of = tab.locator("#rows .row").nth(row)
         for selector in ("blockquote", ".alert"):
             assert of.locator(selector).evaluate(f"one => getComputedStyle(one).{bar}") == "3px"
@@ -235,7 +233,10 @@ def test_the_marks_of_blocks_stand_where_their_text_begins(server: Server, tab: 
                 assert found.evaluate(edge, side) < 24, selector
 
 
-def test_thinking_that_streams_runs_in_its_own_direction(chat: Chat, wire: WireThread) -> None:
+def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
+    chat: Chat, wire: WireThread
+) -> None:
+    """And thinking that streams runs in its own direction."""
     wire.enqueue(Scenario(thinking="هذه فقرة!", hang_after=99))
     chat.send("beans")
     body = chat.page.locator("#draft .think > .md")
@@ -244,11 +245,9 @@ def test_thinking_that_streams_runs_in_its_own_direction(chat: Chat, wire: WireT
     at = chat.page.evaluate(PLACES.replace("#rows .md", "#draft"), ".think > .md")
     assert at["last"] < at["first"]
     assert at["first"] > at["middle"]
+    chat.page.keyboard.press("Escape")
+    chat.wait_idle()
 
-
-def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
-    chat: Chat, wire: WireThread
-) -> None:
     wire.enqueue(Scenario(text=ANSWER))
     chat.ask("beans")
     chat.page.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
