@@ -20,11 +20,31 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.e2e.conftest import Server, wait_until
-from tests.e2e.test_imports import EXPORT, LARGE, WAITS, begin_upload
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 CHUNKED = b"Transfer-Encoding: chunked"
+EXPORT = Path(__file__).parent.parent / "features/interchange/fixtures" / "claude-code.jsonl"
+
+
+LARGE = b"Content-Length: 400000000"
+WAITS = b"it waits for the rest"
+
+
+def begin_upload(
+    server: Server, path: str, *headers: bytes, cookie: str = "", seconds: float = 60
+) -> bytes:
+    """What the server says when it knows how much is to come."""
+    where = urlsplit(server.url)
+    given = [f"Cookie: loom_session={cookie}".encode()] if cookie else []
+    head = [f"POST {path} HTTP/1.1".encode(), b"Host: localhost", *given, *headers]
+    with socket_module.create_connection((where.hostname, where.port), timeout=60) as line:
+        line.settimeout(seconds)
+        line.sendall(b"\r\n".join(head) + b"\r\n\r\n")
+        try:
+            return bytes(line.recv(100))
+        except TimeoutError:
+            return WAITS
 
 
 @pytest.fixture(scope="module", params=["daphne", "uvicorn"])
@@ -42,7 +62,7 @@ def one(
     )
 
 
-def test_a_large_file_is_imported_whole(
+def test_a_large_file_is_imported_whole_and_becomes_sessions_while_one_watches(
     one: Server, open_context: Callable[..., BrowserContext], tmp_path: Path
 ) -> None:
     """One that is larger than other requests may be: it waits in between. Of unknown
@@ -58,6 +78,11 @@ def test_a_large_file_is_imported_whole(
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_role("status")).to_have_text("done")
     expect(page.get_by_text("Sessions added: 3")).to_be_visible()
+    page.get_by_role("link", name="Sessions of Example").click()
+    page.get_by_role("link", name="Labels for the beds").first.click()
+    log = page.get_by_role("log", name="Transcript")
+    expect(log.get_by_text("Both have labels.")).to_be_visible()
+    expect(log.locator("[data-turn]").last).to_contain_text("Gladly.")
     where = urlsplit(server.url)
     head = b"POST /import/ HTTP/1.1\r\nHost: localhost\r\n" + CHUNKED + b"\r\n\r\n"
     with socket_module.create_connection((where.hostname, where.port), timeout=60) as line:
@@ -67,8 +92,12 @@ def test_a_large_file_is_imported_whole(
     # What else a browser has for cookies changes nothing, nor do several lines of them.
     [key] = [c["value"] for c in page.context.cookies() if c["name"] == "loom_session"]
     assert b" 413 " in begin_upload(server, "/import/", LARGE, b"Cookie: a,b=1")
-    for other in (b"Cookie: [x]=1", b"Cookie: a,b=1"):
-        assert begin_upload(server, "/import/", LARGE, other, cookie=key, seconds=2) == WAITS
+    for path, other in (("/import/?x=1", b"Cookie: [x]=1"), ("/import/", b"Cookie: a,b=1")):
+        assert begin_upload(server, path, LARGE, other, cookie=key, seconds=2) == WAITS
+    # It is for those who are signed in, and for this address.
+    assert b" 413 " in begin_upload(server, "/s/x/", LARGE, cookie=key)
+    for unknown in ("0" * 32, "%00"):
+        assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie=unknown)
 
 
 def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:
