@@ -50,29 +50,6 @@ def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
     return card(chat.page)
 
 
-def test_a_server_asks_the_model_once_that_is_approved(chat: Chat, wire: WireThread) -> None:
-    wire.enqueue(
-        Scenario(text="I ask.", tools=(ToolCall(name="mcp__writer__sum_up"),)),
-        Scenario(text="They are dry."),
-        Scenario(text="Thank you."),
-    )
-    page = chat.page
-    chat.send("How are the beans?")
-    expect(card(page)).to_have_count(1)
-    expect(card(page)).to_contain_text("writer asks the model")
-    expect(card(page)).to_contain_text("Sum up: the beans")
-    expect(card(page).locator(".ask")).to_be_focused()
-    assert violations_everywhere(page, "sampling", within="#rows") == []
-    card(page).get_by_role("button", name="Approve").click()
-    answered = page.locator("[data-code=model_answered]")
-    expect(answered).to_contain_text("claude-haiku-5-5 answered writer.")
-    expect(page.locator("[data-code=model_answered]")).to_contain_text(
-        "claude-haiku-5-5 answered writer."
-    )
-    take_picture(page, "sampling-answered")
-    same_after_reload(chat)
-
-
 @pytest.mark.noisy
 def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
     page = chat.page
@@ -99,9 +76,32 @@ def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None
     expect(page.get_by_role("button", name="Send as a message")).to_be_visible()
 
 
-def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> None:
-    asked = ask(chat, wire, "ask")
+def test_a_server_asks_the_model_once_that_is_approved_and_the_person_by_keys_alone(
+    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
+) -> None:
+    """An address is shown whole and declined, and a resource becomes a file of a message; without
+    JavaScript a question is answered too."""
+    wire.enqueue(
+        Scenario(text="I ask.", tools=(ToolCall(name="mcp__writer__sum_up"),)),
+        Scenario(text="They are dry."),
+        Scenario(text="Thank you."),
+    )
     page = chat.page
+    chat.send("How are the beans?")
+    expect(card(page)).to_have_count(1)
+    expect(card(page)).to_contain_text("writer asks the model")
+    expect(card(page)).to_contain_text("Sum up: the beans")
+    expect(card(page).locator(".ask")).to_be_focused()
+    assert violations_everywhere(page, "sampling", within="#rows") == []
+    card(page).get_by_role("button", name="Approve").click()
+    expect(page.locator("[data-code=model_answered]")).to_contain_text(
+        "claude-haiku-5-5 answered writer."
+    )
+    take_picture(page, "sampling-answered")
+    chat.wait_idle()
+
+    # A question is answered by keys alone.
+    asked = ask(chat, wire, "ask")
     expect(asked).to_contain_text("almanac asks")
     expect(page.locator("#status")).to_have_text("Waiting for an answer")
     field = asked.get_by_label(re.compile("Your name"))
@@ -117,42 +117,23 @@ def test_a_question_is_answered_by_keys_alone(chat: Chat, wire: WireThread) -> N
     page.keyboard.press("Enter")
     chat.wait_idle()
     expect(card(page)).to_have_count(0)
-    expect(page.locator("#rows > .row-decided")).to_contain_text("name: Bob")
+    decided = page.locator("#rows > .row-decided")
+    expect(decided.last).to_contain_text("name: Bob")
     expect(page.get_by_text("“Your name” is required.")).to_be_hidden()
     assert "Bob" in str(wire.requests[-1]["messages"])
     take_picture(page, "question-answered")
 
-
-def test_an_address_is_shown_whole_and_declined(chat: Chat, wire: WireThread) -> None:
     asked = ask(chat, wire, "visit")
     link = asked.get_by_role("link", name="Open example.org in a new tab")
     assert link.get_attribute("href") == "https://example.org/sign-in"
     assert "noopener" in (link.get_attribute("rel") or "")
     expect(asked).to_contain_text("https://example.org/sign-in")
-    take_picture(chat.page, "question-address")
+    take_picture(page, "question-address")
     asked.get_by_role("button", name="Decline").click()
     chat.wait_idle()
-    expect(chat.page.locator("#rows > .row-decided")).to_contain_text("Declined by")
-    same_after_reload(chat)
+    expect(decided.last).to_contain_text("Declined by")
 
-
-def test_a_question_is_answered_without_javascript(
-    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
-) -> None:
-    ask(chat, wire, "ask")
-    settle()
-    plain_page = open_context(java_script_enabled=False).new_page()
-    plain_page.goto(f"{chat.server.url}/s/{chat.uuid}/")
-    asked = plain_page.locator("#rows > .row-ask:not(.settled)")
-    asked.get_by_label(re.compile("Your name")).fill("Eve")
-    asked.get_by_role("button", name="Send answer").click()
-    expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
-    chat.wait_idle()
-    assert "Eve" in str(wire.requests[-1]["messages"])
-
-
-def test_a_resource_becomes_a_file_of_the_message(chat: Chat, wire: WireThread) -> None:
-    page = chat.page
+    # A resource becomes a file of the message.
     wire.enqueue(Scenario(text="Beans."))
     chat.message.press_sequentially("What grows? @sou")
     option = page.get_by_role("option").filter(has_text="sdk:beds://south")
@@ -165,7 +146,7 @@ def test_a_resource_becomes_a_file_of_the_message(chat: Chat, wire: WireThread) 
     expect(chat.message).to_have_value("What grows? ")
     take_picture(page, "resource-attached")
     chat.message.press("Enter")
-    expect(page.locator("#rows > [data-event-type=assistant_text]")).to_contain_text("Beans.")
+    expect(page.locator("#rows > [data-event-type=assistant_text]").last).to_contain_text("Beans.")
     chat.wait_idle()
     assert "Beans, 40 cm apart." in str(wire.requests[-1]["messages"])
     same_after_reload(chat)
@@ -173,3 +154,15 @@ def test_a_resource_becomes_a_file_of_the_message(chat: Chat, wire: WireThread) 
         "import('/static/js/attach.js').then(({ addResource }) => addResource('sdk:beds://x'))"
     )
     expect(tray).to_contain_text("The tool server sdk did not give beds://x.")
+
+    # Without JavaScript
+    ask(chat, wire, "ask")
+    settle()
+    plain_page = open_context(java_script_enabled=False).new_page()
+    plain_page.goto(f"{chat.server.url}/s/{chat.uuid}/")
+    asked = plain_page.locator("#rows > .row-ask:not(.settled)").last
+    asked.get_by_label(re.compile("Your name")).fill("Eve")
+    asked.get_by_role("button", name="Send answer").click()
+    expect(plain_page).to_have_url(re.compile(rf"/s/{chat.uuid}/$"))
+    chat.wait_idle()
+    assert "Eve" in str(wire.requests[-1]["messages"])
