@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.archive.journal import walk_events
 from conversations.archive.messages import queued_messages
+from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
@@ -294,51 +295,47 @@ async def test_a_run_without_end_is_ended_at_the_limit(
     assert len(wire.requests) == 3
 
 
-@pytest.mark.parametrize(
-    ("scenario", "code", "state"),
-    [
-        (Scenario(status=401), "bad_key", "failed"),
-        (Scenario(status=403), "permission", "failed"),
-        (Scenario(status=400, error_message="no such thing"), "invalid_request", "failed"),
-        (Scenario(status=404), "unknown_model", "failed"),
-        (Scenario(status=413), "request_too_large", "failed"),
-        (Scenario(error_after=3, error_type="overloaded_error"), "overloaded", "failed"),
-        (Scenario(drop_after=3), "connection_lost", "failed"),
-        (Scenario(end_after=3), "incomplete_stream", "failed"),
-        (Scenario(hang_after=3), "timeout", "failed"),
-        (Scenario(garbage_after=3), "bad_response", "failed"),
-        (Scenario(body="html"), "bad_response", "failed"),
-        (Scenario(stop_reason="refusal"), "refusal", "failed"),
-        (Scenario(empty=True), "empty_answer", "failed"),
-        (Scenario(words=9, stop_reason="max_tokens"), "max_tokens", "completed"),
-        (
-            Scenario(words=9, stop_reason="model_context_window_exceeded"),
-            "model_context_window_exceeded",
-            "completed",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+WAYS_TO_FAIL = [
+    (Scenario(status=401), "bad_key", "failed"),
+    (Scenario(status=403), "permission", "failed"),
+    (Scenario(status=400, error_message="no such thing"), "invalid_request", "failed"),
+    (Scenario(status=404), "unknown_model", "failed"),
+    (Scenario(status=413), "request_too_large", "failed"),
+    (Scenario(error_after=3, error_type="overloaded_error"), "overloaded", "failed"),
+    (Scenario(drop_after=3), "connection_lost", "failed"),
+    (Scenario(end_after=3), "incomplete_stream", "failed"),
+    (Scenario(hang_after=3), "timeout", "failed"),
+    (Scenario(garbage_after=3), "bad_response", "failed"),
+    (Scenario(body="html"), "bad_response", "failed"),
+    (Scenario(stop_reason="refusal"), "refusal", "failed"),
+    (Scenario(empty=True), "empty_answer", "failed"),
+    (Scenario(words=9, stop_reason="max_tokens"), "max_tokens", "completed"),
+    (
+        Scenario(words=9, stop_reason="model_context_window_exceeded"),
+        "model_context_window_exceeded",
+        "completed",
+    ),
+]
+
+
 async def test_every_way_to_fail_is_a_row_with_a_next_step(
-    start_runtime: Any,
-    wire: WireThread,
-    garden: Session,
-    scenario: Scenario,
-    code: str,
-    state: str,
+    start_runtime: Any, wire: WireThread, garden: Session, subtests: pytest.Subtests
 ) -> None:
     runtime = await start_runtime(provider_retries=0)
-    wire.enqueue(scenario)
-    run = await ask(runtime, garden, "hello")
-    notice = await notice_of(garden)
-    assert (notice.code, run.state) == (code, state)
-    assert notice.action in ("retry", "continue")
-    assert run.error_code == ("" if state == "completed" else code)
-    assert isinstance((await events_of(garden))[-1], TurnSeparator)
-    assert await is_clean(garden)
-    wire.enqueue(Scenario(text="Better."))
-    await ask(runtime, garden, "and now?")
-    assert (await turns_of(garden))[-1] == ("assistant", "Better.")
+    for scenario, code, state in WAYS_TO_FAIL:
+        session = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
+        with subtests.test(code=code, scenario=scenario):
+            wire.enqueue(scenario)
+            run = await ask(runtime, session, "hello")
+            notice = await notice_of(session)
+            assert (notice.code, run.state) == (code, state)
+            assert notice.action in ("retry", "continue")
+            assert run.error_code == ("" if state == "completed" else code)
+            assert isinstance((await events_of(session))[-1], TurnSeparator)
+            assert await is_clean(session)
+            wire.enqueue(Scenario(text="Better."))
+            await ask(runtime, session, "and now?")
+            assert (await turns_of(session))[-1] == ("assistant", "Better.")
 
 
 async def test_text_before_a_broken_stream_is_kept_as_a_partial_turn(

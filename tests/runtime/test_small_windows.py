@@ -30,10 +30,6 @@ VLLM = (
     "This model's maximum context length is {limit} tokens. However, your request has {tokens}"
     " input tokens. Please reduce the length of the input messages."
 )
-LM_STUDIO = (
-    "Trying to keep the first {tokens} tokens when context the overflows. However, the model is"
-    " loaded with context length of only {limit} tokens, which is not enough."
-)
 NAMELESS = "the input length exceeds the context length"
 
 SMALL = ModelRow(
@@ -94,18 +90,14 @@ async def test_many_long_messages_are_answered_without_a_setting(
 @pytest.mark.parametrize(
     ("kind", "small", "usage"),
     [
-        (KINDS[1], {}, True),
+        # How each server words it is in tests/providers/test_window_errors.py.
         (KINDS[1], {}, False),
         (KINDS[2], {}, True),
-        (KINDS[2], {}, False),
         (ANTHROPIC, {"lists_limits": True}, True),
         (ANTHROPIC, {"too_long": VLLM, "factor": 1.6}, False),
-        (ANTHROPIC, {"too_long": LM_STUDIO}, True),
         (ANTHROPIC, {"too_long": NAMELESS}, False),
         # What is estimated is far off, and nothing names the limit.
         (ANTHROPIC, {"too_long": NAMELESS, "lists_limits": True, "factor": 1.6}, True),
-        (ANTHROPIC, {"too_long": NAMELESS, "lists_limits": True, "factor": 1.6}, False),
-        (ANTHROPIC, {"too_long": NAMELESS, "max_input_tokens": 700, "factor": 1.2}, True),
         (ANTHROPIC, {"too_long": NAMELESS, "max_input_tokens": 700, "factor": 1.2}, False),
     ],
 )
