@@ -188,7 +188,7 @@ def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that
     chat.message.fill("")
     chat.message.press("/")
     expect(choices(page)).to_have_count(10)
-    assert violations_everywhere(page, "commands") == []
+    assert violations_everywhere(page, "commands", within="#composer, [role=listbox]") == []
     choices(page).first.click()
     dialog = page.get_by_role("dialog", name="Commands and keys")
     expect(dialog).to_be_visible()
