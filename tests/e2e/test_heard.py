@@ -10,7 +10,6 @@ from tests.wire.server import WireThread
 
 from .conftest import Chat, Server, settle
 
-COMPLETE = "Answer complete"
 HEARD = Path(__file__).with_name("heard.txt")
 ANSWER = "It is written.\n\nThe second paragraph has `code`.\n\n- one\n- two"
 
