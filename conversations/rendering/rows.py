@@ -254,7 +254,7 @@ STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}  # The steps of a call that sta
 
 _STEP = re.compile(
     r'<article class="(?P<class>[^"]*)"[^>]*'
-    r' data-call="(?P<call>[^"]*)" data-step="(?P<step>[1-4])"'
+    r' data-call="(?P<call>[^"]*)"(?: data-of="[^"]*")?\s+data-step="(?P<step>[1-4])"'
 )
 
 _BARE = "</b><small>"  # A line that does not say what the call was about.

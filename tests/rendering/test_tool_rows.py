@@ -22,6 +22,7 @@ from conversations.domain.events import (
     parse_payload,
 )
 from conversations.domain.tool_calls import OPEN_STATES
+from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 from conversations.domain.turns import StoredTurn, synthesise_rows
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.messages import fill_marks
@@ -269,6 +270,18 @@ def test_a_call_gives_way_to_its_question_and_both_to_its_end() -> None:
         for count in range(1, 5)
     ]
     assert kept == [[0], [1], [0, 2], [3]]
+
+
+def test_a_question_of_a_tool_server_gives_way_to_its_answer() -> None:
+    question = {"id": "q", "call": CALL, "server": "almanac", "message": "Your name?"}
+    question |= {"url": "", "fields": []}
+    answer = {"question": "q", "content": {"name": "Bob"}}
+    rows = [
+        render(Info(text="?", kind="approval", code=QUESTION_ASKED, data=question)),
+        render(Info(text="x", code=QUESTION_ANSWERED, data=answer)),
+    ]
+    assert ["Your name?" in rows[0], "Bob" in rows[1]] == [True, True]
+    assert [" settled" in html for html in show_rows(rows)] == [True, False]
 
 
 # What is inside
