@@ -161,6 +161,7 @@ def _show(
         "crumbs": _crumbs(at, session),
         "up": FileAddress(at.workspace, above or ".").url(**_marking(session)),
         "is_top": at.path == ".",
+        "folder": stored_path(at.path) if found and at.path != "." else "",
         "rows": rows,
         "query": query,
         "note": note,
@@ -257,7 +258,9 @@ def _list(
 
 
 def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
-    found, is_cut = find_files(at.root, query, limit=MAX_FOUND_FILES)
+    found, is_cut = find_files(
+        at.root, query, path=at.path, with_ignored=True, limit=MAX_FOUND_FILES
+    )
     rows = []
     for path in found:
         with suppress(Rejected):  # one that became another since

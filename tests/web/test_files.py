@@ -18,6 +18,7 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from conversations.agent.files import searching
 from conversations.agent.undo.apply import RemoveAction, WriteAction
 from conversations.agent.undo.disk import stored_path
 from conversations.agent.undo.versions import changes_of_path, list_versions, session_marks
@@ -93,6 +94,35 @@ def test_files_are_found_by_a_part_of_their_path(owner: Client, root: Path) -> N
     page = owner.get(FILES, {"q": "plan"})
     assert names_in(page) == ["deep/er/plan.md"]
     assert "has “nothing like it” in it" in owner.get(FILES, {"q": "nothing like it"}).text
+
+
+def test_what_git_ignores_is_found_too_below_the_folder_that_is_shown(
+    owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / ".gitignore").write_text("data/\n*.csv\n")
+    for path in ("data/row1.txt", "data/row2.txt", "node_modules/row3.txt", "result.csv"):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("1\n")
+    assert names_in(owner.get(FILES, {"q": "row2"})) == ["data/row2.txt"]
+    assert names_in(owner.get(FILES, {"q": "result.csv"})) == ["result.csv"]
+    assert 'name="path"' not in owner.get(FILES).text
+    assert '<input type="hidden" name="path" value="data">' in flat(
+        owner.get(FILES, {"path": "data"}).text
+    )
+    for query in ("row", "data/row"):
+        page = owner.get(FILES, {"path": "data", "q": query})
+        assert names_in(page) == ["data/row1.txt", "data/row2.txt"]
+    page = owner.get(FILES, {"path": "data", "q": "result"})
+    assert "No file in this folder or below it has “result” in its path." in flat(page.text)
+    # However much of it there is, the other files are found first.
+    (root / "src").mkdir()
+    (root / "src" / "row4.txt").write_text("1\n")
+    monkeypatch.setattr(searching, "MAX_PATHS", 3)
+    searching._listings._values.clear()
+    page = owner.get(FILES, {"q": "row4"})
+    assert names_in(page) == ["src/row4.txt"]
+    assert "There are too many files to search them all: name a folder." in page.text
+    assert names_in(owner.get(FILES, {"q": "node_modules/row"})) == ["node_modules/row3.txt"]
 
 
 def test_marks_show_what_a_session_has_changed(owner: Client, root: Path, calls: Calls) -> None:

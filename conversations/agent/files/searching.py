@@ -311,24 +311,32 @@ MAX_LISTING_SECONDS = 1.5  # Nobody waits longer for a list
 # The paths of a folder are read once and kept for a moment, since every key asks again: the newest
 # file first, whether the folder holds more, and when they were read.
 LISTING_CACHE_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
-_listings = LRUCache[tuple[str, str], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
+_listings = LRUCache[tuple[str, str, bool], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
 
 
 def find_files(
-    root: str | Path, query: str, *, limit: int = MAX_FOUND_FILES
+    root: str | Path,
+    query: str,
+    *,
+    path: str = ".",
+    with_ignored: bool = False,
+    limit: int = MAX_FOUND_FILES,
 ) -> tuple[list[str], bool]:
-    """The files whose path has the query's characters in this order, best first: those whose name
-    begins with it, whose name has it, whose path has it, the rest. Without a query the files that
-    were changed last. In a folder that is too large to be read, what stands before the query's last
-    slash is looked through as a folder. The second value says whether the folder holds more than
-    was looked at. Raises Rejected when the folder is gone."""
-    paths, is_cut, _ = _listing(str(root))
+    """The files below ``path`` whose path has the query's characters in this order, best first:
+    those whose name begins with it, whose name has it, whose path has it, the rest. Without a query
+    the files that were changed last. In a folder that is too large to be read, what stands before
+    the query's last slash is looked through as a folder. The second value says whether the folder
+    holds more than was looked at. Raises Rejected when the folder is gone."""
+    paths, is_cut = _listed(str(root), path, with_ignored=with_ignored)
     folder, slash, name = query.rpartition("/")
     # A walk passes such folders over, but not where it begins.
-    is_passed_over = any(part in HEAVY or is_git_name(part) for part in folder.split("/"))
+    is_passed_over = any(
+        (part in HEAVY and not with_ignored) or is_git_name(part) for part in folder.split("/")
+    )
     if is_cut and slash and not is_passed_over:
         with suppress(Rejected):
-            (paths, is_cut, _), query = _listing(str(root), folder), name
+            paths, is_cut = _listed(str(root), folder, with_ignored=with_ignored)
+            query = name
     wanted = query.casefold().replace(" ", "").strip("/")
     if not wanted:
         return paths[:limit], is_cut
@@ -355,16 +363,29 @@ def _has_in_order(text: str, wanted: str) -> bool:
     return all(char in rest for char in wanted)  # each goes on where the one before it ended
 
 
-def _listing(root: str, path: str = ".") -> tuple[list[str], bool, float]:
-    known = _listings.find((root, path))
+def _listed(root: str, path: str, *, with_ignored: bool) -> tuple[list[str], bool]:
+    paths, is_cut, _ = _listing(root, path)
+    if not with_ignored:
+        return paths, is_cut
+    # However much is ignored, it does not keep the others from being found.
+    more, is_cut, _ = _listing(root, path, with_ignored=True)
+    return [*dict.fromkeys((*paths, *more))], is_cut
+
+
+def _listing(root: str, path: str, *, with_ignored: bool = False) -> tuple[list[str], bool, float]:
+    key = (root, path, with_ignored)
+    known = _listings.find(key)
     if known is None or time.monotonic() - known[2] > LISTING_CACHE_SECONDS:
         walk = FolderWalk(
-            root=Path(root), path=path, deadline=time.monotonic() + MAX_LISTING_SECONDS
+            root=Path(root),
+            path=path,
+            with_ignored=with_ignored,
+            deadline=time.monotonic() + MAX_LISTING_SECONDS,
         )
         files = list(islice(walk.files(), MAX_PATHS + 1))
         newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
         # A name that hides something cannot be typed, nor one with a quote be quoted.
         paths = [f.path for f in newest if '"' not in f.path and shown(f.path) == f.path]
         known = paths, walk.is_late or len(files) > MAX_PATHS, time.monotonic()
-        _listings.store((root, path), known)
+        _listings.store(key, known)
     return known
