@@ -6,14 +6,16 @@ process on the same data sees at once that an owner is gone. An owner without a
 file lives on another host; there the heartbeat's age decides.
 """
 
+import asyncio
 import contextlib
 import fcntl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
 ANSWER_LOCKS = "answer-"  # What the names of files begin with that requests hold
+REVERTS_LOCK = "open-reverts.lock"  # Shared by all reverts that run
 
 
 class Owner:
@@ -72,3 +74,11 @@ def try_lock(path: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+@contextlib.asynccontextmanager
+async def share_lock(path: Path) -> AsyncIterator[None]:
+    """Hold the lock on that file together with others that share it, once nobody has it alone."""
+    with path.open("a+") as file:  # for reading too: else NFS gives no lock that is shared
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_SH)
+        yield

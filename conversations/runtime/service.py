@@ -12,7 +12,7 @@ from uuid import UUID
 
 from conversations.agent.mcp.servers import ToolServers
 from conversations.agent.undo.records import ChangeScope
-from conversations.agent.undo.revert import RevertResult, revert_files
+from conversations.agent.undo.revert import RevertResult, complete_reverts, revert_files
 from conversations.agent.undo.trees import complete_all
 from conversations.archive import branches
 from conversations.archive import context as archive_compactions
@@ -38,7 +38,7 @@ from .execution import FrameThrottle, RunContext
 from .forgetting import forget_forever
 from .model_routing import ModelRouter
 from .options import RuntimeOptions
-from .ownership import Owner
+from .ownership import REVERTS_LOCK, Owner, share_lock, try_lock
 from .presence import Presence
 from .program_tools import ProgramTools
 from .publish import (
@@ -108,6 +108,7 @@ class Runtime:
         self._accepting: set[asyncio.Task[AcceptedMessage]] = set()
         self._is_stopped = False
         self._completing_changes = asyncio.Lock()
+        self._reverts_lock = options.data_dir / "run" / REVERTS_LOCK
 
     async def start(self) -> None:
         """Recover what dead processes left, then look after things."""
@@ -433,10 +434,19 @@ class Runtime:
         async def complete() -> None:
             async with self._completing_changes:
                 count = await complete_all(read=self.readers.read, write=self.writer.write)
+                await self._complete_reverts()
             if count:
                 logger.info("changes_settled", extra={"fields": {"calls": count}})
 
         self.database.run_in_background(complete())
+
+    async def _complete_reverts(self) -> None:
+        """Settle and tell undos that were cut short, unless one runs, in whatever process."""
+        with try_lock(self._reverts_lock) as is_ours:
+            if is_ours:
+                said = await complete_reverts(read=self.readers.read, write=self.writer.write)
+                for session_pk, appended in said:
+                    self.publisher.publish_rows(session_pk, appended.rows)
 
     async def revert_files(
         self,
@@ -448,14 +458,16 @@ class Runtime:
         replace: Collection[str],
     ) -> RevertResult:
         """Put files back (see ``agent.undo.revert``) and show it to every page."""
-        done = await revert_files(
-            session,
-            root,
-            scope=scope,
-            actor_pk=actor_pk,
-            replace=replace,
-            read=self.readers.read,
-            write=self.writer.write,
-        )
+        await self._complete_reverts()
+        async with share_lock(self._reverts_lock):
+            done = await revert_files(
+                session,
+                root,
+                scope=scope,
+                actor_pk=actor_pk,
+                replace=replace,
+                read=self.readers.read,
+                write=self.writer.write,
+            )
         self.publisher.publish_rows(session.pk, done.appended.rows)
         return done

@@ -12,6 +12,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations.agent.undo.disk import ChangeAuthor
+from conversations.agent.undo.records import ChangeScope
+from conversations.agent.undo.revert import revert_files
 from conversations.agent.undo.trees import FolderWatch, watched
 from conversations.archive.sessions import create_session
 from conversations.models import Run, Session, ToolCall, Workspace
@@ -69,6 +71,33 @@ def command(
         return watch
 
     return async_to_sync(run)()
+
+
+class Killed(Exception):
+    pass
+
+
+async def cut_short(session: Session, root: Path, at: Callable[..., Any], **scope: Any) -> None:
+    """Revert in a process that dies right before ``at`` is written."""
+    is_dead = False
+
+    async def write(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_dead
+        is_dead = is_dead or function is at
+        if is_dead:
+            raise Killed
+        return await crossing(function, *args, **kwargs)
+
+    with pytest.raises(Killed):
+        await revert_files(
+            session,
+            root,
+            scope=ChangeScope(**scope),
+            actor_pk=session.owner_id,
+            replace=(),
+            read=crossing,
+            write=write,
+        )
 
 
 @pytest.fixture

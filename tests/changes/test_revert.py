@@ -14,16 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
-from conversations.agent.undo.records import ChangeScope, begin_revert, recent_reverts
-from conversations.agent.undo.revert import RevertResult, revert_files
+from conversations.agent.undo.records import (
+    ChangeScope,
+    begin_revert,
+    complete_changes,
+    finish_revert,
+    mark_undone,
+    recent_reverts,
+)
+from conversations.agent.undo.revert import RevertResult, complete_reverts, revert_files
 from conversations.agent.undo.trees import watched
+from conversations.agent.undo.versions import session_marks
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
 from tests.archive.turns import read_turns
 from tests.properties import costly
 
-from .conftest import Calls, command, crossing, picture
+from .conftest import Calls, command, crossing, cut_short, picture
 
 
 def revert(
@@ -249,6 +257,83 @@ def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
     assert message["role"] == "user"
     assert "a.py" in message["content"][0]["text"]
     assert not make_piece(replace(turn, metadata="{}"), model="any", caps=piece_caps()).blocks
+
+
+def complete() -> list[Any]:
+    return async_to_sync(complete_reverts)(read=crossing, write=crossing)
+
+
+CUTS = [mark_undone, complete_changes, finish_revert]
+
+
+@pytest.mark.parametrize("at", CUTS)
+def test_an_undo_that_was_cut_short_is_told_and_can_be_taken_back(
+    root: Path, calls: Calls, at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.agent.undo.revert.BATCH_ROWS", 2)
+    (root / "a").write_bytes(b"1")
+    put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="new/b", data=b"b"))
+    after = picture(root)
+    async_to_sync(cut_short)(calls.session, root, at)
+    assert (root / "a").read_bytes() == b"1"
+    assert not ChatEvent.objects.exists()
+    [(session_pk, appended)] = complete()
+    assert (session_pk, len(appended.rows)) == (calls.session.pk, 1)
+    payload = ChatEvent.objects.get().payload
+    assert "Restored 2 files and 1 folder to their state before this session." in payload
+    assert "The person did this" in read_turns(calls.session.pk)[0].content
+    assert not session_marks(calls.session.pk)
+    assert complete() == []
+    [past] = recent_reverts(calls.session.pk)
+    # One that takes it back is cut short, too.
+    async_to_sync(cut_short)(calls.session, root, at, revert=past.uuid)
+    assert len(complete()) == 1
+    assert picture(root) == after
+    payload = ChatEvent.objects.order_by("seq")[1].payload
+    assert "Restored 2 files and 1 folder to their state before the undo." in payload
+    assert session_marks(calls.session.pk) == {"a": "changed", "new/b": "new"}
+    assert len(recent_reverts(calls.session.pk)) == 1
+    revert(calls.session, root)
+    assert sorted(path.name for path in root.iterdir()) == ["a"]
+
+
+def test_of_an_undo_that_was_cut_short_what_had_not_come_back_is_left(
+    root: Path, calls: Calls
+) -> None:
+    for name in "abc":
+        (root / name).write_bytes(b"1")
+    call = put(root, calls, *(WriteAction(path=name, data=b"2") for name in "abc"))
+    put(root, calls, WriteAction(path="d", data=b"2"))
+    async_to_sync(cut_short)(calls.session, root, mark_undone, call=call.uuid)
+    (root / "b").write_bytes(b"2")  # as if it had not been touched
+    (root / "c").write_bytes(b"theirs")
+    put(root, calls, WriteAction(path="e", data=b"2"))
+    complete()
+    payload = ChatEvent.objects.get().payload
+    assert "Restored 1 file to its state before this call; 2 files left as they are." in payload
+    assert session_marks(calls.session.pk) == dict.fromkeys("bc", "changed") | dict.fromkeys(
+        "de", "new"
+    )
+    assert revert(calls.session, root, call=call.uuid).left == {"c": "It was changed afterwards."}
+    assert [(root / name).read_bytes() for name in "abc"] == [b"1", b"1", b"theirs"]
+
+
+def test_an_undo_that_was_cut_short_before_it_touched_a_file_is_dropped(
+    root: Path, calls: Calls
+) -> None:
+    put(root, calls, WriteAction(path="a", data=b"2"))
+    async_to_sync(cut_short)(calls.session, root, mark_undone)
+    (root / "a").write_bytes(b"2")
+    (root / "a").chmod(0o644)
+    run = calls.make_run()
+    Run.objects.filter(pk=run.pk).update(state="running")
+    assert complete() == []
+    assert FileChange.objects.filter(done_at=None).exists()  # an answer is being written
+    Run.objects.filter(pk=run.pk).update(state="completed")
+    assert complete() == []
+    assert not FileChange.objects.filter(done_at=None).exists()
+    assert not ChatEvent.objects.exists()
+    assert revert(calls.session, root).back == ["a"]
 
 
 def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:

@@ -133,6 +133,16 @@ def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, EntryChange
     return call, [(row.pk, EntryChange(**states_of(row))) for row in rows]
 
 
+def unfinished_reverts() -> list[int]:
+    """Reverts whose changes are not settled: those that run, and those that were cut short."""
+    begun = FileChange.objects.filter(done_at=None, revert__isnull=False)
+    return sorted({*begun.values_list("revert", flat=True)})
+
+
+def read_revert(pk: int) -> Revert:
+    return Revert.objects.select_related("session__workspace", "run", "call").get(pk=pk)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeScope:
     """Which changes of a session: of one call, one run, one revert, or, with none of them, of all
@@ -260,12 +270,33 @@ def begin_revert(session: Session, *, scope: ChangeScope, actor_pk: int | None) 
         )
 
 
+def scopes_of(revert: Revert) -> list[ChangeScope]:
+    """What it may be of: a call or a run is on record, an earlier revert or the session is not."""
+    if revert.call or revert.run:
+        return [
+            ChangeScope(
+                call=revert.call.uuid if revert.call else None,
+                run=revert.run.uuid if revert.run else None,
+            )
+        ]
+    earlier = Revert.objects.filter(session=revert.session_id, pk__lt=revert.pk).order_by("-pk")
+    found = earlier.values_list("uuid", flat=True)
+    return [*(ChangeScope(revert=uuid) for uuid in found), ChangeScope()]
+
+
 def finish_revert(
-    session: Session, revert: Revert, *, back: Sequence[str], text: str, told: str, left: int
+    revert: Revert,
+    *,
+    outcome: dict[str, Any],
+    back: Sequence[str],
+    text: str,
+    told: str,
+    left: int,
 ) -> AppendResult:
     """Say what was put back: ``back`` are the files that are as they were, and ``left`` is the
     number of those that are not. ``text`` is the row's, ``told`` what the model reads with the next
-    message."""
+    message. ``outcome``, for ``complete_changes``, is recorded with it: a revert of which nothing
+    was said has changes that are not settled."""
     data = {"revert": str(revert.uuid), "files": len(back), "left": left}
     note = {
         MODEL_NOTE: True,
@@ -279,7 +310,10 @@ def finish_revert(
         metadata=dump_json(note),
     )
     event = NewEvent(payload=Info(text=text, code=REVERTED, data=data), new=0)
-    return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
+    session = revert.session
+    with transaction.atomic():
+        complete_changes(**outcome)
+        return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 
 def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:

@@ -1,11 +1,12 @@
 """Putting files back as they were before a call, a run or all of a session.
 
 A revert is a change too: what it replaces is kept and put on record first, so it can itself be
-taken back, and a revert that was cut short is simply done again.
+taken back. One that was cut short is settled by a look at the files, and can be done again.
 """
 
 import asyncio
 import errno
+import logging
 import stat
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,14 +21,18 @@ from conversations.agent.files.paths import shown
 from conversations.agent.sandbox.repositories import find_repositories
 from conversations.archive.append import AppendResult
 from conversations.archive.blobs import batch, has_blob, read_blob
+from conversations.archive.messages import refuse_busy
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.messages import say, say_number
-from conversations.models import Session
+from conversations.models import Revert, Session
 
 from . import disk, records
 from .disarming import disarm
 from .disk import DatabaseCall, EntryChange, FileState
 from .records import BATCH_ROWS, ChangeScope, StoredChange
+from .trees import judge_begun
+
+logger = logging.getLogger(__name__)
 
 # It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
@@ -265,6 +270,7 @@ class _RevertExecution:
             except OSError as error:
                 told = say("It cannot be read: %(reason)s.", reason=error.strerror)
                 self.failed.setdefault(change.path, told)
+                others.append((pk, change.after))
                 continue
             if disk.same_state(now, change.after):
                 confirmed.append(pk)
@@ -336,34 +342,130 @@ async def _execute(
     try:
         await asyncio.to_thread(work.apply)
     finally:
-        # Record what has become of the files, a part at a time, and say so.
         outcome = await asyncio.to_thread(work.judge)
-        for confirmed in batched(outcome.pop("confirmed"), BATCH_ROWS, strict=False):
-            await write(records.complete_changes, confirmed=confirmed)
-        await write(records.complete_changes, **outcome)
-        undone = [p for p in plans if p.state == BACK]
-        undone += [p for p in work.plans if p.path not in work.failed]
-        changes = [change for plan in undone for change in plan.changes]
-        for chunk in batched(changes, BATCH_ROWS, strict=False):
-            await write(records.mark_undone, revert, changes=chunk)
-        chosen = {plan.path for plan in work.plans}
-        back = [plan.path for plan in work.plans if plan.path not in work.failed]
-        left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
-        left |= work.failed
-        said = _describe(scope, back, left, folders={p.path for p in plans if p.is_folder})
-        told = f"Note: {said}"
-        if back:
-            names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
-            rest = len(back) - MAX_PATHS_NAMED
-            more = f" and {rest} more" if rest > 0 else ""
-            told += (
-                f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
-                " say what these files hold now; read them again before you change them."
-            )
-        appended = await write(
-            records.finish_revert, session, revert, back=back, text=said, told=told, left=len(left)
+        result = await _conclude(
+            revert,
+            plans,
+            scope=scope,
+            chosen={plan.path for plan in work.plans},
+            failed=work.failed,
+            outcome=outcome,
+            write=write,
         )
+    return result
+
+
+async def _conclude(
+    revert: Revert,
+    plans: Sequence[FilePlan],
+    *,
+    scope: ChangeScope,
+    chosen: Container[str],
+    failed: dict[str, str],
+    outcome: dict[str, Any],
+    write: DatabaseCall,
+) -> RevertResult:
+    """Record what has become of the files, a part at a time, and say so. ``chosen`` were to be put
+    back, and ``failed`` of them are not."""
+    undone = [p for p in plans if p.state == BACK or (p.path in chosen and p.path not in failed)]
+    changes = [change for plan in undone for change in plan.changes]
+    for chunk in batched(changes, BATCH_ROWS, strict=False):
+        await write(records.mark_undone, revert, changes=chunk)
+    confirmed = outcome.get("confirmed", [])
+    for keys in batched(confirmed[BATCH_ROWS:], BATCH_ROWS, strict=False):
+        await write(records.complete_changes, confirmed=keys)
+    back = [plan.path for plan in plans if plan.path in chosen and plan.path not in failed]
+    left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
+    left |= failed
+    said = _describe(scope, back, left, folders={p.path for p in plans if p.is_folder})
+    told = f"Note: {said}"
+    if back:
+        names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
+        rest = len(back) - MAX_PATHS_NAMED
+        more = f" and {rest} more" if rest > 0 else ""
+        told += (
+            f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
+            " say what these files hold now; read them again before you change them."
+        )
+    appended = await write(
+        records.finish_revert,
+        revert,
+        outcome=outcome | {"confirmed": confirmed[:BATCH_ROWS]},
+        back=back,
+        text=said,
+        told=told,
+        left=len(left),
+    )
     return RevertResult(back=back, left=left, said=said, appended=appended)
+
+
+async def complete_reverts(
+    *, read: DatabaseCall, write: DatabaseCall
+) -> list[tuple[int, AppendResult]]:
+    """Find out what reverts have put back that ended with their process, and say so; returns what
+    was said in which session. None may be running. One that cannot be settled now is tried again
+    the next time."""
+    said = []
+    for revert_pk in await read(records.unfinished_reverts):
+        try:
+            if appended := await _complete_interrupted(revert_pk, read=read, write=write):
+                said.append(appended)
+        except (LoomError, OSError):
+            logger.warning("changes_not_settled", extra={"fields": {"revert_pk": revert_pk}})
+    return said
+
+
+async def _complete_interrupted(
+    revert_pk: int, *, read: DatabaseCall, write: DatabaseCall
+) -> tuple[int, AppendResult] | None:
+    revert, begun, scope, plans = await read(_plan_again, revert_pk)
+    root = Path(revert.session.workspace.root)
+    done, dropped = await asyncio.to_thread(judge_begun, root, [(c.pk, c) for c in begun])
+    if not done:  # it was cut short before it touched a file
+        await write(records.complete_changes, dropped=dropped)
+        return None
+    chosen = {change.path for change in begun}
+    result = await _conclude(
+        revert,
+        plans,
+        scope=scope,
+        chosen=chosen,
+        failed={
+            plan.path: plan.reason or say("It could not be restored.")
+            for plan in plans
+            if plan.path in chosen and plan.state != BACK
+        },
+        outcome={"done": done, "dropped": dropped},
+        write=write,
+    )
+    return revert.session_id, result.appended
+
+
+def _plan_again(
+    revert_pk: int,
+) -> tuple[Revert, list[StoredChange], ChangeScope, list[FilePlan]]:
+    """A revert that was cut short: its own changes, and the files that it was to put back as they
+    are now. Raises Conflict while an answer is being written."""
+    revert = records.read_revert(revert_pk)
+    session = revert.session
+    refuse_busy(session.pk)
+    begun = records.read_changes(session.pk, ChangeScope(revert=revert.uuid))
+    grouped: dict[str, list[StoredChange]] = {}
+    for scope in records.scopes_of(revert):
+        changes = records.read_changes(session.pk, scope)
+        found = group_by_path(
+            change
+            for change in changes
+            if change.pk < begun[0].pk and change.reverted_by in (None, revert.uuid)
+        )
+        # It is the one in which these changes lead to what was to be put back.
+        if all(
+            c.path in found and disk.same_state(found[c.path][0].before, c.after) for c in begun
+        ):
+            grouped = found
+            break
+    root = Path(session.workspace.root)
+    return revert, begun, scope, [judge_file(root, path, grouped[path]) for path in sorted(grouped)]
 
 
 def _describe(

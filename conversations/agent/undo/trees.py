@@ -183,7 +183,7 @@ async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: Datab
     with the listing before the command."""
     call, begun = await read(records.read_unfinished, call_pk)
     root = Path(call.session.workspace.root)
-    done, dropped = await asyncio.to_thread(_judge_begun, root, begun)
+    done, dropped = await asyncio.to_thread(judge_begun, root, begun)
     if done or dropped:
         await write(records.complete_changes, done=done, dropped=dropped)
 
@@ -206,7 +206,7 @@ async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: Datab
         await _forget_tree(call_pk, write)
 
 
-def _judge_begun(
+def judge_begun(
     root: Path, begun: list[tuple[int, EntryChange]]
 ) -> tuple[list[tuple[int, FileState | None]], list[int]]:
     """What is there of the changes that have happened, and those that have not. Drafts of what was
