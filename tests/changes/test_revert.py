@@ -22,7 +22,13 @@ from conversations.agent.undo.records import (
     mark_undone,
     recent_reverts,
 )
-from conversations.agent.undo.revert import RevertResult, complete_reverts, revert_files
+from conversations.agent.undo.revert import (
+    READY,
+    RevertResult,
+    complete_reverts,
+    plan_revert,
+    revert_files,
+)
 from conversations.agent.undo.trees import watched
 from conversations.agent.undo.versions import session_marks
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
@@ -78,6 +84,30 @@ def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> N
     assert picture(root) == before
     with pytest.raises(Rejected):
         revert(calls.session, root)
+
+
+def test_an_undo_of_a_redo_is_an_undo(root: Path, calls: Calls) -> None:
+    session = calls.session
+    (root / "a").write_bytes(b"1")
+    (root / "b").write_bytes(b"1")
+    put(root, calls, WriteAction(path="a", data=b"2"))
+    call = put(root, calls, WriteAction(path="a", data=b"3"), WriteAction(path="b", data=b"2"))
+    for scope, left in (({"call": call.uuid}, {"a": "changed"}), ({}, {})):
+        before_undo = picture(root), session_marks(session.pk)
+        revert(session, root, **scope)
+        undone = picture(root), session_marks(session.pk)
+        assert undone[1] == left
+        for _ in range(3):
+            revert(session, root, revert=last_revert())
+            assert (picture(root), session_marks(session.pk)) == before_undo
+            plans = plan_revert(session.pk, root, scope=ChangeScope())
+            assert {plan.state for plan in plans} == {READY}
+            revert(session, root, revert=last_revert())
+            assert (picture(root), session_marks(session.pk)) == undone
+        assert recent_reverts(session.pk)[0].uuid == last_revert()
+    assert plan_revert(session.pk, root, scope=ChangeScope()) == []
+    with pytest.raises(Rejected):
+        revert(session, root)
 
 
 def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, calls: Calls) -> None:

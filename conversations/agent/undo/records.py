@@ -318,15 +318,33 @@ def finish_revert(
 
 def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:
     """Changes of calls are undone by this revert; those of an earlier revert too, and then what
-    that one had undone stands again."""
+    that one had undone stands again. Where that one had taken back an undo, calls are undone
+    again."""
     earlier = {change.revert for change in changes if change.revert is not None}
     paths = [stored_path(change.path) for change in changes]
+    of_calls = FileChange.objects.filter(session=revert.session_id, revert=None, path__in=paths)
     with transaction.atomic():
         rows = FileChange.objects.filter(pk__in=[change.pk for change in changes])
         rows.update(reverted_by=revert.pk)
-        if earlier:
-            undone = FileChange.objects.filter(reverted_by__uuid__in=earlier, path__in=paths)
-            undone.filter(revert=None).update(reverted_by=None)
+        for one in Revert.objects.filter(uuid__in=earlier).order_by("pk"):
+            undo, was_undone = _first_undo(one)
+            if not was_undone:
+                of_calls.filter(reverted_by=one).update(reverted_by=None)
+                continue
+            chosen = {"call": undo.call_id, "run": undo.run_id}
+            again = of_calls.filter(**{name: pk for name, pk in chosen.items() if pk})
+            begun = undo.file_changes.order_by("pk").values("pk")[:1]
+            again.filter(pk__lt=begun, reverted_by=None).update(reverted_by=revert.pk)
+
+
+def _first_undo(revert: Revert) -> tuple[Revert, bool]:
+    """The undo of calls at the other end of those of which each took back the one before, and
+    whether this one left it taken back."""
+    was_undone = False
+    taken_back = Revert.objects.order_by("pk")
+    while found := taken_back.filter(file_changes__reverted_by=revert).first():
+        revert, was_undone = found, not was_undone
+    return revert, was_undone
 
 
 _FOLDER_MODES = (stat.S_IFDIR, stat.S_IFDIR | 0o7777)
