@@ -304,6 +304,29 @@ async def test_what_others_write_meanwhile_is_not_its_own(
     assert (done.exit_code, done.reason) == (0, "")
 
 
+@pytest.mark.parametrize("way", ["mv big moved", "chmod -R go-w .", "echo more >> big"])
+async def test_what_a_file_took_before_is_not_its_own(
+    sh: Callable[..., Any], root: Path, tmp_path: Path, way: str
+) -> None:
+    (root / "big").write_bytes(os.urandom(20 * MIB))
+    await asyncio.sleep(0.1)  # a clock of files ticks
+    script = f"{way}; touch done; until [ -e go ]; do sleep 0.01; done; sleep 0.5"
+    running = asyncio.create_task(sh(script, written_bytes=10 * MIB))
+    while not (root / "done").exists():
+        await asyncio.sleep(0.01)
+    (tmp_path / "others").write_bytes(os.urandom(30 * MIB))  # so that it is looked at all
+    (root / "go").touch()
+    done = await running
+    assert (done.exit_code, done.reason) == (0, "")
+
+
+async def test_what_a_file_grows_by_is_its_own(sh: Callable[..., Any], root: Path) -> None:
+    (root / "big").write_bytes(os.urandom(20 * MIB))
+    script = "head -c 15M /dev/urandom >> big; sleep 60"
+    done = await sh(script, written_bytes=10 * MIB)
+    assert (done.exit_code, done.reason) == (None, "written")
+
+
 async def test_it_ends_when_the_disk_is_nearly_full(sh: Callable[..., Any]) -> None:
     done = await sh("sleep 60", min_free_bytes=2**62)
     assert (done.exit_code, done.reason) == (None, "disk")

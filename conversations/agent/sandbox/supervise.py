@@ -34,6 +34,10 @@ LOOK_SECONDS_PER_TICK = 0.02  # For looking through a folder
 LOOK_INTERVAL_SECONDS = 5.0
 LOOK_REST_FACTOR = 5  # The next look comes no sooner than so many times as long as one took
 SHARED_LOOK_INTERVAL_SECONDS = 1.0  # For memory that processes share
+# Files whose size before the command is known, and how long they are looked for. What else the
+# command touches counts whole.
+MIN_KNOWN_BYTES, MAX_KNOWN_FILES = 64 * 1024, 100_000
+LISTING_SECONDS = 1.0
 OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36
@@ -53,10 +57,11 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     with contextlib.suppress(OSError):  # what it watches may keep the machine busy
         os.setpriority(os.PRIO_PROCESS, 0, -NICE)
+    disk = DiskMeter(options["disk"]) if options.get("disk") else None
     child = os.fork()
     if child == 0:
         _exec_command(sys.argv[2:], options, libc)
-    supervisor = Supervisor(child, options)
+    supervisor = Supervisor(child, options, disk)
     supervisor.watch()
     supervisor.end_all()
     if options.get("group"):
@@ -95,7 +100,7 @@ def _exec_command(command: list[str], options: dict[str, Any], libc: ctypes.CDLL
 
 
 class Supervisor:
-    def __init__(self, child: int, options: dict[str, Any]) -> None:
+    def __init__(self, child: int, options: dict[str, Any], disk: "DiskMeter | None") -> None:
         self.child = child
         self.exit: int | None = None
         self.reason = ""
@@ -103,7 +108,7 @@ class Supervisor:
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
         self._memory = MemoryMeter(options["bytes"])
-        self._disk = DiskMeter(options["disk"]) if options.get("disk") else None
+        self._disk = disk
 
     def watch(self) -> None:
         """Return when the command has ended by itself or has to be ended by force."""
@@ -190,12 +195,12 @@ class MemoryMeter:
         self._next_look = now + SHARED_LOOK_INTERVAL_SECONDS
         # The kernel divides each page by those who have it mapped. A nameless file may be mapped.
         mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
-        return max(mapped, sum(held_without_name(self._device))) > left
+        return max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > left
 
 
 class DiskMeter:
     """Room on the disk: what the command takes in ``folder``, all its files together, and what is
-    left for everybody.
+    left for everybody. Of a file that was there before the command counts what it has grown by.
 
     Asking the file system how much is free costs the same whatever the folder holds, so that is
     what is done each time. When so much less is free than at the start that the command may have
@@ -207,6 +212,7 @@ class DiskMeter:
     def __init__(self, options: dict[str, Any]) -> None:
         self._folder: str = options["folder"]
         self._device = os.stat(self._folder).st_dev
+        self._known = self._list_known()
         self._most_bytes: int = options["bytes"]
         self._min_free: int = options["min_free"]
         self._since = time.time() - 0.05  # the kernel's clock for files ticks coarsely
@@ -227,8 +233,8 @@ class DiskMeter:
         gone, now = self._free - free, time.monotonic()
         if self._look is None and (gone > self._look_at or now > self._next_look):
             self._look_began, self._found = now, 0
-            written = written_since(self._folder, self._since)
-            self._look = chain(written, held_without_name(self._device))
+            held = map(self._grown, held_without_name(self._device))
+            self._look = chain(self._written(), held)
         until = now + LOOK_SECONDS_PER_TICK
         for size in self._look or ():
             self._found += size
@@ -242,42 +248,69 @@ class DiskMeter:
                 self._next_look = now + max(LOOK_INTERVAL_SECONDS, LOOK_REST_FACTOR * took)
         return "written" if self._found > self._most_bytes else ""
 
+    def _list_known(self) -> dict[int, int]:
+        """By inode the bytes that the larger files of the folder take."""
+        known: dict[int, int] = {}
+        until = time.monotonic() + LISTING_SECONDS
+        for found in entries_below(self._folder):
+            if len(known) >= MAX_KNOWN_FILES or time.monotonic() > until:
+                break
+            if isinstance(found, str) or found.st_dev != self._device:
+                continue
+            if stat.S_ISREG(found.st_mode) and disk_bytes(found) >= MIN_KNOWN_BYTES:
+                known[found.st_ino] = disk_bytes(found)
+        return known
+
+    def _written(self) -> Iterator[int]:
+        """For each entry below the folder the bytes that it takes more than before, 0 for what was
+        not touched since then."""
+        for found in entries_below(self._folder):
+            size = 0
+            if isinstance(found, str):
+                # A folder that was closed meanwhile may hold anything; one that was before, nothing
+                # of the command's.
+                with contextlib.suppress(OSError):
+                    size = sys.maxsize if os.stat(found).st_ctime >= self._since else 0
+            elif found.st_ctime >= self._since:  # of its times the one that nobody can set
+                size = self._grown(found)
+            yield size
+
+    def _grown(self, found: os.stat_result) -> int:
+        known = self._known.get(found.st_ino, 0) if found.st_dev == self._device else 0
+        return max(0, disk_bytes(found) - known)
+
 
 def free_bytes(folder: str) -> int:
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
-def written_since(folder: str, since: float) -> Iterator[int]:
-    """For each entry below the folder the bytes that it takes on the disk, 0 for what was not
-    touched since then."""
+def disk_bytes(found: os.stat_result) -> int:
+    return found.st_blocks * 512
+
+
+def entries_below(folder: str) -> Iterator[os.stat_result | str]:
+    """Everything below the folder; of a folder that may not be opened also its path."""
     waiting = [folder]
     while waiting:
         path = waiting.pop()
         try:
             entries = os.scandir(path)
         except OSError as error:
-            size = 0
             if error.errno == errno.EACCES:
-                # A folder that was closed meanwhile may hold anything; one that was before, nothing
-                # of the command's.
-                with contextlib.suppress(OSError):
-                    size = sys.maxsize if os.stat(path).st_ctime >= since else 0
-            yield size
+                yield path
             continue
         with entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-                    found = entry.stat(follow_symlinks=False)
-                    # Of a file's times this is the one that nobody can set.
-                    yield found.st_blocks * 512 if found.st_ctime >= since else 0
+                    yield entry.stat(follow_symlinks=False)
 
 
-def held_without_name(device: int) -> Iterator[int]:
-    """The bytes of files on a file system that processes of the command have open and that lie in
-    no folder (any more)."""
+def held_without_name(device: int) -> Iterator[os.stat_result]:
+    """The files on a file system that processes of the command have open and that lie in no folder
+    (any more)."""
     known = set()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -287,7 +320,7 @@ def held_without_name(device: int) -> Iterator[int]:
                     is_new = found.st_nlink == 0 and found.st_ino not in known
                     if is_new and found.st_dev == device and stat.S_ISREG(found.st_mode):
                         known.add(found.st_ino)
-                        yield found.st_blocks * 512
+                        yield found
 
 
 def _send(pid: int, number: int) -> None:
