@@ -81,6 +81,32 @@ def test_lines_are_found_by_expression(use: Use, garden: Path, engine: str) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("größe", ["größe"]),
+        ("gr.n", ["grün"]),
+        ("Stra[a-zß]e", ["Straße"]),
+        (r"^\w+che$", ["Küche"]),
+        ("KÜCHE", ["Küche"]),
+        ("plain", ["plain"]),
+        (r"plai\w", ["plain"]),
+        ("a .quote", ["a \x93quote\x94"]),
+    ],
+)
+def test_a_file_in_latin_1_is_searched_as_it_is_read(
+    use: Use, root: Path, engine: str, pattern: str, words: list[str]
+) -> None:
+    text = "größe\r\ngrün\rgrün\ngrün\nStraße\nKüche\nplain\na \x93quote\x94\n"
+    for name, encoding in (("a", "utf-8"), ("b", "latin-1"), ("c", "utf-8"), ("d", "latin-1")):
+        (root / f"{name}.txt").write_bytes(text.encode(encoding))
+    (root / "image.bin").write_bytes(b"\0\xff plain")
+    result = use("search_files", pattern=pattern, ignore_case=pattern.isupper())
+    assert files_in(result.output) == ["a.txt", "b.txt", "c.txt", "d.txt"]
+    for word in words:
+        assert f"{result.output}\n".count(f": {word}\n") == 4
+
+
 def test_case_literal_path_glob_and_ignored_narrow_and_widen(
     use: Use, garden: Path, engine: str
 ) -> None:

@@ -5,6 +5,7 @@ as it is read from the file itself, opened as :mod:`confined` does it. So neithe
 what is shown depends on the engine, nor on a link that was put somewhere meanwhile.
 """
 
+import heapq
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import IO, Any
 
 from conversations.domain.errors import Rejected
 from conversations.rendering.programs import start_program
@@ -106,20 +107,49 @@ class SearchEngine:
         self.end()
 
 
+_OPERATORS = re.compile(r"[\\.^$*+?{}()|\[\]]")
+# What ripgrep takes for Latin-1 is Windows-1252, which has other characters for these bytes.
+_FROM_WINDOWS = {
+    ord(character): byte
+    for byte in range(0x80, 0xA0)
+    if (character := bytes([byte]).decode("cp1252", "ignore"))
+}
+
+
 class RipgrepEngine(SearchEngine):
-    """``rg`` with files named one by one, so that it follows no rules of its own."""
+    """``rg`` with files named one by one, so that it follows no rules of its own. To it a file that
+    is not UTF-8 has no letters but ASCII, so one with an ``encoding`` reads those."""
 
     OPTIONS = (
         *("--no-config", "--no-ignore", "--hidden", "--no-messages", "--color=never", "--text"),
         *("--with-filename", "--no-heading", "--null", "--line-number", "--no-column", "--crlf"),
         *("--threads=1", "--no-mmap", f"--max-count={search_worker.MAX_LINES}"),
     )
+    # Files with a line that does not consist of characters
+    NOT_UTF8 = ("--no-crlf", "--files-with-matches", "--invert-match", "--line-regexp", "(?s:.)*")
 
-    def __init__(self, program: str, root: Path, query: FileQuery) -> None:
+    def __init__(self, program: str, root: Path, query: FileQuery, *, encoding: str = "") -> None:
+        is_plain = query.is_literal or not _OPERATORS.search(query.expression)
+        self._latin: RipgrepEngine | None = None
+        if not encoding and not (is_plain and query.expression.isascii()):
+            self._latin = RipgrepEngine(program, root, query, encoding="latin1")
         super().__init__(root, query)
+        self._encoding = encoding
+        self._program = [program, *self.OPTIONS]
         case = "--ignore-case" if query.ignores_case else "--case-sensitive"
         kind = ("--fixed-strings",) if query.is_literal else ()
-        self._command = [program, *self.OPTIONS, case, *kind, f"--regexp={query.expression}"]
+        read = (f"--encoding={encoding}",) if encoding else ()
+        self._command = [*self._program, case, *kind, *read, f"--regexp={query.expression}"]
+
+    def stop(self) -> None:
+        super().stop()
+        if self._latin is not None:
+            self._latin.stop()
+
+    def close(self) -> None:
+        super().close()
+        if self._latin is not None:
+            self._latin.close()
 
     def knows_expression(self) -> bool:
         """Its syntax has no look-around and no references back."""
@@ -127,17 +157,40 @@ class RipgrepEngine(SearchEngine):
         return self.start([*self._command, "-"], os.path.realpath(self._root), **quiet).wait() < 2
 
     def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+        if self._latin is None or not (others := self._find_not_utf8(paths)):
+            return self._find_lines(paths)
+        places = {path: place for place, path in enumerate(paths)}
+        return heapq.merge(
+            self._find_lines([path for path in paths if path not in others]),
+            self._latin.find([path for path in paths if path in others]),
+            key=lambda hit: places[hit[0]],
+        )
+
+    def _find_not_utf8(self, paths: Sequence[str]) -> set[str]:
+        output = self._open([*self._program, *self.NOT_UTF8], paths)
+        try:
+            names = output.read().split(b"\0")[:-1]
+            return {os.fsdecode(name).removeprefix("./") for name in names}
+        finally:
+            self.end()
+
+    def _open(self, command: list[str], paths: Sequence[str]) -> IO[bytes]:
         process = self.start(
-            [*self._command, "--", *(f"./{path}" for path in paths)],
+            [*command, "--", *(f"./{path}" for path in paths)],
             os.path.realpath(self._root),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
+        return process.stdout
+
+    def _find_lines(self, paths: Sequence[str]) -> Iterator[Hit]:
+        if not paths:  # it would look through the folder
+            return
         try:
             # From lines ``path NUL number : text``; a path may hold a newline itself
             begun = b""
-            for line in process.stdout:
+            for line in self._open(self._command, paths):
                 name, nul, rest = (begun + line).partition(b"\0")
                 begun = b"" if nul else name
                 number, colon, data = rest.partition(b":")
@@ -147,6 +200,8 @@ class RipgrepEngine(SearchEngine):
                         text = data.decode().removeprefix("\ufeff")
                     except UnicodeDecodeError:
                         text = data.decode("latin-1")
+                    if self._encoding:
+                        text = text.translate(_FROM_WINDOWS)
                     yield os.fsdecode(name).removeprefix("./"), int(number), text
         finally:
             self.end()
