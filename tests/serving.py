@@ -2,7 +2,7 @@
 
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,11 @@ from tests.wire.server import WireThread
 
 @contextmanager
 def serve_copy(
-    folder: Path, wire: WireThread, *, popen: Callable[..., Any] = subprocess.Popen
+    folder: Path,
+    wire: WireThread,
+    *,
+    popen: Callable[..., Any] = subprocess.Popen,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """It asks the model that the test plays. ``popen`` makes its processes."""
     folder.mkdir()
@@ -28,7 +32,11 @@ def serve_copy(
     model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
     model["LOOM_TITLE_MODEL"] = "off"  # a test counts what the model is asked
     server = Server(
-        data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",), popen=popen
+        data_dir=folder,
+        port=free_port(),
+        settings=model | dict(settings or {}),
+        arguments=("--no-prepare",),
+        popen=popen,
     )
     try:
         server.start()

@@ -12,6 +12,7 @@ from conversations.domain.events import APPROVAL, INFO, TURN_SEPARATOR, USER_MES
 from conversations.domain.messages import say
 from conversations.domain.run_transcript import SPOKEN, AnswerPart, StreamRow, parts_of_turn
 from conversations.domain.runs import COMPACT
+from conversations.domain.tool_questions import QUESTION
 from conversations.models import ChatEvent, Run, Session, Turn
 
 from .append import require_first
@@ -124,7 +125,7 @@ def _is_said_by(run: Run, event: StoredEvent) -> bool:
     if event.event_type != INFO:
         return run.kind != COMPACT
     named, kind = (getattr(event.payload, name, "") for name in ("run", "kind"))
-    return named == str(run.uuid) or kind == APPROVAL
+    return named == str(run.uuid) or kind in (APPROVAL, QUESTION)
 
 
 def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:

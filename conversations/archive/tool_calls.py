@@ -168,6 +168,11 @@ class ToolCallRecord:
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
 
+    @property
+    def open_question(self) -> ToolQuestion | None:
+        """The one that waits for an answer."""
+        return self.question if self.state == RUNNING and self.answer is None else None
+
 
 def read_calls(run_pk: int, *, turn: int) -> list[ToolCallRecord]:
     """The calls of one answer, in order."""
@@ -325,8 +330,8 @@ def close_open_calls(
         )
         payloads = make_result_payloads(ending)
         events = [NewEvent(payload=payload, new=0) for payload in payloads]
-        if record.question is not None and record.answer is None:
-            unanswered = make_answered_notice(record.question, action=CANCEL)
+        if record.open_question is not None:
+            unanswered = make_answered_notice(record.open_question, action=CANCEL)
             events.insert(0, NewEvent(payload=unanswered))
         appended = session.append(turns=[make_result_turn(ending)], events=events)
         end_call(record.pk, ending=ending, result_turn=appended.turns[0])

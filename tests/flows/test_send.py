@@ -15,11 +15,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from conversations.archive.sessions import archive_session, get_session
-from conversations.archive.tool_calls import decide_call
+from conversations.archive.tool_calls import answer_question, decide_call
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict
 from conversations.models import Compaction, Run, Session, ToolCall, Workspace
 from tests.archive.turns import read_turns
+from tests.mcp_servers.running import config, plain
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
 from tests.typist import someone_reading
@@ -167,8 +168,40 @@ def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) 
     assert witness(Path(session.workspace.root)) == ["beans"]
 
 
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch, wire: WireThread, session: Session) -> None:
+    """A model that calls a tool whose server asks a person for a name."""
+    Workspace.objects.update(tool_policy="auto")
+    monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
+    monkeypatch.setattr(settings.LOOM, "mcp", config(plain=plain("asks")))
+    wire.enqueue(*answers(("mcp__plain__ask", {})))
+
+
+def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(
+    questions: None, session: Session
+) -> None:
+    printed = send("--session", str(session.uuid), "--approve", "none", "go")
+    assert printed.strip() == "I do it.\nDone."
+    [result] = [turn.content for turn in read_turns(session.pk) if turn.role == "tool"]
+    assert json.loads(result) == {"action": "decline"}
+
+
+@pytest.mark.parametrize("approve", [(), ("--approve", "all")])
+def test_what_a_tool_server_asks_is_named_with_its_page(
+    questions: None, session: Session, approve: tuple[str, ...]
+) -> None:
+    out = _Deciding(session)
+    call_command("send", "--session", str(session.uuid), "--json", *approve, "go", stdout=out)
+    waiting = json.loads(out.getvalue().splitlines()[0])
+    assert (waiting["type"], waiting["question"]["message"]) == ("question", "What is your name?")
+    assert waiting["url"].endswith(f"/s/{session.uuid}/")
+    [result] = [turn.content for turn in read_turns(session.pk) if turn.role == "tool"]
+    assert json.loads(result)["content"] == {"name": "Bob"}
+
+
 class _Deciding(io.StringIO):
-    """Somebody who reads the question and allows the call, in a thread of their own."""
+    """Somebody who reads the question and allows the call, or tells their name, in a thread of
+    their own."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -176,14 +209,20 @@ class _Deciding(io.StringIO):
 
     def flush(self) -> None:
         for line in self.getvalue().splitlines():
-            if '"type":"approval"' in line:
-                thread = Thread(target=self._allow, args=(json.loads(line)["call"],))
+            data = json.loads(line)
+            if data.get("type") in ("approval", "question"):
+                thread = Thread(target=self._answer, args=(data,))
                 thread.start()
                 thread.join()
 
-    def _allow(self, call: str) -> None:
+    def _answer(self, data: dict[str, Any]) -> None:
+        session, by = self._session, {"user_pk": self._session.owner_id}
         with suppress(Conflict):
-            decide_call(
-                self._session, call=UUID(call), decision="once", user_pk=self._session.owner_id
-            )
+            if question := data.get("question"):
+                answer: dict[str, Any] = {"action": "accept", "content": {"name": "Bob"}}
+                answer_question(
+                    session, call=UUID(question["call"]), question=question["id"], **answer, **by
+                )
+            else:
+                decide_call(session, call=UUID(data["call"]), decision="once", **by)
         connection.close()

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
+from conversations.archive.run_transcript import read_run_transcript
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.service import Runtime
@@ -88,6 +90,9 @@ async def test_an_answer_goes_to_the_server(
     assert notice.text == "Answered by ann: What is your name?"
     assert notice.data is not None
     assert notice.data["content"] == {"name": "Bob"}
+    told = await sync_to_async(read_run_transcript)(call.run_id)
+    codes = [row["payload"].get("code") for row in told.rows]
+    assert [code for code in codes if code] == ["question_asked", "question_answered"]
     await require_whole(garden)
 
 

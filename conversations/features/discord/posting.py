@@ -21,6 +21,7 @@ from conversations.domain.errors import StorageFull, Unavailable
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import escape_invisible, one_line
 from conversations.domain.tool_calls import ApprovalRequest, read_asked
+from conversations.domain.tool_questions import QUESTION_ANSWERED, QUESTION_ASKED
 from conversations.rendering import tool_rows
 
 from .message_parts import MAX_MESSAGE_UNITS, size_of, split_message
@@ -73,11 +74,14 @@ class _Question:
 
 
 class _ReplyComposer:
-    """Texts and questions in order. Neighbouring notes share a paragraph."""
+    """Texts and questions in order. Neighbouring notes share a paragraph. ``page`` is the session's
+    address, where tool servers' questions can be answered; ``unanswered`` has their lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: str) -> None:
         self.pieces: list[str | _Question] = []
         self.questions: dict[str, _Question] = {}
+        self.unanswered: dict[str, str] = {}
+        self._page = page
         self.ends_with_note = False
         self.action = ""
 
@@ -87,7 +91,9 @@ class _ReplyComposer:
             self.ends_with_note = False
 
     def add_note(self, text: str) -> None:
-        line = f"-# {escape(text, limit=300)}"
+        self._add_line(f"-# {escape(text, limit=300)}")
+
+    def _add_line(self, line: str) -> None:
         self._add(line, gap="\n" if self.ends_with_note else "\n\n")
         self.ends_with_note = True
 
@@ -128,7 +134,13 @@ class _ReplyComposer:
             self.pieces.append(question)
             self.questions.setdefault(question.asked.call, question)
             self.ends_with_note = False
+        elif notice.code == QUESTION_ASKED:
+            line = f"-# {escape(notice.text, limit=300)} Answer at {self._page}"
+            self.unanswered[str(data.get("id"))] = line
+            self._add_line(line)
         elif notice.code != events.APPROVAL_DECIDED:
+            if notice.code == QUESTION_ANSWERED:
+                self.unanswered.pop(str(data.get("question")), None)
             self.add_note(notice.text)
             self.action = notice.action
         elif decided := self.questions.get(str(data.get("call") or "")):
@@ -146,10 +158,11 @@ def make_items(
     *,
     done: bool,
     most: int,
+    page: str,
 ) -> list[ReplyItem]:
     """The messages that show a run; never none when it is done. Beyond ``most`` messages the whole
-    text is a file."""
-    sheet = _ReplyComposer()
+    text is a file. ``page`` is the address of its session."""
+    sheet = _ReplyComposer(page)
     for payload in payloads:
         sheet.write(payload)
     for text in draft:
@@ -164,9 +177,8 @@ def make_items(
         items = [replace(item, call="", always="") for item in items]
         items = items or [ReplyItem(text="-# No answer.")]
     if len(items) > most:
-        note = ReplyItem(
-            text="-# The answer is still running. The complete text will be attached as a file."
-        )
+        running = "-# The answer is still running. The complete text will be attached as a file."
+        note = ReplyItem(text=split_message("\n".join([running, *sheet.unanswered.values()]))[0])
         if done:
             whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
             note = ReplyItem(text="-# The complete answer is in the file.", file=whole)

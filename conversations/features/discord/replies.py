@@ -111,7 +111,14 @@ class RunReply:
             if kind == TEXT:
                 draft[part] = draft.get(part, "") + text
         texts = [text for _, text in sorted(draft.items())]
-        items = make_items(self.payloads, texts, done=done, most=settings.LOOM.discord_max_messages)
+        loom, session = settings.LOOM, self.record.session.uuid
+        items = make_items(
+            self.payloads,
+            texts,
+            done=done,
+            most=loom.discord_max_messages,
+            page=f"{loom.site}/s/{session}/",
+        )
         if self._is_left_over:
             await self._find_unsaved(items)
             self._is_left_over = False

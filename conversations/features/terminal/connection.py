@@ -135,6 +135,10 @@ class ChatConnection(Protocol):
     async def decide(self, session: UUID, call: UUID, *, decision: str, reason: str = "") -> None:
         """Raises Conflict when somebody else was faster."""
 
+    async def decline(self, session: UUID, call: UUID, *, question: str) -> None:
+        """Not answer what the call's tool server asks. Raises Conflict when somebody else was
+        faster."""
+
     async def rename(self, session: UUID, title: str) -> str:
         """The title as it is kept."""
 

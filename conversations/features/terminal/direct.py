@@ -19,7 +19,7 @@ from conversations.archive.turns import MAX_PAGE_ROWS, walk_active_turns_back
 from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Fallback, Info, Payload
 from conversations.domain.text import load_json, require_encodable
-from conversations.domain.tool_calls import ApprovalRequest
+from conversations.domain.tool_questions import DECLINE, make_asked_notice
 from conversations.models import Session
 from conversations.runtime.current import find_model
 from conversations.runtime.following import wait_for_final_state
@@ -107,11 +107,10 @@ class DirectConnection:
 
     async def watch(self, session: OpenSession, *, after: int) -> AsyncIterator[Happening]:
         row = await self._read(get_session, session.uuid)
-        run_pk, questions = await self._read(_read_active_run, row.pk)
+        run_pk, notices = await self._read(_read_active_run, row.pk)
         if run_pk is None:
             return
-        for asked in questions:
-            notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
+        for notice in notices:
             yield RowReceived(seq=after, payload=notice)
         async for happening in self._follow(row, run_pk, after):
             yield happening
@@ -123,6 +122,12 @@ class DirectConnection:
         row = await self._read(get_session, session)
         await self._runtime.decide_call(
             row, call=call, decision=decision, user_pk=row.owner_id, reason=reason
+        )
+
+    async def decline(self, session: UUID, call: UUID, *, question: str) -> None:
+        row = await self._read(get_session, session)
+        await self._runtime.answer_question(
+            row, call=call, question=question, action=DECLINE, user_pk=row.owner_id
         )
 
     async def rename(self, session: UUID, title: str) -> str:
@@ -192,13 +197,19 @@ class DirectConnection:
             after = page[-1].seq
 
 
-def _read_active_run(session_pk: int) -> tuple[int | None, list[ApprovalRequest]]:
+def _read_active_run(session_pk: int) -> tuple[int | None, list[Info]]:
+    """With the notices of what it waits for."""
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     if not found:
         return None, []
-    calls = read_open_calls(found[0].run_pk)
-    asked = [call.asked for call in calls if call.asked is not None and not call.decision]
-    return found[0].run_pk, asked
+    notices = []
+    for call in read_open_calls(found[0].run_pk):
+        if call.asked is not None and not call.decision:
+            data = call.asked.as_data()
+            notices.append(Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data))
+        if call.open_question is not None:
+            notices.append(make_asked_notice(call.open_question))
+    return found[0].run_pk, notices
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:

@@ -19,6 +19,7 @@ from conversations.domain.tool_calls import (
     ApprovalRequest,
     read_asked,
 )
+from conversations.domain.tool_questions import QUESTION_ASKED, ToolQuestion, read_question
 from conversations.rendering.tool_rows import MAX_CARD_CHARS, MAX_CARD_LINES, tool_word
 
 from .connection import (
@@ -208,6 +209,19 @@ class ChatExchange:
                 self.screen.notice(text)
             else:
                 self._waiting[call] = asked
+        if isinstance(payload, Info) and payload.code == QUESTION_ASKED:
+            self._handle_question(read_question(payload.data))
+
+    def _handle_question(self, question: ToolQuestion | None) -> None:
+        """What a tool server asks. Its fields are on the page alone."""
+        if question is None:
+            return
+        if self.approve != NONE:
+            self.screen.notice(f"Answer at {self.session.url}")
+            return
+        with suppress(ValueError):  # imported from elsewhere
+            session, call = self.session.uuid, UUID(question.call)
+            self._run_interruptible(self.connection.decline(session, call, question=question.id))
 
     def _decide(self, call: UUID, decision: str, reason: str) -> None:
         session = self.session.uuid

@@ -34,6 +34,7 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json, load_object
 from conversations.domain.tool_calls import ALWAYS, DENY, WAITING, read_asked
+from conversations.domain.tool_questions import DECLINE, make_asked_notice, read_question
 from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTurn, synthesise_rows
 from conversations.providers.sse import SseParser
 from conversations.runtime.current import find_model
@@ -309,6 +310,9 @@ class ServerConnection:
                 data = read_asked(call["asked"] | names).as_data()
                 notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data)
                 yield RowReceived(seq=after, payload=notice)
+            question = read_question((call["question"] or {}) | {"call": call["uuid"]})
+            if question is not None:
+                yield RowReceived(seq=after, payload=make_asked_notice(question))
         async for happening in self._follow(session.uuid, running, after=after, at=str(after)):
             yield happening
 
@@ -321,6 +325,10 @@ class ServerConnection:
             await self._api.send("POST", f"{path}/deny", {"reason": reason})
         else:
             await self._api.send("POST", f"{path}/approve", {"always": decision == ALWAYS})
+
+    async def decline(self, session: UUID, call: UUID, *, question: str) -> None:
+        answer = {"question": question, "action": DECLINE}
+        await self._api.send("POST", f"sessions/{session}/calls/{call}/answer", answer)
 
     async def rename(self, session: UUID, title: str) -> str:
         kept = await self._api.send("PATCH", f"sessions/{session}", {"title": title})

@@ -58,3 +58,8 @@ class WebhooksConfig(feature.Feature):
         from .deliveries import enqueue_questions
 
         enqueue_questions(session_pk, call_pks)
+
+    def on_question_asked(self, session_pk: int, call_pk: int, question: str) -> None:
+        from .deliveries import enqueue_questions
+
+        enqueue_questions(session_pk, [call_pk])

@@ -20,6 +20,7 @@ from conversations.domain import runs
 from conversations.domain.errors import Conflict, require_found
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import read_asked
+from conversations.domain.tool_questions import make_asked_notice, read_question
 from conversations.models import Run, ToolCall, Turn
 from conversations.runtime.outbox import DeliveryAttempt, allot, next_attempt
 
@@ -67,7 +68,8 @@ def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
 
 
 def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
-    """Tell that calls wait for a person, in the transaction that asks."""
+    """Tell that calls wait for a person, in the transaction that asks: for a decision, or for an
+    answer to what the tool server asks."""
     if not call_pks or not (webhooks := _webhooks_of(session_pk)):
         return
     calls = list(ToolCall.objects.filter(pk__in=call_pks).order_by("pk"))
@@ -132,7 +134,7 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
     }
     if webhook.with_text:
         for described, call in zip(told, calls, strict=True):
-            described["summary"] = read_asked(load_json(call.asked, default={})).summary
+            described["summary"] = _summary_of(call)
         said = Turn.objects.filter(session=session, role="assistant")
         if session.rewind_count:  # the answer that this run was to take the place of
             said = said.exclude(are_turns_within(read_rewound(session.pk, "turn")))
@@ -142,6 +144,12 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
         data["text"] = answer[:MAX_TEXT_CHARS]
         data["text_is_cut"] = len(answer) > MAX_TEXT_CHARS
     return data
+
+
+def _summary_of(call: ToolCall) -> str:
+    if (question := read_question(load_json(call.question, default=None))) is not None:
+        return make_asked_notice(question).text
+    return read_asked(load_json(call.asked, default={})).summary
 
 
 def send_test(webhook: Webhook) -> Delivery:

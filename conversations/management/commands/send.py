@@ -31,7 +31,8 @@ from conversations.domain.events import (
 )
 from conversations.domain.runs import COMPLETED
 from conversations.domain.text import dump_json, load_json, require_encodable
-from conversations.domain.tool_calls import DENY, NOBODY_THERE, ONCE, ApprovalRequest
+from conversations.domain.tool_calls import DENY, NOBODY_THERE, ONCE
+from conversations.domain.tool_questions import DECLINE, make_asked_notice
 from conversations.management.base import DatabaseCommand, read_lines, shown
 from conversations.models import Session
 from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
@@ -122,15 +123,35 @@ class Command(DatabaseCommand):
     async def _follow_run(
         self, runtime: Runtime, session: Session, run_pk: int, options: dict[str, Any]
     ) -> None:
-        told: set[UUID] = set()
+        told: set[UUID | str] = set()
+        form = {"as_json": options["json"]}
         while True:
             calls = await runtime.readers.read(read_open_calls, run_pk)
             for call in calls:
+                question = call.open_question
+                if question is not None and question.id not in told:
+                    told.add(question.id)
+                    if options["approve"] != "none":  # nobody but a person can fill in its fields
+                        text, data = make_asked_notice(question).text, question.as_data()
+                        self._print_waiting(session, "question", text, {"question": data}, **form)
+                        continue
+                    with suppress(Conflict):
+                        await runtime.answer_question(
+                            session,
+                            call=call.uuid,
+                            question=question.id,
+                            action=DECLINE,
+                            user_pk=None,
+                        )
                 if call.asked is None or call.decision or call.uuid in told:
                     continue
                 told.add(call.uuid)
                 if options["approve"] is None:
-                    self._print_question(session, call.asked, as_json=options["json"])
+                    text, data = (
+                        f"Waiting for approval: {call.asked.summary}.",
+                        call.asked.as_data(),
+                    )
+                    self._print_waiting(session, "approval", text, data, **form)
                     continue
                 allows = options["approve"] == "all"
                 with suppress(Conflict):  # somebody on the page was faster
@@ -143,15 +164,16 @@ class Command(DatabaseCommand):
                     )
             await asyncio.sleep(POLL_SECONDS)
 
-    def _print_question(self, session: Session, asked: ApprovalRequest, *, as_json: bool) -> None:
+    def _print_waiting(
+        self, session: Session, kind: str, text: str, data: dict[str, Any], *, as_json: bool
+    ) -> None:
         url = f"{settings.LOOM.site}/s/{session.uuid}/"
         if as_json:
-            question = {"type": "approval", "session": str(session.uuid), "url": url}
-            self.stdout.write(dump_json(question | asked.as_data()))
+            waiting = {"type": kind, "session": str(session.uuid), "url": url}
+            self.stdout.write(dump_json(waiting | data))
             self.stdout.flush()
         else:
-            text = f"Waiting for approval: {asked.summary}. Answer at {url}"
-            self.stderr.write(shown(self.stderr, text))
+            self.stderr.write(shown(self.stderr, f"{text} Answer at {url}"))
 
     def _print(self, session: Session, events: list[StoredEvent], *, as_json: bool) -> None:
         for event in events:

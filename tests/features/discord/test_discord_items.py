@@ -1,6 +1,7 @@
 """What the messages of a reply say."""
 
 import re
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -15,13 +16,22 @@ from conversations.domain.events import (
     TurnSeparator,
 )
 from conversations.domain.tool_calls import ApprovalRequest
+from conversations.domain.tool_questions import (
+    ToolQuestion,
+    make_answered_notice,
+    make_asked_notice,
+)
+from conversations.features.discord import posting
 from conversations.features.discord.message_parts import MAX_MESSAGE_UNITS, size_of
 from conversations.features.discord.posting import (
     MAX_PLAN_CHARS,
     ReplyItem,
     make_buttons,
-    make_items,
 )
+
+PAGE = "https://loom.example.org/s/1/"
+
+make_items = partial(posting.make_items, page=PAGE)
 
 
 def asked(call: str = "c1", **more: str) -> Info:
@@ -84,6 +94,16 @@ def test_nobody_is_asked_about_a_call_that_is_over() -> None:
     question, _ = make_items(payloads, done=False, most=5)
     assert (question.call, "no longer needs" in question.text) == ("", True)
     assert all(not item.call for item in make_items([asked()], done=True, most=5))
+
+
+def test_what_a_tool_server_asks_has_the_address_where_it_can_be_answered() -> None:
+    question = ToolQuestion(id="q1", call="c1", server="beds", message="Which *bed*?")
+    asks, answered = make_asked_notice(question), make_answered_notice(question, action="cancel")
+    [item] = make_items([asks], done=False, most=5)
+    assert item.text == f"-# beds asks: Which \\*bed\\*? Answer at {PAGE}"
+    text = AssistantText(text="\n\n".join("Beans. " * 250 for _ in range(4)))
+    assert PAGE in make_items([text, asks], done=False, most=3)[-1].text
+    assert PAGE not in make_items([text, asks, answered], done=False, most=3)[-1].text
 
 
 def test_a_question_fits_whatever_is_asked() -> None:

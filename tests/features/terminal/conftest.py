@@ -1,16 +1,29 @@
 """A chat in this process: in a pipe, or at a pseudo-terminal where somebody types."""
 
+import asyncio
 import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
+from uuid import UUID
 
 import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
+from conversations.domain.events import Info
+from conversations.domain.tool_questions import QUESTION_ASKED, ToolQuestion, read_question
+from conversations.features.terminal.connection import (
+    ChatConnection,
+    Happening,
+    RowReceived,
+    RunEnded,
+)
+from conversations.models import Workspace
+from tests.mcp_servers.running import config, plain
 from tests.runtime.sample_tools import sample_tools
+from tests.runtime.tool_stories import answers
 from tests.typist import Typist
 from tests.wire.server import WireThread
 
@@ -91,3 +104,35 @@ def tools(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[WireThr
     monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
     with sample_tools():
         yield wire
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch, tools: WireThread, workspace: Workspace) -> None:
+    """A model that calls a tool whose server asks a person for a name."""
+    Workspace.objects.update(tool_policy="auto")
+    monkeypatch.setattr(settings.LOOM, "mcp", config(plain=plain("asks")))
+    tools.enqueue(*answers(("mcp__plain__ask", {})))
+
+
+async def decline_elsewhere(here: ChatConnection, there: ChatConnection, session: UUID) -> None:
+    """What a tool server asks is declined by a chat that finds the run waiting for it."""
+    at = await here.open_session(session)
+    own = here.ask(at, "go", client_id="client-1", after=0)
+    async with asyncio.timeout(60):
+        async for happening in own:
+            if question_of(happening):
+                break
+        at = await there.open_session(session)
+        watched = there.watch(at, after=at.last_seq)
+        question = question_of(await anext(watched))
+        assert question is not None
+        await there.decline(session, UUID(question.call), question=question.id)
+        for happenings in (own, watched):
+            assert [one async for one in happenings][-1] == RunEnded("completed")
+
+
+def question_of(happening: Happening) -> ToolQuestion | None:
+    payload = happening.payload if isinstance(happening, RowReceived) else None
+    if isinstance(payload, Info) and payload.code == QUESTION_ASKED:
+        return read_question(payload.data)
+    return None

@@ -28,6 +28,8 @@ from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
+from .conftest import decline_elsewhere
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -102,6 +104,13 @@ async def test_a_question_of_another_process_is_answered(
         for happenings in (own, watched):
             assert [one async for one in happenings][-1] == RunEnded("completed")
     assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+@pytest.mark.usefixtures("questions")
+async def test_what_a_tool_server_asks_in_another_process_is_declined(
+    two: tuple[DirectConnection, DirectConnection], session: Session
+) -> None:
+    await decline_elsewhere(*two, session.uuid)
 
 
 async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_read(

@@ -1,6 +1,7 @@
 """The chat in a pipe: one line in, one answer out, and codes that scripts go by."""
 
 import os
+import re
 import signal
 from pathlib import Path
 from threading import Thread
@@ -12,7 +13,9 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError
 from django.db import connection
 
+from conversations.archive.tool_calls import answer_question
 from conversations.archive.workspaces import create_workspace
+from conversations.domain.text import load_json
 from conversations.features.terminal import chat
 from conversations.models import DraftChunk, Session, ToolCall, Workspace
 from conversations.web.commands import ComposerCommand
@@ -139,6 +142,41 @@ def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
     assert witness(Path(workspace.root)) == done
     assert ToolCall.objects.get().decision == ("once" if done else "deny")
     assert ("Added" in piped.err, "[add" in piped.err) == (False, True)
+
+
+@pytest.mark.usefixtures("questions")
+def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(piped: Piped) -> None:
+    piped("go", arguments=("--approve", "none"))
+    assert piped.out == "I do it.\nDone.\n"
+    assert "[plain asks: What is your name?]\n[Declined by ann: " in piped.err
+    assert load_json(ToolCall.objects.get().answer)["action"] == "decline"
+
+
+@pytest.mark.usefixtures("questions")
+@pytest.mark.parametrize("approve", [(), ("--approve", "all")])
+def test_what_a_tool_server_asks_is_named_with_its_page(
+    piped: Piped, approve: tuple[str, ...]
+) -> None:
+    def tell_the_name() -> None:
+        while (call := ToolCall.objects.exclude(question="").first()) is None:
+            sleep(0.02)
+        answer_question(
+            call.session,
+            call=call.uuid,
+            question=load_json(call.question)["id"],
+            action="accept",
+            content={"name": "Bob"},
+            user_pk=call.session.owner_id,
+        )
+        connection.close()
+
+    person = Thread(target=tell_the_name)
+    person.start()
+    piped("go", arguments=approve)
+    person.join()
+    page = f"/s/{Session.objects.get().uuid}/"
+    assert re.search(rf"What is your name\?\]\nAnswer at \S+{page}\n\[Answered by ann", piped.err)
+    assert piped.out == "I do it.\nDone.\n"
 
 
 def test_ctrl_c_keeps_what_had_arrived_and_ends_it_all(

@@ -16,7 +16,10 @@ from django.core.management import CommandError, call_command
 
 from benchmarks.processes import Server, clean_environment
 from conversations.accounts.tokens import SCOPES, create_token
-from conversations.models import Workspace
+from conversations.domain.text import dump_json
+from conversations.features.terminal.remote import ServerConnection
+from conversations.models import Session
+from tests.mcp_servers.running import plain
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy
 from tests.starting import Starts
@@ -24,7 +27,7 @@ from tests.typist import CTRL_C, Program, Typist, someone_reading
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import AtTerminal, Piped
+from .conftest import AtTerminal, Piped, decline_elsewhere
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -45,9 +48,12 @@ def token(user: User, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(
-    token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path, starts: Starts
+    token: Path, session: Session, wire: WireThread, tmp_path: Path, starts: Starts
 ) -> Iterator[Server]:
-    with serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
+    asking = tmp_path / "mcp.json"
+    asking.write_text(dump_json({"servers": {"plain": plain("asks")}}))
+    own = {"LOOM_MCP_CONFIG": str(asking)}
+    with serve_copy(tmp_path / "data", wire, popen=starts.popen, settings=own) as made:
         yield made
 
 
@@ -122,6 +128,23 @@ def test_a_conversation_with_a_server_survives_its_end_and_can_be_left_while_it_
     finally:
         os.kill(server.pid, signal.SIGCONT)
         program.close()
+
+
+def read_token(file: Path) -> str:
+    return file.read_text().strip()
+
+
+@pytest.mark.usefixtures("questions")
+async def test_what_a_tool_server_asks_is_found_waiting_and_declined(
+    server: Server, token: Path, session: Session
+) -> None:
+    at, secret = f"http://127.0.0.1:{server.port}", read_token(token)
+    both = ServerConnection(at, secret), ServerConnection(at, secret)
+    try:
+        await decline_elsewhere(*both, session.uuid)
+    finally:
+        for one in both:
+            await one.close()
 
 
 class Refusal(BaseHTTPRequestHandler):

@@ -13,14 +13,17 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from conversations.archive.append import NewEvent, prepare_event
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.messages import accept_message, regenerate
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.runs import ClaimedRun, claim_next_run, finish_run, interrupt_run
 from conversations.archive.sessions import get_session
+from conversations.archive.tool_calls import ask_question
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.tool_questions import ToolQuestion, make_asked_notice
 from conversations.feature import features
 from conversations.features.webhooks import deliveries
 from conversations.features.webhooks.deliveries import (
@@ -57,7 +60,7 @@ from conversations.features.webhooks.service import (
     rotate_secret,
     signing_keys,
 )
-from conversations.models import AuditEntry, Run, Session, Workspace
+from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from tests.waiting_calls import leave_question
 from tests.web.conftest import say
 
@@ -187,6 +190,22 @@ def test_a_question_is_told_when_it_is_asked(
     assert plain["data"]["state"] == "waiting_approval"
     assert plain["data"]["calls"] == [{"call": str(call.uuid), "tool": "add"}]
     assert wordy["data"]["calls"][0]["summary"] == "Add to done.txt"
+
+
+def test_what_a_tool_server_asks_is_told_too(
+    workspace: Workspace, user: User, session: Session
+) -> None:
+    call = leave_question(session)
+    ToolCall.objects.update(state="running")
+    make(workspace, user, events=["run.waiting_approval"])
+    make(workspace, user, events=["run.waiting_approval"], with_text=True)
+    question = ToolQuestion(id=str(uuid4()), call=str(call.uuid), server="beds", message="Which?")
+    event = prepare_event(NewEvent(payload=make_asked_notice(question)), session_uuid=session.uuid)
+    ask_question(session.pk, call_pk=call.pk, question=question, event=event)
+    plain, wordy = messages()
+    assert plain["data"]["state"] == "waiting_approval"
+    assert plain["data"]["calls"] == [{"call": str(call.uuid), "tool": "add"}]
+    assert wordy["data"]["calls"][0]["summary"] == "beds asks: Which?"
 
 
 def test_what_does_not_happen_is_not_told(webhook: Webhook, session: Session) -> None:
