@@ -5,6 +5,7 @@ and everything can be undone. While there is a hold, nothing is purged.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain import audit
-from conversations.domain.errors import Conflict, NotPermitted, Rejected, require_found
+from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, require_found
 from conversations.domain.messages import say
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import load_json, one_line, storable
@@ -201,7 +202,7 @@ def order_purge(
 
 def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> None:
     """Take an order back: the session is as it was before. Where it was idle for too
-    long, that counts as using it. Raises Conflict where no purge is ordered."""
+    long, and still is, that counts as using it. Raises Conflict where no purge is ordered."""
     with transaction.atomic():
         lock_session(session.pk)
         order = find_order(session)
@@ -211,7 +212,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
         sessions = Session.objects.filter(pk=session.pk)
         if not order.was_archived:
             sessions.update(archived_at=None)
-        if order.by_policy:
+        if order.by_policy and is_idle(session, now):
             sessions.update(last_active_at=now)
         record(origin, session_event(session, audit.PURGE_CALLED_OFF))
 
@@ -242,6 +243,12 @@ def due_orders(now: datetime) -> Iterator[PurgeOrder]:
         page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE_ROWS]
 
 
+def is_idle(session: Session, now: datetime) -> bool:
+    """Whether the session was idle for as long as its workspace allows."""
+    days = session.workspace.retention_days
+    return days is not None and session.last_active_at <= now - timedelta(days=days)
+
+
 def idle_sessions(now: datetime) -> Iterator[Session]:
     """The sessions that were idle for as long as their workspace allows, in which
     nothing runs or waits and of which no purge is ordered yet."""
@@ -263,7 +270,8 @@ def change_policies(
     workspace: Workspace, *, origin: AuditOrigin, **policies: int | bool | None
 ) -> None:
     """Set the workspace's columns that say how long its sessions are kept; entered in the
-    audit log where it changes. Sessions that there are expire as they would have."""
+    audit log where it changes. Sessions that there are expire as they would have; what a policy
+    has ordered that is no longer there is called off."""
     with transaction.atomic():
         known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
@@ -274,6 +282,13 @@ def change_policies(
         metadata = {"before": before, "after": changed}
         note = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
         record(origin, note)
+    # After that transaction, since a purge locks the session before its workspace.
+    now = timezone.now()
+    orders = PurgeOrder.objects.filter(session__workspace=workspace.pk, by_policy=True)
+    for order in orders.select_related("session__workspace").order_by("pk"):
+        if not is_idle(order.session, now):
+            with suppress(Conflict, NotFound):  # somebody else was faster, or a purge
+                call_off_purge(order.session, origin=origin, now=now)
 
 
 # Receipts of purged sessions: looked up, and compared with the audit log

@@ -29,7 +29,16 @@ from conversations.domain.errors import LoomError, NotFound
 from conversations.models import Session
 from conversations.runtime.ownership import try_lock
 
-from .service import due_orders, execute_order, grace_period, holds_on, idle_sessions, order_purge
+from .service import (
+    call_off_purge,
+    due_orders,
+    execute_order,
+    grace_period,
+    holds_on,
+    idle_sessions,
+    is_idle,
+    order_purge,
+)
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime
@@ -136,10 +145,15 @@ def _purge_due(report: RetentionReport, now: datetime) -> None:
         session = order.session
         if report.report_hold(session):
             continue
+        # The policy may have changed while the order was given.
+        is_wanted = not order.by_policy or is_idle(session, now)
         if report.dry_run:
-            report.purged.append(_planned(session))
+            report.purged += [_planned(session)] if is_wanted else []
             continue
         try:
+            if not is_wanted:
+                call_off_purge(session, origin=ORIGIN, now=now)
+                continue
             receipt = execute_order(order, origin=ORIGIN, now=now)
         except NotFound:
             continue  # another host has done it

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -180,6 +181,40 @@ def test_calling_a_policys_order_off_counts_as_using_the_session(
     call_off_purge(get_session(session.uuid), origin=AuditOrigin(user=user), now=later)
     assert not any(run_retention(now=later + DAY).counts.values())
     assert uuids(run_retention(now=later + 10 * DAY), "ordered") == [str(session.uuid)]
+
+
+@pytest.mark.parametrize("days", [None, 300])
+def test_a_policy_that_is_taken_back_deletes_nothing(
+    workspace: Workspace, session: Session, user: User, days: int | None
+) -> None:
+    now = timezone.now()
+    old, mine = (create_session(workspace, owner=user) for _ in range(2))
+    for one, idle in ((session, 10), (old, 400)):
+        Session.objects.filter(pk=one.pk).update(last_active_at=now - idle * DAY)
+    order_purge(mine, origin=AuditOrigin(user=user), reason="Mine", now=now)
+    set_policies(workspace, user, retention_days=3)
+    assert len(run_retention(now=now).ordered) == 2
+    set_policies(workspace, user, retention_days=days)
+    kept = get_session(session.uuid)
+    assert (kept.archived_at, kept.last_active_at) == (None, now - 10 * DAY)
+    purged = uuids(run_retention(now=now + 31 * DAY), "purged")
+    assert set(purged) == {str(mine.uuid), *([str(old.uuid)] if days else [])}
+    assert audit.PURGE_CALLED_OFF in acts()
+
+
+def test_an_order_that_came_while_the_policy_went_is_called_off(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    now = timezone.now()
+    set_policies(workspace, user, retention_days=3)
+    taken_back = partial(set_policies, workspace, user, retention_days=None)
+    with during_first("INSERT", PurgeOrder, taken_back):
+        assert len(run_retention(now=now + 4 * DAY).ordered) == 1
+    later = now + 40 * DAY
+    for dry_run in (True, False):
+        assert not run_retention(now=later, dry_run=dry_run).purged
+    assert get_session(session.uuid).archived_at is None
+    assert not PurgeOrder.objects.exists()
 
 
 def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User) -> None:
