@@ -12,7 +12,7 @@ from conversations.archive import sessions as archive_sessions
 from conversations.archive.journal import synthesise_events, walk_events
 from conversations.archive.messages import AcceptedMessage
 from conversations.archive.runs import active_runs
-from conversations.archive.session_records import SessionListFilters, list_sessions
+from conversations.archive.session_records import SessionFilter, list_session_records
 from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.turns import MAX_PAGE_ROWS, walk_active_turns_back
@@ -213,8 +213,8 @@ def _read_active_run(session_pk: int) -> tuple[int | None, list[Info]]:
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
-    page = list_sessions(
-        get_workspace(workspace), filters=SessionListFilters(query=query), limit=limit
+    wanted = SessionFilter(
+        workspaces=(get_workspace(workspace).pk,), archived=False, expired=False, query=query
     )
     return [
         SessionChoice(
@@ -224,9 +224,8 @@ def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionCho
             last_active_at=item.last_active_at,
             model=item.model,
         )
-        for item in page.items
-        if not item.expired
-    ][:limit]
+        for item in list_session_records(wanted, limit=limit)
+    ]
 
 
 def _open(uuid: UUID) -> OpenSession:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from conversations.archive.append import NewEvent, Row, append
 from conversations.domain.events import (
@@ -60,6 +61,19 @@ async def test_pages_are_told_a_title_and_a_model(
         {"type": "title", "title": "Beans"},
         {"type": "model", "model": model.id},
     ]
+
+
+async def test_expired_sessions_take_no_place_in_the_list(
+    two: tuple[DirectConnection, DirectConnection], session: Session
+) -> None:
+    await Session.objects.aupdate(title="Beds")
+    for _ in range(3):
+        await two[0].begin_session(session.workspace.slug)
+    others = Session.objects.exclude(pk=session.pk)
+    await others.aupdate(title="Old beds", expires_at=timezone.now())
+    for query in ("", "beds"):
+        [found] = await two[0].list_sessions(session.workspace.slug, query=query, limit=1)
+        assert found.title == "Beds"
 
 
 async def next_delta(happenings: AsyncIterator[Happening]) -> str:
