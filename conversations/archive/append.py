@@ -236,8 +236,7 @@ class PreparedEvent:
     created_at: datetime
 
 
-# Whether a session can be continued, and if not, why.
-OPEN, ARCHIVED, EXPIRED = "", "archived", "expired"
+ARCHIVED, EXPIRED = "archived", "expired"  # Why a session cannot be continued
 
 
 def joined_transaction() -> transaction.Atomic:
@@ -248,14 +247,16 @@ def joined_transaction() -> transaction.Atomic:
     return transaction.atomic(savepoint=outer is None or getattr(outer, "_from_testcase", False))
 
 
-def lock_session(session_pk: int) -> str:
+def lock_session(session_pk: int) -> tuple[str, ...]:
     """Lock the row in the caller's transaction, so that two callers cannot both find the
-    session idle. Returns how it is closed, if it is; raises NotFound."""
+    session idle. Returns why it cannot be continued, empty if it can; raises NotFound."""
     with connection.cursor() as cursor:
         return _select_locked(cursor, session_pk, "archived_at")[1]
 
 
-def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[Any], str]:
+def _select_locked(
+    cursor: Any, session_pk: int, *columns: str
+) -> tuple[list[Any], tuple[str, ...]]:
     assert connection.in_atomic_block
     # On SQLite each transaction begins with the lock of the whole database (IMMEDIATE).
     lock = " FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
@@ -268,7 +269,8 @@ def _select_locked(cursor: Any, session_pk: int, *columns: str) -> tuple[list[An
     if found is None:
         raise NotFound("This session does not exist.")
     *values, archived_at, is_over = found
-    return values, ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
+    closed = (ARCHIVED,) if archived_at is not None else ()
+    return values, (*closed, EXPIRED) if is_over else closed
 
 
 # Columns that an append may change, and those that it needs besides.
@@ -308,14 +310,14 @@ _RUN_IS_OWN = (
 @dataclass(slots=True, kw_only=True)
 class LockedSession:
     """A session whose row is locked, as it will be saved. ``closed`` says why it cannot be
-    continued, if so; ``added`` is what its sums grow by. ``run`` and ``owner``: it is saved for
-    that run, as long as that is active and this owner's."""
+    continued, empty if it can; ``added`` is what its sums grow by. ``run`` and ``owner``: it is
+    saved for that run, as long as that is active and this owner's."""
 
     cursor: Any
     pk: int
     uuid: UUID
     owner_id: int
-    closed: str
+    closed: tuple[str, ...]
     next_turn: int
     next_seq: int
     turn_digest: str

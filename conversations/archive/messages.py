@@ -4,7 +4,7 @@ A message is on disk before it is acknowledged. If the session is idle its turn 
 committed with it; otherwise it waits as a queued run, and becomes a turn when it is claimed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -136,20 +136,20 @@ _KNOWN_AND_BUSY = (
 )
 
 
-def refuse_closed(closed: str) -> None:
+def refuse_closed(closed: Collection[str]) -> None:
     """Raises Conflict for a session that nobody goes on with. ``closed`` is what
     :func:`lock_session` said."""
-    refuse_archived(closed)
-    if closed == EXPIRED:
+    if EXPIRED in closed:  # first, since unarchiving does not help
         raise Conflict(
             "This session has expired and is read-only. Start a new one.",
             code="session_expired",
         )
+    refuse_archived(closed)
 
 
-def refuse_archived(closed: str) -> None:
+def refuse_archived(closed: Collection[str]) -> None:
     """Raises Conflict for a session that is archived."""
-    if closed == ARCHIVED:
+    if ARCHIVED in closed:
         raise Conflict(
             "This session is archived. Unarchive it to continue.", code="session_archived"
         )

@@ -286,7 +286,7 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
             Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
         if "expires_at" in changes:
             # An expired session stays so: its key may be another's by now.
-            if closed == EXPIRED:
+            if EXPIRED in closed:
                 raise Conflict("This session has already expired.", code="session_expired")
             require_future(changes["expires_at"])
             Session.objects.filter(pk=session.pk).update(expires_at=changes["expires_at"])

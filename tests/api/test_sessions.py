@@ -258,6 +258,14 @@ def test_a_patch_of_which_one_value_is_refused_changes_nothing(
     assert get_session(session.uuid).title == ""
 
 
+def test_an_expired_session_stays_so_when_it_is_archived(session: Session, owner: Client) -> None:
+    now = timezone.now()
+    Session.objects.filter(pk=session.pk).update(expires_at=now, archived_at=now)
+    answer = patch(owner, session, archived=False, expires_at=None)
+    assert (answer.status_code, answer.json()["code"]) == (409, "session_expired")
+    assert get_session(session.uuid).archived_at == now
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
 async def test_a_rewind_takes_back_what_follows_and_keeps_it(session: Session, user: User) -> None:

@@ -8,10 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from conversations.agent.undo.records import ChangeScope, begin_revert
 from conversations.archive.context import CompactionRequest, request_compaction
 from conversations.archive.messages import accept_message, continue_run, edit_message, regenerate
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import (
+    archive_session,
     create_session,
     get_or_create_by_key,
     get_session,
@@ -61,14 +63,26 @@ WAYS: dict[str, Callable[[Session], Any]] = {
 }
 
 
+@pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_goes_on_with_an_expired_session(session: Session, way: str) -> None:
+def test_nobody_goes_on_with_an_expired_session(
+    session: Session, way: str, is_archived: bool
+) -> None:
     say(session, "Plant the beans", "In May")
+    archive_session(session, archived=is_archived)
     expire(session)
     with pytest.raises(Conflict) as refused:
         WAYS[way](session)
     assert refused.value.code == "session_expired"
     assert "is read-only" in refused.value.message
+
+
+def test_files_are_put_back_in_it_unless_it_is_archived(session: Session) -> None:
+    expire(session)
+    begin_revert(session, scope=ChangeScope(), actor_pk=None)
+    archive_session(session, archived=True)
+    with pytest.raises(Conflict, match="archived"):
+        begin_revert(session, scope=ChangeScope(), actor_pk=None)
 
 
 def test_it_stays_readable(session: Session) -> None:

@@ -384,6 +384,10 @@ def test_an_archived_session_leaves_the_list_and_comes_back(
     assert "This session is archived." in page.text
     assert 'name="text"' not in page.text
     assert 'name="archived" value="0"' in page.text
+    Session.objects.update(expires_at=timezone.now())
+    page = owner.get(f"/s/{session.uuid}/")
+    assert "This session has expired." in page.text
+    assert "Unarchive it to continue" not in page.text
     owner.post(archive, offered(owner, archive))
     assert titles(owner.get("/w/garden/")) == ["Plant the beans"]
 
