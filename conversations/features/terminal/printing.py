@@ -8,6 +8,7 @@ from typing import Any
 
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
+from conversations.domain.run_transcript import SEPARATOR
 from conversations.domain.runs import QUEUED
 from conversations.rendering.rows import figure_parts, footer_parts
 from conversations.rendering.source_text import duration_text
@@ -99,6 +100,8 @@ class TranscriptPrinter:
     def _assistant_text(self, payload: events.AssistantText) -> None:
         # An answer may have several rows: each takes its part of what has streamed.
         streamed, text = self._streamed, payload.text
+        if payload.partial:  # one row has all that an answer said until it was cut off
+            streamed = SEPARATOR.join(self._parts.values())
         self._parts.clear()
         self._is_apart = False
         if streamed.startswith(text):

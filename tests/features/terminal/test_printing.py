@@ -3,7 +3,11 @@
 import io
 
 import pytest
+from django.contrib.auth.models import User
 
+from conversations.archive.journal import append_draft_chunks, walk_events
+from conversations.archive.messages import accept_message
+from conversations.archive.runs import finish_run
 from conversations.domain.events import (
     AssistantText,
     Fallback,
@@ -16,6 +20,7 @@ from conversations.domain.events import (
 from conversations.features.terminal.connection import UNKNOWN, StatusChanged, TextDelta
 from conversations.features.terminal.printing import TranscriptPrinter
 from conversations.features.terminal.screen import TerminalScreen, has_colours
+from conversations.models import DraftChunk, Session
 
 
 class Shown:
@@ -65,6 +70,27 @@ def test_an_answer_of_several_rows_is_written_as_they_are() -> None:
     shown.row(AssistantText(text="Two.", thinking="Hm."))
     shown.row(AssistantText(text="Three."))
     assert shown.text == "One.\nTwo.\nThree.\n"
+
+
+@pytest.mark.django_db
+def test_an_answer_that_was_cut_off_is_not_repeated(session: Session, user: User) -> None:
+    accepted = accept_message(
+        session, client_id="mine", text="Go", user_pk=user.pk, max_queued=5, owner="me"
+    )
+    said = [("text", "One."), ("thinking", "Hm."), ("text", "Two")]
+    chunks = [
+        DraftChunk(run_id=accepted.run_pk, ordinal=part, part=part, kind=kind, text=text)
+        for part, (kind, text) in enumerate(said)
+    ]
+    append_draft_chunks(chunks)
+    assert accepted.claimed is not None
+    finish_run(accepted.claimed, state="stopped", payloads=[])
+    shown = Shown(client_id="mine")
+    for part, (kind, text) in enumerate(said):
+        shown.delta(text, part=part, kind=kind)
+    for event in walk_events(session.pk, start=0, limit=9):
+        shown.row(event.payload)
+    assert shown.text == "One.\nTwo\n"
 
 
 def test_a_row_that_says_something_else_is_written_whole() -> None:
