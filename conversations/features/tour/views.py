@@ -13,7 +13,7 @@ from django.utils import timezone
 from conversations.access import get_workspace_for, person, post_by_person
 from conversations.archive.append import append
 from conversations.archive.rights import WRITE
-from conversations.archive.sessions import create_session
+from conversations.archive.sessions import create_session, is_current
 from conversations.domain.errors import NotFound
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
@@ -44,12 +44,14 @@ def tour_context(session: dict[str, Any]) -> dict[str, Any]:
 
 @post_by_person
 def tour_history(request: HttpRequest, slug: str) -> HttpResponse:
-    """Open the person's long session of the workspace, which is made once."""
+    """Open the person's long session of the workspace, which is made once, and again when it
+    has expired."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     if not is_demo():
         raise NotFound("The tour is for the demo model, but a real one is connected.")
     owner = person(request)
     mine = Session.objects.filter(
+        is_current(timezone.now()),
         workspace=workspace,
         owner=owner,
         title=TITLE,

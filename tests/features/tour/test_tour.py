@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from conversations.archive.sessions import has_expired
 from conversations.archive.verify import verify_sessions
@@ -39,6 +40,10 @@ def test_the_long_session_is_made_once_and_is_a_whole_one(
     page = owner.get(first).text
     assert LOOK_BACK.text in page
     assert LOOK_AROUND.text not in page
+    # Nobody looks back in one that has expired: it is made again.
+    Session.objects.update(expires_at=timezone.now())
+    assert owner.post(address)["Location"] != first
+    assert Session.objects.count() == 2
 
 
 def test_steps_are_offered_where_the_demo_model_answers(
