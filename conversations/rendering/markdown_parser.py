@@ -346,6 +346,8 @@ def formula_block(state: StateBlock, start_line: int, end_line: int, silent: boo
     behind = state.src[start + 2 : maximum].partition(closing)
     if behind[1] and behind[2].strip():
         return False
+    if silent and state.parentType == "table":
+        return True  # a formula in a cell ends with it
     if silent:
         # It goes on with a formula that the paragraph has begun.
         before = state.src[state.bMarks[state.line] : start]

@@ -77,6 +77,8 @@ class TestFinalBlocks:
     @example("- a\n\n- b\n\nc\n", 0)
     @example("* a\n* * *\n* b\n", 0)
     @example("a\r\n\r", 0)
+    @example("$$ a | b\n-|-\n$$ x\n|-|\n", 0)
+    @example("a | b\n-|-\n| $$ c | d\n| e |\n$$ x\n|-|\n", 0)
     def test_they_are_the_full_render_however_the_text_is_cut(self, text: str, seed: int) -> None:
         blocks = stream(text, seed=seed)
         if not re.search(r"\]:", text):
