@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from conversations.agent.window.budget import make_budget
+from conversations.agent.window.fitting import cut_to_tokens
 from conversations.agent.window.summary import (
     SYSTEM,
     CompactionPlan,
     SummaryCaps,
     SummaryTurn,
-    count_fitting,
+    count_stage,
     make_summary_request,
     plan_summary,
     summary_manifest,
@@ -88,7 +89,8 @@ class CompactionPreempted(Exception):
 
 @dataclass(slots=True)
 class _Job:
-    """What is known once the run has begun. ``budget`` is a stage's."""
+    """What is known once the run has begun. ``budget`` is a stage's, ``stages`` how many may
+    still come, ``done`` how many parts of the plan are summarised."""
 
     request: CompactionRequest
     facts: WindowFacts
@@ -98,8 +100,28 @@ class _Job:
     budget: int
     limit: int
     caps: SummaryCaps
+    most_output: int
+    stages: int
+    done: int = 0
     cuts: int = 0
     tries: int = 0
+
+    @property
+    def output(self) -> int:
+        """The most tokens of a summary. The turns of the next stage have as many at least."""
+        return min(self.most_output, self.limit // OUTPUT_DIVISOR, self.budget // 2)
+
+    @property
+    def room(self) -> int:
+        """What all stages together hold of turns beside the longest summaries."""
+        summaries = self.stages - (self.plan.previous is None)
+        return self.budget * self.stages - self.output * summaries
+
+    @property
+    def reached(self) -> int:
+        if self.done:
+            return self.plan.parts[self.done - 1].number
+        return self.plan.previous.to_turn if self.plan.previous else 0
 
 
 class CompactionExecution(Execution):
@@ -147,13 +169,11 @@ class CompactionExecution(Execution):
             _require_gain(before=plan.stays + plan.goes, after=expected)
         doing = say("Summarizing turns %(first)s–%(last)s", first=plan.from_turn, last=plan.to_turn)
         self.show_state(self.state, doing=doing)
-        summary, reached = "", 0
-        if plan.previous:
-            summary, reached = plan.previous.summary, plan.previous.to_turn
-        rest: Sequence[SummaryTurn] = plan.parts
-        while rest:
-            done, summary = await self._stage(job, rest, summary, reached)
-            reached, rest = rest[done - 1].number, rest[done:]
+        summary = plan.previous.summary if plan.previous else ""
+        while job.stages and job.done < len(job.plan.parts):
+            summary = await self._stage(job, summary)
+            job.stages -= 1
+        job.plan = job.plan.keep_oldest(job.done, floor=job.facts.floor)
         return await asyncio.to_thread(self._complete, job, summary)
 
     def _read_job(self) -> _Job:
@@ -166,7 +186,8 @@ class CompactionExecution(Execution):
         model = models.compact_model_for(own_model)
         limit, _ = models.limits_of(model)
         options = self._context.options
-        budget = max(300, int((limit - self._output(limit)) * STAGE_SHARE))
+        output = min(options.compact_tokens, limit // OUTPUT_DIVISOR)
+        budget = max(300, int((limit - output) * STAGE_SHARE))
         caps = SummaryCaps()
         caps = replace(caps, message=min(caps.message, budget // 2))
         plan = plan_summary(
@@ -179,32 +200,44 @@ class CompactionExecution(Execution):
         )
         if plan is None:
             raise CompactionNotUseful(say("There is nothing to summarize yet."))
-        return _Job(request, facts, plan, model, own_model, budget, limit, caps)
+        return _Job(
+            request=request,
+            facts=facts,
+            plan=plan,
+            model=model,
+            own_model=own_model,
+            budget=budget,
+            limit=limit,
+            caps=caps,
+            most_output=options.compact_tokens,
+            stages=options.compact_max_calls,
+        )
 
-    def _output(self, limit: int) -> int:
-        return min(self._context.options.compact_tokens, limit // OUTPUT_DIVISOR)
-
-    async def _stage(
-        self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> tuple[int, str]:
-        """Have as many of the rest summarised as one request holds: how many, and the summary."""
+    async def _stage(self, job: _Job, summary: str) -> str:
+        """Have as many of the parts that are left summarised as one request holds."""
         database = self._context.database
         while True:
             if job.facts.has_call_limits:
                 await database.readers.read(
                     check_model_call, self.claimed.session_pk, person_pk=self.claimed.user_pk
                 )
-            parts = rest[: count_fitting(rest, budget=job.budget - estimate_tokens(summary))]
-            call = self._make_call(job, parts, summary, reached)
+            if not job.done:
+                job.plan = job.plan.keep_newest(job.room)
+            if estimate_tokens(summary) > job.output:
+                summary = cut_to_tokens(summary, job.output)
+            rest = job.plan.parts[job.done :]
+            parts = rest[: count_stage(rest, budget=job.budget - estimate_tokens(summary))]
+            call = self._make_call(job, parts, summary)
             try:
-                return len(parts), await call.ask(read_summary)
+                written = await call.ask(read_summary)
             except ProviderError as error:
                 await self._prepare_retry(job, error)
+            else:
+                job.done += len(parts)
+                return written
 
-    def _make_call(
-        self, job: _Job, parts: Sequence[SummaryTurn], summary: str, reached: int
-    ) -> SideCall:
-        output = self._output(job.limit)
+    def _make_call(self, job: _Job, parts: Sequence[SummaryTurn], summary: str) -> SideCall:
+        output, reached = job.output, job.reached
         words = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
             parts,

@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.agent.window.manifest import rebuild_request
 from conversations.agent.window.summary import SYSTEM
+from conversations.archive.append import append
 from conversations.archive.context import (
     CompactionRequest,
     append_loaded_skill,
@@ -25,6 +26,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.stream import BlockDelta, ModelInfo, ModelRequest, StreamItem
+from conversations.domain.turns import NewTurn
 from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
 from conversations.rendering.messages import fill_marks
@@ -236,6 +238,63 @@ async def test_a_stage_that_is_too_long_is_made_shorter(
     assert (await in_force(garden) or (0,))[0] == 8
     failed = await ModelCall.objects.aget(run=run, ordinal=0)
     assert failed.error_code == "context_window_exceeded"
+
+
+def keep_many(session: Session) -> None:
+    """Two hundred exchanges of about 150 tokens."""
+    turns = [
+        NewTurn(role=role, content=f"{role} {number} " + "Beans grow. " * 24)
+        for number in range(200)
+        for role in ("user", "assistant")
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+async def test_a_summary_takes_no_more_stages_than_it_may(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, refused: int
+) -> None:
+    runtime = await start_runtime(rules=RULES, max_input_tokens=4096, compact_max_calls=4)
+    await sync_to_async(keep_many)(garden)
+    too_long = Scenario(
+        status=400,
+        error_type="invalid_request_error",
+        error_message="prompt is too long: 5000 tokens > 4096 maximum",
+    )
+    # As long as a summary may be, it would leave a stage that was made shorter no room.
+    summary = "## Goal\n" + "The person wants a garden. " * 150
+    wire.enqueue(*[too_long] * refused, *[Scenario(text=summary)] * 90)
+    run = await compact(runtime, garden)
+    assert (run.state, run.error_code) == ("completed", "")
+    stages = await ModelCall.objects.filter(run=run).acount() - refused
+    assert 1 < stages <= 4
+    # The newest turns are those that are summarised.
+    kept = await Compaction.objects.aget()
+    assert 390 < kept.to_turn <= 396
+    assert kept.from_turn < kept.to_turn - stages
+
+
+async def test_turns_that_the_last_stage_cannot_hold_stay_in_the_window(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(rules=RULES, max_input_tokens=4096, compact_max_calls=2)
+    await sync_to_async(keep_many)(garden)
+    too_long = Scenario(
+        status=400,
+        error_type="invalid_request_error",
+        error_message="prompt is too long: 5000 tokens > 4096 maximum",
+    )
+    wire.enqueue(Scenario(text=SUMMARY), *[too_long] * 2, *[Scenario(text=SUMMARY)] * 90)
+    run = await compact(runtime, garden)
+    kept = await Compaction.objects.aget()
+    assert await ModelCall.objects.filter(run=run).acount() == 4
+    assert kept.from_turn < kept.to_turn < 396
+    assert kept.after_turns == 400 - kept.to_turn
+    wire.enqueue(Scenario(text="Go on."))
+    await ask(runtime, garden, "and now")
+    given = json.dumps(wire.requests[-1]["messages"])
+    assert f"turns {kept.from_turn}-{kept.to_turn}, written" in given
+    assert "user 197 Beans" in given
 
 
 async def test_every_stage_can_be_rebuilt(

@@ -102,7 +102,7 @@ def fit_parts(
     if compaction and not fits(say("summary"), estimate_tokens(compaction.summary)):
         parts.summary_chars = 0
         if left >= MIN_SUMMARY_TOKENS:
-            parts.summary_chars = len(_cut(compaction.summary, left)) - len(CUT)
+            parts.summary_chars = len(cut_to_tokens(compaction.summary, left)) - len(CUT)
             parts.cost, left = parts.cost + left, 0
             parts.reduced[-1] = say("end of the summary")
     if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
@@ -146,7 +146,7 @@ def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = (
         most = min(most, beside)  # else a model that has called a tool may lose all of them
     reduced += (say("product's part of the system prompt"),) if short != system else ()
     if estimate_tokens(short) > most:
-        short = _cut(short, most)
+        short = cut_to_tokens(short, most)
         reduced += (say("end of the system prompt"),)
     kept = _choose_tools(ranked, room=room - estimate_tokens(short))
     kept = [tool for tool in bare if tool in kept]
@@ -220,7 +220,7 @@ def _without_explanations(schema: Any) -> Any:
     return plain
 
 
-def _cut(text: str, tokens: int) -> str:
+def cut_to_tokens(text: str, tokens: int) -> str:
     """The beginning of a text that is too long, with a notice where it ends."""
     room = max(0, tokens - estimate_tokens(CUT))
     keep = len(text)

@@ -7,7 +7,7 @@ made again from its manifest and the archive.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from conversations.archive.asides import read_aside
@@ -58,9 +58,13 @@ class SummaryCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTurn:
+    """A turn as a stage quotes it. ``cost``: its estimated tokens in a window."""
+
     number: int
+    role: str
     text: str
     tokens: int
+    cost: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,25 @@ class CompactionPlan:
     goes: int
     turns_kept: int
     turns_before: int
+
+    def keep_newest(self, most_tokens: int) -> "CompactionPlan":
+        """The same without the oldest parts, where all are more than so many tokens."""
+        parts = self.parts[-count_fitting(self.parts[::-1], budget=most_tokens) :]
+        start = self.previous.from_turn if self.previous else parts[0].number
+        return replace(self, parts=parts, from_turn=start)
+
+    def keep_oldest(self, count: int, *, floor: int) -> "CompactionPlan":
+        """The same with only so many parts; the others stay in the window after all."""
+        parts, others = self.parts[:count], self.parts[count:]
+        left = [part.cost for part in others if part.number >= floor]
+        return replace(
+            self,
+            parts=parts,
+            to_turn=parts[-1].number,
+            stays=self.stays + sum(left),
+            goes=self.goes - sum(left),
+            turns_kept=self.turns_kept + len(left),
+        )
 
 
 def plan_summary(
@@ -148,11 +171,17 @@ def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
             given = shorten_text(given, cap=caps.arguments, turn=turn.number)
             lines.append(f"(calls {call.get('name') or 'a tool'} with {given})")
         text = "\n".join(lines)
-    return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
+    return SummaryTurn(
+        number=turn.number,
+        role=turn.role,
+        text=text,
+        tokens=estimate_tokens(text),
+        cost=cost_of(turn),
+    )
 
 
 def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
-    """How many parts fit into one request; at least one."""
+    """How many of these fit, from the first on; at least one."""
     tokens, count = 0, 0
     for part in parts:
         tokens += part.tokens
@@ -160,6 +189,14 @@ def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
             break
         count += 1
     return count
+
+
+def count_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
+    """How many parts a stage has; where that can be, none of its calls lacks its results."""
+    most = count = count_fitting(parts, budget=budget)
+    while 0 < count < len(parts) and parts[count].role == TOOL:
+        count -= 1
+    return count or most
 
 
 def make_summary_request(
