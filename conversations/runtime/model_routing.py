@@ -16,6 +16,8 @@ from django.utils import timezone
 
 from conversations.agent.tools.registry import NO_MORE, offered_tools
 from conversations.agent.tools.tool import Tool
+from conversations.agent.window.budget import make_budget, make_caps
+from conversations.agent.window.messages import BLOCK_FRAME_TOKENS
 from conversations.agent.window.system_prompt import build_system_prompt
 from conversations.agent.window.window import Window, WindowSpec, assemble_window
 from conversations.archive.append import ContextSize
@@ -479,6 +481,13 @@ def make_window(
         **wishes,
     )
     return system, assemble_window(spec)
+
+
+def result_cap_of(facts: WindowFacts, options: RuntimeOptions, *, limits: tuple[int, int]) -> int:
+    """Above how many estimated tokens the session's window shortens a tool's result."""
+    limit, output = limits
+    budget = make_budget(limit=limit, max_output=output, ratio=0.0)
+    return make_caps(budget, rules_of(facts, options.rules)).result - BLOCK_FRAME_TOKENS
 
 
 def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:

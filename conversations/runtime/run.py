@@ -68,7 +68,13 @@ from conversations.models import ModelCall
 from .database import RetryingWriter
 from .drafts import LiveBlock
 from .execution import Execution, RunContext, usage_so_far, wait_before_try
-from .model_routing import MIN_REPORTED_TOKENS, make_window, size_after, summarises
+from .model_routing import (
+    MIN_REPORTED_TOKENS,
+    make_window,
+    result_cap_of,
+    size_after,
+    summarises,
+)
 from .run_notices import (
     STOPS,
     describe_crash,
@@ -257,11 +263,15 @@ class RunExecution(Execution):
     async def _execute_calls(self, turn: int, *, is_cut_off: bool = False) -> None:
         assert self._facts is not None
         self._tools = self._tools or ToolLoop(self._context, self)
+        model = self._context.models.model_for(self._facts.model)
         await self._tools.execute(
             turn=turn,
             scope=self._facts.scope,
             root=self._facts.root,
-            model=self._context.models.model_for(self._facts.model),
+            model=model,
+            result_cap=result_cap_of(
+                self._facts, self._context.options, limits=self._context.models.limits_of(model)
+            ),
             is_cut_off=is_cut_off,
         )
         self.show_state(states.RUNNING)

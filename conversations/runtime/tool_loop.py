@@ -172,17 +172,26 @@ class ToolLoop:
         self._calls: list[_Call] = []
         self._turn = 0
         self._root = Path()
-        self._model = ""
+        self._model, self._result_cap = "", 0
         self._rules: ToolRules | None = None
         self._scope: ToolScope | None = None
         self._has_changed = False
 
     async def execute(
-        self, *, turn: int, scope: ToolScope, root: Path, model: str, is_cut_off: bool = False
+        self,
+        *,
+        turn: int,
+        scope: ToolScope,
+        root: Path,
+        model: str,
+        result_cap: int,
+        is_cut_off: bool = False,
     ) -> None:
         """See that every open call of the answer ends. In one that was cut off none is
-        executed: its arguments may be cut too. ``model`` is the session's."""
+        executed: its arguments may be cut too. ``model`` is the session's, ``result_cap`` what
+        its window leaves whole of a result."""
         self._turn, self._scope, self._root, self._model = turn, scope, root, model
+        self._result_cap = result_cap
         records = await self._readers.read(read_calls, self._claimed.run_pk, turn=turn)
         self._rules, self._has_changed = None, not all(record.is_open for record in records)
         self._calls = [_Call(record=record) for record in records if record.is_open]
@@ -612,6 +621,7 @@ class ToolLoop:
             basis=call.basis,
             report=report,
             ask=partial(self._ask_person, call),
+            result_cap=self._result_cap,
         )
 
 

@@ -1,5 +1,6 @@
 """Models whose window is smaller than the tools: no session is ever stuck."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from asgiref.sync import sync_to_async
 from benchmarks.script import make_words
 from conversations.agent.window.manifest import read_manifest, rebuild_request
 from conversations.archive.append import append
+from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import LearntModel, ModelCall, Session
@@ -181,3 +183,30 @@ async def test_an_answer_that_fills_the_window_says_so(
         "continue",
     )
     assert "LOOM_" not in notice.text
+
+
+@pytest.mark.parametrize("limit", [4_096, 8_192, 16_384])
+async def test_a_long_turn_can_be_read_to_its_end(
+    start_runtime: Start, wire: WireThread, garden: Session, limit: int
+) -> None:
+    runtime = await start_runtime(max_input_tokens=limit)
+    text = "\n".join(f"{number:04d} a line of the long report" for number in range(420))
+    turns = [NewTurn(role="user", content=text), NewTurn(role="assistant", content="I see.")]
+    await sync_to_async(append)(garden.pk, session_uuid=garden.uuid, turns=turns)
+    arguments: dict[str, Any] = {"action": "range", "turns": "1"}
+    seen: list[int] = []
+    for _ in range(40):
+        call = ToolCall(name=RECALL_TOOL, input=arguments)
+        wire.enqueue(Scenario(tools=(call,)), Scenario(text="Fine."))
+        await ask(runtime, garden, "read it", client_id=f"client-{len(wire.requests)}")
+        # The call goes by what a model without room for all arguments is told of the tool.
+        [told] = [t for t in wire.requests[-1]["tools"] if t["name"] == RECALL_TOOL]
+        assert set(arguments) <= set(told["input_schema"]["properties"])
+        [result] = wire.requests[-1]["messages"][-1]["content"][:1]
+        assert "left out here" not in result["content"]
+        seen += map(int, re.findall(r"^  (\d{4}) a line", result["content"], re.M))
+        cursor = re.search(r'cursor="([^"]+)"', result["content"])
+        if cursor is None:
+            break
+        arguments = {"action": "range", "cursor": cursor[1]}
+    assert seen == list(range(420))

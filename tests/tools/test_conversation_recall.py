@@ -75,8 +75,9 @@ def call_tool(
 type Look = Callable[..., ToolResult]
 
 
-def look_for(session: Session, user_pk: int | None) -> Look:
-    """Calls the tool in a session for a person; the call follows the last turn."""
+def look_for(session: Session, user_pk: int | None, **more: Any) -> Look:
+    """Calls the tool in a session for a person; the call follows the last turn. ``more`` is
+    for its context."""
 
     async def read(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -93,6 +94,7 @@ def look_for(session: Session, user_pk: int | None) -> Look:
             scope=ToolScope(workspace="garden", policy="ask"),
             run_pk=0,
             call_pk=0,
+            **more,
         )
         # Nothing in it waits, so it needs no loop and no thread.
         try:
@@ -375,7 +377,7 @@ def test_results_of_tools_are_shortened_before_what_was_said(session: Session, l
     found = look(action="search", query="zinnia").output
     assert said.strip() in found
     assert ("answer " * 500).strip() in found
-    assert "[40,000 characters; range start_turn=2 end_turn=2 shows all]" in found
+    assert "[40,000 characters; range turns=2 shows all]" in found
 
 
 def test_a_match_in_the_arguments_of_a_call_is_shown(session: Session, look: Look) -> None:
@@ -470,7 +472,35 @@ def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
     assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
+@pytest.mark.parametrize("cap", [400, 1_000, 3_000])
+def test_a_small_window_takes_whole_answers(session: Session, user: User, cap: int) -> None:
+    for number in range(30):
+        say(session, f"zinnia {number} " + "word " * 60, "answer " * 90)
+        call_tool(session, "bash", {"command": f"zinnia {number}"}, "line\n" * 300)
+    say(session, "x" * 9_000, "thanks")
+    look = look_for(session, user.pk, result_cap=cap)
+    answers = [
+        look(action="search", query="zinnia").output,
+        look(action="search", query=" ".join(f"missing{number}" for number in range(40))).output,
+        look(action="range", around=30).output,
+        look(action="range", turns="5, 9, 40").output,
+        look(action="tool_calls", tool_name="bash").output,
+        *all_pages(look, action="range", start_turn=110, end_turn=130),
+    ]
+    assert [estimate_tokens(answer) for answer in answers if estimate_tokens(answer) > cap] == []
+    told = re.search(r"matched; (\d+) quoted", answers[0])
+    assert told is not None
+    assert int(told[1]) == len(hits_in(answers[0]))
+
+
 # Range
+
+
+def test_a_turn_that_is_named_alone_comes_whole(session: Session, look: Look) -> None:
+    text = "line of the report\n" * 3_000
+    say(session, "small", text, "thanks")
+    pages = all_pages(look, action="range", turns="2")
+    assert sum(quoted_text(page).count("line of the report") for page in pages) == 3_000
 
 
 def test_turns_around_one_are_shortened_to_fit(session: Session, look: Look) -> None:
@@ -532,7 +562,7 @@ def test_a_large_result_in_a_range_is_shortened_and_says_how_to_read_it(
     say(session, "and?", "done")
     found = look(action="range", start_turn=1, end_turn=6).output
     assert turns_in(found) == [1, 2, 3, 4, 5, 6]
-    assert "[45,000 characters; range start_turn=4 end_turn=4 shows all]" in found
+    assert "[45,000 characters; range turns=4 shows all]" in found
     pages = all_pages(look, action="range", start_turn=4, end_turn=4)
     assert sum(quoted_text(page).count("line") for page in pages) == 9_000
 

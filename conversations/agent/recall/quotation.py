@@ -60,7 +60,7 @@ PREFACE = (
 )
 
 MAX_OUTPUT_TOKENS = 8_000  # Of one call (seed 000)
-RESERVED_TOKENS = 500  # For what is said around the quotation
+RESERVED_TOKENS, MIN_RESERVED_TOKENS = 500, 100  # For what is said around the quotation
 MAX_QUOTED_TOKENS = MAX_OUTPUT_TOKENS - RESERVED_TOKENS
 
 MAX_ARGUMENT_CHARS, MAX_CALL_CHARS = 120, 200  # Where a call is not quoted whole.
@@ -115,8 +115,7 @@ class QuotedMessage:
         if self.offset is not None:
             end = self.offset + len(self.text)
             return f"{self.text}\n[characters {self.offset + 1:,} to {end:,} of {self.length:,}]"
-        place = f"start_turn={self.turn} end_turn={self.turn}"
-        note = f"[{self.length:,} characters; range {place} shows all]"
+        note = f"[{self.length:,} characters; range turns={self.turn} shows all]"
         if not self.shown:
             return note
         lead = max(0, min(self.shown // 4, self.shown - PASSAGE_CHARS))

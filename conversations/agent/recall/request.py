@@ -19,6 +19,7 @@ from conversations.agent.tools.tool import (
 from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.search.query import parse_query
 
+from .quotation import MAX_OUTPUT_TOKENS, MIN_RESERVED_TOKENS, RESERVED_TOKENS
 from .reading import RecallTarget, find_exchange_start, find_session
 
 # Results of one call: seed 000's default, and as many short messages as an answer has room for.
@@ -129,6 +130,16 @@ class RecallRequest:
                 )
             filters.append(narrowed)
         return " ".join([*filters, self.query]).strip()
+
+    @property
+    def max_tokens(self) -> int:
+        """Of the answer: more the model would not see whole."""
+        return min(MAX_OUTPUT_TOKENS, self.context.result_cap)
+
+    @property
+    def budget(self) -> int:
+        """What of that the quotation may have."""
+        return self.max_tokens - min(RESERVED_TOKENS, MIN_RESERVED_TOKENS + self.max_tokens // 8)
 
     @property
     def limit(self) -> int:

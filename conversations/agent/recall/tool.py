@@ -1,8 +1,8 @@
 """``conversation_recall``: the model looks things up in the archive (seed 000).
 
 Each action is a function from a :class:`RecallRequest` to the text that is said. All read a bounded
-number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a quotation, and hand
-out a cursor where there is more.
+number of rows, stay within seed 000's 8,000 tokens and what the window leaves whole of a result,
+mark what they quote as a quotation, and hand out a cursor where there is more.
 """
 
 import re
@@ -17,7 +17,7 @@ from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult,
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import estimate_tokens, one_line, storable
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.domain.turns import TOOL as TOOL_ROLE
 from conversations.search.best import PHRASE_CUT
@@ -27,7 +27,6 @@ from conversations.search.query import parse_query
 from conversations.search.results import SearchResults, TurnHit
 
 from .quotation import (
-    MAX_QUOTED_TOKENS,
     PREFACE,
     QuotedGroup,
     QuotedMessage,
@@ -70,15 +69,16 @@ type Stretch = tuple[int, int, int]
 
 def turn_range(request: RecallRequest) -> str:
     target, sent = request.target(), request.arguments
-    last = target.session.turn_count
+    last, numbers = target.session.turn_count, {int(n[:15]) for n in re.findall(r"\d+", sent.turns)}
     if match := request.matched_cursor(_RANGE_CURSOR):
         start, offset, end = map(int, match.groups())
     elif sent.around:
-        return _around(target, sent.around)
-    elif sent.turns:
-        return _named_turns(target, sent.turns)
+        return _around(request, target, sent.around)
+    elif sent.turns and len(numbers) != 1:
+        return _named_turns(request, target, numbers)
     else:
-        offset, start, end = 0, sent.start_turn, sent.end_turn
+        offset = 0
+        start, end = (*numbers, *numbers) if numbers else (sent.start_turn, sent.end_turn)
         if not start and not end:
             raise BadArgument(
                 "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
@@ -94,12 +94,13 @@ def turn_range(request: RecallRequest) -> str:
         raise BadArgument(f"The last turn is {last}; ask for turns from 1 to {last}.")
     start, end = max(1, start), min(end, last)
     read = _read_piece if start == end or offset else _read_page
-    said, (start, end, offset) = read(target.session.pk, (start, end, offset))
+    asked = (start, end, offset)
+    said, (start, end, offset) = read(target.session.pk, asked, budget=request.budget)
     more = f"{start}.{offset}.{end}" if start <= end else ""
     return _answer("", [_group(target, said)], more=more)
 
 
-def _around(target: RecallTarget, number: int) -> str:
+def _around(request: RecallRequest, target: RecallTarget, number: int) -> str:
     """A turn with those before and after it."""
     last = target.session.turn_count
     if number > last:
@@ -112,12 +113,12 @@ def _around(target: RecallTarget, number: int) -> str:
         offers.append(f"around={min(last, high + TURNS_AROUND)}: the turns after these")
     facts = f"Turns {low} to {high} of {last}."
     turns = read_past_range(target.session.pk, start=low, end=high, limit=PAGE_TURNS)
-    return _answer(facts, _shortened(target, turns, {number}), offers=offers)
+    groups = _one_group(target, turns, {number})
+    return _fit_answer(request, groups, lambda _: facts, offers=offers)
 
 
-def _named_turns(target: RecallTarget, text: str) -> str:
+def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]) -> str:
     """Turns by their numbers, in order."""
-    numbers = {int(digits[:15]) for digits in re.findall(r"\d+", text)}
     if len(numbers) > MAX_LIMIT:
         raise BadArgument(f"'turns' may name {MAX_LIMIT} turns at most.")
     turns = read_past_turns(target.session.pk, numbers)
@@ -125,26 +126,28 @@ def _named_turns(target: RecallTarget, text: str) -> str:
         last = target.session.turn_count
         raise BadArgument(f"'turns' must name some of the turns from 1 to {last}, as in 12, 41.")
     facts = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}."
-    return _answer(facts, _shortened(target, turns, numbers))
+    return _fit_answer(request, _one_group(target, turns, numbers), lambda _: facts)
 
 
-def _shortened(
+def _one_group(
     target: RecallTarget, turns: list[RecalledTurn], wanted: set[int]
 ) -> list[QuotedGroup]:
-    """The turns within the budget; those that are wanted keep most."""
+    """The turns, of which those that are wanted keep most where there is no room for all."""
     messages = [said for turn in turns for said in quote_turn(turn)]
     kept = [replace(said, at=0) if said.turn in wanted else said for said in messages]
-    return fit([_group(target, kept)], budget=MAX_QUOTED_TOKENS)
+    return [_group(target, kept)]
 
 
-def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
+def _read_page(
+    session_pk: int, asked: Stretch, *, budget: int
+) -> tuple[list[QuotedMessage], Stretch]:
     """Turns in order until the budget is spent, and the rest."""
     start, end, _ = asked
     turns = read_past_range(session_pk, start=start, end=end, limit=PAGE_TURNS)
     messages = [quote_turn(turn) for turn in turns]
     if (
         len(turns) == PAGE_TURNS
-        or sum(said.cost() for of_turn in messages for said in of_turn) > MAX_QUOTED_TOKENS
+        or sum(said.cost() for of_turn in messages for said in of_turn) > budget
     ):
         messages = [
             [said.cut(MAX_RESULT_CHARS) if said.is_result else said for said in of_turn]
@@ -154,22 +157,24 @@ def _read_page(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], St
     spent = 0
     for turn, of_turn in zip(turns, messages, strict=True):
         spent += sum(said.cost() for said in of_turn)
-        if spent > MAX_QUOTED_TOKENS:
+        if spent > budget:
             rest = (turn.number, end, 0)
-            return (taken, rest) if taken else _read_piece(session_pk, rest)
+            return (taken, rest) if taken else _read_piece(session_pk, rest, budget=budget)
         taken += of_turn
     return taken, (turns[-1].number + 1 if turns else end + 1, end, 0)
 
 
-def _read_piece(session_pk: int, asked: Stretch) -> tuple[list[QuotedMessage], Stretch]:
+def _read_piece(
+    session_pk: int, asked: Stretch, *, budget: int
+) -> tuple[list[QuotedMessage], Stretch]:
     """As much of one turn's whole text as the budget allows, and the rest."""
     start, end, offset = asked
     turn = read_past_turn(session_pk, start)
     if turn is None:
         return [], (start + 1, end, 0)
     said = quote_whole_turn(turn, offset=offset)
-    while (cost := said.cost()) > MAX_QUOTED_TOKENS and len(said.text) > 1:
-        size = min(len(said.text) - 1, len(said.text) * MAX_QUOTED_TOKENS // cost)
+    while (cost := said.cost()) > budget and len(said.text) > 1:
+        size = min(len(said.text) - 1, len(said.text) * budget // cost)
         said = quote_whole_turn(turn, offset=offset, size=size)
     # A piece that is not the last ends with a line, where lines are short.
     line_end = said.text.rfind("\n") + 1
@@ -208,7 +213,7 @@ def past_calls(request: RecallRequest) -> str:
     find = make_finder(query) if query else None
     groups = [_group(target, quote_turn(turn, call=call, find=find)) for turn, call in found]
     facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
-    return _answer(facts, fit(groups, budget=MAX_QUOTED_TOKENS), more=more)
+    return _fit_answer(request, groups, lambda _: facts, more=more)
 
 
 def _find_calls(
@@ -337,20 +342,23 @@ def _format_found(
     if not found.hits:
         advice = "Try other words that may have been used, fewer filters, or action 'range'."
         return " ".join(part for part in ("Nothing found.", missing, advice) if part)
-    fitted = fit(groups, budget=MAX_QUOTED_TOKENS)
-    left_out = _hits_of(groups) - _hits_of(fitted)
-    shown = len(found.hits) - len(left_out)
     total = max(found.total, len(found.hits))
     order = "best first" if parse_query(request.search_text).has_words else "newest first"
-    facts = (
-        f"{'At least ' if found.total_is_bound else ''}{total:,}"
-        f" turn{'' if total == 1 else 's'} matched; {shown} quoted, {order}."
-    )
-    if left_out:
-        named = ", ".join(str(turn) for _, turn in sorted(left_out, key=itemgetter(1)))
-        facts += f" There was no room for turns {named}; action 'range' shows them."
+
+    def tell(fitted: list[QuotedGroup]) -> str:
+        left_out = _hits_of(groups) - _hits_of(fitted)
+        shown = len(found.hits) - len(left_out)
+        facts = (
+            f"{'At least ' if found.total_is_bound else ''}{total:,}"
+            f" turn{'' if total == 1 else 's'} matched; {shown} quoted, {order}."
+        )
+        if left_out:
+            named = ", ".join(str(turn) for _, turn in sorted(left_out, key=itemgetter(1)))
+            facts += f" There was no room for turns {named}; action 'range' shows them."
+        return facts
+
     more = seal_cursor(found.cursor, *about) if found.cursor else ""
-    return _answer(facts, fitted, missing=missing, more=more, offers=offers)
+    return _fit_answer(request, groups, tell, missing=missing, more=more, offers=offers)
 
 
 def _hits_of(groups: Iterable[QuotedGroup]) -> set[tuple[UUID | None, int]]:
@@ -431,7 +439,7 @@ def siblings(request: RecallRequest) -> str:
             if match
             else "There is no other session of this workspace that can be quoted here."
         )
-    groups, room = [], MAX_QUOTED_TOKENS
+    groups, room = [], request.budget
     for item in items[:limit]:
         figures = f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
         title = f"{item.title or item.preview or '(no title)'}\n{figures}"
@@ -447,6 +455,28 @@ def siblings(request: RecallRequest) -> str:
 
 def _group(target: RecallTarget, said: list[QuotedMessage]) -> QuotedGroup:
     return QuotedGroup(session=target.uuid, title=target.session.title, said=said)
+
+
+def _fit_answer(
+    request: RecallRequest,
+    groups: Sequence[QuotedGroup],
+    tell: Callable[[list[QuotedGroup]], str],
+    *,
+    missing: str = "",
+    more: str = "",
+    offers: Sequence[str] = (),
+) -> str:
+    """The answer with as much of the groups as it has room for; ``tell`` says what of them is
+    quoted."""
+    budget = request.budget
+    while True:
+        fitted = fit(groups, budget=budget)
+        answer = _answer(tell(fitted), fitted, missing=missing, more=more, offers=offers)
+        excess = estimate_tokens(answer) - request.max_tokens
+        if excess <= 0 or budget <= 0:
+            return answer
+        # What to ask next goes before what was found.
+        offers, budget = offers[:-1], budget if offers else budget - excess
 
 
 def _answer(

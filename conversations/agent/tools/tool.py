@@ -181,7 +181,8 @@ class ToolContext:
     the plan which was approved or is of a kind that is always allowed, else empty. ``report`` shows
     output while the call runs: text to add to what was shown. ``ask`` asks a person: the parameters
     and the result of an elicitation (see ``domain.tool_questions``) by the server of that name.
-    ``write`` is one transaction."""
+    ``write`` is one transaction. ``result_cap``: the window shortens a result that costs more
+    estimated tokens."""
 
     session_pk: int
     session: UUID
@@ -196,6 +197,7 @@ class ToolContext:
     basis: str = ""
     report: Callable[[str], None] = _report_nothing
     ask: Ask = _ask_nobody
+    result_cap: int = MAX_NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,8 @@ MIN_SUMMARY_TOKENS = 80  # A smaller part says nothing
 
 MAX_BRIEF_CHARS = 160  # Of a tool's description
 MAX_OPTIONAL_ARGUMENTS = 2  # Of a tool, where not all tools fit
+# Of recall, which without them could not read what it names, or go on
+RECALL_ARGUMENTS = frozenset(("query", "tool_name", "turns", "cursor"))
 
 MAX_INDEX_LINES = 8  # Messages that are named as what went before
 MAX_INDEX_LINE_CHARS = 90
@@ -200,6 +202,8 @@ def leave_out_arguments(tool: dict[str, Any]) -> dict[str, Any]:
         return tool
     required = schema.get("required") or ()
     others = [name for name in properties if name not in required][:MAX_OPTIONAL_ARGUMENTS]
+    if tool["name"] == RECALL:
+        others = [name for name in properties if name in RECALL_ARGUMENTS]
     kept = {name: one for name, one in properties.items() if name in required or name in others}
     return tool | {"input_schema": schema | {"properties": kept}}
 
