@@ -21,6 +21,7 @@ from conversations.domain.active_path import (
 )
 from conversations.domain.attachments import read_references
 from conversations.domain.errors import NotFound
+from conversations.domain.session_state import FILE
 from conversations.domain.turns import (
     ASIDE,
     CONTENT_COLUMNS,
@@ -35,12 +36,13 @@ from conversations.models import Attachment, Rewind, Session, SessionSkill
 from .append import append
 from .asides import read_aside
 from .rewinds import first_seq_from_turn
-from .session_state import StateMoment, read_stored_state
+from .session_state import StateMoment, mark_items, read_state_at, read_stored_state
 from .sessions import create_session, get_session
 from .turns import read_markers, walk_turns
 
 MAX_COPIED_TURNS = 2000  # The last ones; the model can look up those before in the parent.
 BATCH_ROWS = 200
+FIRST_PLACE = 1000  # In the ids of pinned items without a turn, which no other item of turn 1 has
 
 
 def fork_session(session: Session, *, turn: int, owner: User, channel: str = "web") -> Session:
@@ -68,6 +70,7 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
             copies = [_copy(one, names) for one in turns[start : start + BATCH_ROWS]]
             append(made.pk, session_uuid=made.uuid, turns=copies)
         _copy_skills(session, made, numbers, gone=gone)
+        _copy_marks(session, made, numbers, turn=turn, owner=owner)
     return get_session(made.uuid)
 
 
@@ -158,3 +161,23 @@ def _copy_skills(
     for one in copies:
         one.pk, one.session, one.turn_number = None, made, numbers.get(one.turn_number, 1)
     SessionSkill.objects.bulk_create(copies)
+
+
+def _copy_marks(
+    session: Session, made: Session, numbers: Mapping[int, int], *, turn: int, owner: User
+) -> None:
+    """What people had pinned, removed and reworded in the session state when that turn was the
+    last one; pinned items stay even where their turn is not copied."""
+    state = read_state_at(session.pk, read_state_moment(session.pk, turn))
+    marks = []
+    for place, mark in enumerate(state.marks):
+        number = numbers.get(mark.turn)
+        if number is None and not mark.is_pinned:
+            continue
+        # A file's id is that of its path, any other has the turn between its letter and its place.
+        _, dot, rest = mark.id.partition(".")
+        end = f".{FIRST_PLACE + place}" if number is None else f"{dot}{rest}"
+        number = number or 1
+        new = mark.id if mark.kind == FILE else f"{mark.id[:1]}{number}{end}"
+        marks.append(mark._replace(id=new, turn=number))
+    mark_items(made, marks, by=owner.get_username())

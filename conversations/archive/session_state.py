@@ -41,6 +41,7 @@ from conversations.domain.session_state import (
     UNPIN,
     UNSTRIKE,
     VALUE,
+    ItemMark,
     KeptItem,
     SessionState,
     StateEdit,
@@ -59,7 +60,15 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .append import AppendResult, NewEvent, lock_session, locked_session, read_row, walk_rows
+from .append import (
+    AppendResult,
+    NewEvent,
+    append,
+    lock_session,
+    locked_session,
+    read_row,
+    walk_rows,
+)
 from .memory import read_kept
 from .rights import is_for_members
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
@@ -547,11 +556,28 @@ def edit_state(
         edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
         told = describe_edit(action, kind=found.kind, text=wording or found.text)
         by = "" if actor_pk is None else read_username(actor_pk)
-        notice = Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))
-        appended = locked.append(events=[NewEvent(payload=notice)])
+        appended = locked.append(events=[_edit_event(edit, told, by=by)])
         if not appended.rows:
             raise Unavailable("The change could not be saved. Try again.", code="not_kept")
         return appended
+
+
+def _edit_event(edit: StateEdit, told: Message, *, by: str) -> NewEvent:
+    return NewEvent(payload=Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by)))
+
+
+def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
+    """Mark items of a session that was just made as those of another one are marked."""
+    events = []
+    for mark in marks:
+        item = ItemMark(*mark[:6])
+        done = {REWORD: bool(mark.rewording), PIN: mark.is_pinned, STRIKE: mark.is_struck}
+        for action in (action for action, is_so in done.items() if is_so):
+            text = mark.rewording if action == REWORD else ""
+            told = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
+            events.append(_edit_event(StateEdit(action, item, text), told, by=by))
+    if events:
+        append(session.pk, session_uuid=session.uuid, events=events)
 
 
 def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: str) -> None:

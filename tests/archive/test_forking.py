@@ -11,7 +11,12 @@ from conversations.archive.context import append_loaded_skill, read_loaded_skill
 from conversations.archive.forking import MAX_COPIED_TURNS, fork_session
 from conversations.archive.messages import accept_message, edit_message, rewind_session
 from conversations.archive.runs import finish_run
-from conversations.archive.session_state import read_state_text
+from conversations.archive.session_state import (
+    check_state,
+    edit_state,
+    read_state_text,
+    read_state_view,
+)
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
@@ -184,3 +189,60 @@ def test_a_file_comes_along_with_a_message_that_names_what_an_earlier_turn_has(
     assert (copied.digest, copied.turn_number) == (file.digest, 1)
     [turn] = read_turns(made.pk)
     assert str(copied.uuid) in str(turn.blocks)
+
+
+def test_what_a_person_removed_pinned_and_reworded_stays_so(session: Session, user: User) -> None:
+    write(
+        session,
+        *(message("Before"), answer()),
+        *(message("Always use tabs for indentation."), answer()),
+        *(message("Never push to main."), answer()),
+        *(message("We decided to use Postgres."), answer()),
+        *(message("Always answer in German."), answer()),
+    )
+
+    def edit(action: str, text: str, wording: str = "") -> None:
+        items = [one for one in read_state_view(session.pk).items if one.kind != "focus"]
+        [item] = [one for one in items if text in one.text]
+        edit_state(session, actor_pk=user.pk, action=action, item=item.id, text=wording)
+
+    edit("strike", "tabs")
+    edit("edit", "main", "Push to main only after review")
+    edit("pin", "main only")
+    edit("pin", "Postgres")
+    write(session, message("Go on"), answer())
+    edit("strike", "German")  # After the turn up to which it is forked
+    rewind_session(get_session(session.uuid), from_turn=11, actor_pk=None)
+    full = get_session(session.uuid)
+    marker, notice = make_marker(1, 2, is_aside=True)
+    append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
+    made = get_session(fork_session(full, turn=10, owner=user).uuid)
+    view = read_state_view(made.pk)
+    shown = {item.text: item for item in view.items}
+    assert "Always use tabs for indentation" not in shown
+    assert [item.text for item in view.struck] == ["Always use tabs for indentation"]
+    reworded, decided = shown["Push to main only after review"], shown["We decided to use Postgres"]
+    assert (reworded.original, reworded.is_pinned) == ("Never push to main", True)
+    assert (reworded.turn, decided.turn, decided.is_pinned) == (3, 5, True)
+    assert "Never push to main" not in shown
+    assert "Always answer in German" in shown
+    assert (check_state(made.pk), verify_session(made).problem) == ("", "")
+    [first, *_] = read_page(made, limit=50).rows
+    assert "Always use tabs" in first.html
+
+
+def test_what_is_pinned_outlives_the_turns_that_are_not_copied(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(session, message("Always use tabs for indentation."), answer())
+    write(session, message("Never push to main."), answer())
+    items = read_state_view(session.pk).items
+    [pinned] = [item for item in items if "tabs" in item.text]
+    edit_state(session, actor_pk=user.pk, action="pin", item=pinned.id)
+    write(session, message("Always answer in German."), answer())
+    monkeypatch.setattr("conversations.archive.forking.MAX_COPIED_TURNS", 2)
+    made = fork_session(get_session(session.uuid), turn=6, owner=user)
+    rules = {item.text: item.is_pinned for item in read_state_view(made.pk).items}
+    assert rules["Always use tabs for indentation"] is True
+    assert "Never push to main" not in rules
+    assert check_state(made.pk) == ""
