@@ -7,8 +7,10 @@ import yaml
 from django.contrib.auth.models import User
 from django.db import connection
 
+from conversations.archive.append import NewEvent, append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
+    check_state,
     edit_state,
     read_state_text,
     read_state_view,
@@ -16,6 +18,8 @@ from conversations.archive.session_state import (
 )
 from conversations.archive.state_updates import read_facts_of
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
+from conversations.domain.events import Info
+from conversations.domain.session_state import ItemMark, StateEdit, dump_edit
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint
 from conversations.rendering.messages import fill_marks
@@ -31,6 +35,17 @@ def state_of(session: Session) -> Any:
 
 def ids(session: Session, kind: str) -> list[str]:
     return [item.id for item in read_state_view(session.pk).items if item.kind == kind]
+
+
+def act(session: Session, action: str, text: str, *, wording: str = "") -> None:
+    """Edit the rule or decision that begins with this text."""
+    found = [one for one in read_state_view(session.pk).items if one.kind in ("rule", "decision")]
+    [item] = [one for one in found if one.text.startswith(text.rstrip("."))]
+    edit_state(session, actor_pk=None, action=action, item=item.id, text=wording)
+
+
+def rules_of(session: Session) -> list[str]:
+    return [one.text for one in read_state_view(session.pk).items if one.kind == "rule"]
 
 
 def test_a_new_session_has_nothing_to_say(session: Session) -> None:
@@ -110,6 +125,51 @@ def test_it_refuses_what_cannot_be(
         edit_state(session, actor_pk=None, action=action, item=item, text=text)
     assert raised.value.code == code
     assert not ChatEvent.objects.filter(session=session).exists()
+
+
+@pytest.mark.parametrize("text", ["Always use tabs for indentation.", "We use Postgres 16."])
+def test_what_is_said_again_after_its_removal_stands(session: Session, text: str) -> None:
+    write(session, message(text), answer())
+    act(session, "strike", text)
+    write(session, message(text), answer(), message("Thanks, go on with the parser"))
+    view = read_state_view(session.pk)
+    [item] = [one for one in view.items if one.text == text[:-1]]
+    assert (item.turn, view.struck) == (3, ())
+    assert f"{text[:-1]} (turn 3)" in read_state_text(session.pk).yaml
+    act(session, "strike", text)
+    assert text[:-1] not in read_state_text(session.pk).yaml
+    assert check_state(session.pk) == ""
+
+
+def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Session) -> None:
+    write(session, message("Always use tabs for indentation."), answer())
+    act(session, "edit", "Always use tabs", wording="Always use 4 spaces for indentation")
+    write(session, message("Always use tabs for indentation."), answer())
+    assert rules_of(session) == ["Always use tabs for indentation"]
+    act(session, "edit", "Always use tabs", wording="Always use 2 spaces for indentation")
+    assert rules_of(session) == ["Always use 2 spaces for indentation"]
+
+
+def test_what_earlier_rules_knew_by_its_first_turn_stays_removed(session: Session) -> None:
+    text = "Always use tabs for indentation"
+    write(session, message(f"{text}."), answer(), message(f"{text}."), answer())
+    item = ItemMark("r1.0", "rule", text, 1, "", "said")
+    data = dump_edit(StateEdit("strike", item), by="")
+    event = NewEvent(payload=Info(text="Removed", code="state_edit", data=data))
+    append(session.pk, session_uuid=session.uuid, events=[event])
+    assert rules_of(session) == []
+    assert check_state(session.pk) == ""
+
+
+def test_what_is_pinned_and_said_again_is_one_item(session: Session) -> None:
+    write(session, message("Always use tabs for indentation."), answer())
+    act(session, "pin", "Always use tabs")
+    write(session, message("Always use tabs for indentation."), answer())
+    [item] = [one for one in read_state_view(session.pk).items if one.kind == "rule"]
+    assert (item.is_pinned, item.turn, item.times) == (True, 3, 2)
+    act(session, "unpin", "Always use tabs")
+    [item] = [one for one in read_state_view(session.pk).items if one.kind == "rule"]
+    assert item.is_pinned is False
 
 
 def test_a_file_can_be_struck_but_not_reworded(session: Session) -> None:

@@ -440,13 +440,13 @@ def test_statements_on_other_matters_stay(earlier: str, later: str) -> None:
     assert told(earlier, later) == ([earlier, later], [])
 
 
-def test_what_is_said_again_keeps_its_first_turn_and_counts() -> None:
+def test_what_is_said_again_is_of_its_last_turn_and_counts() -> None:
     state = fold(
         message("Always quote paths"), message("Never use eval"), message("always quote paths")
     )
     assert [(rule.text, rule.turn, rule.times) for rule in state.rules] == [
         ("Never use eval", 2, 1),
-        ("Always quote paths", 1, 2),
+        ("Always quote paths", 3, 2),
     ]
 
 

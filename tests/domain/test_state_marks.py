@@ -99,7 +99,7 @@ def test_what_is_new_shows_however_many_are_pinned() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     state = SessionState()
     for number in range(1, 3 * MAX_MARKS):
-        state = state._replace(decisions=(Statement(f"d{number}.0", "x", number, SAID),))
+        state = state._replace(decisions=(Statement(f"d{number}.0", f"x {number}", number, SAID),))
         state = edited(state, "pin" if number % 2 else "strike", f"d{number}.0")
     assert len(state.marks) == MAX_MARKS
     assert sum(mark.is_pinned for mark in state.marks) == MAX_PINS

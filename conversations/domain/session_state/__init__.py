@@ -5,8 +5,9 @@ commands) and adds it to the state. Here is the state with a person's pins, stri
 rewordings, its JSON, what of it is shown, and its YAML.
 
 The state is a pure function of the session's active turns in order and of the
-person's edits in order: turns never look at marks and marks never at turns, so
-rebuilding from the archive gives the same bytes however the two were interleaved.
+person's edits in order: turns never look at marks, and marks at most at the turn in which
+their item was said last, so rebuilding from the archive gives the same bytes however the two
+were interleaved.
 """
 
 import re
@@ -24,7 +25,7 @@ from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_topic
 
-RULES_VERSION = 6  # Raised whenever the same turns would give another state.
+RULES_VERSION = 7  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
@@ -296,8 +297,11 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     mark = mark._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
     if edit.action == REWORD:
         mark = mark._replace(rewording=edit.text if edit.text != mark.text else "")
-    if edit.action == STRIKE:
-        mark = mark._replace(turn=edit.item.turn)
+    if edit.action in (STRIKE, REWORD):
+        # Earlier rules left what was said again at its first turn: the edit is of the last one.
+        said = (*state.decisions, *state.rules, *state.preferences)
+        turns = (one.turn for one in said if is_same_item(one, edit.item))
+        mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
     pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
@@ -308,9 +312,10 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
 
 
 def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> bool:
-    """Also where other rules gave it another id: what is a rule now was a decision once."""
-    are_said = one.id[:1] in "drp" and other.id[:1] in "drp"
-    return one.id == other.id or (are_said and (one.turn, one.text) == (other.turn, other.text))
+    """Also where it was said again, and where other rules gave it another id: what is a rule now
+    was a decision once."""
+    are_said = one.id[:1] in "drp" and other.id[:1] in "drp" and one.text == other.text
+    return one.id == other.id or (are_said and (one.turn == other.turn or one.id[0] == other.id[0]))
 
 
 def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
@@ -422,7 +427,8 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     known = {item.id for item in registered}
     marks = {}
     for made in state.marks:
-        [now, *_] = [*(one.id for one in said if is_same_item(one, made)), made.id]
+        same = [one.id for one in said if is_same_item(one, made)]
+        now = made.id if made.id in known or not same else same[0]
         marks[now] = made
     # What a person marked outlives its place in the register.
     registered += [
@@ -463,8 +469,11 @@ def _item(mark: ItemMark) -> StateItem:
 
 
 def _marked(item: StateItem, mark: ItemMark) -> StateItem:
-    is_struck = mark.is_struck and item.turn <= mark.turn
-    item = item._replace(is_pinned=mark.is_pinned, struck_by=BY_PERSON if is_struck else "")
+    """What is said again after it was removed or reworded stands as it was said."""
+    item = item._replace(is_pinned=mark.is_pinned)
+    if item.turn > mark.turn:
+        return item
+    item = item._replace(struck_by=BY_PERSON if mark.is_struck else "")
     return item._replace(text=mark.rewording, original=item.text) if mark.rewording else item
 
 

@@ -378,10 +378,11 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
 
 
 def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statement, ...]:
-    """With one more. What is said again moves to the end. Beyond the limit the oldest
-    commit goes first: what a person decides is to outlive daily work."""
+    """With one more. What is said again moves to the end, and to its turn. Beyond the limit the
+    oldest commit goes first: what a person decides is to outlive daily work."""
     known = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)
-    kept = [*(d for d in decisions if d is not known), known or new]
+    new = known._replace(id=new.id, turn=new.turn) if known else new
+    kept = [*(d for d in decisions if d is not known), new]
     if len(kept) > MAX_DECISIONS:
         kept.remove(next((d for d in kept if d.source == COMMIT), kept[0]))
     return tuple(kept)
@@ -389,7 +390,7 @@ def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statemen
 
 def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionState:
     """With what the person stated. What is said again counts once more and moves to the
-    end; rules and preferences on the same matter give way to it."""
+    end, and to its turn; rules and preferences on the same matter give way to it."""
     if kind == DECISION:
         return state._replace(decisions=_decided(state.decisions, new))
     replaced = state.replaced
@@ -398,7 +399,7 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
         for old in statements:
             is_same = old.text.casefold() == new.text.casefold()
             if kept_kind == kind and (is_same or says_less(old.text, new.text)):
-                new = old._replace(times=old.times + new.times)
+                new = old._replace(id=new.id, turn=new.turn, times=old.times + new.times)
             # A wish does not lift a rule, but a rule ends a wish.
             elif (kept_kind, kind) != (RULE, PREFERENCE) and is_same_topic(old.text, new.text):
                 replaced += (ReplacedStatement(old.id, kept_kind, *old[1:4], new.turn),)
