@@ -472,6 +472,46 @@ def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
     assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
+def test_what_has_no_room_is_named_with_its_session(session: Session, user: User) -> None:
+    said = set()
+    for number in range(6):
+        other = create_session(session.workspace, owner=user, title=f"Garden {number}")
+        said |= {(str(other.uuid), turn) for turn in say(other, *["数据库连接池配置错误" * 60] * 8)}
+    say(session, "hello")
+    look = look_for(session, user.pk, result_cap=4_000)
+    found = look(action="sessions", query="数据库连接池", limit=48).output
+    head, quoted = found.split(BEGIN)
+    named = {
+        (uuid, int(turn))
+        for turns, uuid in re.findall(r"turns ([\d, ]+) of session ([0-9a-f-]{36})", head)
+        for turn in turns.split(", ")
+    }
+    shown = set()
+    for part in quoted.split("[Session ")[1:]:
+        shown |= {(part[:36], turn) for turn in hits_in(part)}
+    assert named
+    assert shown
+    assert named | shown == said
+    uuid, turn = min(named)
+    assert turns_in(look(action="range", turns=str(turn), session=uuid).output) == [turn]
+    assert estimate_tokens(found) <= 4_000
+
+
+def test_turns_and_calls_that_have_no_room_are_named(session: Session, look: Look) -> None:
+    for number in range(60):
+        call_tool(session, "bash", {"command": f"make {number} " + "漢字" * 90}, "漢字" * 500)
+    for answer, asked in (
+        (look(action="range", turns=", ".join(map(str, range(1, 51)))), range(1, 51)),
+        (look(action="tool_calls", tool_name="bash", limit=50), range(22, 121, 2)),
+    ):
+        named = re.search(r"no room for turns ([\d, ]+); action 'range' shows", answer.output)
+        assert named is not None
+        left_out = {int(number) for number in named[1].split(", ")}
+        assert left_out.isdisjoint(turns_in(answer.output))
+        assert left_out | set(turns_in(answer.output)) == set(asked)
+        assert estimate_tokens(answer.output) <= MAX_OUTPUT_TOKENS
+
+
 @pytest.mark.parametrize("cap", [400, 1_000, 3_000])
 def test_a_small_window_takes_whole_answers(session: Session, user: User, cap: int) -> None:
     for number in range(30):

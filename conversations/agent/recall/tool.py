@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult, declare_tool
@@ -113,8 +114,7 @@ def _around(request: RecallRequest, target: RecallTarget, number: int) -> str:
         offers.append(f"around={min(last, high + TURNS_AROUND)}: the turns after these")
     facts = f"Turns {low} to {high} of {last}."
     turns = read_past_range(target.session.pk, start=low, end=high, limit=PAGE_TURNS)
-    groups = _one_group(target, turns, {number})
-    return _fit_answer(request, groups, lambda _: facts, offers=offers)
+    return _fit_turns(request, facts, _one_group(target, turns, {number}), offers=offers)
 
 
 def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]) -> str:
@@ -126,7 +126,7 @@ def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]
         last = target.session.turn_count
         raise BadArgument(f"'turns' must name some of the turns from 1 to {last}, as in 12, 41.")
     facts = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}."
-    return _fit_answer(request, _one_group(target, turns, numbers), lambda _: facts)
+    return _fit_turns(request, facts, _one_group(target, turns, numbers))
 
 
 def _one_group(
@@ -213,7 +213,7 @@ def past_calls(request: RecallRequest) -> str:
     find = make_finder(query) if query else None
     groups = [_group(target, quote_turn(turn, call=call, find=find)) for turn, call in found]
     facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
-    return _fit_answer(request, groups, lambda _: facts, more=more)
+    return _fit_turns(request, facts, groups, more=more)
 
 
 def _find_calls(
@@ -352,17 +352,33 @@ def _format_found(
             f"{'At least ' if found.total_is_bound else ''}{total:,}"
             f" turn{'' if total == 1 else 's'} matched; {shown} quoted, {order}."
         )
-        if left_out:
-            named = ", ".join(str(turn) for _, turn in sorted(left_out, key=itemgetter(1)))
-            facts += f" There was no room for turns {named}; action 'range' shows them."
-        return facts
+        return facts + _name_left_out(left_out)
 
     more = seal_cursor(found.cursor, *about) if found.cursor else ""
     return _fit_answer(request, groups, tell, missing=missing, more=more, offers=offers)
 
 
-def _hits_of(groups: Iterable[QuotedGroup]) -> set[tuple[UUID | None, int]]:
+# A turn of the session of the call (None) or of another one.
+type Place = tuple[UUID | None, int]
+
+
+def _turns_of(groups: Iterable[QuotedGroup]) -> set[Place]:
+    return {(group.session, said.turn) for group in groups for said in group.said}
+
+
+def _hits_of(groups: Iterable[QuotedGroup]) -> set[Place]:
     return {(group.session, said.turn) for group in groups for said in group.said if said.is_hit}
+
+
+def _name_left_out(left_out: Iterable[Place]) -> str:
+    """A sentence about the turns for which there was no room, as 'range' takes them."""
+    by_session: dict[str, list[int]] = {}
+    for session, turn in sorted(left_out, key=lambda place: (str(place[0] or ""), place[1])):
+        by_session.setdefault(f" of session {session}" if session else "", []).append(turn)
+    named = [f"{', '.join(map(str, turns))}{where}" for where, turns in by_session.items()]
+    if not named:
+        return ""
+    return f" There was no room for turns {'; turns '.join(named)}; action 'range' shows them."
 
 
 def _group_hits(
@@ -477,6 +493,17 @@ def _fit_answer(
             return answer
         # What to ask next goes before what was found.
         offers, budget = offers[:-1], budget if offers else budget - excess
+
+
+def _fit_turns(
+    request: RecallRequest, facts: str, groups: Sequence[QuotedGroup], **more: Any
+) -> str:
+    """The answer with as many of these turns as it has room for; the others are named."""
+
+    def tell(fitted: list[QuotedGroup]) -> str:
+        return facts + _name_left_out(_turns_of(groups) - _turns_of(fitted))
+
+    return _fit_answer(request, groups, tell, **more)
 
 
 def _answer(
