@@ -644,6 +644,42 @@ def test_past_calls_can_be_narrowed_by_words(session: Session, look: Look) -> No
     assert turns_in(found) == [2]
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('"connection refused"', [2]),
+        ("connection-refused?", [2]),
+        ("before:2027-01-01 connection", [2]),
+        ("before:2026-03-01 connection", []),
+        ("after:2 before:5", [4]),
+        ("role:tool connection", [2]),
+        ("Prüfung", [4]),
+        ('"zweite Zeile"', [4]),
+        ('"zweite Größe"', []),
+        ("failed", [6]),
+        ("auth.ts", [6]),
+        ('"make test"', [2]),
+    ],
+)
+def test_past_calls_are_narrowed_as_a_search_is(
+    session: Session, look: Look, query: str, found: list[int]
+) -> None:
+    refused = "psycopg.OperationalError: connection refused at 10.0.0.5:5432"
+    call_tool(session, "bash", {"command": "make test"}, refused, ok=False)
+    escaped = json.dumps({"output": "Prüfung: Größe\nzweite Zeile"})
+    call_tool(session, "bash", {"command": "cat log"}, escaped)
+    call_tool(session, "bash", {"command": "npm t"}, "\x1b[31mFA\x1b[1mILED\x1b[0m src/auth.ts")
+    answer = look(action="tool_calls", tool_name="bash", query=query)
+    assert (answer.ok, turns_in(answer.output)) == (True, found)
+
+
+def test_filters_that_past_calls_do_not_have_are_refused(session: Session, look: Look) -> None:
+    call_tool(session, "bash", {"command": "ls"}, "beans")
+    for query in ("role:user beans", "in:path beans", "tool:git beans"):
+        answer = look(action="tool_calls", tool_name="bash", query=query)
+        assert (answer.ok, "takes words" in answer.output) == (False, True)
+
+
 def test_a_cursor_leads_through_all_past_calls(session: Session, look: Look) -> None:
     for number in range(25):
         call_tool(session, "bash", {"command": f"echo {number}"}, "x" * 3_000)

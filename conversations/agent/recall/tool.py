@@ -17,14 +17,15 @@ from uuid import UUID
 from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult, declare_tool
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
-from conversations.domain.searchable import RECALL_TOOL
+from conversations.domain.searchable import RECALL_TOOL, read_output
 from conversations.domain.text import estimate_tokens, one_line, storable
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.domain.turns import TOOL as TOOL_ROLE
+from conversations.domain.words import find_parts, read_tokens
 from conversations.search.best import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.find_everywhere import search_sessions
-from conversations.search.query import parse_query
+from conversations.search.query import SearchQuery, parse_query
 from conversations.search.results import SearchResults, TurnHit
 
 from .quotation import (
@@ -201,7 +202,14 @@ def past_calls(request: RecallRequest) -> str:
     # Calls are listed rather than searched, so those of the running exchange are among them.
     newest = target.session.next_turn if target.uuid else request.context.call_turn
     before = min(int(match[0]), newest) if match else newest
-    found, reached = _find_calls(pk, name, query.casefold().split(), before=before, limit=limit)
+    asked = parse_query(query)
+    others = (asked.tools, asked.models, asked.scopes, asked.workspaces, asked.is_error)
+    if any(others) or {*asked.roles} - {TOOL_ROLE}:
+        raise BadArgument(
+            "For 'tool_calls' a 'query' takes words, phrases in quotation marks, and before: and"
+            " after:. To narrow by anything else use action 'search'."
+        )
+    found, reached = _find_calls(pk, name, asked, before=before, limit=limit)
     more = str(reached) if reached else ""
     if not found:
         words = f" with all of {query!r}" if query else ""
@@ -210,21 +218,21 @@ def past_calls(request: RecallRequest) -> str:
             f"No call of {name!r} found{words}{turns}."
             f" Tools that were used: {list_tools(pk)}. {_more_line(more)}"
         )
-    find = make_finder(query) if query else None
+    find = make_finder(query) if asked.has_words else None
     groups = [_group(target, quote_turn(turn, call=call, find=find)) for turn, call in found]
     facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
     return _fit_turns(request, facts, groups, more=more)
 
 
 def _find_calls(
-    session_pk: int, name: str, words: list[str], *, before: int, limit: int
+    session_pk: int, name: str, asked: SearchQuery, *, before: int, limit: int
 ) -> tuple[list[tuple[RecalledTurn, RecalledCall | None]], int]:
-    """Results that hold all words, in themselves or in what was asked for, and the turn below which
-    there may be more (0: there are none)."""
+    """Results that hold all that is asked for, in themselves or in what was asked of the tool, and
+    the turn below which there may be more (0: there are none)."""
     found: list[tuple[RecalledTurn, RecalledCall | None]] = []
     scanned = 0
     while scanned < MAX_SCANNED_RESULTS:
-        step = BATCH_RESULTS if words else limit + 1
+        step = BATCH_RESULTS if asked.has_words or asked.has_filters else limit + 1
         results = read_past_results(session_pk, name, before=before, limit=step)
         calls = read_calls_of(session_pk, results)
         for turn in results:
@@ -232,13 +240,33 @@ def _find_calls(
                 return found, before
             before = turn.number
             call = calls.get(turn.number)
-            text = f"{turn.text}\n{whole_arguments(call) if call else ''}".casefold()
-            if all(word in text for word in words):
+            text = f"{read_output(turn.text)}\n{whole_arguments(call) if call else ''}"
+            if _is_within(turn, asked) and (not asked.has_words or _has_all_words(text, asked)):
                 found.append((turn, call))
         if len(results) < step:
             return found, 0
         scanned += len(results)
     return found, before
+
+
+def _is_within(turn: RecalledTurn, asked: SearchQuery) -> bool:
+    return (
+        (asked.from_turn is None or turn.number >= asked.from_turn)
+        and (asked.before_turn is None or turn.number < asked.before_turn)
+        and (asked.from_moment is None or turn.created_at >= asked.from_moment)
+        and (asked.before_moment is None or turn.created_at < asked.before_moment)
+    )
+
+
+def _has_all_words(text: str, asked: SearchQuery) -> bool:
+    """By the tokens of the index: those of each word, of which a compound may stand in parts, and
+    each phrase as one."""
+    tokens = read_tokens(text)
+    parts = (tokens for word in asked.words for *_, tokens in find_parts(word.text))
+    wanted = {token for part in parts for token in part[:-1] or part}
+    line = f" {' '.join(tokens)} "
+    phrases = (f" {' '.join(phrase.tokens)} " for phrase in asked.phrases)
+    return wanted <= {*tokens} and all(phrase in line for phrase in phrases)
 
 
 # Action ``summary``: the session's state and its figures; no model is asked.
