@@ -132,18 +132,29 @@ def parse_query(text: str) -> SearchQuery:
         else:
             fields[name] = wanted
     plain.append(text[end:])
-    words: dict[tuple[str, ...], Term] = {}
-    for word in (word for part in plain for word in find_words(part)):
-        if tokens := tokens_of_word(word.group()):
-            words.setdefault(tokens, Term(word.group(), tokens))
     quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
         question=" ".join([*plain, *phrases]).strip(),
-        words=tuple(words.values()),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
-        dates=find_dates(" ".join(plain), today=datetime.now(tz=UTC).date()),
+        **_read_words(plain),
         **fields,
     )
+
+
+def make_query(text: str) -> SearchQuery:
+    """Of a text that nobody wrote as a query: its words, also where they are quoted or look like a
+    filter."""
+    text = text[:MAX_CHARS]
+    return SearchQuery(question=text.strip(), **_read_words([text]))
+
+
+def _read_words(texts: list[str]) -> dict[str, Any]:
+    words: dict[tuple[str, ...], Term] = {}
+    for word in (word for text in texts for word in find_words(text)):
+        if tokens := tokens_of_word(word.group()):
+            words.setdefault(tokens, Term(word.group(), tokens))
+    dates = find_dates(" ".join(texts), today=datetime.now(tz=UTC).date())
+    return {"words": tuple(words.values()), "dates": dates}
 
 
 def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime]:

@@ -183,3 +183,18 @@ def test_it_names_twelve_places_at_most(session: Session) -> None:
     )
     assert len(named) == 12
     assert named == sorted(named)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which ticket did commit 3f2a9bc1d belong to?",
+        'Which ticket did the commit "3f2a9bc1d fix" belong to?',
+        "I see role:system and tool:nothing. Which ticket did commit 3f2a9bc1d belong to?",
+    ],
+)
+def test_a_message_is_no_query(session: Session, text: str) -> None:
+    said = ["the commit that broke it was 3f2a9bc1d, ticket LOOM-1423", "Noted."]
+    filler = ["Please look at the parser once more.", "It looks fine."] * 100
+    keep(session, *filler[:8], *said, *filler)
+    assert hint_for(session, text, floor=190) == name_turns([9])

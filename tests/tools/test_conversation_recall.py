@@ -439,6 +439,23 @@ def test_each_offer_of_a_search_gives_what_it_says(session: Session, look: Look)
     assert turns_in(found["the turns around the best match"])[:8] == list(range(1, 9))
 
 
+def test_what_narrows_a_search_replaces_the_filters_of_its_query(
+    session: Session, look: Look
+) -> None:
+    say(session, *(f"the deploy number {number} of the gateway" for number in range(40)), "now?")
+
+    def found(query: str, **more: Any) -> list[int]:
+        return sorted(hits_in(look(action="search", query=query, limit=50, **more).output))
+
+    query = "gateway deploy role:user after:5 before:2027-01-01"
+    assert found(query) == list(range(7, 41, 2))
+    assert found(query, after="30") == list(range(31, 41, 2))
+    assert found(query, only="assistant") == list(range(6, 41, 2))
+    assert found("gateway before:20", before="0") == []
+    assert found("gateway before:20", before="2026-03-01") == []
+    assert found("gateway before:20 before:2027-01-01", before="5") == [1, 2, 3, 4]
+
+
 def test_a_day_is_offered_where_a_session_has_several(session: Session, look: Look) -> None:
     turns = [
         NewTurn(role="user", content=text, created_at=START + timedelta(days=place))

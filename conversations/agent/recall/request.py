@@ -1,7 +1,7 @@
 """What was asked of recall: for whom, about which session, from which place on."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Literal
 from uuid import UUID
@@ -17,7 +17,7 @@ from conversations.agent.tools.tool import (
     Whole,
 )
 from conversations.domain.turns import ASSISTANT, TOOL, USER
-from conversations.search.query import parse_query
+from conversations.search.query import SearchQuery, parse_query
 
 from .quotation import MAX_OUTPUT_TOKENS, MIN_RESERVED_TOKENS, RESERVED_TOKENS
 from .reading import RecallTarget, find_exchange_start, find_session
@@ -100,6 +100,8 @@ class RecallArguments(ToolArguments):
 
 
 ROLES = (USER, ASSISTANT, TOOL)  # What ``only`` may be
+# What the arguments narrow of a query
+NARROWED = ("roles", "before_turn", "before_moment", "from_turn", "from_moment")
 MAX_QUERY_CHARS = 1_000
 
 
@@ -116,7 +118,19 @@ class RecallRequest:
 
     @property
     def search_text(self) -> str:
-        """The query with what narrows it as filters. Raises BadArgument where one is unknown."""
+        """The query with what narrows it, as a cursor goes with it."""
+        return f"{' '.join(self._filters)} {self.query}".strip()
+
+    @property
+    def search_query(self) -> SearchQuery:
+        """The query with what narrows it, which stands in the place of its own filters of the same
+        kind. Raises BadArgument where a filter is unknown."""
+        asked, narrowed = parse_query(self.query), parse_query(" ".join(self._filters))
+        given = {n: value for n in NARROWED if (value := getattr(narrowed, n)) not in (None, ())}
+        return replace(asked, **given)
+
+    @property
+    def _filters(self) -> list[str]:
         sent, filters = self.arguments, []
         if sent.only and sent.only not in ROLES:
             raise BadArgument(f"'only' must be one of {', '.join(map(repr, ROLES))}.")
@@ -129,7 +143,7 @@ class RecallRequest:
                     f"'{name}' must be a date such as 2025-03-01 or the number of a turn."
                 )
             filters.append(narrowed)
-        return " ".join([*filters, self.query]).strip()
+        return filters
 
     @property
     def max_tokens(self) -> int:

@@ -313,7 +313,7 @@ def search(request: RecallRequest) -> str:
     about = ("search", target.session.uuid, query)
     found = search_session(
         target.session.pk,
-        parse_query(query),
+        request.search_query,
         limit=request.limit,
         cursor=request.sealed_cursor(*about),
         before_turn=target.before,
@@ -371,7 +371,7 @@ def _format_found(
         advice = "Try other words that may have been used, fewer filters, or action 'range'."
         return " ".join(part for part in ("Nothing found.", missing, advice) if part)
     total = max(found.total, len(found.hits))
-    order = "best first" if parse_query(request.search_text).has_words else "newest first"
+    order = "best first" if request.search_query.has_words else "newest first"
 
     def tell(fitted: list[QuotedGroup]) -> str:
         left_out = _hits_of(groups) - _hits_of(fitted)
@@ -463,7 +463,7 @@ def siblings(request: RecallRequest) -> str:
         about = ("sessions", context.session, query)
         found = search_sessions(
             quotable_sessions(context.session_pk, context.user_pk),
-            parse_query(query),
+            request.search_query,
             limit=limit,
             cursor=request.sealed_cursor(*about),
         )

@@ -18,7 +18,7 @@ from conversations.archive.turns import read_rewound
 from conversations.domain.active_path import are_within
 from conversations.domain.words import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
-from conversations.search.query import STOP_TOKENS, parse_query
+from conversations.search.query import STOP_TOKENS, make_query
 
 # Words that people use about anything: to meet one again says little about what is meant.
 # Function words are not among them; a search leaves those out anyway.
@@ -113,7 +113,7 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     if not needs_older_turns(text, words, found, floor=floor):
         return []
     places: list[list[int]] = []
-    hits = search_session(session_pk, parse_query(text), limit=MAX_HITS, before_turn=floor).hits
+    hits = search_session(session_pk, make_query(text), limit=MAX_HITS, before_turn=floor).hits
     for hit in hits:
         if hit.score < MIN_SCORE_SHARE * hits[0].score:
             break
