@@ -30,7 +30,7 @@ from conversations.domain.session_state import MAX_STATE_TOKENS
 from conversations.domain.text import estimate_tokens, load_json
 from conversations.models import AuditEntry, MemoryEntry, Session, Workspace
 
-from .state_story import message, write
+from .state_story import answer, message, write
 
 pytestmark = pytest.mark.django_db
 
@@ -107,6 +107,19 @@ def test_a_person_s_own_stands_in_the_place_of_the_workspace_s(
     keep(workspace, user, "Always answer in English")
     keep(workspace, user, "Always answer in German", scope="person")
     assert rules_in(session) == ["Always answer in German (kept for the person)"]
+
+
+def test_a_preference_does_not_lift_a_rule_that_is_kept(
+    session: Session, workspace: Workspace, user: User
+) -> None:
+    rule = "Never use tabs for indentation"
+    keep(workspace, user, rule)
+    write(session, message("I prefer tabs for indentation."), answer())
+    assert rules_in(session) == [f"{rule} (kept for the workspace)"]
+    keep(workspace, user, "I prefer tabs", kind="preference", scope="person")
+    assert rules_in(session) == [f"{rule} (kept for the workspace)"]
+    write(session, message("Always use tabs for indentation."), answer())
+    assert rules_in(session) == ["Always use tabs for indentation (turn 3)"]
 
 
 def test_a_full_memory_costs_no_more_than_the_state_may(

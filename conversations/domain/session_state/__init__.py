@@ -385,19 +385,25 @@ class KeptItem(NamedTuple):
 FOR_PERSON, FOR_WORKSPACE = "person", "workspace"
 
 
+def gives_way(earlier: str, later: str) -> bool:
+    """Whether a rule or a preference goes where a later one on its matter stands: a wish does not
+    lift a rule, but a rule ends a wish."""
+    return (earlier, later) != (RULE, PREFERENCE)
+
+
 def choose_kept(
     kept: Iterable[KeptItem], items: Iterable[StateItem]
 ) -> tuple[tuple[KeptItem, ...], tuple[KeptItem, ...]]:
     """Those that stand beside a session's own items, and those in whose place one of its rules
     or preferences on the same matter stands. What is for the person goes before the rest."""
-    said = [item.text for item in items if item.kind in (RULE, PREFERENCE)]
+    said = [(item.kind, item.text) for item in items if item.kind in (RULE, PREFERENCE)]
     chosen: list[KeptItem] = []
     replaced: list[KeptItem] = []
     for one in sorted(kept, key=lambda one: one.scope != FOR_PERSON):
-        others = [*said, *(other.text for other in chosen)]
         is_said = any(
             one.text.casefold() == text.casefold() or is_same_topic(one.text, text)
-            for text in others
+            for kind, text in (*said, *((other.kind, other.text) for other in chosen))
+            if gives_way(one.kind, kind)
         )
         (replaced if is_said else chosen).append(one)
     return tuple(chosen), tuple(replaced)

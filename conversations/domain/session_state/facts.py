@@ -55,6 +55,7 @@ from . import (
     StateFocus,
     Statement,
     StateValue,
+    gives_way,
     is_same_item,
 )
 from .commands import (
@@ -400,8 +401,7 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
             is_same = old.text.casefold() == new.text.casefold()
             if kept_kind == kind and (is_same or says_less(old.text, new.text)):
                 new = old._replace(id=new.id, turn=new.turn, times=old.times + new.times)
-            # A wish does not lift a rule, but a rule ends a wish.
-            elif (kept_kind, kind) != (RULE, PREFERENCE) and is_same_topic(old.text, new.text):
+            elif gives_way(kept_kind, kind) and is_same_topic(old.text, new.text):
                 replaced += (ReplacedStatement(old.id, kept_kind, *old[1:4], new.turn),)
                 new = new._replace(times=new.times + old.times)
             else:
