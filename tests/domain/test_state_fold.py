@@ -477,6 +477,9 @@ def test_the_newest_value_replaces_the_one_before() -> None:
         ("The budget went up to $5,000.", "The budget is $6k now."),
         ("We moved the planning meeting to Friday.", "We moved the planning meeting to Monday."),
         ("The API limit is 1,000 requests a day.", "The API limit is 1,200 requests a day now."),
+        ("The build time is now 30 minutes.", "The build time is now 45 min."),
+        ("The request timeout is now 30 s.", "The request timeout is now 45 seconds."),
+        ("The budget is now $4,500.", "The budget is now 5000 EUR."),
     ],
 )
 def test_the_later_of_two_short_statements_of_a_value_holds(earlier: str, later: str) -> None:
@@ -503,6 +506,20 @@ def test_the_later_of_two_short_statements_of_a_value_holds(earlier: str, later:
     ],
 )
 def test_values_of_different_things_stand_beside_each_other(one: str, other: str) -> None:
+    shown, struck = told(one, other)
+    assert (len(shown), struck) == (2, [])
+
+
+def test_a_value_in_another_spelling_of_its_unit_is_the_same() -> None:
+    state = fold(
+        message("The build time is now 30 minutes."), message("The build time is now 30 min.")
+    )
+    assert [(value.turn, value.times) for value in state.values] == [(2, 1)]
+    assert state.replaced == ()
+
+
+def test_milliseconds_are_no_metres() -> None:
+    one, other = "The reach of the robot arm is now 5 m", "The reach of the robot arm is now 9 ms"
     shown, struck = told(one, other)
     assert (len(shown), struck) == (2, [])
 

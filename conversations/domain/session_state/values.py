@@ -32,7 +32,7 @@ _WORD_AFTER = re.compile(
 )
 _DIGIT = re.compile(r"\d")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_UNIT = re.compile(r"[\d.,\s-]+")
+_NUMBER = re.compile(r"[\d.,\s-]+")
 
 
 class StatedValue(NamedTuple):
@@ -65,11 +65,13 @@ def _read(sentence: str) -> Iterator[StatedValue]:
             if number >= MAX_QUANTITIES_IN_SENTENCE:
                 break
             before = sentence[max(0, match.start() - MAX_CLAUSE_CHARS) : match.start()]
-            kind = match.lastgroup or ""
+            kind, amount = match.lastgroup or "", match[0].strip()
             if kind == "measure":
                 if sentence.startswith("-old", match.end()):
                     continue
-                kind += "/" + _UNIT.sub("", match[0]).casefold().rstrip("s")
+                spelled = _NUMBER.sub("", amount).casefold()
+                unit = language.units.get(spelled, spelled)
+                kind, amount = f"{kind}/{unit}", amount[: -len(spelled)].rstrip() + unit
             if kind == "count":
                 if _NAMED.search(before) and match.start():
                     continue
@@ -81,7 +83,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 if sentence.startswith("-", match.end()):
                     continue  # What kind of a thing it is, such as ``6-sided``.
             if clauses and match.start() < span[1]:
-                clauses[span].append((f"{kind} {match[0].strip()}", False))
+                clauses[span].append((f"{kind} {amount}", False))
                 continue
             span = _clause(sentence, match.start(), match.end(), language)
             # What says that it is new may stand in what was left out of the clause.
@@ -90,7 +92,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 language.changed.search(before) is not None
                 or language.new_since.match(sentence, match.end(), span[1] + 12) is not None
             )
-            clauses.setdefault(span, []).append((f"{kind} {match[0].strip()}", is_changed))
+            clauses.setdefault(span, []).append((f"{kind} {amount}", is_changed))
         for (low, high), amounts in clauses.items():
             clause = sentence[low:high].strip(" ,;:.!?*'’-")
             kinds = {amount.partition(" ")[0] for amount, _ in amounts}

@@ -59,6 +59,7 @@ class Language:
     negative: frozenset[str]
     changing: frozenset[str]
     alternatives: dict[str, int]
+    units: dict[str, str]
 
 
 @cache
@@ -123,10 +124,15 @@ def _language(table: dict[str, Any]) -> Language:
         negative=frozenset(read_tokens(rules.get("negative", ""))),
         changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
+        units={
+            spelled: line.split()[0]
+            for line in values.get("same_units", [])
+            for spelled in line.split()
+        },
     )
 
 
-def _quantity(values: dict[str, str]) -> re.Pattern[str]:
+def _quantity(values: dict[str, Any]) -> re.Pattern[str]:
     """A number with what it counts, as one of the groups money, percent, clock, date, measure
     and count."""
     if not values:
