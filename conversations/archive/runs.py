@@ -391,6 +391,11 @@ def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row]
     return rows
 
 
+def drop_draft_of_ended(run_pk: int) -> None:
+    """Remove what was kept of an answer after another process had ended its run."""
+    DraftChunk.objects.filter(run=run_pk, run__state__in=states.FINAL_STATES).delete()
+
+
 def give_back_run(claimed: ClaimedRun) -> None:
     """Let go of a run that was claimed and not begun, for whichever process comes next: it
     waits as before, in the queue or for a person."""

@@ -182,6 +182,7 @@ def _begin_under(
     of_key = Session.objects.filter(workspace=workspace, key=key)
     try:
         with transaction.atomic():
+            held = of_key.first()
             for earlier in of_key.filter(is_over(now)).order_by("pk"):
                 release_expired_key(earlier.uuid, now=now)
             released.update(former_key=F("key"), key=None)
@@ -191,8 +192,10 @@ def _begin_under(
                 owner=owner,
                 key=key,
                 channel=channel_of(key, otherwise=channel),
-                # One that was imported since is not newer for that.
-                continues=had_it.order_by("-created_at", "-pk").first(),
+                # The one that has had it last. Those that were imported without it, since it was
+                # taken, never had it here.
+                continues=held
+                or had_it.order_by(F("expired_at").desc(nulls_last=True), "-created_at").first(),
                 **begun,
             )
             return new, True

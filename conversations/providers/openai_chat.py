@@ -47,6 +47,11 @@ REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max
 SAMPLING = ("temperature", "top_p", "top_k")
 LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", *SAMPLING)
 
+_A_RANGE = re.compile(
+    r"(less|greater|more) than|between|range|at (most|least)|(maxi|mini)mum|<=|>=|≤|≥",
+    re.IGNORECASE,
+)
+
 # What DeepSeek and Kimi want back with each answer, and others may not know. An empty one counts
 # as missing for some.
 THOUGHT, NO_THOUGHT = "reasoning_content", " "
@@ -103,6 +108,8 @@ class OpenAIProvider(SdkProvider):
         refused = self._refused.setdefault(request.model, set())
         sent = self.make_body(request)
         for name, word in self.refusable(sent).items():
+            if name in SAMPLING and _A_RANGE.search(error.message):
+                continue  # the value is refused, not the parameter
             if name not in refused and re.search(word, error.message):
                 refused.add(name)
                 return True

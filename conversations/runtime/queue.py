@@ -197,6 +197,7 @@ class RunQueue:
         except RunLost:
             logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
             self._context.drafts.forget(claimed.run_pk)
+            await self._database.writer.write(archive_runs.drop_draft_of_ended, claimed.run_pk)
             execution.live.clear()
             # Pages of this process follow it as another one's from here on.
             ended = rows_frame([], ends_draft=execution.run)

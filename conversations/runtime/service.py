@@ -170,6 +170,9 @@ class Runtime:
         missed: CatchUp = await self.readers.read(
             read_catch_up, uuid, cursor=cursor, rewinds=rewinds
         )
+        for frame in missed.frames:
+            if frame["type"] == "queue":
+                self.hub.queues.setdefault(missed.session_pk, frame["items"])
         execution = self.queue.execution_of(missed.session_pk)
         if execution is not None:
             state, drafts = execution.state_frame(), execution.snapshots()

@@ -608,6 +608,17 @@ async def test_a_refused_parameter_is_not_sent_again(
     await provider.close()
 
 
+async def test_a_value_that_is_out_of_range_takes_nothing_from_others(wire: WireThread) -> None:
+    words = "Input should be less than or equal to 1.5 (body.temperature)"
+    wire.enqueue(Scenario(status=400, error_message=words))
+    provider = make_kind(OPENAI, wire)
+    with pytest.raises(ProviderError, match="less than"):
+        await complete(provider, make_request(choices={"temperature": 1.8}))
+    await complete(provider, make_request(choices={"temperature": 0.2}))
+    assert wire.requests[-1]["temperature"] == 0.2
+    await provider.close()
+
+
 async def test_mistral_is_given_ids_of_calls_of_nine_letters(wire: WireThread) -> None:
     words = "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a length of 9."
     wire.enqueue(Scenario(status=400, error_message=words))

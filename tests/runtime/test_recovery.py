@@ -209,6 +209,7 @@ async def test_a_process_that_was_taken_for_dead_adds_nothing_to_its_answer(
     assert [(t.role, t.complete) for t in turns] == [("user", True), ("assistant", False)]
     assert await run_state(garden) == "interrupted"
     assert await ModelCall.objects.acount() == 0
+    assert not await DraftChunk.objects.aexists()
     await page.until(lambda: "turn_separator" in page.row_types)
     assert page.row_types.count("assistant_text") == 1
     assert str(accepted.run) in [frame.get("ends_draft") for frame in page.frames]

@@ -442,6 +442,10 @@ class SessionImporter(ImportHistory):
                         self._count(f"{kind}s_added", is_new)
                         opened.has_grown |= is_new and kind == "rewind"
             is_exact = is_exact_copy(session, opened.header)
+            if is_whole and is_exact and not session.runs.exists():
+                # It was lowered where an earlier import had ended early.
+                floor = max(1, opened.header.columns["floor_turn"])
+                Session.objects.filter(pk=session.pk).update(floor_turn=floor)
             if is_exact is False:
                 self._counts.damaged += 1
                 missing = say("its rows differ from the export: some are missing or changed")

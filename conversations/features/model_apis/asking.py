@@ -73,6 +73,8 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
         return await _answer_results(runtime, exchange, client_id)
     if known is not None and known.state not in UNANSWERED:
         # What is sent again is the run that there is.
+        if known.state in ACTIVE_STATES:
+            await _require_tools_here(runtime, exchange)
         _submit_results(runtime, exchange)
         return known.run_pk, 0
     await _require_tools_here(runtime, exchange)
@@ -106,7 +108,10 @@ async def _answer_results(
     if any(call.state in OPEN_STATES for call, _ in exchange.results):
         return last.run_id, last.turn_number
     # They are sent again.
-    run_pk, has_failed = await runtime.readers.read(read_run_after, last)
+    run, has_failed = await runtime.readers.read(read_run_after, last)
+    run_pk = run.pk
+    if run.state in ACTIVE_STATES:
+        await _require_tools_here(runtime, exchange)
     if has_failed:
         with _tools_of_client(runtime, exchange, client_id):
             begun = await runtime.continue_run(
@@ -119,13 +124,13 @@ async def _answer_results(
     return run_pk, last.turn_number
 
 
-def read_run_after(call: ToolCall) -> tuple[int, bool]:
+def read_run_after(call: ToolCall) -> tuple[Run, bool]:
     """The newest run that answers the call's message, and whether it has ended without the
     answer to its results, and nothing was said since."""
     run = Run.objects.filter(session=call.session_id, user_turn=call.run.user_turn).latest("pk")
     # Results that the provider has refused stand aside.
     has_failed = run.state in UNANSWERED and run.error_code not in REFUSED_CODES
-    return run.pk, has_failed and run.user_turn == last_user_turn(call.session_id)
+    return run, has_failed and run.user_turn == last_user_turn(call.session_id)
 
 
 async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:

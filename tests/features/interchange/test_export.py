@@ -230,11 +230,31 @@ def test_a_session_whose_key_another_has_is_known_by_it(workspace: Workspace, us
     lines = exported(first)
     forget_sessions()
     other = get_or_create_by_key(workspace, key=KEY, owner=user)
+    # The one that comes was begun later.
+    Session.objects.filter(pk=other.pk).update(created_at=first.created_at - timedelta(days=1))
     restore(lines, user)
     came = get_session(first.uuid)
     assert (came.key, came.former_key) == (None, KEY)
     assert not is_for_members(came.channel, came.key, came.former_key)
-    assert begin_anew(workspace, key=KEY, owner=user).parent == other
+    again = begin_anew(workspace, key=KEY, owner=user)
+    assert again.parent == other
+    Session.objects.filter(pk=again.pk).update(expires_at=moment.now())
+    assert get_or_create_by_key(workspace, key=KEY, owner=user).parent == again
+
+
+def test_a_window_that_a_part_of_the_session_lowered_comes_back_with_the_rest(
+    workspace: Workspace, user: User
+) -> None:
+    session = create_session(workspace, owner=user)
+    for number in range(8):
+        say(session, f"Message {number}")
+    Session.objects.update(floor_turn=6)
+    lines = exported(session)
+    forget_sessions()
+    restore(lines[:4], user)
+    assert get_session(session.uuid).floor_turn == 1
+    restore(lines, user)
+    assert get_session(session.uuid).floor_turn == 6
 
 
 @given(

@@ -294,6 +294,30 @@ async def test_a_message_is_to_be_sent_again_while_a_call_waits_elsewhere(
     assert [run.state async for run in Run.objects.all()] == ["completed", "completed"]
 
 
+async def test_what_is_sent_again_while_its_calls_wait_elsewhere_is_to_be_sent_again(
+    make_client: MakeClient, user: User, provider: WireThread, elsewhere: Callable[[], None]
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="")
+    weather = Scenario(tools=(ToolCall(name="weather"),))
+    provider.enqueue(weather, weather)
+    once: dict[str, Any] = {"tools": [WEATHER], "extra_headers": {"Idempotency-Key": "order 1"}}
+    first = await say(client, "And Rome?", **once)
+    elsewhere()
+    with pytest.raises(anthropic.InternalServerError, match="another process"):
+        await say(client, "And Rome?", **once)
+    elsewhere()
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    said = ["And Rome?", answered(first.content), {"role": "user", "content": [result]}]
+    await say(client, *said, tools=[WEATHER])
+    elsewhere()
+    with pytest.raises(anthropic.InternalServerError, match="another process"):
+        await say(client, *said, tools=[WEATHER])
+    elsewhere()
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
+
+
 async def test_another_process_asks_for_the_same(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
