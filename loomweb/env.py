@@ -64,7 +64,7 @@ class SettingsReader(Env):
         return str(self.str(name, default, validate=OneOf((default, *others))))
 
     def texts(self, name: str, default: list[str]) -> list[str]:
-        return [str(text) for text in self.list(name, default)]
+        return [text for given in self.list(name, default) if (text := str(given).strip())]
 
     def paths(self, name: str, default: list[str]) -> list[Path]:
         paths = [Path(text).expanduser() for text in self.texts(name, default)]
@@ -199,13 +199,19 @@ def find_embedding_model() -> Path | None:
     return folder if (folder / "model.safetensors").is_file() else None
 
 
+def address_of(host: str, port: int) -> str:
+    """Where somebody on this machine reaches a server that listens there, be it everywhere."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class Environment:
     """Typed values of all settings. Raises :class:`SettingsError`."""
 
     @property
     def site(self) -> str:
         """Where somebody on this machine reaches the server."""
-        return f"http://{self.host}:{self.port}"
+        return address_of(self.host, self.port)
 
     def __init__(self) -> None:
         env = SettingsReader()
@@ -225,7 +231,8 @@ class Environment:
         self.data_dir = _prepare_data_dir(Path(given or BASE_DIR / "var").expanduser().resolve())
         key_file = self.data_dir / "secret_key"
         self.secret_key = env.text("LOOM_SECRET_KEY", "") or _read_secret_key(key_file)
-        self.host = env.text("LOOM_HOST", "127.0.0.1")
+        # Empty would be everywhere.
+        self.host = env.text("LOOM_HOST", "127.0.0.1").strip() or "127.0.0.1"
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
         self.asgi_server = env.choice("LOOM_ASGI_SERVER", "daphne", "uvicorn")
         if self.asgi_server == "uvicorn" and not (find_spec("uvicorn") and find_spec("websockets")):
@@ -236,6 +243,11 @@ class Environment:
         self.allowed_hosts = env.texts("LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
         if not self.allowed_hosts:
             raise SettingsError("LOOM_ALLOWED_HOSTS is empty, so nobody could open a page.")
+        for name in self.allowed_hosts:
+            if "/" in name or (":" in name and not name.endswith("]")):
+                raise SettingsError(
+                    f"LOOM_ALLOWED_HOSTS contains {name}: give the name alone, as chat.example.org."
+                )
         self.trusted_origins = env.texts("LOOM_TRUSTED_ORIGINS", [])
         for origin in self.trusted_origins:
             if not ORIGIN.fullmatch(origin):

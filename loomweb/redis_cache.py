@@ -20,7 +20,7 @@ class FallbackRedisCache(RedisCache):
     """Each process counts for itself while Redis cannot be reached."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
-        super().__init__(server, params)
+        super().__init__([server], params)  # a text would be taken apart at "," and ";"
         self._own = _OwnCache("redis-is-away", {})
 
 

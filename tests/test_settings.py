@@ -20,7 +20,9 @@ from django.conf import global_settings
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from conversations.api.middleware import _limiter
 from loomweb.env import BASE_DIR, Environment, SettingsError
+from loomweb.redis_cache import FallbackRedisCache
 from tests.starting import Starts
 
 DOCS = (BASE_DIR / "docs/settings.md").read_text()
@@ -283,6 +285,42 @@ def test_good_redis_urls_start(tmp_path: Path) -> None:
     ):
         with patch.dict(os.environ, with_nothing_set_but(tmp_path, {"REDIS_URL": url}), clear=True):
             assert Environment().redis_url == url
+        _limiter(url)  # it knows that kind of address, too
+
+
+def test_a_password_of_redis_may_have_any_character() -> None:
+    cache = FallbackRedisCache("redis://:pa,s;s@127.0.0.1:1", {})
+    assert cache.add("code", 1)  # by this process alone, since nobody answers there
+
+
+def test_lists_are_read_without_spaces_and_hosts_are_names(tmp_path: Path) -> None:
+    made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS="chat.example.org, 127.0.0.1,, [::1]")
+    assert made.ALLOWED_HOSTS == ["chat.example.org", "127.0.0.1", "[::1]"]
+    for wrong in ("https://chat.example.org", "127.0.0.1:8975"):
+        assert f"LOOM_ALLOWED_HOSTS contains {wrong}" in refusal_of(
+            tmp_path, LOOM_ALLOWED_HOSTS=wrong
+        )
+
+
+def test_the_address_is_one_that_this_machine_reaches(tmp_path: Path) -> None:
+    for host, address in {
+        "": "http://127.0.0.1:8000",
+        "0.0.0.0": "http://127.0.0.1:8000",
+        "::": "http://[::1]:8000",
+        "chat.example.org": "http://chat.example.org:8000",
+    }.items():
+        assert settings_of(tmp_path, LOOM_HOST=host).LOOM.site == address
+    assert settings_of(tmp_path, LOOM_HOST="").LOOM.host == "127.0.0.1"
+
+
+def test_the_database_is_for_its_owner_in_a_folder_that_others_read(
+    tmp_path: Path, starts: Starts
+) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    env = with_nothing_set_but(tmp_path / "data", {})
+    made = starts.run("manage.py", "showmigrations", "axes", env=env)
+    assert made.returncode == 0, made.stderr
+    assert stat.S_IMODE((tmp_path / "data" / "loom.sqlite3").stat().st_mode) == 0o600
 
 
 def test_what_a_server_cannot_use_is_said_in_one_sentence(tmp_path: Path, starts: Starts) -> None:

@@ -4,6 +4,7 @@ The caller is found here, on a thread, so that asynchronous operations need no d
 for it. Whether it is let in is decided by each operation (see ``auth``).
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -165,7 +166,7 @@ def _limiter(redis_url: str) -> FixedWindowRateLimiter:
     if not redis_url:
         return FixedWindowRateLimiter(storage_from_string("memory://"))
     storage = storage_from_string(
-        redis_url,
+        re.sub("^unix:", "redis+unix:", redis_url),
         wrap_exceptions=True,
         socket_connect_timeout=REDIS_SECONDS,
         socket_timeout=REDIS_SECONDS,

@@ -10,6 +10,7 @@ one without it.
 """
 
 import atexit
+import os
 import unicodedata
 from collections import defaultdict
 from contextlib import suppress
@@ -59,6 +60,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         with suppress(IndexError):
             return self._idle.pop()
+        with suppress(OSError):  # it is there, or connecting says what is wrong
+            # For the server's user alone, and so are the files that SQLite puts beside it.
+            flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(conn_params["database"], flags, mode=0o600))
         connection = super().get_new_connection(conn_params)
         connection.create_function("LOOM_FOLD", 1, fold, deterministic=True)
         connection.create_function("LOOM_SORT_KEY", 1, sort_key, deterministic=True)

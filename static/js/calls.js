@@ -207,11 +207,11 @@ function look() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (Date.now() - typed > REST_MS) isCut = false;
   typed = Date.now();
   const { key, target } = event;
-  // Who writes on has not seen yet where that goes.
+  // Who writes on has not seen yet where that goes: the first one does not send it.
   if (isCut && key === "Enter") {
+    isCut = false;
     event.preventDefault();
     event.stopPropagation();
   }

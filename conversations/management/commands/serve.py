@@ -15,6 +15,7 @@ from conversations.archive.session_state import rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error, migrating_alone
 from conversations.models.guards import missing_guards
+from loomweb.env import address_of
 from loomweb.server import open_listener
 
 from ._first_run import (
@@ -44,7 +45,7 @@ class Command(BaseCommand):
             user = make_first_user()
             make_first_workspace(user)
             rebuild_behind_states()
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        address = address_of(host, listener.getsockname()[1])
         self._print_address(address, create_sign_in_link(user))
         connection.close()
         self._serve(listener)
