@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from conversations.agent.undo import listing
 from conversations.agent.undo.listing import dump_listing, make_listing
 from conversations.archive.blobs import blob_path, blobs_folder, has_blob, put_blob
 from conversations.models import ToolCall
@@ -63,3 +64,20 @@ def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
     ToolCall.objects.update(tree="")
     prune()
     assert [has_blob(digest) for digest in (before, same)] == [True, False]
+
+
+def test_what_comes_into_use_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+    data = b"unchanged for a month"
+    digest, lost = put_blob(data), put_blob(b"lost")
+    age(digest, lost)
+    read_references = listing.listed_digests
+
+    def read_slowly() -> set[bytes]:
+        used = read_references()
+        put_blob(data)  # a command begins, or somebody attaches the file
+        return used
+
+    monkeypatch.setattr(listing, "listed_digests", read_slowly)
+    assert prune().startswith("1 contents, 4 B removed; 1 ")
+    assert has_blob(digest)
+    assert not has_blob(lost)

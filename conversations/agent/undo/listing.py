@@ -21,7 +21,7 @@ from django.conf import settings
 from conversations.agent.files.paths import private_places, stamp_of
 from conversations.agent.files.text_files import LRUCache
 from conversations.agent.sandbox.repositories import GitPart
-from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
+from conversations.archive.blobs import batch, blobs_folder, read_blob, remove_untouched, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
 from . import disk
@@ -232,7 +232,8 @@ def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
     went, or would go, and how many stay, and their bytes: ``removed``, ``removed_bytes``, ``kept``
     and ``kept_bytes``."""
     newest = time.time() - max(days, MIN_UNTOUCHED_DAYS) * 24 * 3600
-    # Listed first: what comes into use while the references are read is not old.
+    # Listed first: what is written while the references are read is not old. What was there and
+    # comes into use meanwhile is touched, which is looked at when it is removed.
     files = list(_files())
     used = used_digests() | listed_digests()
     counts = dict.fromkeys(("removed", "removed_bytes", "kept", "kept_bytes"), 0)
@@ -241,11 +242,15 @@ def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
             digest = bytes.fromhex(path.parent.name + path.name)
         except ValueError:
             digest = b""  # a draft that a dead process left
-        what = "kept" if digest in used or found.st_mtime > newest else "removed"
+        is_kept = digest in used or found.st_mtime > newest
+        if not is_kept and not dry_run:
+            if digest:
+                is_kept = not remove_untouched(digest.hex(), since=newest)
+            else:
+                path.unlink(missing_ok=True)
+        what = "kept" if is_kept else "removed"
         counts[what] += 1
         counts[f"{what}_bytes"] += found.st_size
-        if what == "removed" and not dry_run:
-            path.unlink(missing_ok=True)
     return counts
 
 
