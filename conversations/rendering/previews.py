@@ -167,22 +167,21 @@ def _show_page(number: int, page: str) -> str:
 
 
 def _show_text(name: str, source: str) -> Preview:
-    lines = source.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    left = len(lines) - MAX_LINES
-    shown = "\n".join(lines[:MAX_LINES])
+    total = source.count("\n") + (not source.endswith("\n"))
+    count = min(total, MAX_LINES)
+    shown = "\n".join(source.split("\n", count)[:count])
     language = find_language(name)
     if language == PLAIN_LANGUAGE or len(shown) > MAX_COLOURED_CHARS:
         code = show_hidden(shown)
     else:
         code = highlight_code(shown, language)
-    numbers = "\n".join(map(str, range(1, min(len(lines), MAX_LINES) + 1)))
+    numbers = "\n".join(map(str, range(1, count + 1)))
     html = (
         f'<div class="source"><pre class="numbers" aria-hidden="true">{numbers}</pre>'
         f'<pre><code class="hl">{code}</code></pre></div>'
     )
-    return Preview(html, _lines_left(left) if left > 0 else "")
+    left = total - count
+    return Preview(html, _lines_left(left) if left else "")
 
 
 def _lines_left(count: int) -> Message:
@@ -221,12 +220,17 @@ def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
 
 
 def _show_table(name: str, source: str) -> Preview:
+    rows: list[list[str]] = []
+    total = width = 0
     try:
-        rows = list(_read_rows(name, source))
+        for total, row in enumerate(_read_rows(name, source), 1):
+            width = max(width, len(row))
+            if total <= MAX_ROWS + 1:  # lists take many times their text
+                rows.append([cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]])
     except csv.Error:
         return _show_text(name, source)
-    head, *body = [[cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]] for row in rows]
-    left = len(rows) - 1 - MAX_ROWS
+    head, *body = rows
+    left = total - 1 - MAX_ROWS
     notes = []
     if left > 0:
         told = say_number(
@@ -236,7 +240,7 @@ def _show_table(name: str, source: str) -> Preview:
             count=number_text(left),
         )
         notes.append(told)
-    if (more := max(map(len, rows)) - MAX_COLUMNS) > 0:
+    if (more := width - MAX_COLUMNS) > 0:
         told = say_number(
             "%(count)s more column is not shown.",
             "%(count)s more columns are not shown.",
@@ -247,8 +251,7 @@ def _show_table(name: str, source: str) -> Preview:
     html = (
         f'<table class="sheet"><thead><tr><th></th>{_cells("th", head)}</tr></thead><tbody>'
         + "".join(
-            f"<tr><th>{number}</th>{_cells('td', row)}</tr>"
-            for number, row in enumerate(body[:MAX_ROWS], 1)
+            f"<tr><th>{number}</th>{_cells('td', row)}</tr>" for number, row in enumerate(body, 1)
         )
         + "</tbody></table>"
     )

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import time
+import tracemalloc
 from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
@@ -115,6 +116,19 @@ def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.html.count("<td>") == 4
     # A field that the reader refuses: as text.
     assert "numbers" in render("a.csv", f'a,"{"x" * 200_000}"').html
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_a_file_of_short_lines_takes_no_more_than_what_is_shown(name: str) -> None:
+    source = "ab\n" * 1_000_000
+    tracemalloc.start()
+    try:
+        note = render_preview(name, b"ab", source, is_cut=False).note
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "not shown" in note
+    assert peak < 40_000_000
 
 
 def test_a_notebook() -> None:
