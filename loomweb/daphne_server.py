@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.web.http import HTTPChannel
 from zope.interface import implementer
 
-from conversations.access import read_signed_in
+from conversations.api.middleware import is_known
 from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
@@ -30,6 +30,7 @@ from .server import (
     UPLOADS,
     max_request_bytes,
     max_upload_bytes,
+    token_in,
 )
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     backpressure: Backpressure | None = None
     is_refused = False
     is_known: bool | None = None
-    """Whether somebody sends it who is signed in; None: nobody has asked yet."""
+    """Whether somebody sends it who is signed in or has a token; None: nobody has asked yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Forms are read by Django. Twisted would hold a whole upload in memory besides,
@@ -169,25 +170,27 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
 
     def _check(self, size: int) -> None:
         # Refuse what is too large. What is large, and may be if it comes from somebody who is
-        # signed in, waits until that is known.
+        # signed in or has a token, waits until that is known.
         if self.is_refused or size <= max_request_bytes():
             return
-        key = b""
+        key = token = ""
         path = bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]
         if UPLOADS.fullmatch(path.decode("latin-1")):
-            key = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
-        if size > max_upload_bytes() or not key or self.is_known is False:
+            cookie = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
+            key = cookie.decode("latin-1")
+            headers = self.requestHeaders.getAllRawHeaders()
+            token = token_in((name, values[-1]) for name, values in headers)
+        if size > max_upload_bytes() or not (key or token) or self.is_known is False:
             self._refuse()
         elif self.is_known is None:
             self.is_known = True  # meant well until it is found out; nothing more is read
             self.channel._networkProducer.pauseProducing()
-            self.asking = asyncio.ensure_future(self._ask(key.decode("latin-1")))
+            self.asking = asyncio.ensure_future(self._ask(key, token))
 
-    async def _ask(self, session_key: str) -> None:
+    async def _ask(self, session_key: str, token: str) -> None:
         try:
             runtime = await current_runtime()
-            person = await runtime.readers.read(read_signed_in, session_key)
-            self.is_known = person.is_authenticated
+            self.is_known = await runtime.readers.read(is_known, session_key, token)
         except Exception as error:
             self.is_known = False
             fields = {"error_class": type(error).__name__}

@@ -2,10 +2,14 @@
 
 import re
 import socket
+from collections.abc import Iterable
 
 from django.conf import settings
+from django.utils.datastructures import CaseInsensitiveMapping
 
-UPLOADS = re.compile(r"/import/|/w/[^/]+/files/upload/")
+from conversations.api.middleware import read_token
+
+UPLOADS = re.compile(r"/import/|/w/[^/]+/files/upload/|/api/v1/workspaces/[^/]+/imports")
 """Where files are uploaded that may be larger than other requests."""
 
 TOO_LARGE = b"This is larger than this server takes.\n"
@@ -23,16 +27,23 @@ MAX_FRAME_SENT_BYTES = 64_000_000  # bytes of the largest frame that is sent to 
 
 
 def max_request_bytes() -> int:
-    """Bytes of a request: a form with as many files as a message can have, and its text."""
+    """Bytes of a request: a form with as many files as a message can have, and its text, or what
+    the API takes."""
     loom = settings.LOOM
     files: int = loom.max_attachments * (loom.max_attachment_bytes + 1_000)
-    return files + int(loom.max_frame_bytes) + 100_000
+    return max(files + int(loom.max_frame_bytes), int(loom.max_api_bytes)) + 100_000
 
 
 def max_upload_bytes() -> int:
     """Bytes of a form that uploads files to be imported, or into a workspace."""
     largest = max(settings.LOOM.max_import_bytes, settings.LOOM.max_upload_bytes)
     return max(max_request_bytes(), int(largest) + 100_000)
+
+
+def token_in(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The personal token that a request has, or nothing."""
+    text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return read_token(CaseInsensitiveMapping(text)) or ""
 
 
 def open_listener(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from conversations.access import read_signed_in
+from conversations.api.middleware import is_known
 from conversations.runtime.current import current_runtime, stop_current_runtime
 
 from .server import (
@@ -28,6 +28,7 @@ from .server import (
     UPLOADS,
     max_request_bytes,
     max_upload_bytes,
+    token_in,
 )
 
 logger = logging.getLogger(__name__)
@@ -160,20 +161,21 @@ class RequestSizeLimit:
 
 
 async def max_accepted_bytes(scope: dict[str, Any]) -> int:
-    """Bytes of a request: a large upload is for those who are signed in."""
+    """Bytes of a request: a large upload is for those who are signed in or have a token."""
     if not UPLOADS.fullmatch(scope["path"]):
         return max_request_bytes()
     lines = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
     # As Django reads them: Python's own SimpleCookie gives up at a name that is unusual.
     key = parse_cookie("; ".join(lines)).get(settings.SESSION_COOKIE_NAME, "")
+    token = token_in(scope["headers"])
     try:
         runtime = await current_runtime()
-        person = await runtime.readers.read(read_signed_in, key)
+        is_allowed = await runtime.readers.read(is_known, key, token)
     except Exception as error:
         fields = {"error_class": type(error).__name__}
         logger.warning("upload_not_let_in", extra={"fields": fields})
         return max_request_bytes()
-    return max_upload_bytes() if person.is_authenticated else max_request_bytes()
+    return max_upload_bytes() if is_allowed else max_request_bytes()
 
 
 async def refuse(send: Send, status: int, text: bytes) -> None:

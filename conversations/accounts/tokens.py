@@ -103,12 +103,18 @@ def revoke_tokens(user_pk: int) -> int:
     return _working(user_pk).update(revoked_at=timezone.now())
 
 
-def find_caller(token: str, *, address: str) -> Caller | None:
-    """Whom the token speaks for now; None for one that works no more."""
+def find_token(token: str) -> ApiToken | None:
+    """None for one that works no more."""
     if not token.startswith(PREFIX):
         return None
     found = _working().select_related("user").filter(digest=digest_of(token)).first()
-    if found is None or not found.user.is_active:
+    return found if found is not None and found.user.is_active else None
+
+
+def find_caller(token: str, *, address: str) -> Caller | None:
+    """Whom the token speaks for now; None for one that works no more."""
+    found = find_token(token)
+    if found is None:
         return None
     now = timezone.now()
     if found.last_used_at is None or now - found.last_used_at >= SEEN_INTERVAL:

@@ -7,7 +7,7 @@ for it. Whether it is let in is decided by each operation (see ``auth``).
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
@@ -21,8 +21,8 @@ from limits.errors import StorageError
 from limits.storage import storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from conversations.access import AccessContext
-from conversations.accounts.tokens import SCOPES, Caller, find_caller
+from conversations.access import AccessContext, read_signed_in
+from conversations.accounts.tokens import SCOPES, Caller, find_caller, find_token
 from conversations.domain.audit import API
 from conversations.review.reasons import MAX_REASON_CHARS, save_reason
 from conversations.web.addresses import client_address
@@ -103,17 +103,27 @@ class ApiMiddleware:
 
 def identify(request: HttpRequest) -> Caller | None:
     """Who sent the request; None for nobody whom it names rightly."""
-    given = request.headers.get("Authorization", "")
-    if key := request.headers.get("X-Api-Key", ""):
-        given = given or f"Bearer {key}"
-    if given:
-        scheme, _, token = given.partition(" ")
-        found = find_caller(token.strip(), address=client_address(request) or "")
-        return found if scheme.lower() == "bearer" else None
+    token = read_token(request.headers)
+    if token is not None:
+        return find_caller(token, address=client_address(request) or "")
     # Without the cookie nobody is signed in, and the database need not be asked.
     if settings.SESSION_COOKIE_NAME in request.COOKIES and isinstance(request.user, User):
         return Caller(user=request.user, scopes=frozenset(SCOPES), token_pk=None)
     return None
+
+
+def read_token(headers: Mapping[str, str]) -> str | None:
+    """The token that a request has, empty for another way to sign in; None without either."""
+    given = headers.get("Authorization", "")
+    if key := headers.get("X-Api-Key", ""):
+        given = given or f"Bearer {key}"
+    scheme, _, token = given.partition(" ")
+    return (token.strip() if scheme.lower() == "bearer" else "") if given else None
+
+
+def is_known(session_key: str, token: str) -> bool:
+    """Whether somebody asks who is signed in, or by a token that works."""
+    return read_signed_in(session_key).is_authenticated or find_token(token) is not None
 
 
 @contextmanager

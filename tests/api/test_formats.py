@@ -11,6 +11,7 @@ from conversations.archive.message_formats import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.keyset import PageCursor
 from conversations.models import Session
+from loomweb.server import max_request_bytes
 from tests.domain.formats import samples
 
 from .conftest import caller_of
@@ -70,6 +71,11 @@ def test_a_body_may_be_as_large_as_the_api_takes(
     assert begin(owner, messages=said).status_code == 201
     answer = begin(owner, messages=said * 2)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_the_server_takes_what_the_api_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_attachments", 0)
+    assert max_request_bytes() > settings.LOOM.max_api_bytes
 
 
 def test_nothing_begins_with_what_is_no_message(owner: Client) -> None:

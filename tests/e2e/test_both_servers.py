@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,6 +60,7 @@ def one(
         LOOM_MAX_ATTACHMENTS="1",
         LOOM_MAX_ATTACHMENT_BYTES="1000",
         LOOM_MAX_FRAME_BYTES="1000",
+        LOOM_MAX_API_BYTES="1000",
     )
 
 
@@ -98,6 +100,13 @@ def test_a_large_file_is_imported_whole_and_becomes_sessions_while_one_watches(
     assert b" 413 " in begin_upload(server, "/s/x/", LARGE, cookie=key)
     for unknown in ("0" * 32, "%00"):
         assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie=unknown)
+    # A program signs in by its token.
+    address = "/api/v1/workspaces/example/imports"
+    token = server.manage("create_token", getuser(), "--name", "Imports").strip().encode()
+    for header in (b"Authorization: Bearer " + token, b"X-Api-Key: " + token):
+        assert begin_upload(server, address, LARGE, header, seconds=2) == WAITS
+    for header in (b"Authorization: Bearer loom_x", b"X-Api-Key: x", b"Accept: */*"):
+        assert b" 413 " in begin_upload(server, address, LARGE, header)
 
 
 def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
+from django.urls import reverse
 from django.utils.translation import override
 
 from conversations.api.problems import refuse_constant
@@ -17,6 +18,7 @@ from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.service import MAX_OPEN_IMPORTS
 from conversations.models import Session, Workspace
+from loomweb.server import UPLOADS
 from tests.api.conftest import caller_of, token_of
 from tests.api.test_sessions import address_of
 from tests.web.conftest import say
@@ -92,6 +94,11 @@ def test_what_cannot_be_taken_is_refused(
     assert upload(owner).json()["code"] == "import_too_large"
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
     assert upload(owner).status_code == owner.get("/api/v1/imports").status_code == 404
+
+
+def test_the_server_takes_as_much_as_from_the_page() -> None:
+    for name, given in (("imports", []), ("api:workspace_imports", ["garden"])):
+        assert UPLOADS.fullmatch(reverse(name, args=given))
 
 
 @pytest.mark.django_db(transaction=True)
