@@ -242,6 +242,7 @@ if LOOM.behind_tls_proxy:
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = LOOM.max_frame_bytes
+DATA_UPLOAD_MAX_NUMBER_FILES = 1_000  # Django's 100 are few for a folder that is dropped
 
 LOGGING = {
     "version": 1,

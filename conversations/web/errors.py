@@ -9,8 +9,9 @@ from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from channels.exceptions import StopConsumer
+from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import BadRequest, DisallowedHost
+from django.core.exceptions import BadRequest, DisallowedHost, TooManyFilesSent
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -24,6 +25,7 @@ from conversations.api.problems import ROOT, format_error, problem_of
 from conversations.archive.storage import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, Rejected, StorageFull, Unavailable
 from conversations.domain.messages import say
+from conversations.domain.text import number_text
 from conversations.rendering.messages import translate
 from conversations.review.reason_pages import ask_reason
 from conversations.review.reasons import ReasonNeeded
@@ -168,6 +170,10 @@ UNKNOWN_HOST = say(
     "add the name to LOOM_ALLOWED_HOSTS."
 )
 UNREADABLE = say("The request is unreadable or too large.")
+TOO_MANY_FILES = say(
+    "At most %(count)s files can be uploaded at once.",
+    count=number_text(settings.DATA_UPLOAD_MAX_NUMBER_FILES),
+)
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
@@ -199,6 +205,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     that may be anything."""
     if isinstance(exception, DisallowedHost):
         error = Rejected(UNKNOWN_HOST, code="unknown_host")
+    elif isinstance(exception, TooManyFilesSent):
+        error = Rejected(TOO_MANY_FILES, code="too_many_files")
     else:
         told = exception.args[0] if isinstance(exception, BadRequest) and exception.args else None
         error = Rejected(told if isinstance(told, str) else UNREADABLE, code="bad_request")

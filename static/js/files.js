@@ -39,21 +39,25 @@ if (form) {
     request.upload.addEventListener("progress", (at) => {
       if (at.lengthComputable) progress.value = at.loaded / at.total;
     });
-    const failed = async () => {
+    const fail = async (told) => {
       progress.hidden = true;
-      const reasons = await Promise.all([...input.files].map(whyUnreadable));
+      const reasons = told ? [told] : await Promise.all([...input.files].map(whyUnreadable));
       said.textContent = reasons.find(Boolean) ?? gettext("The upload was interrupted. Nothing is lost here: try again.");
     };
-    request.addEventListener("error", failed);
+    request.addEventListener("error", () => fail());
     request.addEventListener("load", () => {
       // The page that is loaded then says what became of it.
       if (request.status === 204) location.reload();
-      else show(request.responseText) || failed();
+      else if (!show(request.responseText)) fail(saidBy(request));
     });
     said.textContent = gettext("Uploading…");
     progress.hidden = false;
     request.send(new FormData(form));
   });
+
+  /** The sentence of a refusal; not the page of whatever stands before the server. */
+  const saidBy = (request) =>
+    request.getResponseHeader("content-type")?.startsWith("text/plain") && request.responseText;
 
   function show(html) {
     const alert = new DOMParser().parseFromString(html, "text/html").querySelector("[role=alert]");

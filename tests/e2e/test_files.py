@@ -115,17 +115,19 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     tab.get_by_label("Files for this folder").set_input_files(tmp_path / "large.bin")
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("link", name="large.bin")).to_be_visible()
-    tab.evaluate(DROP, "two.txt")
+    tab.evaluate(DROP, ["two.txt"])
     expect(tab.get_by_role("link", name="two.txt")).to_be_visible()
     assert (folder / "two.txt").read_text() == "dropped"
     drop_path(tab, tmp_path)
     expect(tab.get_by_text(f"{tmp_path.name} cannot be read.")).to_be_visible()
+    tab.evaluate(DROP, [f"{number}.txt" for number in range(1001)])
+    expect(tab.get_by_text("At most 1\u202f000 files can be uploaded at once.")).to_be_visible()
 
 
 DROP = """
-(name) => {
+(names) => {
   const data = new DataTransfer();
-  data.items.add(new File(["dropped"], name));
+  for (const name of names) data.items.add(new File(["dropped"], name));
   for (const kind of ["dragover", "drop"]) {
     const how = { dataTransfer: data, bubbles: true, cancelable: true };
     document.body.dispatchEvent(new DragEvent(kind, how));

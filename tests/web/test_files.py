@@ -455,6 +455,17 @@ def test_limits_of_uploads(owner: Client, root: Path, monkeypatch: pytest.Monkey
     assert "upload-files" not in owner.get(FILES).text
 
 
+def test_an_upload_has_many_files_but_not_any_number(owner: Client, root: Path) -> None:
+    assert upload(owner, *(a_file(f"{n}.txt") for n in range(101))).status_code == 302
+    assert len(list(root.iterdir())) == 101
+    files = [a_file(f"{n}.md") for n in range(1001)]
+    answer = owner.post(f"{FILES}upload/", {"files": files}, headers={"HX-Request": "true"})
+    assert answer.status_code == 400
+    assert answer.text == "At most 1\u202f000 files can be uploaded at once."
+    assert answer["Content-Type"].startswith("text/plain")
+    assert len(list(root.iterdir())) == 101
+
+
 def test_an_upload_waits_for_room_on_the_disk(
     owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
