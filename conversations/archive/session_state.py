@@ -143,14 +143,15 @@ def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     markers = read_markers(session_pk, "turn")[: moment.rewinds]
     gone = hidden_ranges(markers)
     base = _checkpoint(session_pk, moment, through=moment.turn)
-    marked = drop_marks(_load(base), gone)
+    marked = _load(base)
     # The newest checkpoint before which nothing has left the path since, or come back.
     while (apart := first_difference(hidden_ranges(markers[: base.rewinds]), gone)) <= base.turn:
         base = _checkpoint(session_pk, moment, through=apart - 1)
     state = _load(base)
     for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
-    return state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
+    marks = drop_marks(marked, gone, left=state).marks
+    return state._replace(marks=marks, edit_seq=marked.edit_seq)
 
 
 def _load(checkpoint: StateCheckpoint) -> SessionState:
@@ -260,7 +261,7 @@ class RebuiltState:
         after, state = self.valid[-1] if self.valid else (0, SessionState())
         for turn in active_turns(session_pk, after, self.turn, self.gone):
             state = fold_facts(state, turn.number, read_facts_of(turn))
-        marked = drop_marks(self.state, [(low, high)])
+        marked = drop_marks(self.state, [(low, high)], left=state)
         self.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
 
@@ -281,7 +282,7 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
             _, seq, what = following
             if isinstance(what, StateEdit):
                 edited = apply_edit(rebuilt.state, what, seq=seq)
-                rebuilt.state = drop_marks(edited, rebuilt.gone)
+                rebuilt.state = drop_marks(edited, rebuilt.gone, left=edited)
             else:
                 if rebuilt.rewinds in gone_back_to:
                     rebuilt.before[rebuilt.rewinds] = rebuilt.state, list(rebuilt.valid)

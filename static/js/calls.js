@@ -16,6 +16,7 @@ const WORDS = {
 const MAX_LIVE_LINES = 200;
 const MAX_LIVE_CHARS = 20000;
 const REST_MS = 1000; // without a key
+const CUT_MS = 10000; // in which who wrote in a card that is gone may not have seen it
 const SEEN_MS = 500; // until a card counts as seen
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
@@ -28,7 +29,7 @@ const early = new Map(); // frames before their rows
 const seenBefore = Number(log.dataset.lastSeq) || 0;
 let clock = 0;
 let typed = 0;
-let isCut = false;
+let cutAt = 0;
 let offered;
 
 addStyle(log.dataset.tools);
@@ -182,7 +183,7 @@ const rest = () => (matchMedia("(pointer: fine)").matches && byId("message")) ||
 /** What was being written in a card that somebody else answered. */
 function moveWords(text) {
   if (!byId("message")) return;
-  isCut = true;
+  cutAt = Date.now();
   setText([byId("message").value.trim(), text].filter(Boolean).join("\n\n"));
   refuse(gettext("The request was answered. What you wrote is in the message field."));
 }
@@ -201,7 +202,8 @@ function look() {
   const active = document.activeElement;
   const left = active.closest(".row-ask.settled");
   const isLost = left || (answered.length && active === document.body);
-  if (left && active.value && !answered.some(([row]) => row === left)) moveWords(active.value);
+  const isWritten = active.matches("input:not([type=checkbox])") && active.value !== active.defaultValue;
+  if (left && isWritten && !answered.some(([row]) => row === left)) moveWords(active.value);
   else if (isLost) open[0] ? focusOn(open[0]) : rest().focus({ preventScroll: true });
   offerJump();
 }
@@ -210,8 +212,8 @@ document.addEventListener("keydown", (event) => {
   typed = Date.now();
   const { key, target } = event;
   // Who writes on has not seen yet where that goes: the first one does not send it.
-  if (isCut && key === "Enter") {
-    isCut = false;
+  if (key === "Enter" && target === byId("message") && Date.now() - cutAt < CUT_MS) {
+    cutAt = 0;
     event.preventDefault();
     event.stopPropagation();
   }

@@ -247,6 +247,25 @@ def test_a_rewind_takes_back_what_its_turns_said(session: Session) -> None:
     assert before == rebuild_state_text(session.pk, turn=before.turn, seq=before.seq, rewinds=0)
 
 
+@pytest.mark.parametrize("action", ["strike", "pin"])
+def test_a_mark_stays_where_what_was_said_again_is_taken_back(
+    session: Session, action: str
+) -> None:
+    text = "Always use tabs for indentation."
+    write(session, message(text), answer(), message(text), answer())
+    act(session, action, text)
+    append_rewind(session, from_turn=3, from_seq=None, reason="edit", actor_pk=None)
+    view = read_state_view(session.pk)
+    [item] = [one for one in (*view.items, *view.struck) if one.kind == "rule"]
+    assert (item.turn, item.is_pinned, item in view.struck) == (
+        1,
+        action == "pin",
+        action == "strike",
+    )
+    write(session, message("Go on"), answer())
+    assert check_state(session.pk) == ""
+
+
 def test_a_rewind_reaches_back_behind_checkpoints(session: Session) -> None:
     write(session, *(message(f"We decided to plant row {n}") for n in range(250)))
     texts = {150: read_state_text(session.pk)}

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +23,7 @@ from conversations.agent.undo.records import (
     finish_revert,
     mark_undone,
     recent_reverts,
+    unfinished_reverts,
 )
 from conversations.agent.undo.revert import (
     READY,
@@ -478,3 +481,15 @@ def reset(root: Path) -> None:
     (root / "a").chmod(0o640)
     os.symlink("a", root / "b")
     assert stat.S_ISLNK((root / "b").lstat().st_mode)
+
+
+@pytest.mark.django_db
+def test_what_is_unfinished_is_found_by_its_index() -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("asks SQLite how it looks")
+    with CaptureQueriesContext(connection) as asked:
+        unfinished_reverts()
+    for query in asked:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+            assert "file_change_begun" in str(cursor.fetchall())

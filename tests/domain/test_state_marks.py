@@ -110,8 +110,9 @@ def test_marks_go_with_the_turns_of_their_items() -> None:
     state = decided("tabs", "roses")
     for number in (1, 2):
         state = edited(state, "pin", f"d{number}.0")
-    assert [mark.id for mark in drop_marks(state, [(2, 9)]).marks] == ["d1.0"]
-    assert drop_marks(state, [(3, 9)]) is state
+    left = decided("tabs")
+    assert [mark.id for mark in drop_marks(state, [(2, 9)], left=left).marks] == ["d1.0"]
+    assert drop_marks(state, [(3, 9)], left=state) == state
 
 
 ITEM = {"id": "d1.0", "kind": "decision", "text": "tabs", "turn": 1}

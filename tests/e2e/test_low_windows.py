@@ -92,6 +92,16 @@ def test_what_is_written_where_somebody_else_answers_is_moved_and_not_sent(
     expect(first.message).to_have_value("No, this must not be run")
     expect(first.page.get_by_role("alert")).to_contain_text("What you wrote is in")
     expect(first.page.locator("#rows .row-user")).to_have_count(1)
+    first.message.fill("")
+    wire.enqueue(
+        Scenario(tools=(ToolCall(name="shell_execute", input={"command": "false"}),)),
+        Scenario(text="Done."),
+    )
+    first.send("Again")
+    first.page.locator(".row-ask:not(.settled) button").last.focus()
+    second.page.locator("#rows").get_by_role("button", name="Approve").click()
+    expect(first.message).to_be_focused()
+    expect(first.message).to_have_value("")
 
 
 def test_controls_stay_in_sight_where_there_is_little_room(

@@ -83,6 +83,7 @@ def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
     assert find_files(inside, "plan")[0] == []
     assert find_files(inside, "z/pla")[0] == ["z/plan.md", "z/b/plan.md"]
     assert find_files(inside, "z/")[0]
+    assert find_files(inside, "b/pla", path="z")[0] == ["z/b/plan.md"]
     for query in ("../plan", "/plan", ".git/plan", "node_modules/plan", "gone/plan", "\0/plan"):
         assert find_files(inside, query)[0] == [], query
 

@@ -550,6 +550,12 @@ def test_a_small_window_takes_whole_answers(session: Session, user: User, cap: i
     assert int(told[1]) == len(hits_in(answers[0]))
 
 
+def test_no_window_is_so_small_that_a_turn_cannot_be_read(session: Session, user: User) -> None:
+    say(session, "small", "line of the report\n" * 100, "thanks")
+    pages = all_pages(look_for(session, user.pk, result_cap=40), action="range", turns="2")
+    assert sum(quoted_text(page).count("line of the report") for page in pages) == 100
+
+
 # Range
 
 

@@ -12,6 +12,7 @@ from tests.mcp_servers.running import HttpServer
 
 PUBLIC = ServerConfig(name="a", url="https://93.184.215.14/mcp")
 PRIVATE = ServerConfig(name="a", url="http://127.0.0.1:9/mcp")
+IN_IPV6 = ServerConfig(name="a", url="http://[2606:4700::1111]/mcp")
 NAMED = ServerConfig(name="a", url="http://tickets:8080/mcp")
 
 
@@ -25,6 +26,7 @@ NAMED = ServerConfig(name="a", url="http://tickets:8080/mcp")
         (PRIVATE, "http://auth.internal/authorize", True),
         (NAMED, "http://keycloak:8080/authorize", True),
         (PRIVATE, "file:///etc/passwd", False),
+        (IN_IPV6, "http://auth.example.org/authorize", False),
     ],
 )
 def test_a_named_address_is_of_https(config: ServerConfig, url: str, is_allowed: bool) -> None:

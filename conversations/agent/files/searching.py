@@ -131,7 +131,8 @@ class RipgrepEngine(SearchEngine):
     def __init__(self, program: str, root: Path, query: FileQuery, *, encoding: str = "") -> None:
         is_plain = query.is_literal or not _OPERATORS.search(query.expression)
         self._latin: RipgrepEngine | None = None
-        if not encoding and not (is_plain and query.expression.isascii()):
+        is_latin = all(character <= "\xff" for character in query.expression)
+        if not encoding and is_latin and not (is_plain and query.expression.isascii()):
             self._latin = RipgrepEngine(program, root, query, encoding="latin1")
         super().__init__(root, query)
         self._encoding = encoding
@@ -390,7 +391,8 @@ def find_files(
     )
     if is_cut and slash and not is_passed_over:
         with suppress(Rejected):
-            paths, is_cut = _listed(str(root), folder, with_ignored=with_ignored)
+            below = folder if path == "." else f"{path}/{folder}"
+            paths, is_cut = _listed(str(root), below, with_ignored=with_ignored)
             query = name
     wanted = query.casefold().replace(" ", "").strip("/")
     if not wanted:

@@ -27,7 +27,7 @@ def require_secure(url: str, config: ServerConfig) -> None:
     parts = urlsplit(url)
     own = urlsplit(config.url).hostname or ""
     is_allowed = parts.scheme == "https" or (
-        parts.scheme == "http" and (is_private_host(own) or "." not in own.rstrip("."))
+        parts.scheme == "http" and (is_private_host(own) or not set(".:") & set(own.rstrip(".")))
     )
     if not is_allowed or not parts.hostname:
         raise ServerFailed(

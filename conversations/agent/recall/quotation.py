@@ -62,6 +62,7 @@ PREFACE = (
 MAX_OUTPUT_TOKENS = 8_000  # Of one call (seed 000)
 RESERVED_TOKENS, MIN_RESERVED_TOKENS = 500, 100  # For what is said around the quotation
 MAX_QUOTED_TOKENS = MAX_OUTPUT_TOKENS - RESERVED_TOKENS
+MIN_QUOTED_TOKENS = 60  # Also where the window then shortens it: less says nothing
 
 MAX_ARGUMENT_CHARS, MAX_CALL_CHARS = 120, 200  # Where a call is not quoted whole.
 MAX_PIECE_CHARS = 4 * MAX_QUOTED_TOKENS  # Of one turn

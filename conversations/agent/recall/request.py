@@ -19,7 +19,12 @@ from conversations.agent.tools.tool import (
 from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.search.query import SearchQuery, parse_query
 
-from .quotation import MAX_OUTPUT_TOKENS, MIN_RESERVED_TOKENS, RESERVED_TOKENS
+from .quotation import (
+    MAX_OUTPUT_TOKENS,
+    MIN_QUOTED_TOKENS,
+    MIN_RESERVED_TOKENS,
+    RESERVED_TOKENS,
+)
 from .reading import RecallTarget, find_exchange_start, find_session
 
 # Results of one call: seed 000's default, and as many short messages as an answer has room for.
@@ -153,7 +158,8 @@ class RecallRequest:
     @property
     def budget(self) -> int:
         """What of that the quotation may have."""
-        return self.max_tokens - min(RESERVED_TOKENS, MIN_RESERVED_TOKENS + self.max_tokens // 8)
+        reserved = min(RESERVED_TOKENS, MIN_RESERVED_TOKENS + self.max_tokens // 8)
+        return max(MIN_QUOTED_TOKENS, self.max_tokens - reserved)
 
     @property
     def limit(self) -> int:

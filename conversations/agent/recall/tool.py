@@ -175,7 +175,7 @@ def _read_piece(
         return [], (start + 1, end, 0)
     said = quote_whole_turn(turn, offset=offset)
     while (cost := said.cost()) > budget and len(said.text) > 1:
-        size = min(len(said.text) - 1, len(said.text) * budget // cost)
+        size = max(1, min(len(said.text) - 1, len(said.text) * budget // cost))
         said = quote_whole_turn(turn, offset=offset, size=size)
     # A piece that is not the last ends with a line, where lines are short.
     line_end = said.text.rfind("\n") + 1

@@ -135,8 +135,10 @@ def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, EntryChange
 
 def unfinished_reverts() -> list[int]:
     """Reverts whose changes are not settled: those that run, and those that were cut short."""
-    begun = FileChange.objects.filter(done_at=None, revert__isnull=False)
-    return sorted({*begun.values_list("revert", flat=True)})
+    begun = FileChange.objects.filter(done_at=None, revert__isnull=False).order_by()
+    keys = begun.values_list("revert", flat=True)
+    # By the call, since the index of what is begun is by that.
+    return sorted({*keys.filter(call=None), *keys.filter(call__gt=0)})
 
 
 def read_revert(pk: int) -> Revert:

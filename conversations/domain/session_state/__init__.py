@@ -318,11 +318,19 @@ def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> 
     return one.id == other.id or (are_said and (one.turn == other.turn or one.id[0] == other.id[0]))
 
 
-def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
-    """Without the marks on items of these turns, which left the active path."""
-    gone = list(ranges)
-    marks = tuple(mark for mark in state.marks if not are_within(mark.turn, gone))
-    return state if marks == state.marks else state._replace(marks=marks)
+def drop_marks(
+    state: SessionState, ranges: Iterable[tuple[int, int]], *, left: SessionState
+) -> SessionState:
+    """Without the marks on items of these turns, which left the active path. ``left`` is the state
+    without them: what was said before as well stands there, and keeps its mark."""
+    gone, marks = list(ranges), []
+    said = (*left.decisions, *left.rules, *left.preferences)
+    for mark in state.marks:
+        if not are_within(mark.turn, gone):
+            marks.append(mark)
+        elif turns := [one.turn for one in said if is_same_item(one, mark)]:
+            marks.append(mark._replace(turn=max(turns)))
+    return state._replace(marks=tuple(marks))
 
 
 # What the state shows: the register's items as a person's marks leave them.

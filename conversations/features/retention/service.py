@@ -270,8 +270,7 @@ def change_policies(
     workspace: Workspace, *, origin: AuditOrigin, **policies: int | bool | None
 ) -> None:
     """Set the workspace's columns that say how long its sessions are kept; entered in the
-    audit log where it changes. Sessions that there are expire as they would have; what a policy
-    has ordered that is no longer there is called off."""
+    audit log where it changes. Sessions that there are expire as they would have."""
     with transaction.atomic():
         known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
@@ -282,7 +281,11 @@ def change_policies(
         metadata = {"before": before, "after": changed}
         note = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
         record(origin, note)
-    # After that transaction, since a purge locks the session before its workspace.
+
+
+def call_off_unwanted(workspace: Workspace, *, origin: AuditOrigin) -> None:
+    """Call off what a policy has ordered that is no longer there. Not in the transaction that
+    changes it: a purge locks the session before its workspace."""
     now = timezone.now()
     orders = PurgeOrder.objects.filter(session__workspace=workspace.pk, by_policy=True)
     for order in orders.select_related("session__workspace").order_by("pk"):

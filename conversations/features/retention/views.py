@@ -126,8 +126,10 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
                 service.change_policies(
                     found, origin=access_context_of(request).origin, **form.cleaned_data
                 )
-                messages.success(request, gettext("Saved."))
-                return redirect("workspace_retention", slug=slug)
+        if form.is_valid():
+            service.call_off_unwanted(found, origin=access_context_of(request).origin)
+            messages.success(request, gettext("Saved."))
+            return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}
     return render(request, "retention/policies.html", context, status=400 if form.errors else 200)
 

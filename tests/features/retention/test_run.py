@@ -24,6 +24,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import load_json
 from conversations.features.retention.service import (
     call_off_purge,
+    call_off_unwanted,
     change_policies,
     order_purge,
     place_hold,
@@ -65,7 +66,9 @@ def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
         "retention_days": None,
         "members_may_purge": False,
     }
-    change_policies(workspace, origin=AuditOrigin(user=user), **usual | values)
+    origin = AuditOrigin(user=user)
+    change_policies(workspace, origin=origin, **usual | values)
+    call_off_unwanted(workspace, origin=origin)
     workspace.refresh_from_db()
 
 
