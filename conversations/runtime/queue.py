@@ -288,9 +288,12 @@ class RunQueue:
                     self.begin(run.session_pk, claimed)
                 else:
                     # This process leaves a run only when it could not write its end.
-                    is_own = run.owner == self._owner.id
+                    is_own = self.owns(run)
                     cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
                     await self._interrupt(run.run_pk, run.session_pk, owner=run.owner, cause=cause)
+
+    def owns(self, run: ActiveRun) -> bool:
+        return run.owner == self._owner.id
 
     def is_orphan(self, run: ActiveRun) -> bool:
         options = self._context.options

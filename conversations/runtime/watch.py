@@ -158,6 +158,8 @@ class Watcher:
                 self._foreign.pop(pk, None)
                 self._hub.publish(pk, active_frame(None))
             return
+        if self._own.owns(run):
+            return  # it has just begun here, and announces itself
         if self._running.get(pk) != (run.run, run.state, run.note):
             self._running[pk] = (run.run, run.state, run.note)
             self._hub.publish(pk, active_frame(run))
