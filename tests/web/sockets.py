@@ -20,6 +20,12 @@ ORIGIN = f"http://{HOST}"
 type Frame = dict[str, Any]
 
 
+class SocketClosed(AssertionError):
+    def __init__(self, code: int) -> None:
+        super().__init__(f"closed with {code}")
+        self.code = code
+
+
 class Socket:
     """What the page sends and gets. ``frames`` are all it got, in order."""
 
@@ -38,6 +44,8 @@ class Socket:
 
     async def next(self, *, seconds: float = 15) -> Frame:
         message = await self._communicator.receive_output(timeout=seconds)
+        if message["type"] == "websocket.close":
+            raise SocketClosed(message["code"])
         assert message["type"] == "websocket.send", message
         frame: Frame = json.loads(message["text"].encode())  # on the wire it is UTF-8
         self.frames.append(frame)

@@ -23,11 +23,12 @@ from conversations.archive.sessions import create_session
 from conversations.archive.verify import verify_sessions
 from conversations.domain.runs import COMPLETED, FINAL_STATES, INTERRUPTED
 from conversations.models import ChatEvent, Run, Session, Workspace
+from conversations.web.errors import TRY_AGAIN_LATER
 from loomweb.asgi import django_application
 from tests.api.conftest import Program, token_of
 from tests.archive.turns import read_turns
 
-from .sockets import Socket, open_socket, session_cookie
+from .sockets import Socket, SocketClosed, open_socket, session_cookie
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -171,15 +172,26 @@ class Load:
             await asyncio.sleep(0.3)
 
     async def chat(self, session: Session, person: User) -> None:
-        socket = await open_socket(session, person)
-        while not self.is_over:
-            await self.say(socket)
-            await socket.until("state", where=lambda frame: frame["run_state"] == "idle")
-        await socket.close()
+        """As a page does, which comes again where its socket is closed, with what it had sent."""
+        client_id = ""
+        while client_id or not self.is_over:
+            socket = await open_socket(session, person)
+            try:
+                while client_id or not self.is_over:
+                    client_id = client_id or uuid4().hex
+                    await self.say(socket, client_id)
+                    client_id = ""
+                    await socket.until("state", where=lambda frame: frame["run_state"] == "idle")
+            except SocketClosed as closed:
+                if closed.code != TRY_AGAIN_LATER:
+                    raise
+                self.refused += 1
+            else:
+                await socket.close()
 
-    async def say(self, socket: Socket) -> None:
+    async def say(self, socket: Socket, client_id: str = "") -> None:
         """Until it is acknowledged."""
-        client_id = uuid4().hex
+        client_id = client_id or uuid4().hex
         text = f"Said on a page: {client_id}"
         while True:
             await socket.send({"type": "send", "client_id": client_id, "text": text})
