@@ -8,6 +8,25 @@ from typing import Any
 from PIL import Image
 from pypdf import PdfWriter
 
+from conversations.archive.messages import accept_message
+from conversations.archive.runs import finish_run
+from conversations.models import Attachment, Session
+
+
+def send_file(session: Session, file: Attachment, *, client_id: str = "client-1") -> None:
+    """The owner sends it with a message, which is answered by nothing."""
+    accepted = accept_message(
+        session,
+        client_id=client_id,
+        text="Look",
+        user_pk=session.owner_id,
+        max_queued=3,
+        owner="me",
+        attachments=[str(file.uuid)],
+    )
+    assert accepted.claimed is not None
+    finish_run(accepted.claimed, state="completed", payloads=[])
+
 
 def image_bytes(
     kind: str = "PNG", size: tuple[int, int] = (40, 30), *, mode: str = "RGB", **options: Any

@@ -10,7 +10,6 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.context import append_loaded_skill, read_loaded_skills
 from conversations.archive.forking import MAX_COPIED_TURNS, fork_session
 from conversations.archive.messages import accept_message, edit_message, rewind_session
-from conversations.archive.runs import finish_run
 from conversations.archive.session_state import (
     check_state,
     edit_state,
@@ -26,6 +25,7 @@ from conversations.domain.windows import WindowRules
 from conversations.models import Session
 from tests.archive.turns import read_turns
 
+from .files import send_file
 from .state_story import answer, calls, message, result, write
 
 pytestmark = pytest.mark.django_db
@@ -162,28 +162,14 @@ def test_a_file_comes_along_with_a_message_that_names_what_an_earlier_turn_has(
     session: Session, user: User, how: str
 ) -> None:
     file = save_attachment(session.pk, data=b"beans", name="b.txt", user_pk=user.pk)
-
-    def send(client_id: str) -> None:
-        accepted = accept_message(
-            session,
-            client_id=client_id,
-            text="Look",
-            user_pk=user.pk,
-            max_queued=3,
-            owner="me",
-            attachments=[str(file.uuid)],
-        )
-        assert accepted.claimed is not None
-        finish_run(accepted.claimed, state="completed", payloads=[])
-
-    send("client-1")
+    send_file(session, file)
     if how == "edited":
         edit_message(
             get_session(session.uuid), client_id="edit-1", turn=1, text="Again", user_pk=user.pk
         )
     else:
         rewind_session(get_session(session.uuid), from_turn=1, actor_pk=None)
-        send("client-2")
+        send_file(session, file, client_id="client-2")
     made = fork_session(get_session(session.uuid), turn=2, owner=user)
     copied = made.attachments.get()
     assert (copied.digest, copied.turn_number) == (file.digest, 1)

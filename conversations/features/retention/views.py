@@ -118,16 +118,14 @@ def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = PoliciesForm(found)
+    form, origin = PoliciesForm(found), access_context_of(request).origin
     if request.method == "POST":
         with transaction.atomic():
             form = PoliciesForm(lock_workspace(found), request.POST)
             if form.is_valid():
-                service.change_policies(
-                    found, origin=access_context_of(request).origin, **form.cleaned_data
-                )
+                service.change_policies(found, origin=origin, **form.cleaned_data)
         if form.is_valid():
-            service.call_off_unwanted(found, origin=access_context_of(request).origin)
+            service.call_off_unwanted(found, origin=origin)
             messages.success(request, gettext("Saved."))
             return redirect("workspace_retention", slug=slug)
     context = {"workspace": found, "form": form}

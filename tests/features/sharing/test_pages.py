@@ -17,17 +17,16 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.forking import fork_session
-from conversations.archive.messages import accept_message, edit_message
+from conversations.archive.messages import edit_message
 from conversations.archive.model_calls import save_title
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.runs import finish_run
 from conversations.archive.sessions import get_session, rename_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
 from conversations.features.sharing import service
 from conversations.features.sharing.models import ShareLink
 from conversations.models import AuditEntry, Session
-from tests.archive.files import image_bytes
+from tests.archive.files import image_bytes, send_file
 from tests.features.sharing.matrix import SHARE
 from tests.web.conftest import browser_of, say
 from tests.web.test_storage_errors import lost_after
@@ -296,17 +295,7 @@ def test_the_file_of_an_edited_message_can_be_opened_where_that_is_shared(
     session: Session, user: User
 ) -> None:
     file = save_attachment(session.pk, data=image_bytes(), name="a.png", user_pk=user.pk)
-    accepted = accept_message(
-        session,
-        client_id="client-1",
-        text="Look",
-        user_pk=user.pk,
-        max_queued=3,
-        owner="me",
-        attachments=[str(file.uuid)],
-    )
-    assert accepted.claimed is not None
-    finish_run(accepted.claimed, state="completed", payloads=[])
+    send_file(session, file)
     edited = edit_message(
         get_session(session.uuid), client_id="edit-1", turn=1, text="Again", user_pk=user.pk
     )
