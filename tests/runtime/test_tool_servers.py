@@ -118,7 +118,9 @@ async def test_a_tool_that_changes_before_its_always_allowed_call_asks_again(
     [call] = await until_waiting(garden)
     await describe_anew(runtime, garden)
     await runtime.decide_call(garden, call=call.uuid, decision="deny", user_pk=garden.owner_id)
-    [again] = await until_waiting(garden)
+    again = call
+    while again == call:  # it waits until its run has heard of the decision
+        [again] = await until_waiting(garden)
     assert again.name == "mcp__plain__touch"
     *_, asked = await notices(garden, "approval_asked")
     assert asked.data is not None
