@@ -1,18 +1,27 @@
 """Connections to SQLite outlast the requests that opened them."""
 
+import itertools
 import re
 import shutil
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from loomweb.env import BASE_DIR
@@ -56,6 +65,51 @@ def test_the_next_request_gets_what_the_last_one_closed() -> None:
     assert third.connection is not raw  # two at once have one each
     second.close()
     third.close()
+
+
+def test_who_waits_to_write_comes_before_who_begins_again() -> None:
+    writes, is_writing, is_over = itertools.count(), threading.Event(), threading.Event()
+    last = 0
+
+    def write_again_and_again() -> None:
+        nonlocal last
+        while not is_over.is_set():
+            with transaction.atomic():
+                last = next(writes)
+                is_writing.set()
+                sleep(0.002)
+                is_writing.clear()
+        connection.close()
+
+    thread = threading.Thread(target=write_again_and_again)
+    thread.start()
+    try:
+        for _ in range(30):
+            is_writing.wait()
+            before = last
+            with transaction.atomic():
+                assert last - before <= 1
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_who_waits_too_long_to_write_is_told_so_and_nothing_is_wrong_with_the_connection() -> None:
+    other = open_connection()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 20")
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OperationalError, match="locked"), transaction.atomic():
+            pass
+        with other.cursor() as cursor:
+            cursor.execute("ROLLBACK")
+        with transaction.atomic(), connection.cursor() as cursor:
+            assert cursor.execute("PRAGMA busy_timeout").fetchone() == (20,)
+    finally:
+        connection.close()
+        other.close()
 
 
 def test_as_many_are_kept_as_the_limit_says() -> None:

@@ -1,1 +1,2 @@
-"""Django's SQLite, with connections that outlast the request that opened them."""
+"""Django's SQLite, with connections that outlast the request that opened them and writers that
+stand in line."""

@@ -4,24 +4,38 @@ Under ASGI each request has a thread of its own, and Django a connection for eac
 one, register Django's functions on it and read the schema takes ten times as long as a query, so
 what one request has closed the next one gets.
 
+SQLite lets one connection write at a time. The others ask again after pauses of up to 100 ms, so
+that one may wait for seconds while others write thousands of times. Here they stand in line: who is
+first asks at short intervals, and nobody else asks until that one writes.
+
 SQLite knows the letters of English alone. Two functions know the others: ``LOOM_FOLD``, by which
 ``icontains`` tells no case, and ``LOOM_SORT_KEY``, which puts a letter with an accent beside the
 one without it.
 """
 
 import atexit
+import fcntl
 import os
+import sqlite3
 import unicodedata
 from collections import defaultdict
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any
 from weakref import WeakSet
 
+from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 from django.db.backends.sqlite3.operations import DatabaseOperations as SQLiteOperations
 
 # About as many as are read from at once. Each holds pages of the database in memory.
 MAX_IDLE_CONNECTIONS = 4
+
+# Between two tries to become first in the line for the write lock, and of who is first to get it.
+LINE_PAUSE_SECONDS, FIRST_PAUSE_SECONDS = 0.001, 0.0002
+
+# What belongs to a database beside its own file: SQLite's, and the line's.
+FILE_ENDS = ("", "-wal", "-shm", "-journal", LINE_END := "-line")
 
 # By the name of the database, the one that was closed last at the end.
 _idle_of: defaultdict[str, list[Any]] = defaultdict(list)
@@ -36,6 +50,23 @@ def sort_key(text: str) -> str:
         return text.lower()
     parts = unicodedata.normalize("NFKD", text.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
+
+
+def _take(line: int | None) -> bool:
+    """Returns whether one is first, which holds until the file is closed."""
+    if line is None:
+        return True
+    try:
+        fcntl.flock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _is_busy(error: OperationalError) -> bool:
+    return getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 class DatabaseOperations(SQLiteOperations):
@@ -68,6 +99,42 @@ class DatabaseWrapper(base.DatabaseWrapper):
         connection.create_function("LOOM_FOLD", 1, fold, deterministic=True)
         connection.create_function("LOOM_SORT_KEY", 1, sort_key, deterministic=True)
         return connection
+
+    def _start_transaction_under_autocommit(self) -> None:
+        execute = self.connection.execute
+        [wait_ms] = execute("PRAGMA busy_timeout").fetchone()
+        execute("PRAGMA busy_timeout = 0")
+        line = self._open_line()
+        try:
+            self._begin_in_line(line, until=monotonic() + wait_ms / 1000)
+        finally:
+            if line is not None:
+                os.close(line)  # the next one is first
+            execute(f"PRAGMA busy_timeout = {wait_ms}")
+
+    def _open_line(self) -> int | None:
+        """The file whose lock is held by who is first. Not the database: to close that would end
+        SQLite's own locks. None where no file can be made: then only SQLite decides."""
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+        try:
+            return os.open(f"{self.settings_dict['NAME']}{LINE_END}", flags, mode=0o600)
+        except OSError:
+            return None
+
+    def _begin_in_line(self, line: int | None, *, until: float) -> None:
+        is_first, had_errors = False, self.errors_occurred
+        while True:
+            now = monotonic()
+            is_first = is_first or _take(line)
+            if is_first or now >= until:
+                try:
+                    super()._start_transaction_under_autocommit()  # type: ignore[misc]
+                    return
+                except OperationalError as error:
+                    if now >= until or not _is_busy(error):
+                        raise
+                    self.errors_occurred = had_errors  # nothing is wrong with the connection
+            sleep(FIRST_PAUSE_SECONDS if is_first else LINE_PAUSE_SECONDS)
 
     def create_cursor(self, name: str | None = None) -> Any:
         cursor = super().create_cursor(name)

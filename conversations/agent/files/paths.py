@@ -21,6 +21,7 @@ from django.conf import settings
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import HIDING
+from loomweb.sqlite3.base import FILE_ENDS
 
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4096  # Linux's limits
 MAX_FOLDER_LEVELS = 200  # Each is opened and, if need be, made
@@ -122,7 +123,7 @@ def private_places() -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
-    files = [database + suffix for suffix in ("", "-wal", "-shm", "-journal")]
+    files = [database + end for end in FILE_ENDS]
     own = [data_dir, *(files if database.startswith(os.sep) else ())]
     return tuple(os.path.realpath(place) for place in own)
 

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from django.conf import settings
 
 from conversations.domain.messages import say
+from loomweb.sqlite3.base import FILE_ENDS
 
 from .bubblewrap import SandboxAbilities, SandboxSpec, WriteProtection, interpreter_paths, wrap
 
@@ -225,7 +226,7 @@ def _try_sandbox(bwrap: str, abilities: SandboxAbilities) -> str:
 def hidden_places() -> list[Path]:
     """What no command may see: the data folder, and the database where it is a file."""
     database = str(settings.DATABASES["default"].get("NAME") or "")
-    files = [Path(database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    files = [Path(database + end) for end in FILE_ENDS]
     data_dir = settings.LOOM.data_dir.resolve()
     real = [path.resolve() for path in files if path.is_absolute() and path.exists()]
     return [data_dir, *(path for path in real if not path.is_relative_to(data_dir))]
