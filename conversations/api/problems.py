@@ -13,8 +13,15 @@ from ninja.renderers import JSONRenderer
 from ninja.responses import NinjaJSONEncoder
 from pydantic import ConfigDict
 
-from conversations.domain.errors import LoomError, Unavailable
-from conversations.domain.text import dump_json, instant, null_constants, require_encodable
+from conversations.domain.errors import LoomError, TooLarge, Unavailable
+from conversations.domain.text import (
+    MAX_JSON_VALUES,
+    dump_json,
+    has_more_values,
+    instant,
+    null_constants,
+    require_encodable,
+)
 from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"
@@ -122,7 +129,12 @@ class JsonParser(Parser):
     """Of bodies: JSON as its standard has it, of texts that are ones."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        value = json.loads(request.body, parse_constant=refuse_constant, parse_float=read_finite)
+        text = request.body.decode(json.detect_encoding(request.body), "surrogatepass")
+        if has_more_values(text):
+            raise TooLarge(
+                "A request may have at most %(limit)s values.", limit=f"{MAX_JSON_VALUES:,}"
+            )
+        value = json.loads(text, parse_constant=refuse_constant, parse_float=read_finite)
         require_encodable(value)
         if value is None:
             raise ValueError("the body is empty")

@@ -167,6 +167,41 @@ def load_json(text: str | None, *, default: Any = None) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+# Of JSON that others send. A value takes about a hundred bytes of memory, whatever it takes in the
+# text (``[],``), and the server does nothing else while JSON is parsed.
+MAX_JSON_VALUES = 1_000_000
+# The next sign, past what is none and past strings, whole or cut; empty at the end of the text.
+_NEXT_SIGN = re.compile(
+    r'(?:[^"\[\]{},]++|"[^"\\]*+(?:\\.?+[^"\\]*+)*+"?+)*+([\[\]{},]?+)', re.DOTALL
+)
+
+
+def has_more_values(text: str, limit: int = MAX_JSON_VALUES) -> bool:
+    """Whether the JSON has more values than ``limit``, found out without parsing it."""
+    return count_signs(text) > limit and count_values(text, limit=limit) > limit
+
+
+def count_signs(text: str) -> int:
+    """At least as many as ``count_values`` finds anywhere in the text, and faster: those in strings
+    are counted too."""
+    return sum(map(text.count, "[{,"))
+
+
+def count_values(text: str, *, limit: int, start: int = 0) -> int:
+    """How many lists, objects and commas the JSON value at ``start`` has, at most ``limit`` + 1.
+    Where the value is damaged, or cut, so many as come before that."""
+    values = depth = 0
+    for found in _NEXT_SIGN.finditer(text, start):
+        if found[1] in ("]", "}"):
+            depth -= 1
+        elif found[1]:
+            depth += found[1] != ","
+            values += depth > 0
+        if depth <= 0 or values > limit or not found[1]:
+            break
+    return values
+
+
 def an_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 

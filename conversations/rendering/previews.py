@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from conversations.domain.messages import Message, join_messages, say, say_number
-from conversations.domain.text import number_text, write_json
+from conversations.domain.text import MAX_JSON_VALUES, has_more_values, number_text, write_json
 
 from .code_blocks import (
     MAX_COLOURED_CHARS,
@@ -111,9 +111,6 @@ def render_preview(
     if is_cut and kind in (HTML, NOTEBOOK):  # a beginning would be another page
         kind = TEXT
     source = normalise_source(text)
-    notebook = render_notebook(source, clean=_clean_pages) if kind == NOTEBOOK else None
-    if kind == NOTEBOOK and notebook is not None:
-        return Preview(fill_marks(notebook))
     show = _BY_KIND.get(kind, _show_text)
     shown = show(name, source)
     if is_cut:
@@ -207,8 +204,24 @@ def _show_html(name: str, source: str) -> Preview:
     if source in cleaned:
         return Preview(cleaned[source], is_page=True)
     note = say("This page has too much in it to be laid out. Its source is shown.")
+    return _show_source(name, source, note)
+
+
+def _show_notebook(name: str, source: str) -> Preview:
+    if has_more_values(source):
+        limit = number_text(MAX_JSON_VALUES)
+        note = say(
+            "This notebook has more than %(limit)s values. Its source is shown.", limit=limit
+        )
+        return _show_source(name, source, note)
+    html = render_notebook(source, clean=_clean_pages)
+    return _show_text(name, source) if html is None else Preview(fill_marks(html))
+
+
+def _show_source(name: str, source: str, note: Message) -> Preview:
+    """In the place of what the file would be shown as; ``note`` says why."""
     shown = _show_text(name, source)
-    return shown._replace(note=join_messages(filter(None, [note, shown.note])))
+    return shown._replace(note=join_messages([note, shown.note]))
 
 
 def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
@@ -270,4 +283,10 @@ def _cells(tag: str, row: list[str]) -> str:
     return "".join(f"<{tag}>{show_hidden(cell)}</{tag}>" for cell in row)
 
 
-_BY_KIND = {TEXT: _show_text, MARKDOWN: _show_markdown, HTML: _show_html, TABLE: _show_table}
+_BY_KIND = {
+    TEXT: _show_text,
+    MARKDOWN: _show_markdown,
+    HTML: _show_html,
+    TABLE: _show_table,
+    NOTEBOOK: _show_notebook,
+}

@@ -32,7 +32,7 @@ from conversations.archive.storage import translate_storage_error
 from conversations.domain import errors
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.messages import restore_message
-from conversations.domain.text import dump_json, is_storable
+from conversations.domain.text import dump_json, has_more_values, is_storable, number_text
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering.messages import fill_marks, translate
@@ -54,6 +54,7 @@ STOPPING = 1012
 
 
 HTML_FIELDS = frozenset({"html", "line", "meter", "open", "word"})  # of a frame and its rows
+MAX_FRAME_VALUES = 10_000
 STATE_FRAME = '{"type":"state",'  # how the JSON of such a frame begins
 
 
@@ -153,9 +154,15 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if self.subscriber is None:  # refused; this came before the page knew
             return
         frame: Any = None
-        if len(text_data or "") <= settings.LOOM.max_frame_bytes:
+        text = text_data or ""
+        # Before it is parsed, which holds up everybody else's frames.
+        if has_more_values(text, MAX_FRAME_VALUES):
+            limit = number_text(MAX_FRAME_VALUES)
+            many = errors.TooLarge("A frame may have at most %(limit)s values.", limit=limit)
+            await self._send(_error(many))
+        elif len(text) <= settings.LOOM.max_frame_bytes:
             with suppress(ValueError, RecursionError):  # thousands of open brackets
-                frame = json.loads(text_data or "")
+                frame = json.loads(text)
         if not isinstance(frame, dict):
             await self.close(BAD_FRAME)
             return

@@ -1,5 +1,6 @@
 """Sessions begun with messages of other programs, and read as such."""
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 from conversations.archive.message_formats import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.keyset import PageCursor
+from conversations.domain.text import MAX_JSON_VALUES
 from conversations.models import Session
 from loomweb.server import max_request_bytes
 from tests.domain.formats import samples
@@ -71,6 +73,29 @@ def test_a_body_may_be_as_large_as_the_api_takes(
     assert begin(owner, messages=said).status_code == 201
     answer = begin(owner, messages=said * 2)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_a_body_of_very_many_values_is_refused(owner: Client) -> None:
+    """Whatever it would be read as: each takes many times its bytes."""
+    body = '{"text": [' + "[]," * MAX_JSON_VALUES + "0]}"
+    answer = owner.post("/api/v1/workspaces", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "at most 1,000,000 values" in answer.json()["detail"]
+
+
+def test_a_long_history_with_code_and_pictures_is_taken(owner: Client) -> None:
+    """With more signs of lists in its texts than a body may have lists."""
+    code = 'call([1, 2], {"a": "b"}, [[], []])\n' * 20_000
+    said = [
+        message
+        for number in range(8)
+        for message in (
+            {"role": "user", "content": [{"type": "text", "text": code}, samples.IMAGE]},
+            {"role": "assistant", "content": f"Seen, {number}."},
+        )
+    ]
+    assert json.dumps(said).count("[") + json.dumps(said).count(",") > MAX_JSON_VALUES
+    assert begin(owner, messages=said).status_code == 201
 
 
 def test_the_server_takes_what_the_api_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.errors import NotEncodable
-from conversations.domain.text import require_encodable, strip_marks
+from conversations.domain.text import (
+    MAX_JSON_VALUES,
+    count_signs,
+    count_values,
+    has_more_values,
+    require_encodable,
+    strip_marks,
+)
 from conversations.web.forms import check_message_text, check_reason
 
 TEXTS = st.text("ab\0\xe9\u20ac\ud83d\udeb2\U0001fad8", max_size=6)
@@ -66,3 +73,47 @@ def test_nesting_costs_no_stack() -> None:
 )
 def test_a_preview_has_no_marks_but_those_that_mean_something(written: str, shown: str) -> None:
     assert strip_marks(written) == shown
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | st.text('ab"\\[{,]}\n\u00e9', max_size=6),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\{'), inner, max_size=4)
+        ),
+        max_leaves=12,
+    ),
+    st.booleans(),
+)
+def test_values_are_counted_as_they_are_parsed(value: Any, is_spaced: bool) -> None:
+    text = json.dumps(value, indent=1 if is_spaced else None)
+    count = count_of(value)
+    assert count_values(text, limit=count) == count
+    # Where others follow, as in a list.
+    assert count_values(f"[{text}, [1, 2, 3]]", limit=1000, start=1) == count
+    assert count_signs(text) >= count
+    assert has_more_values(text, count - 1)
+    assert not has_more_values(text, count)
+
+
+def count_of(value: Any) -> int:
+    """Of a list or an object itself, and a comma for each item but the first."""
+    if not isinstance(value, dict | list):
+        return 0
+    items = list(value.values()) if isinstance(value, dict) else value
+    return 1 + max(0, len(items) - 1) + sum(map(count_of, items))
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, [", '{"a": [1, "', '{"a": [1, "b\\', '[[,"[[,', "]" + "[" * 9, '"[[[["', ""]
+)
+def test_of_what_is_no_json_its_beginning_is_counted(text: str) -> None:
+    assert count_values(text, limit=1000) <= 3
+
+
+def test_a_long_text_is_one_value() -> None:
+    """Source code with as many signs as a request could have."""
+    text = json.dumps({"text": 'call([1, 2], {"a": "b"})\n' * 700_000, "more": [1, 2, 3]})
+    assert count_signs(text) > MAX_JSON_VALUES
+    assert not has_more_values(text)
+    assert has_more_values('{"a":[' + "[]," * MAX_JSON_VALUES + "0]}")

@@ -16,6 +16,7 @@ import pytest
 from django.utils.translation import override
 from PIL import Image
 
+from conversations.domain.text import MAX_JSON_VALUES
 from conversations.rendering import previews, programs
 from conversations.rendering.previews import Preview, preview_kind, render_preview
 from conversations.rendering.source_text import MARK_END, MARK_START
@@ -184,6 +185,14 @@ def test_a_notebook_holds_no_words_of_ours() -> None:
 @pytest.mark.parametrize("text", [" ", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])
 def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
     assert 'class="source"' in render("a.ipynb", text).html
+
+
+def test_a_notebook_of_very_many_values_is_shown_as_source() -> None:
+    """Each takes many times its bytes, and anybody may open one that is shared."""
+    text = '{"cells": [' + "[]," * MAX_JSON_VALUES + "{}]}"
+    shown = render("a.ipynb", text)
+    assert 'class="source"' in shown.html
+    assert shown.note.startswith("This notebook has more than 1\u202f000\u202f000 values.")
 
 
 DEEP = "<div>\n" * 200_000

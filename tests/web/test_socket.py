@@ -795,6 +795,20 @@ async def test_what_is_no_object_closes_the_socket(connect: Connect) -> None:
         assert await socket.close_code() == 4400, text[:20]
 
 
+async def test_a_frame_of_very_many_values_closes_the_socket(connect: Connect) -> None:
+    """Before it is parsed, whoever may write."""
+    socket = await connect()
+    await socket.send_text('{"type": "x", "q": [' + "[]," * 6_000 + "0]}")
+    error = await socket.until("error")
+    assert error["code"] == "too_large"
+    assert "10\u202f000 values" in error["message"]
+    assert await socket.close_code() == 4400
+    socket = await connect()
+    text = 'call([1], {"a": "b"})\n' * 4_000  # what a text holds is no value
+    await socket.send({"type": "send", "client_id": "client-0001", "text": text})
+    assert (await socket.until("ack"))["client_id"] == "client-0001"
+
+
 async def test_an_unknown_type_is_an_error(socket: Socket) -> None:
     for kind in ["", "hello", "__class__", None, 1, [], {"type": "send"}]:
         error = await error_after(socket, {"type": kind, "client_id": "client-0001"})

@@ -16,9 +16,9 @@ from pathlib import PurePath
 from typing import Any, BinaryIO
 
 from conversations.domain.messages import say
-from conversations.domain.text import an_object, load_json, one_line
+from conversations.domain.text import an_object, one_line
 
-from .fields import MAX_LINE_BYTES, UnusableLine
+from .fields import MAX_LINE_BYTES, UnusableLine, parse_line
 from .making import (
     FILE_KINDS,
     ImportHistory,
@@ -267,10 +267,7 @@ class _ClaudeCode(ConversationReader):
 
 def _parse(raw: bytes) -> Object:
     """Raises UnusableLine."""
-    try:
-        value = load_json(raw.removeprefix(_BOM).decode("utf-8", "surrogateescape"))
-    except ValueError as error:
-        raise UnusableLine("not JSON (%(error)s)", error=str(error)) from error
+    value = parse_line(raw.removeprefix(_BOM))
     if not isinstance(value, dict):
         raise UnusableLine("not JSON (no object)")
     return value

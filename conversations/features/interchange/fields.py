@@ -22,7 +22,14 @@ from conversations.archive.blobs import DIGEST
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, instant, is_storable, load_json, storable
+from conversations.domain.text import (
+    dump_json,
+    has_more_values,
+    instant,
+    is_storable,
+    load_json,
+    storable,
+)
 from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models import (
     Attachment,
@@ -35,6 +42,8 @@ from conversations.models import (
     Turn,
     Workspace,
 )
+
+from .opening import MAX_ITEM_VALUES
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
@@ -118,15 +127,23 @@ def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
             yield number, raw
 
 
-def parse_object(raw: bytes | None) -> dict[str, Any]:
-    """The line's object. Raises UnusableLine. Bytes that are no UTF-8 become lone
-    surrogates, which are kept exactly like any other text that cannot be stored."""
-    if raw is None:
-        raise UnusableLine("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
+def parse_line(raw: bytes) -> Any:
+    """The line's value. Raises UnusableLine. Bytes that are no UTF-8 become lone surrogates, which
+    are kept exactly like any other text that cannot be stored."""
+    text = raw.decode("utf-8", "surrogateescape")
+    if has_more_values(text, MAX_ITEM_VALUES):
+        raise UnusableLine("it has more than %(limit)s values", limit=f"{MAX_ITEM_VALUES:,}")
     try:
-        value = load_json(raw.decode("utf-8", "surrogateescape"))
+        return load_json(text)
     except ValueError as error:
         raise UnusableLine("not JSON (%(error)s)", error=str(error)) from error
+
+
+def parse_object(raw: bytes | None) -> dict[str, Any]:
+    """The line's object. Raises UnusableLine."""
+    if raw is None:
+        raise UnusableLine("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
+    value = parse_line(raw)
     if not isinstance(value, dict):
         raise UnusableLine("not an object but %(type)s", type=type(value).__name__)
     return value

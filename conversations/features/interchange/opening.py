@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
+from conversations.domain.text import count_signs, count_values
 
 from .making import ImportNote, Item
 
@@ -170,7 +171,8 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
 # A JSON file that is larger than memory: the items of its array, one after another.
 
 CHUNK_BYTES = 1024 * 1024
-MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
+# A single conversation of this size is no conversation. Its values take memory of their own.
+MAX_ITEM_CHARS, MAX_ITEM_VALUES = 256 * 1024 * 1024, 2_000_000
 
 _NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
 _decoder = json.JSONDecoder()
@@ -207,6 +209,7 @@ class _JsonText:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._text = ""
         self._has_ended = False
+        self._signs = 0
         self.at = 0
 
     def _grow(self, size: int) -> None:
@@ -214,6 +217,7 @@ class _JsonText:
         self._has_ended = not data
         text = self._decoder.decode(data, final=self._has_ended)
         self._text, self.at = self._text[self.at :] + text, 0
+        self._signs = count_signs(self._text)
 
     def next_sign(self) -> str:
         while True:
@@ -224,6 +228,12 @@ class _JsonText:
 
     def read_value(self) -> Any:
         while True:
+            # All items that have been read have that many, the next one perhaps.
+            if self._signs > MAX_ITEM_VALUES:
+                values = count_values(self._text, limit=MAX_ITEM_VALUES, start=self.at)
+                if values > MAX_ITEM_VALUES:
+                    limit = f"{MAX_ITEM_VALUES:,}"
+                    raise DamagedJson("it has more than %(limit)s values", limit=limit)
             try:
                 value, self.at = _decoder.raw_decode(self._text, self.at)
                 return value

@@ -601,6 +601,14 @@ def test_a_line_that_is_too_long_is_skipped(
     assert stored_turn(1).content == "«user 2»"
 
 
+def test_a_line_of_very_many_values_is_skipped(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.features.interchange.fields.MAX_ITEM_VALUES", 60)
+    counts = importing(opening(), turn(1, metadata={"x": [[]] * 60}), turn(2, content="[{," * 60))
+    assert (counts.skipped, counts.turns_added) == (1, 1)
+
+
 def test_blank_lines_a_byte_order_mark_and_windows_ends_are_no_trouble(
     importing: Importing,
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.features.interchange import opening
 from conversations.features.interchange.opening import DamagedJson, read_items
 from tests.properties import costly
 
@@ -54,3 +55,16 @@ def test_what_is_nested_too_deeply_is_damage() -> None:
 
 def test_bytes_that_are_no_text_stay_what_they_are() -> None:
     assert items(b'[{"a": "\xff"}]') == [{"a": "\udcff"}]
+
+
+def test_an_item_of_very_many_values_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes many times its bytes. What the others hold, and texts, do not count."""
+    monkeypatch.setattr(opening, "MAX_ITEM_VALUES", 40)
+    small = {"a": [[], [], []], "code": "[{," * 100}
+    whole = [small] * 30
+    for chunk in (1, 50, 1_000_000):
+        assert items(json.dumps(whole), chunk=chunk) == whole
+        found = read_items(io.BytesIO(json.dumps([small, [[]] * 40, small]).encode()), chunk=chunk)
+        assert next(found) == small
+        with pytest.raises(DamagedJson, match="more than 40 values"):
+            next(found)
