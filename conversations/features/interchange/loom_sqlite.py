@@ -33,6 +33,7 @@ SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_
 TABLES = (SESSIONS, TURNS, EVENTS)
 BATCH_ROWS = 200
 HEAD_BYTES = 64 * 1024
+MAX_DEFAULT_CHARS = 200  # Of the default values of a table's columns together
 
 # Columns of a turn that are keys of its line.
 _TURN_KEYS = (
@@ -54,7 +55,7 @@ def is_loom_database(path: Path) -> bool:
 
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     # Only tables and columns that are stored: a view could be any query, and a column that is
-    # computed makes gigabytes of a few bytes.
+    # computed, or whose default each row has that was there before, makes gigabytes of a few bytes.
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     try:
         rows = connection.execute(query).fetchall()
@@ -62,10 +63,14 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
         connection.execute("PRAGMA writable_schema = ON")
         rows = connection.execute(query).fetchall()
     names = [row["name"] for row in rows if row["name"] in TABLES]
-    return {
-        name: [row["name"] for row in connection.execute(f"PRAGMA table_info({name})")]
-        for name in names
-    }
+    tables: dict[str, list[str]] = {}
+    for name in names:
+        tables[name], left = [], MAX_DEFAULT_CHARS
+        for column in connection.execute(f"PRAGMA table_info({name})"):
+            if (size := len(column["dflt_value"] or "")) <= left:
+                tables[name].append(column["name"])
+                left -= size
+    return tables
 
 
 def read_loom_database(
@@ -87,13 +92,14 @@ class _Database:
         self.seen = Counter[str]()
 
     def read(self) -> Iterator[Item]:
-        rows: dict[Any, Object] = {}
+        rows: dict[Any, int] = {}
         if "id" in self.tables.get(SESSIONS, ()):
-            for _, row in self._fetch(SESSIONS):
+            ids = self._fetch(SESSIONS, columns=["id"])  # all rows could be larger than memory
+            for rowid, row in ids:
                 if isinstance(row, ImportNote):
                     yield row
                 elif row["id"] is not None:
-                    rows[row["id"]] = row
+                    rows[row["id"]] = rowid
         found = dict.fromkeys(rows)
         for table in (TURNS, EVENTS):
             if "session_id" not in self.tables.get(table, ()):
@@ -107,7 +113,14 @@ class _Database:
                 yield ImportNote(self._place(table), text)
         uuids: set[str] = set()
         for session in found:
-            line = _session(_text(session), rows.get(session))
+            head: Object | ImportNote = {}
+            if session in rows:
+                # Empty where somebody has the database open, and has removed the row meanwhile.
+                head = next((row for _, row in self._read(SESSIONS, [rows[session]])), {})
+            if isinstance(head, ImportNote):
+                yield head
+                head = {}
+            line = _session(_text(session), head)
             if line["uuid"] in uuids:  # ids that are spelled differently
                 line["uuid"] = str(stable_uuid("loom", _text(session)))
             uuids.add(line["uuid"])
@@ -155,7 +168,12 @@ class _Database:
             yield ImportLine(self._place(table, rowid), read(row, seen))
 
     def _fetch(
-        self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
+        self,
+        table: str,
+        where: str = "",
+        values: tuple[Any, ...] = (),
+        session: Any = None,
+        columns: list[str] | None = None,
     ) -> Iterator[tuple[int, Object | ImportNote]]:
         """Rows by their ids, in order; where the index is damaged, as far as the table can be
         read, and last what could not."""
@@ -170,18 +188,27 @@ class _Database:
             else:
                 problem = None
                 break
-        names = (name.replace('"', '""') for name in self.tables[table])
-        columns = ", ".join(f'"{name}"' for name in names)
         if problem is not None:
             with suppress(*SQLITE_DAMAGE):
-                query = f"SELECT rowid AS n, {columns} FROM {table} NOT INDEXED"  # noqa: S608
+                key = "NULL" if session is None else "session_id"
+                query = f"SELECT rowid AS n, {key} AS key FROM {table} NOT INDEXED"  # noqa: S608
                 for row in self.connection.execute(query):
-                    if session in (None, row["session_id"]):
+                    if row["key"] == session:
                         ids.append(row["n"])
+        yield from self._read(table, ids, columns)
+        if problem is not None:
+            reason = say("not all rows could be listed: %(error)s", error=str(problem))
+            yield 0, ImportNote(self._place(table), reason)
+
+    def _read(
+        self, table: str, ids: list[int], columns: list[str] | None = None
+    ) -> Iterator[tuple[int, Object | ImportNote]]:
+        names = (name.replace('"', '""') for name in columns or self.tables[table])
+        selected = ", ".join(f'"{name}"' for name in names)
 
         def read(some: list[int]) -> dict[int, Object]:
             marks = ",".join("?" * len(some))
-            query = f"SELECT rowid AS loom_rowid, {columns} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
+            query = f"SELECT rowid AS loom_rowid, {selected} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
             rows = [dict(row) for row in self.connection.execute(query, some)]
             return {row.pop("loom_rowid"): row for row in rows}
 
@@ -198,9 +225,6 @@ class _Database:
                         yield rowid, ImportNote(self._place(table, rowid), reason)
             else:
                 yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
-        if problem is not None:
-            reason = say("not all rows could be listed: %(error)s", error=str(problem))
-            yield 0, ImportNote(self._place(table), reason)
 
 
 def _text(value: Any) -> str:
@@ -211,8 +235,8 @@ def _plain(row: Object) -> Object:
     return without({name: _text(v) if isinstance(v, bytes) else v for name, v in row.items()})
 
 
-def _session(session: str, row: Object | None) -> Object:
-    row = _plain(row or {})
+def _session(session: str, row: Object) -> Object:
+    row = _plain(row)
     folder = str(row.get("workspace_path") or "")
     state = _object(row.pop("session_state", None))
     title = state.get("title") if isinstance(state, dict) else None

@@ -373,6 +373,22 @@ def test_a_column_that_is_computed_is_left_out(importing: Importing, tmp_path: P
     assert "bomb" not in metadata_of(Session.objects.get(), 1)
 
 
+def test_a_column_with_a_long_default_is_left_out(importing: Importing, database: Database) -> None:
+    """Each row that was there before has it, and no byte of it."""
+    database.session()
+    database.turn(1, "user", "Hello")
+    for table, size in (("cowork_sessions", 4_000_000), ("conversation_turns", 300)):
+        for name, default in (("bomb", "x" * size), ("short", "kept")):
+            add = f"ALTER TABLE {table} ADD COLUMN {name} TEXT DEFAULT '{default}'"
+            database.connection.execute(add)
+    importing(database.close())
+    session = Session.objects.get()
+    assert words_of(session) == [("user", "Hello")]
+    for kept in (json.loads(session.metadata), metadata_of(session, 1)):
+        assert kept["short"] == "kept"
+        assert "bomb" not in kept
+
+
 def test_ids_that_are_one_uuid_in_two_spellings_are_two_sessions(
     importing: Importing, database: Database
 ) -> None:
