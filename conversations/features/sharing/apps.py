@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
@@ -20,6 +21,10 @@ class SharingConfig(feature.Feature):
             given = {name: about[name] for name in ("path", "version") if about[name]}
             address = reverse("file_share", args=[about["slug"]], query=given)
             yield feature.Link(label=gettext("Share…"), url=address)
+
+        if place == "workspace.settings" and settings.LOOM.share_links:
+            address = reverse("shared_files", args=[about["slug"]])
+            yield feature.Link(label=gettext("Shared files"), url=address)
 
     def named_blobs(self) -> Iterable[str]:
         from .models import FileLink

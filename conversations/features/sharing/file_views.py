@@ -14,11 +14,16 @@ from django.utils.translation import gettext
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import access_context_of, get_folder_for, post_by_person
+from conversations.access import (
+    access_context_of,
+    get_folder_for,
+    get_workspace_for,
+    post_by_person,
+)
 from conversations.agent.undo.disk import real_path
 from conversations.archive.blobs import read_blob
-from conversations.archive.rights import WRITE
-from conversations.domain.errors import Rejected
+from conversations.archive.rights import MANAGE, WRITE
+from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.rendering.messages import translate
 from conversations.rendering.source_text import size_text
@@ -61,7 +66,14 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
         off = {"name": at.name, "who": gettext("this file")}
         return render(request, "sharing/off.html", off)
     service.require_sharing()
-    data = read_whole(at)
+    data, unreadable = b"", ""
+    try:
+        data = read_whole(at)
+    except (NotFound, Rejected) as error:
+        if request.method == "POST":
+            raise
+        # Whatever became of the file, its links go on, and are revoked here.
+        unreadable = translate(error.message)
     form = FileShareForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -77,7 +89,8 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "name": at.name,
         "file_url": at.url(),
-        "form": form,
+        "form": None if unreadable else form,
+        "unreadable": unreadable,
         "size": size_text(len(data)),
         "links": [
             {
@@ -89,6 +102,23 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
         ],
     }
     return render(request, "sharing/file_share.html", context, status=400 if form.errors else 200)
+
+
+@login_required
+@require_safe
+def shared_files(request: HttpRequest, slug: str) -> HttpResponse:
+    """The files of the workspace that have links: they may be gone, and their links work."""
+    workspace = get_workspace_for(request, slug, to=MANAGE)[0]
+    service.require_sharing()
+    files = [
+        {
+            "name": storable(real_path(path)),
+            "count": count,
+            "url": reverse("file_share", args=[slug], query={"path": path}),
+        }
+        for path, count in service.count_file_links(workspace)
+    ]
+    return render(request, "sharing/shared_files.html", {"workspace": workspace, "files": files})
 
 
 def _address_of(request: HttpRequest, link: FileLink) -> str:

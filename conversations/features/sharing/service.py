@@ -15,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core import signing
 from django.db import transaction
-from django.db.models import F, Model, QuerySet
+from django.db.models import Count, F, Model, QuerySet
 from django.utils import timezone
 
 from conversations.agent.undo.disk import stored_path
@@ -225,6 +225,12 @@ def open_file_links(workspace: Workspace, path: str) -> QuerySet[FileLink]:
     """The links to a file that can be opened now, the newest first."""
     links = good_links(FileLink).filter(workspace=workspace, path=stored_path(path))
     return links.select_related("created_by").order_by("-pk")
+
+
+def count_file_links(workspace: Workspace) -> list[tuple[str, int]]:
+    """The stored paths of the files that have links which can be opened now, with their number."""
+    found = good_links(FileLink).filter(workspace=workspace).values_list("path")
+    return list(found.annotate(Count("pk")).order_by("path"))
 
 
 def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOrigin) -> FileLink:

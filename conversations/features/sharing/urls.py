@@ -9,6 +9,7 @@ urlpatterns = [
         views.session_share_revoke,
         name="session_share_revoke",
     ),
+    path("w/<slug:slug>/shared-files/", file_views.shared_files, name="shared_files"),
     path("w/<slug:slug>/files/share/", file_views.file_share, name="file_share"),
     path(
         "w/<slug:slug>/files/share/<uuid:file_link>/revoke/",

@@ -11,7 +11,7 @@ from conversations.features.sharing.service import create_file_link, create_shar
 from conversations.models import Run, Session
 from tests.api.rows import Row as Operation
 from tests.api.rows import writers as api_writers
-from tests.web.rows import REFUSED, Row, everybody, writers
+from tests.web.rows import REFUSED, Row, everybody, managers, signed_in, writers
 
 SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
 
@@ -21,6 +21,7 @@ PAGES = {
     "file_share": Row(
         get=writers(200), post=writers(302), data={"days": "1"}, query="?path=bean.txt"
     ),
+    "shared_files": Row(get=managers(200), post=signed_in(405)),
     "file_share_revoke": Row(get=REFUSED, post=writers(302)),
     "shared_one": Row(get=everybody(200), post=REFUSED),
     "shared_one_preview": Row(get=everybody(200), post=REFUSED),

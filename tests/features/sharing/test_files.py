@@ -132,6 +132,32 @@ def test_a_file_that_is_too_large_is_refused(
     assert "which is the limit" in answer.text
 
 
+@pytest.mark.parametrize("becomes", ["gone", "a folder", "too large"])
+def test_links_are_revoked_whatever_became_of_the_file(
+    owner: Client, plan: Path, link: FileLink, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    if becomes == "too large":
+        monkeypatch.setattr(settings.LOOM, "snapshot_max_file_bytes", 5)
+    else:
+        plan.unlink()
+    if becomes == "a folder":
+        plan.mkdir()
+    listed = owner.get(reverse("shared_files", args=["garden"]))
+    assert f'<a href="{SHARE}?path=plan.md">plan.md</a>' in listed.text
+    assert "1 link" in listed.text
+    page = owner.get(f"{SHARE}?path=plan.md")
+    assert page.status_code == 200
+    revoke_url = reverse("file_share_revoke", args=["garden", link.uuid])
+    assert revoke_url in page.text
+    assert "Create link" not in page.text
+    assert Client().get(address(link)).status_code == 200
+    answer = owner.post(revoke_url, follow=True)
+    assert answer.status_code == 200
+    assert "The link is revoked." in answer.text
+    assert Client().get(address(link)).status_code == 404
+    assert "No file is shared" in owner.get(reverse("shared_files", args=["garden"])).text
+
+
 def test_its_content_is_kept_while_the_link_is_good(link: FileLink, session: Session) -> None:
     """Whatever removes contents that no session needs."""
     old = (timezone.now() - timedelta(days=30)).timestamp()
