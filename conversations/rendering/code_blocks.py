@@ -2,26 +2,30 @@
 
 Highlighting is decoration, so it gives way whenever it could cost too much. Many
 lexers are quadratic in the length of a line, of a run of white space, or of
-something they fail to find, hence limits on the first two here and on the length in
-:mod:`work`; code beyond them is shown plain. They are counted, not timed, so a row has the
-same HTML on every machine. A lexer that raises, or does not give back what it was given, is
-ignored. A block names its language as people write it, or the file that it is.
+something they fail to find, hence limits on all three; code beyond them is shown plain. They are
+counted, not timed, so a row has the same HTML on every machine. Files that are shown may be longer:
+a program of its own, which can be ended, reads them. A lexer that raises, or does not give back
+what it was given, is ignored. A block names its language as people write it, or the file that it
+is.
 """
 
 import logging
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
 
 from pygments.lexer import Lexer
 from pygments.lexers import find_lexer_class, get_all_lexers
-from pygments.token import Comment, Generic, Keyword, Name, Number, String
+from pygments.token import Comment, Generic, Keyword, Name, Number, String, string_to_tokentype
 from pygments.token import _TokenType as TokenType
 
 from conversations.domain.messages import say
+from conversations.domain.text import write_json
 
 from .messages import mark
+from .programs import run_program
 from .source_text import escape_attribute, escape_text
 
 logger = logging.getLogger(__name__)
@@ -36,8 +40,10 @@ _PLAIN_NAMES = {"", "text", "txt", "plain", "plaintext"}
 MAX_INFO_CHARS = 300
 MAX_OPEN_LINES = 60
 """Of code that a page shows at once."""
+MAX_CODE_CHARS = 10_000
+"""Of the longest code that is coloured here: a lexer can take the square of its length."""
 MAX_COLOURED_CHARS = 100_000
-"""Of a file that is shown in colours: a second of work at most."""
+"""Of a file that is shown in colours."""
 DIAGRAM, DIAGRAM_LABEL = "mermaid", "Mermaid"
 WRAP, DOWNLOAD, COPY = mark(say("Wrap")), mark(say("Download")), mark(say("Copy"))
 
@@ -178,13 +184,36 @@ def highlight_code(code: str, language: str) -> str:
         return plain
     try:
         lexer = find_lexer(language)(stripnl=False, ensurenl=False)
-        tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
+        return _colour(code, lexer.get_tokens(code))
     except Exception:
         fields = {"language": language}
         logger.warning("lexer_failed", exc_info=True, extra={"fields": fields})
         return plain
+
+
+def highlight_file(codes: Iterable[str], language: str) -> dict[str, str]:
+    """The same of the codes of a file, which may be longer. They stay plain where that takes too
+    long."""
+    given = list(dict.fromkeys(codes))
+    chars = sum(map(len, given))
+    if chars <= MAX_CODE_CHARS:
+        return {code: highlight_code(code, language) for code in given}
+    html = {code: escape_text(code) for code in given}
+    lexed = [code for code in given if not _UNHIGHLIGHTABLE.search(code)]
+    if lexed and language != PLAIN_LANGUAGE and chars <= MAX_COLOURED_CHARS:
+        lexer = find_lexer(language)
+        asked = write_json([lexer.__module__, lexer.__name__, lexed])
+        answer = run_program("lex_code.py", data=asked.encode())
+        for code, tokens in zip(lexed, answer or (), strict=False):
+            kinds = ((string_to_tokentype(kind), text) for kind, text in tokens)
+            html[code] = _colour(code, kinds)
+    return html
+
+
+def _colour(code: str, kinds: Iterable[tuple[TokenType, str]]) -> str:
+    tokens = [(_class_of(kind), text) for kind, text in kinds]
     if "".join(text for _, text in tokens) != code:
-        return plain
+        return escape_text(code)
     html = ""
     for token_class, run in groupby(tokens, itemgetter(0)):
         escaped = escape_text("".join(text for _, text in run))

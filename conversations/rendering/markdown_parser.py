@@ -31,7 +31,7 @@ from markdown_it.utils import EnvType, OptionsDict
 
 from conversations.domain.messages import say
 
-from .code_blocks import render_code_block
+from .code_blocks import MAX_CODE_CHARS, render_code_block
 from .formulas import (
     CHARS_OF_TEX_IN_A_STEP,
     CLOSING,
@@ -61,11 +61,7 @@ from .source_text import escape_attribute, escape_text, without_marks
 # steps.
 MAX_STEPS = 60_000
 
-# The longest code that is coloured. A lexer can take the square of its length, so all of a
-# text's code counts by its square: a hundred blocks of a tenth of the length are as much.
-MAX_CODE_CHARS = 10_000
-
-# The same for what one frame of a streaming text makes final, at most about 30 ms. It is made on
+# For what one frame of a streaming text makes final, at most about 30 ms. It is made on
 # the event loop, which serves nobody else meanwhile.
 MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS = 5_000, 3_000
 STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to those of one frame.
@@ -89,6 +85,8 @@ class WorkBudget:
 
     left: int = MAX_STEPS
     code_chars: int = MAX_CODE_CHARS
+    # All of a text's code counts by its square: a hundred blocks of a tenth of the length are as
+    # much.
     code_squares: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from conversations.domain.messages import say, say_number
 from conversations.domain.text import number_text, storable
 
-from .code_blocks import MAX_COLOURED_CHARS, PLAIN_LANGUAGE, find_language, highlight_code
+from .code_blocks import find_language, highlight_file
 from .markdown import render_markdown
 from .markdown_parser import MAX_STEPS, WorkBudget
 from .messages import mark
-from .source_text import normalise_source, without_marks
+from .source_text import escape_text, normalise_source, without_marks
 from .terminal import render_terminal
 
 MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100
@@ -40,11 +40,11 @@ def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str
     if not isinstance(cells, list):
         return None
     shown = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
-    is_short = sum(len(_text(cell.get("source"))) for cell in shown) <= MAX_COLOURED_CHARS
-    language = find_language(name) if is_short else PLAIN_LANGUAGE
+    codes = (_source_of(cell) for cell in shown if cell.get("cell_type") == "code")
+    coloured = highlight_file(codes, find_language(name))
     cleaned = clean(html for cell in shown for html in _given_html(cell))
     work = WorkBudget(MAX_NOTEBOOK_STEPS)
-    html = "".join(_render_cell(cell, language, cleaned, work) for cell in shown)
+    html = "".join(_render_cell(cell, coloured, cleaned, work) for cell in shown)
     if (left := len(cells) - MAX_CELLS) > 0:
         told = say_number(
             "%(count)s more cell is not shown.",
@@ -71,14 +71,18 @@ def _html_of(data: dict[str, Any]) -> str:
     return _text(data.get("text/html")) or _text(data.get("image/svg+xml"))
 
 
+def _source_of(cell: dict[str, Any]) -> str:
+    return normalise_source(_text(cell.get("source")))
+
+
 def _render_cell(
-    cell: dict[str, Any], language: str, cleaned: dict[str, str], work: WorkBudget
+    cell: dict[str, Any], coloured: dict[str, str], cleaned: dict[str, str], work: WorkBudget
 ) -> str:
-    source = normalise_source(_text(cell.get("source")))
+    source = _source_of(cell)
     if cell.get("cell_type") == "markdown":
         return f'<section class="md">{render_markdown(source, work=work)}</section>'
     is_code = cell.get("cell_type") == "code"
-    code = highlight_code(source, language if is_code else PLAIN_LANGUAGE)
+    code = coloured[source] if is_code else escape_text(source)
     count = cell.get("execution_count")
     label = f"[{count}]" if isinstance(count, int) else "[ ]"
     outputs = _outputs(cell)

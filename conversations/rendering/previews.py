@@ -16,14 +16,14 @@ from conversations.domain.messages import Message, join_messages, say, say_numbe
 from conversations.domain.text import MAX_JSON_VALUES, has_more_values, number_text, write_json
 
 from .code_blocks import (
+    MAX_CODE_CHARS,
     MAX_COLOURED_CHARS,
     PLAIN_LANGUAGE,
     find_language,
-    highlight_code,
+    highlight_file,
     render_code_block,
 )
 from .markdown import render_markdown
-from .markdown_parser import MAX_CODE_CHARS
 from .messages import fill_marks, translate
 from .notebooks import render_notebook
 from .programs import run_program
@@ -171,7 +171,7 @@ def _show_text(name: str, source: str) -> Preview:
     if language == PLAIN_LANGUAGE or len(shown) > MAX_COLOURED_CHARS:
         code = show_hidden(shown)
     else:
-        code = highlight_code(shown, language)
+        code = highlight_file([shown], language)[shown]
     numbers = "\n".join(map(str, range(1, count + 1)))
     html = (
         f'<div class="source"><pre class="numbers" aria-hidden="true">{numbers}</pre>'

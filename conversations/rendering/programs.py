@@ -19,7 +19,7 @@ OOM_SCORE = b"500"
 MAX_SECONDS = 30.0
 # Of a program of previews two run at a time, since each may take much memory. Pages of a PDF may
 # take all those seconds, for which no other kind of file has to wait.
-_running = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py")}
+_running = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py", "lex_code.py")}
 
 
 def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -25,13 +25,14 @@ from conversations.agent.window.system_prompt import (
     describe_problems,
     describe_skills,
 )
+from conversations.rendering.code_blocks import MAX_CODE_CHARS
 from conversations.rendering.markdown import (
     TOO_MUCH_WORK,
     render_markdown,
     render_person_text,
     show_as_written,
 )
-from conversations.rendering.markdown_parser import MAX_CODE_CHARS, WorkBudget
+from conversations.rendering.markdown_parser import WorkBudget
 from conversations.rendering.streaming import BlockStream
 
 SIZE = 8_000

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from conversations.rendering import code_blocks, markdown
-from conversations.rendering.code_blocks import TOKEN_CLASSES, find_language
+from conversations.rendering.code_blocks import MAX_CODE_CHARS, TOKEN_CLASSES, find_language
 from conversations.rendering.markdown import (
     is_plain_paragraph,
     render_markdown,
@@ -20,7 +20,6 @@ from conversations.rendering.markdown import (
     render_source,
 )
 from conversations.rendering.markdown_parser import (
-    MAX_CODE_CHARS,
     TABLE_END,
     TABLE_START,
     WorkBudget,

@@ -18,6 +18,11 @@ from PIL import Image
 
 from conversations.domain.text import MAX_JSON_VALUES
 from conversations.rendering import previews, programs
+from conversations.rendering.code_blocks import (
+    MAX_CODE_CHARS,
+    MAX_COLOURED_CHARS,
+    highlight_code,
+)
 from conversations.rendering.previews import Preview, preview_kind, render_preview
 from conversations.rendering.source_text import MARK_END, MARK_START
 
@@ -201,11 +206,12 @@ CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_0
 
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cleaner may take a second of processor time instead of five."""
-    given = Path(programs.__file__).with_name("clean_pages.py").read_text()
+    """A program may take a second of processor time instead of several."""
     limits = "MAX_CPU_SECONDS, MAX_MEMORY_BYTES = {},"
-    assert limits.format(5) in given
-    (tmp_path / "clean_pages.py").write_text(given.replace(limits.format(5), limits.format(1)))
+    for name, seconds in (("clean_pages.py", 5), ("lex_code.py", 3)):
+        given = Path(programs.__file__).with_name(name).read_text()
+        assert limits.format(seconds) in given
+        (tmp_path / name).write_text(given.replace(limits.format(seconds), limits.format(1)))
     monkeypatch.setattr(programs, "__file__", str(tmp_path / "programs.py"))
 
 
@@ -217,6 +223,32 @@ def test_html_that_takes_too_long_is_shown_as_source() -> None:
     assert shown.note.startswith("This page has too much in it")
     assert shown.note.endswith("more lines are not shown.")
     assert 'class="source"' in shown.html
+
+
+UNENDING = ("/* " * 160 + "\n") * 200
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("name", ["x.js", "x.ipynb"])
+def test_code_that_takes_too_long_stays_plain(name: str) -> None:
+    """A lexer's time is quadratic in the length of what does not end."""
+    cells = [{"cell_type": "code", "source": UNENDING}]
+    notebook = {"cells": cells, "metadata": {"language_info": {"name": "javascript"}}}
+    html = render(name, json.dumps(notebook) if name == "x.ipynb" else UNENDING).html
+    assert UNENDING.rstrip("\n") in html
+    assert "<span" not in html.replace('<span class="count">', "")
+
+
+def test_a_long_file_has_the_colours_of_a_short_one() -> None:
+    source = 'def name(one: int) -> str:  # a "remark" <here>\n    return f"{one} 🫘"\n' * 800
+    assert MAX_CODE_CHARS < len(source) <= MAX_COLOURED_CHARS
+    assert highlight_code(source, "python").rstrip("\n") in render("a.py", source).html
+    half = len(source) // 2
+    cells = [{"cell_type": "code", "source": part} for part in (source[:half], source[half:])]
+    html = render("a.ipynb", json.dumps({"cells": cells})).html
+    for part in (source[:half], source[half:]):
+        assert highlight_code(part, "python") in html
+    assert "<span" not in render("a.py", source * 2).html
 
 
 def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +405,8 @@ def test_the_pages_so_far_are_shown_once_they_have_taken_long(
 @pytest.mark.parametrize(
     "program",
     [
-        *("rendering/clean_pages.py", "rendering/draw_pdf.py", "archive/pdf_pages.py"),
+        *("rendering/clean_pages.py", "rendering/draw_pdf.py", "rendering/lex_code.py"),
+        "archive/pdf_pages.py",
         *("agent/files/search_worker.py", "agent/tools/page_worker.py"),
     ],
 )
