@@ -139,6 +139,8 @@ def make_error(
     refused: str = "",
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
+    if said and said[-1] not in ".!?…":
+        said += "."  # a sentence may follow: what happens next
     return ProviderError(
         say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=said)
         if said

@@ -207,6 +207,7 @@ STOP_WORDS = {
     "refusal": say("refused by the model"),
     "model_context_window_exceeded": say("cut off at the context limit"),
     "failed": say("failed"),
+    "empty_answer": say("empty answer"),
     "interrupted": say("interrupted"),
     "budget_reached": say("stopped by a budget"),
     "too_many_calls": say("stopped after too many model calls"),

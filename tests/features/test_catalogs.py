@@ -70,6 +70,13 @@ def test_a_translation_has_the_values_and_tags_of_its_sentence(language: str, na
             assert sorted(TAG.findall(text)) == sorted(TAG.findall(template)), template
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_full_stop_follows_a_time(language: str) -> None:
+    """A time may end with one: "vor 5 Min."."""
+    catalog = read_catalog(ROOT / "locale" / language / "LC_MESSAGES" / "django.mo")
+    assert [text for text in catalog.values() if re.search(r"%\((time|when)\)s\.", text)] == []
+
+
 def test_the_words_of_scripts_are_a_script() -> None:
     text = (ROOT / "static" / "js" / "words" / "de.js").read_text()
     words = json.loads(text.removeprefix("globalThis.words = ").removesuffix(";\n"))

@@ -48,6 +48,7 @@ from conversations.providers.provider_errors import (
     clean_detail,
     error_from_document,
     error_from_transport,
+    make_error,
     read_error_body,
     read_retry_after,
 )
@@ -457,7 +458,13 @@ async def test_the_key_is_cut_out_of_what_the_provider_says(
     said = f"Key {wire.key} and sk-ant-other-secret and Bearer abcdef are wrong"
     wire.enqueue(Scenario(status=401, error_message=said))
     error, _ = await fail(provider)
-    assert error.message.endswith("Details: Key [key] and [key] and [key] are wrong")
+    assert error.message.endswith("Details: Key [key] and [key] and [key] are wrong.")
+
+
+@pytest.mark.parametrize("detail", ["Busy.", "Busy!", "x" * 2_000])
+def test_a_detail_that_has_an_end_keeps_it(detail: str) -> None:
+    message = make_error("overloaded", detail).message
+    assert message.endswith(f"Details: {clean_detail(detail)}")
 
 
 @pytest.mark.asyncio
@@ -500,7 +507,7 @@ async def test_every_status_has_its_code(
     assert error.code == code
     assert error.http_status == status
     assert (error.request_id or "").startswith("req_")
-    assert error.message.endswith(f"Details: {message}")
+    assert error.message.endswith(f"Details: {message}.")
     assert items == []
     assert len(wire.requests) == 1  # the SDK must not retry by itself
 

@@ -258,3 +258,10 @@ def test_a_block_whose_end_has_words_gives_way_as_a_whole() -> None:
     assert MARK_START in patches[0][1]
     assert patches[1][1].startswith(" c")
     assert patches[2] == (ALL, stream.open_html())
+
+
+def test_an_empty_answer_is_said_in_the_readers_language() -> None:
+    end = TurnSeparator(state="failed", stop_reason="empty_answer")
+    row = render_row(end, place=PLACE)
+    with override("de"):
+        assert "leere Antwort" in fill_marks(row)
