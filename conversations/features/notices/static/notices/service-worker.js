@@ -106,9 +106,8 @@ async function readCopy(url) {
   const found = await caches.match(url.pathname, { cacheName: PAGES });
   if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE_MS) return undefined;
   const html = await found.text();
-  const time = new Date(Number(found.headers.get(READ_AT)));
-  const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
-  const when = `<time datetime="${time.toISOString()}">${text}</time>`;
+  const time = new Date(Number(found.headers.get(READ_AT))).toISOString();
+  const when = `<time data-relative="off" datetime="${time}">${time}</time>`; // offline.js writes it for its reader
   const said = gettext("Offline, as of %(time)s.").replace("%(time)s", when);
   const bar = `<link rel="stylesheet" href="${settings.offlineStyle}">`
     + `<script type="module" src="${settings.offlineScript}"></script>`
