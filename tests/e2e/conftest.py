@@ -39,6 +39,16 @@ document.addEventListener(
 );
 """
 
+NAME_OF_THE_MODEL_FITS = """
+() => {
+  const select = document.querySelector("#model"), { width } = select.getBoundingClientRect();
+  select.style.cssText = "flex: none; max-width: none";
+  const wanted = select.getBoundingClientRect().width;
+  select.style.cssText = "";
+  return width >= wanted;
+}
+"""
+
 WORKER_BLOCKED = "Service Worker registration blocked by Playwright"
 
 expect.set_options(timeout=30_000)

@@ -17,7 +17,16 @@ from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
 from .accessibility import violations, violations_light_and_dark
-from .conftest import NARROW, Chat, Server, drop_path, settle, take_picture, wait_until
+from .conftest import (
+    NAME_OF_THE_MODEL_FITS,
+    NARROW,
+    Chat,
+    Server,
+    drop_path,
+    settle,
+    take_picture,
+    wait_until,
+)
 from .line import Line
 
 HAND_OVER = """
@@ -31,16 +40,6 @@ HAND_OVER = """
   });
   document.querySelector("#message, #main").dispatchEvent(event);
   return event.defaultPrevented;
-}
-"""
-
-NAME_OF_THE_MODEL_FITS = """
-() => {
-  const select = document.querySelector("#model"), { width } = select.getBoundingClientRect();
-  select.style.cssText = "flex: none; max-width: none";
-  const wanted = select.getBoundingClientRect().width;
-  select.style.cssText = "";
-  return width >= wanted;
 }
 """
 

@@ -7,7 +7,17 @@ from playwright.sync_api import expect
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
-from .conftest import NARROW, WIDE, Chat, Server, long_session, settle, take_picture, wait_until
+from .conftest import (
+    NAME_OF_THE_MODEL_FITS,
+    NARROW,
+    WIDE,
+    Chat,
+    Server,
+    long_session,
+    settle,
+    take_picture,
+    wait_until,
+)
 
 LOW = {"width": 683, "height": 330}  # half of a laptop's, as zoomed to 200 %
 
@@ -116,13 +126,18 @@ def test_controls_stay_in_sight_where_there_is_little_room(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat(viewport=NARROW, locale="de-DE").new()
-    wire.enqueue(Scenario(text=CODE_IN_LISTS))
+    wire.enqueue(Scenario(text=CODE_IN_LISTS, first_delay=3))
     chat.page.locator("#message").fill("Zeig es")
     chat.page.locator("#message").press("Enter")
+    expect(chat.page.locator("#stop")).to_be_visible()
+    take_picture(chat.page, "stop-narrow")
+    assert chat.page.evaluate(NAME_OF_THE_MODEL_FITS)
     buttons = chat.page.locator("#rows .code-head button")
     expect(buttons).to_have_count(3)
     wait_until(lambda: all(button.evaluate(IS_INSIDE) for button in buttons.all()))
     take_picture(chat.page, "code-in-lists")
+    name = chat.page.locator(".code-lang")
+    assert name.evaluate("(name) => name.scrollWidth <= name.clientWidth")
 
     chat.page.set_viewport_size(WIDE)
     chat.page.locator(".switch summary").click()
