@@ -237,6 +237,13 @@ const ACTIONS = {
   view: (link) => import("./view.js").then(({ view }) => view(link)),
   group: toggleGroup,
   approve: inCalls("approve"),
+  // Typed by the browser: behind what is written, and taken back by Ctrl Z.
+  example: (button) => {
+    const field = byId("message");
+    field.focus();
+    field.selectionStart = field.value.length;
+    document.execCommand("insertText", false, `${field.value && "\n\n"}${button.textContent}`);
+  },
   deny: inCalls("deny"),
   answer: inCalls("answer"),
   "cancel-call": inCalls("cancel"),

@@ -1,5 +1,5 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
-import { byId, find, findAll, fromTemplate, isOver, keep, newId, ngettext, recall, refuse } from "./dom.js";
+import { byId, find, fromTemplate, isOver, keep, newId, ngettext, recall, refuse } from "./dom.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
@@ -123,7 +123,6 @@ export function startComposer(socket) {
       const list = [...files];
       withFiles(({ take }) => take(kind, list));
     });
-    for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
   return post;

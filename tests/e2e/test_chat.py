@@ -425,6 +425,11 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
 
 def test_what_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     chat.message.fill("half a thought")
+    example = chat.page.locator("#welcome button").first
+    example.click()
+    expect(chat.message).to_have_value(f"half a thought\n\n{example.inner_text()}")
+    chat.message.press("Control+z")
+    expect(chat.message).to_have_value("half a thought")
     settle()
     chat.page.reload()
     expect(chat.message).to_have_value("half a thought")

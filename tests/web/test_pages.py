@@ -392,6 +392,15 @@ def test_an_archived_session_leaves_the_list_and_comes_back(
     assert titles(owner.get("/w/garden/")) == ["Plant the beans"]
 
 
+def test_an_empty_session_offers_examples_only_while_something_can_be_written(
+    owner: Client, session: Session
+) -> None:
+    address = reverse("session", args=[session.uuid])
+    assert "What should we work on?" in owner.get(address).text
+    Session.objects.update(archived_at=timezone.now())
+    assert "What should we work on?" not in owner.get(address).text
+
+
 def test_the_filter_finds_words_of_title_and_last_text(owner: Client, workspace: Workspace) -> None:
     make_session(workspace, "Beans in May", days=1)
     say(make_session(workspace, "Peas"), "For the soup")
