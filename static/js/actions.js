@@ -1,6 +1,6 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, create, find, fromTemplate, refuse } from "./dom.js";
+import { announce, byId, create, find, fromTemplate, keep, recall, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack } from "./refused.js";
 import { LOST } from "./socket.js";
@@ -61,13 +61,15 @@ async function edit(button, row, socket) {
   const editor = fromTemplate("editor");
   const field = find("textarea", editor);
   const closed = new AbortController();
+  const key = `edit:${byId("transcript").dataset.session}:${row.dataset.turn}`;
   const close = (focused = button) => {
+    keep(key);
     closed.abort();
     editor.remove();
     row.classList.remove("editing");
     focused.focus();
   };
-  field.value = source;
+  field.value = recall(key) ?? source;
   editor.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = field.value.trim();
@@ -93,7 +95,9 @@ async function edit(button, row, socket) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) editor.requestSubmit();
     if (event.key !== "Escape") return;
     event.preventDefault();
+    const text = field.value;
     close();
+    if (text.trim() !== source.trim()) keep(key, text); // Esc is soon pressed: Edit shows it again
   });
   find("[data-cancel]", editor).addEventListener("click", () => close());
   row.classList.add("editing");
@@ -233,10 +237,6 @@ const ACTIONS = {
     row.classList.remove("folding");
     button.remove();
   },
-  attach: () => import("./attach.js").then(({ choose }) => choose()),
-  view: (link) => import("./view.js").then(({ view }) => view(link)),
-  group: toggleGroup,
-  approve: inCalls("approve"),
   // Typed by the browser: behind what is written, and taken back by Ctrl Z.
   example: (button) => {
     const field = byId("message");
@@ -244,6 +244,10 @@ const ACTIONS = {
     field.selectionStart = field.value.length;
     document.execCommand("insertText", false, `${field.value && "\n\n"}${button.textContent}`);
   },
+  attach: () => import("./attach.js").then(({ choose }) => choose()),
+  view: (link) => import("./view.js").then(({ view }) => view(link)),
+  group: toggleGroup,
+  approve: inCalls("approve"),
   deny: inCalls("deny"),
   answer: inCalls("answer"),
   "cancel-call": inCalls("cancel"),

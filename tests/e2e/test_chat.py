@@ -789,12 +789,22 @@ def test_what_is_written_in_a_message_is_kept_when_it_goes(
     first = open_chat().new()
     first.ask("A question")
 
-    def edit(chat: Chat, text: str) -> None:
+    def edit(chat: Chat, text: str = "") -> None:
         chat.page.locator('[data-event-type="user_message"]').last.hover()
         chat.page.get_by_role("button", name="Edit").last.click()
-        chat.page.locator("#rows textarea").fill(text)
+        if text:
+            chat.page.locator("#rows textarea").fill(text)
 
-    edit(first, "A better question")
+    edit(first, "A slip of the finger")
+    first.page.keyboard.press("Escape")
+    expect(first.page.locator("#rows textarea")).to_have_count(0)
+    first.page.reload()
+    edit(first)
+    expect(first.page.locator("#rows textarea")).to_have_value("A slip of the finger")
+    first.page.get_by_role("button", name="Cancel").click()
+    edit(first)
+    expect(first.page.locator("#rows textarea")).to_have_value("A question")
+    first.page.locator("#rows textarea").fill("A better question")
     second = open_chat().open(first.uuid)
     edit(second, "Another question")
     second.page.get_by_role("button", name="Save").click()
