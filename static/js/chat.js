@@ -162,7 +162,10 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   if (button.id === "jump") toLatest();
   else if (button.id === "stop") stop();
-  else import("./actions.js").then(({ act }) => act(button, socket));
+  else import("./actions.js").then(({ act }) => act(button, socket)).catch((error) => {
+    refuse(LOST);
+    throw error;
+  });
 });
 
 byId("model-form")?.addEventListener("htmx:error", ({ target }) => {

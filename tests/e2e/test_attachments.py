@@ -270,6 +270,9 @@ def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: 
     chat.send(too_long)
     expect(page.get_by_role("alert").filter(has_text="characters")).to_be_visible()
     expect(chat.message).to_have_value(too_long)
+    page.get_by_role("button", name="Attach files").click()
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    page.evaluate("document.querySelector('#refused').hidden = true")
     chat.new()
 
     # A message waits for a file that did not arrive.
