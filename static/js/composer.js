@@ -116,7 +116,7 @@ export function startComposer(socket) {
       send(event.altKey);
     });
     if (recall(FILES)) withFiles();
-    for (const kind of ["paste", "dragover", "drop"]) byId("main").addEventListener(kind, (event) => {
+    for (const kind of ["paste", "dragover", "drop"]) document.addEventListener(kind, (event) => {
       const { files, types } = event.clipboardData ?? event.dataTransfer;
       if (!types.includes("Files") || types.includes("text/plain")) return;
       event.preventDefault();

@@ -30,7 +30,7 @@ from .conftest import (
 from .line import Line
 
 HAND_OVER = """
-([kind, name, type, data]) => {
+([kind, name, type, data, place]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const transfer = new DataTransfer();
   transfer.items.add(new File([bytes], name, { type }));
@@ -38,7 +38,7 @@ HAND_OVER = """
   const event = new Kind(kind, {
     clipboardData: transfer, dataTransfer: transfer, bubbles: true, cancelable: true,
   });
-  document.querySelector("#message, #main").dispatchEvent(event);
+  document.querySelector(place).dispatchEvent(event);
   return event.defaultPrevented;
 }
 """
@@ -50,9 +50,11 @@ def picture(width: int = 900, height: int = 600) -> bytes:
     return file.getvalue()
 
 
-def hand_over(page: Page, kind: str, name: str, data: bytes, media_type: str = "") -> bool:
+def hand_over(
+    page: Page, kind: str, name: str, data: bytes, media_type: str = "", place: str = "#message"
+) -> bool:
     text = base64.b64encode(data).decode()
-    return bool(page.evaluate(HAND_OVER, [kind, name, media_type, text]))
+    return bool(page.evaluate(HAND_OVER, [kind, name, media_type, text, place]))
 
 
 def choose(page: Page, *chosen: tuple[str, bytes]) -> None:
@@ -83,10 +85,11 @@ def test_files_are_pasted_dropped_chosen_sent_shown_large_and_saved(
     page = chat.page
     assert hand_over(page, "paste", "image.png", picture(), "image/png")
     there(page, 1)
-    assert hand_over(page, "dragover", "b.pdf", files.pdf_bytes())
+    # Wherever it is dropped: the browser would leave the page for it.
+    assert hand_over(page, "dragover", "b.pdf", files.pdf_bytes(), place="#side")
     expect(page.get_by_text("Drop files to attach them")).to_be_visible()
     take_picture(page, "attachments-drop")
-    assert hand_over(page, "drop", "b.pdf", files.pdf_bytes())
+    assert hand_over(page, "drop", "b.pdf", files.pdf_bytes(), place="#side")
     expect(page.get_by_text("Drop files to attach them")).to_be_hidden()
     there(page, 2)
     choose(page, ("notes.txt", b"Beans in May."), ("tall.jpg", files.image_bytes("JPEG", (30, 90))))
