@@ -26,8 +26,9 @@ const isUnderWay = (item) => !item.uuid && !item.reason;
 function reasonToWait() {
   const all = [...items.values()];
   if (all.some(isUnderWay)) return gettext("A file is still uploading. Wait for it, then send the message.");
-  const lost = all.find(({ isLost }) => isLost);
-  if (lost) return gettext("%(name)s is not attached. Try it again or remove it.", lost);
+  const failed = all.find(({ reason }) => reason);
+  if (failed?.isLost) return gettext("%(name)s is not attached. Try it again or remove it.", failed);
+  if (failed) return gettext("%(reason)s Remove it from the message, then send.", failed);
 }
 /** What was said when the message should have been sent is still so, or goes. */
 function reconsider() {
@@ -85,6 +86,7 @@ function settle(element, changes) {
   }
   const item = Object.assign(items.get(element), changes);
   draw(element, item);
+  if (item.reason) element.scrollIntoView({ block: "nearest" }); // the tray may be longer than it is high
   remember();
   announce(item.reason ?? gettext("%(name)s is attached", item));
   reconsider();

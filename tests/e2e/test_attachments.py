@@ -98,6 +98,15 @@ def test_files_are_pasted_dropped_chosen_sent_shown_large_and_saved(
     expect(tray(page).get_by_text("program.exe can’t be attached.")).to_be_visible()
     expect(tray(page).get_by_text("empty.txt is empty.")).to_be_visible()
     assert violations_light_and_dark(page, "attachments-tray", within="#composer") == []
+    chat.send("What is in these?")
+    refused = page.get_by_role("alert")
+    expect(refused).to_contain_text("program.exe can’t be attached.")
+    expect(refused).to_contain_text("Remove it from the message, then send.")
+    expect(chat.message).to_have_value("What is in these?")
+    page.get_by_role("button", name="Remove program.exe").click()
+    expect(refused).to_contain_text("empty.txt is empty.")
+    page.get_by_role("button", name="Remove empty.txt").click()
+    expect(refused).to_be_hidden()
     chat.ask("What is in these?")
     expect(page.get_by_role("list", name="Attached files")).to_be_empty()
     assert sent_kinds(wire)[:6] == ["text", "image", "document", "document", "text", "image"]
@@ -179,6 +188,7 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     take_picture(page, "attachments-narrow-tray")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate(NAME_OF_THE_MODEL_FITS)
+    page.get_by_role("button", name="Remove x.exe").click()
     chat.ask("look")
     take_picture(page, "attachments-narrow-row")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -192,6 +202,14 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     choose(page, *[(f"{number}.txt", b"words") for number in range(11)])
     expect(tray(page).get_by_text("10.txt was left out: at most 10 files")).to_be_visible()
     expect(tray(page).get_by_text("5 bytes")).to_have_count(10)
+    expect(tray(page).last).to_be_in_viewport(ratio=1)
+    chat.send("Without the eleventh")
+    refused = page.get_by_role("alert")
+    expect(refused).to_contain_text("10.txt was left out: at most 10 files")
+    take_picture(page, "attachments-narrow-left-out")
+    expect(chat.message).to_have_value("Without the eleventh")
+    page.get_by_role("button", name="Remove 10.txt").click()
+    expect(refused).to_be_hidden()
 
 
 # The timers of a second that run.
@@ -252,6 +270,9 @@ def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: 
     """A script, a file, and what the server tells of files."""
     page = chat.page
     page.context.set_offline(True)
+    page.get_by_role("button", name="Attach files").click()
+    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
+    page.evaluate("document.querySelector('#refused').hidden = true")
     assert hand_over(page, "paste", "a.txt", b"words")
     expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
     page.context.set_offline(False)
@@ -273,9 +294,6 @@ def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: 
     chat.send(too_long)
     expect(page.get_by_role("alert").filter(has_text="characters")).to_be_visible()
     expect(chat.message).to_have_value(too_long)
-    page.get_by_role("button", name="Attach files").click()
-    expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
-    page.evaluate("document.querySelector('#refused').hidden = true")
     chat.new()
 
     # A message waits for a file that did not arrive.
