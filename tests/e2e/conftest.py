@@ -279,6 +279,7 @@ def start_ordinary(
         LOOM_RENDER_CAP="150",
         LOOM_MAX_ATTACHMENT_BYTES="1000000",
         LOOM_PROVIDER_RETRIES="1",
+        LOOM_SHARE_LINKS="yes",
         LOOM_MODELS="claude-sonnet-5-5,claude-haiku-5-5",
     )
 

@@ -38,6 +38,13 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
         is_cut = "all => all.some((one) => one.scrollWidth > one.clientWidth)"
         assert not tab.locator(".code-head > :first-child").evaluate_all(is_cut), name
 
+    tab.goto(f"{server.url}/s/{story}/share/")
+    tab.get_by_label("Include thinking").check()
+    tab.get_by_role("button", name="Create link").click()
+    tab.get_by_role("link", name="Open", exact=True).click()
+    expect(tab.get_by_role("heading", name="Every kind of row")).to_be_visible()
+    assert violations_everywhere(tab, "shared-session") == []
+
 
 @pytest.mark.noisy  # the browser reports pages that say 404 or 410
 def test_axe_finds_nothing_on_pages_that_refuse_or_for_a_stranger(
