@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import BadRequest, DisallowedHost, TooManyFilesSent
 from django.db import connections
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.decorators import sync_and_async_middleware
@@ -177,7 +177,8 @@ TOO_MANY_FILES = say(
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
-    """Turns a :class:`LoomError` that a view raises into its page."""
+    """Turns a :class:`LoomError` that a view raises into its page, and the empty answer to a
+    method that the address does not take."""
 
     get_response: Callable[[HttpRequest], HttpResponse]
 
@@ -189,6 +190,16 @@ class LoomErrorMiddleware(MiddlewareMixin):
         if isinstance(error, ReasonNeeded):
             return ask_reason(request, error)
         return _refusal(request, translate(error.message), code=error.code, status=error.status)
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        # A form that was refused leaves its own address in the browser, which a reload of the
+        # address or a bookmark asks for by GET.
+        if not isinstance(response, HttpResponseNotAllowed) or request.path.startswith(ROOT):
+            return response
+        told = gettext("This address only takes a form. Go back to the page that has it.")
+        page = _refusal(request, told, code="method_not_allowed", status=response.status_code)
+        page["Allow"] = response["Allow"]
+        return page
 
 
 def _refusal(request: HttpRequest, message: str, *, code: str, status: int) -> HttpResponse:

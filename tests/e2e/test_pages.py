@@ -51,7 +51,12 @@ def test_axe_finds_nothing_on_pages_that_refuse_or_for_a_stranger(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()
-    for name, path in {"not-found": "/w/nowhere/", "bad-cursor": "/w/example/?before=x"}.items():
+    paths = {
+        "not-found": "/w/nowhere/",
+        "bad-cursor": "/w/example/?before=x",
+        "form": "/workspaces/new/",
+    }
+    for name, path in paths.items():
         page.goto(server.url + path)
         assert violations_light_and_dark(page, name) == [], path
     page.context.clear_cookies()

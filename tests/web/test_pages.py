@@ -1077,6 +1077,18 @@ def test_what_a_viewer_may_not_do_is_not_allowed(session: Session, viewer: User)
     assert "Not allowed" in response.text
 
 
+def test_the_address_of_a_form_says_that_it_has_no_page(owner: Client, session: Session) -> None:
+    for client in (owner, Client()):
+        for path in ("/workspaces/new/", "/w/garden/members/add/", f"/s/{session.uuid}/rename/"):
+            response = client.get(path)
+            assert (response.status_code, response["Allow"]) == (405, "POST"), path
+            assert "This address only takes a form." in response.text, path
+            assert 'href="/"' in response.text, path
+    response = owner.post("/w/garden/", headers={"HX-Request": "true"})
+    assert response.status_code == 405
+    assert response.text.startswith("This address only takes a form.")
+
+
 def test_a_fault_of_ours_says_so(owner: Client, workspace: Workspace) -> None:
     owner.raise_request_exception = False
     with connection.cursor() as cursor:
