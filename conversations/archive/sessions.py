@@ -1,7 +1,7 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -116,8 +116,11 @@ def create_session(
     )
 
 
-def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
-    """A session without any message yet: the person's last unused one, or a new one."""
+def open_empty_session(
+    workspace: Workspace, *, owner: User, is_taken: Callable[[Session], bool] | None = None
+) -> Session:
+    """A session without any message yet: the person's last unused one that is not taken, or a
+    new one."""
     unused = (
         Session.objects.filter(
             is_current(timezone.now()),
@@ -134,9 +137,9 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
         )
         .exclude(runs__isnull=False)
         .order_by("-id")
-        .first()
     )
-    return unused or create_session(workspace, owner=owner)
+    free = (session for session in unused if is_taken is None or not is_taken(session))
+    return next(free, None) or create_session(workspace, owner=owner)
 
 
 def get_or_create_by_key(

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
+from django.contrib.auth.models import User
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.runs import active_runs, count_runs_by_state
@@ -17,7 +18,7 @@ from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import END
 from conversations.feature import Metric, features
-from conversations.models import Session
+from conversations.models import Session, Workspace
 
 from .database import stopping
 from .model_routing import default_model, offered_models
@@ -178,6 +179,18 @@ def is_demo() -> bool:
     """Whether the demo model answers."""
     runtime = started_runtime()
     return runtime.models.is_demo if runtime is not None else not settings.LOOM.providers
+
+
+def open_new_session(workspace: Workspace, *, owner: User, came_from: str) -> Session:
+    """A session without any message yet, but none that the person has open in another tab, where
+    they may be writing. ``came_from`` is the address of the page that asks."""
+    return archive_sessions.open_empty_session(
+        workspace,
+        owner=owner,
+        is_taken=lambda unused: (
+            str(unused.uuid) not in came_from and has_open(unused.pk, user_pk=owner.pk)
+        ),
+    )
 
 
 def rename_session(session: Session, *, title: str) -> str:

@@ -22,7 +22,6 @@ from django.utils.translation import gettext
 
 from conversations.agent.undo.records import has_changes, last_changing_run
 from conversations.archive.rights import READ, WRITE
-from conversations.archive.sessions import open_empty_session
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.feature import features
@@ -32,6 +31,7 @@ from conversations.runtime.current import (
     current_runtime,
     find_model,
     list_models,
+    open_new_session,
     rename_session,
 )
 
@@ -177,7 +177,10 @@ class CommandHandlers:
         return CommandResult(url=reverse("help"))
 
     async def new(self, argument: str) -> CommandResult:
-        session = await sync_to_async(open_empty_session)(self.session.workspace, owner=self.user)
+        here = reverse("session", args=[self.session.uuid])
+        session = await sync_to_async(open_new_session)(
+            self.session.workspace, owner=self.user, came_from=here
+        )
         return CommandResult(url=reverse("session", args=[session.uuid]))
 
     async def resume(self, argument: str) -> CommandResult:

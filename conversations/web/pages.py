@@ -67,6 +67,7 @@ from conversations.runtime.current import (
     is_demo,
     list_models,
     model_of,
+    open_new_session,
     recover_session,
     rename_session,
 )
@@ -178,7 +179,8 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def session_create(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=WRITE)
-    session = archive_sessions.open_empty_session(found, owner=person(request))
+    came_from = page_before(request, otherwise="")
+    session = open_new_session(found, owner=person(request), came_from=came_from)
     return redirect("session", uuid=session.uuid)
 
 

@@ -13,6 +13,7 @@ from conversations.models import Session
 from conversations.runtime import presence
 from conversations.runtime.current import current_runtime
 
+from .conftest import browser_of
 from .sockets import Socket, open_socket
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("runtime_ends")]
@@ -98,6 +99,29 @@ async def test_people_of_a_process_that_died_are_forgotten(
         monkeypatch.setattr(presence, "LOST_SECONDS", 0)
         here.receive(session.pk, "elsewhere", frame)
         assert [one["name"] for one in here.people(session.pk)] == [user.username]
+
+
+async def test_a_new_session_is_not_one_that_is_open_in_another_tab(
+    session: Session, user: User, viewer: User
+) -> None:
+    browser = await sync_to_async(browser_of)(user)
+
+    def press(came_from: str = "/w/garden/") -> str:
+        headers = {"Referer": f"http://testserver{came_from}"}
+        return str(browser.post("/w/garden/new/", headers=headers)["Location"])
+
+    def order() -> str:
+        return str(browser.post(f"{here}commands/", {"text": "/new"}).json()["url"])
+
+    here = f"/s/{session.uuid}/"
+    async with AsyncExitStack() as stack:
+        await (await stay(stack, session, viewer)).settle()
+        assert await sync_to_async(press)() == here
+        await (await stay(stack, session, user)).settle()
+        assert await sync_to_async(press)(here) == await sync_to_async(order)() == here
+        another = await sync_to_async(press)()
+        assert another != here
+        assert await sync_to_async(press)() == another
 
 
 async def test_the_name_of_who_wrote_in_anothers_session_is_on_the_message(
