@@ -71,6 +71,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
         archive_workspaces.remove_member(
             found, user_pk=user.pk, origin=access_context_of(request).origin
         )
+        messages.success(request, gettext("%(name)s is removed.") % {"name": user.username})
     return _to_members(request, slug)
 
 
@@ -93,9 +94,9 @@ def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_group_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
-    archive_workspaces.remove_group(
-        found, group=find_group(pk), origin=access_context_of(request).origin
-    )
+    group = find_group(pk)
+    archive_workspaces.remove_group(found, group=group, origin=access_context_of(request).origin)
+    messages.success(request, gettext("%(name)s is removed.") % {"name": group.name})
     return _to_members(request, slug)
 
 

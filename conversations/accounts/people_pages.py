@@ -228,10 +228,13 @@ def group_add(request: HttpRequest, pk: int) -> HttpResponse:
 def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
     found = archive_people.find_group(pk)
     archive_people.remove_from_group(found, user_pk=user_pk, origin=_origin(request))
+    messages.success(request, gettext("Removed."))
     return redirect("group", pk=pk)
 
 
 @administrator_form
 def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    archive_people.remove_group(archive_people.find_group(pk), origin=_origin(request))
+    found = archive_people.find_group(pk)
+    archive_people.remove_group(found, origin=_origin(request))
+    messages.success(request, gettext("%(name)s is removed.") % {"name": found.name})
     return redirect("groups")

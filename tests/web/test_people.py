@@ -179,10 +179,12 @@ def test_a_group_is_made_filled_and_removed(
     assert "Garden" in page
     assert "1 person" in office.get(reverse("groups")).text
     assert role_of(workspace, other_user.pk) == "viewer"
-    office.post(reverse("group_take_out", args=[group.pk, other_user.pk]))
+    take_out = reverse("group_take_out", args=[group.pk, other_user.pk])
+    assert "Removed." in office.post(take_out, follow=True).text
     assert role_of(workspace, other_user.pk) is None
     office.post(add, {"username": "bob"})
-    office.post(reverse("group_remove", args=[group.pk]))
+    removed = office.post(reverse("group_remove", args=[group.pk]), follow=True)
+    assert "Gardeners is removed." in removed.text
     assert role_of(workspace, other_user.pk) is None
     assert len(noted()) == 6
 
