@@ -341,10 +341,12 @@ class ListedSession(_ListFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
-    """``next_cursor`` is empty on the last page."""
+    """``next_cursor`` is empty on the last page. ``has_current_first``: the first item is the
+    current session, which stands on a later page."""
 
     items: list[ListedSession]
     next_cursor: str
+    has_current_first: bool = False
 
 
 LATEST, CREATED, TITLE = "latest", "created", "title"
@@ -379,14 +381,19 @@ def list_sessions(
     limit: int,
     with_previews: bool = True,
     reader_pk: int | None = None,
+    current_pk: int | None = None,
 ) -> SessionPage:
     """Sessions of a workspace: pinned ones first, then by last activity; or all in another order.
     Paged by the cursor of the last item. The query of the filters looks for words of title and
     preview; without previews nothing of what was said is shown, nor can be guessed at.
-    ``reader_pk``: whom unread ones are marked for. One statement."""
+    ``reader_pk``: whom unread ones are marked for. ``current_pk``: a session of the workspace
+    that the first page has whatever its age, where nothing is filtered and it is not archived.
+    One statement."""
     if filters == NO_FILTERS and not before:
-        chosen = [(sql, (workspace.pk,)) for sql in _newest(limit)]
-        page = _list_latest(chosen, limit=limit, reader_pk=reader_pk)
+        chosen: list[Statement] = [(sql, (workspace.pk,)) for sql in _newest(limit)]
+        if current_pk is not None:
+            chosen.append((_CURRENT_SQL, (current_pk,)))
+        page = _list_latest(chosen, limit=limit, reader_pk=reader_pk, current_pk=current_pk)
     else:
         archived = filters.archived
         sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
@@ -433,6 +440,9 @@ def _latest(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Sta
     return [_compile(some) for some in chosen]
 
 
+_CURRENT_SQL = "SELECT id FROM conversations_session WHERE id = %s AND archived_at IS NULL"
+
+
 @cache
 def _newest(limit: int) -> list[str]:
     """Every page of a chat has these: put together once. Their only value is the workspace."""
@@ -447,15 +457,23 @@ def _find_latest(
     return _list_latest(chosen, limit=limit, reader_pk=reader_pk)
 
 
-def _list_latest(chosen: Sequence[Statement], *, limit: int, reader_pk: int | None) -> SessionPage:
+def _list_latest(
+    chosen: Sequence[Statement],
+    *,
+    limit: int,
+    reader_pk: int | None,
+    current_pk: int | None = None,
+) -> SessionPage:
     listed = _read_listed(chosen, reader_pk=reader_pk)
     pinned = [item for item in listed if item.pinned]
     if len(pinned) > limit:  # the others follow once these are all there
         page = _cut(pinned, limit=limit)
-        return replace(page, next_cursor=_OF_PINNED + page.next_cursor)
-    page = _cut([item for item in listed if not item.pinned], limit=limit)
-    page.items[:0] = pinned
-    return page
+        page = replace(page, next_cursor=_OF_PINNED + page.next_cursor)
+    else:
+        page = _cut([item for item in listed if not item.pinned], limit=limit)
+        page.items[:0] = pinned
+    current = [item for item in listed if item.pk == current_pk and item not in page.items]
+    return replace(page, items=current + page.items, has_current_first=bool(current))
 
 
 class _TitleKey(Lower):

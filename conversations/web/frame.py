@@ -53,12 +53,11 @@ class PageFrame:
 
     @cached_property
     def sessions(self) -> dict[str, Any]:
-        """The newest of the workspace."""
+        """The newest of the workspace, and the one that is open."""
         assert self._opened is not None
         workspace, session = self._opened.workspace, self._opened.session
-        current = session.uuid if session else None
         return read_session_list(
-            self._request, workspace, access=self._opened.access, current=current
+            self._request, workspace, access=self._opened.access, current=session
         )
 
     @property

@@ -147,6 +147,7 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     found, access = get_workspace_for(request, slug)
     filters = read_filters(request.GET, max_chars=MAX_FILTER_CHARS)
+    before = request.GET.get("before", "")
     context: dict[str, Any] = {
         "workspace": {
             "name": found.name,
@@ -161,9 +162,11 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             request,
             found,
             filters=filters,
-            before=request.GET.get("before", ""),
+            before=before,
             is_member=access.role is not None,
             access=access,
+            # In place of the button that has loaded it, which had the focus.
+            focuses_first=bool(before) and is_fragment(request),
         ),
     }
     if not is_fragment(request):

@@ -39,7 +39,7 @@ from conversations.archive.session_records import (
 )
 from conversations.domain.text import storable
 from conversations.feature import Link, links_at
-from conversations.models import Workspace
+from conversations.models import Session, Workspace
 from conversations.runtime.current import has_open
 
 from .addresses import query_of
@@ -93,12 +93,14 @@ def read_session_list(
     before: str = "",
     is_member: bool = True,
     access: Access | None = None,
-    current: UUID | None = None,
+    current: Session | None = None,
+    focuses_first: bool = False,
 ) -> dict[str, Any]:
     """The sessions as a member of the workspace sees them, or somebody who is none, with
-    menus and boxes for who may write by ``access``; the ``current`` one is marked. ``next_query``
-    is the query string of the next page; empty on the last one."""
-    user_pk = person(request).pk
+    menus and boxes for who may write by ``access``; the ``current`` one is there whatever its
+    age, and marked; ``focuses_first``: the first one is to have the focus. ``next_query`` is the
+    query string of the next page; empty on the last one."""
+    user_pk, current_pk = person(request).pk, current.pk if current else None
     page = list_sessions(
         workspace,
         filters=filters,
@@ -106,10 +108,11 @@ def read_session_list(
         limit=settings.LOOM.session_list_size,
         with_previews=is_member,
         reader_pk=user_pk,
+        current_pk=current_pk,
     )
     shown = [
         replace(item, unread=False)
-        if item.unread and (item.uuid == current or has_open(item.pk, user_pk=user_pk))
+        if item.unread and (item.pk == current_pk or has_open(item.pk, user_pk=user_pk))
         else item
         for item in page.items
     ]
@@ -123,6 +126,8 @@ def read_session_list(
     links = _row_links(request, workspace, access) if has_actions else {}
 
     def label(item: ListedSession) -> str:
+        if page.has_current_first and item.pk == current_pk:
+            return gettext("This session")
         return (
             label_of(item, zone, dates) if filters.order == LATEST else str(ORDERS[filters.order])
         )
@@ -131,8 +136,9 @@ def read_session_list(
         html = "".join(
             render_item(
                 item,
-                is_current=item.uuid == current,
+                is_current=item.pk == current_pk,
                 has_actions=has_actions,
+                is_focused=focuses_first and item is shown[0],
                 language=language,
                 links=links.get(item.owner_id == user_pk, ()),
             )
@@ -193,6 +199,7 @@ def render_item(
     *,
     is_current: bool,
     has_actions: bool,
+    is_focused: bool = False,
     language: str,
     links: tuple[Link, ...] = (),
 ) -> SafeString:
@@ -202,6 +209,7 @@ def render_item(
         "item": item,
         "is_current": is_current,
         "has_actions": has_actions,
+        "is_focused": is_focused,
         "links": [replace(link, url=link.url.replace(any_session, this)) for link in links],
         "csrf_token": _TOKEN_MARK,
     }

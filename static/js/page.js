@@ -1,6 +1,6 @@
 import { find, findAll, localise } from "./dom.js";
 
-const root = document.documentElement;
+const { dataset } = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
 // A day is that of whoever asks for it.
@@ -13,14 +13,12 @@ setInterval(lists, 60000);
 // The sidebar's list is one stop of Tab; arrows go on in it.
 const links = () => findAll("nav[data-session-list] .session > a");
 function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) {
-  for (const link of links()) {
-    link.tabIndex = link === to ? 0 : -1;
-    const menu = find("summary", link.parentElement);
-    if (menu) menu.tabIndex = link.tabIndex;
+  for (const stop of findAll("nav[data-session-list] :is(.session > a, summary)")) {
+    stop.tabIndex = stop.closest(".session").contains(to) ? 0 : -1;
   }
   return to;
 }
-rove();
+rove()?.scrollIntoView(false);
 
 const toggleSide = () => import("./side.js").then(({ toggle }) => toggle());
 
@@ -39,14 +37,14 @@ document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   const menu = key === "Escape" && find(".menu[open]");
   if (key === " " && target.matches("a[role=button]")) target.click();
-  else if (key === "k" && event.ctrlKey !== event.metaKey && root.dataset.keys !== "none") import("./palette.js").then(({ open }) => open());
+  else if (key === "k" && event.ctrlKey !== event.metaKey && dataset.keys !== "none") import("./palette.js").then(({ open }) => open());
   else if (/^Arrow(Up|Down)$/.test(key) && !event.altKey && target.matches("nav[data-session-list] .session > a")) {
     const all = links();
     rove(all[all.indexOf(target) + (key === "ArrowUp" ? -1 : 1)] ?? target).focus();
   } else if (menu) {
     menu.open = false;
     find("summary", menu).focus();
-  } else if (key === "Escape" && "drawer" in root.dataset) toggleSide();
+  } else if (key === "Escape" && "drawer" in dataset) toggleSide();
   else return;
   event.preventDefault();
 });

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, expect
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.accessibility import violations_everywhere
 from tests.e2e.conftest import NARROW, Server, long_session, settle, take_both_pictures
@@ -67,3 +68,67 @@ def test_sessions_are_narrowed_down_and_changed_together(
     expect(page).to_have_url(re.compile("[?&]q=bulk"))
     page.goto(f"{server.url}/w/example/?archived=1&q=bulk")
     expect(titles).to_have_count(3)
+
+
+MANY = """
+from pathlib import Path
+from django.contrib.auth.models import User
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import create_workspace
+root = Path("{root}")
+root.mkdir()
+owner = User.objects.get(pk=1)
+made = create_workspace(root=root, name="Many", slug="many", owner=owner)
+for number in range(60):
+    print(create_session(made, owner=owner, title=f"Session {{number}}").uuid)
+"""
+REMOVED = """
+from conversations.models import ReadingPosition, Session, Workspace
+ReadingPosition.objects.filter(session__workspace__slug="many").delete()
+Session.objects.filter(workspace__slug="many").delete()
+Workspace.objects.get(slug="many").delete()
+"""
+
+
+@pytest.fixture
+def many(server: Server) -> Iterator[list[str]]:
+    """The addresses of the sessions of a workspace, of which the last is the newest."""
+    code = MANY.format(root=server.folder / "workspaces" / "many")
+    made = server.manage("shell", "-v", "0", "-c", code).split()
+    yield [f"{server.url}/s/{uuid}/" for uuid in made]
+    server.manage("shell", "-v", "0", "-c", REMOVED)
+
+
+def test_the_open_session_is_in_sight_and_more_keeps_the_focus(many: list[str], tab: Page) -> None:
+    side = tab.locator("#sessions")
+    current = side.locator("[aria-current]")
+    more = side.get_by_role("button", name="Load more")
+    tab.goto(many[20])
+    expect(current).to_contain_text("Session 20")
+    expect(current).to_be_in_viewport(ratio=0.9)
+    assert not tab.evaluate("scrollX + scrollY + document.querySelector('.chat').scrollTop")
+
+    tab.goto(many[4])
+    expect(side.locator("h2")).to_have_text(["This session", "Today"])
+    expect(current).to_be_in_viewport(ratio=0.9)
+    take_both_pictures(tab, "old-session")
+    tab.locator("#transcript").focus()
+    tab.keyboard.press("Alt+ArrowUp")  # there is none before it
+    tab.keyboard.press("Alt+ArrowDown")
+    expect(tab).to_have_url(many[59])
+
+    tab.goto(many[4])
+    more.press("Enter")
+    expect(side.locator(".title")).to_have_count(60)
+    expect(side.locator("h2")).to_have_text(["Today"])
+    expect(side.get_by_role("link", name="Session 9")).to_be_focused()
+    expect(current).to_have_count(1)
+    tab.goto(many[0].partition("/s/")[0] + "/w/many/")
+    more.press("Enter")
+    expect(side.get_by_role("link", name="Session 9")).to_be_focused()
+    tab.set_viewport_size(NARROW)
+    tab.goto(many[20])
+    assert not tab.evaluate("scrollX + scrollY + document.querySelector('.chat').scrollTop")
+    tab.get_by_role("button", name="Show sidebar").click()
+    expect(current).to_be_in_viewport(ratio=0.9)
+    take_both_pictures(tab, "old-session-narrow")

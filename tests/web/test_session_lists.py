@@ -174,3 +174,29 @@ def test_several_are_pinned_and_archived_at_once(
         assert do(owner, "pin", session=[str(beans.uuid), str(other)]) == one_left
         assert do(owner, "unpin", session=[str(other)]) == [gone]
     assert [one.uuid for one in Session.objects.exclude(pinned_at=None)] == [beans.uuid]
+
+
+def test_the_sidebar_has_the_open_session_whatever_its_age(
+    owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
+
+    def shown(name: str) -> tuple[list[str], list[str], list[str]]:
+        side = owner.get(f"/s/{sessions[name].uuid}/").text.partition("</aside>")[0]
+        current = re.findall(r'aria-current="page">\s*<span class="title">([^<]*)<', side)
+        found = (re.findall(rf"{tag}>([^<]*)<", side) for tag in ("<h2", 'class="title"'))
+        return (*found, current)  # type: ignore[return-value]
+
+    newest = ["Dill", "Cherries"]
+    assert shown("Dill") == (["Today"], newest, ["Dill"])
+    oldest = (["This session", "Today"], ["Beans", *newest], ["Beans"])
+    assert shown("Beans") == oldest
+    do(owner, "pin", sessions["Dill"], sessions["Cherries"], sessions["apples"])
+    assert shown("Beans") == (["This session", "Pinned"], ["Beans", "Dill", "Cherries"], ["Beans"])
+    assert shown("apples")[0] == ["This session", "Pinned"]
+    do(owner, "archive", sessions["Beans"])
+    assert shown("Beans") == (["Pinned"], newest, [])
+    # What comes next is what follows on the page, not after the open session.
+    page = owner.get(f"/s/{sessions['apples'].uuid}/").text
+    [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
+    assert titles(owner, following.replace("&amp;", "&")) == ["apples"]
