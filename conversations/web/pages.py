@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
@@ -11,8 +12,8 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.utils.cache import patch_vary_headers
+from django.urls import Resolver404, resolve, reverse
+from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_safe
 
@@ -49,7 +50,7 @@ from conversations.domain.keyset import parse_cursor
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.feature import features
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from conversations.rendering.messages import fill_marks, translate
 from conversations.rendering.rows import (
     RICH_CONTENT,
@@ -148,6 +149,21 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     found, access = get_workspace_for(request, slug)
     filters = read_filters(request.GET, max_chars=MAX_FILTER_CHARS)
     before = request.GET.get("before", "")
+    sessions = read_session_list(
+        request,
+        found,
+        filters=filters,
+        before=before,
+        is_member=access.role is not None,
+        access=access,
+        current=_session_asking(request, found),
+        # In place of the button that has loaded it, which had the focus.
+        focuses_first=bool(before) and is_fragment(request),
+    )
+    etag = f'"{sessions["version"]}"'
+    unchanged = get_conditional_response(request, etag=etag) if is_fragment(request) else None
+    if unchanged is not None:
+        return unchanged
     context: dict[str, Any] = {
         "workspace": {
             "name": found.name,
@@ -158,16 +174,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             "can_manage": access.can_manage,
             "members_may_purge": found.members_may_purge,
         },
-        "sessions": read_session_list(
-            request,
-            found,
-            filters=filters,
-            before=before,
-            is_member=access.role is not None,
-            access=access,
-            # In place of the button that has loaded it, which had the focus.
-            focuses_first=bool(before) and is_fragment(request),
-        ),
+        "sessions": sessions,
     }
     if not is_fragment(request):
         context |= {
@@ -176,7 +183,22 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             "states": STATES.items(),
             "orders": ORDERS.items(),
         }
-    return render_page(request, "workspace.html", "session_items", context)
+    response = render_page(request, "workspace.html", "session_items", context)
+    if "If-None-Match" in request.headers:
+        response["ETag"] = etag
+    return response
+
+
+def _session_asking(request: HttpRequest, workspace: Workspace) -> Session | None:
+    """The session in whose sidebar a part of the list is to stand."""
+    if not is_fragment(request):
+        return None
+    page = urlsplit(page_before(request, otherwise="/")).path
+    try:
+        uuid = resolve(page).kwargs.get("uuid")
+    except Resolver404:
+        return None
+    return Session.objects.filter(workspace=workspace, uuid=uuid).first() if uuid else None
 
 
 @post_by_person

@@ -4,6 +4,7 @@ An item looks the same to everybody who may see it, so its HTML is made once for
 nothing of it changes. Who may see which items is asked of the database for every page.
 """
 
+import hashlib
 import secrets
 from dataclasses import replace
 from datetime import timedelta
@@ -99,7 +100,8 @@ def read_session_list(
     """The sessions as a member of the workspace sees them, or somebody who is none, with
     menus and boxes for who may write by ``access``; the ``current`` one is there whatever its
     age, and marked; ``focuses_first``: the first one is to have the focus. ``next_query`` is the
-    query string of the next page; empty on the last one."""
+    query string of the next page; empty on the last one. Two of the same ``version`` look the
+    same."""
     user_pk, current_pk = person(request).pk, current.pk if current else None
     page = list_sessions(
         workspace,
@@ -147,7 +149,11 @@ def read_session_list(
         if has_actions:
             html = html.replace(_TOKEN_MARK, get_token(request))
         groups.append({"label": name, "items": mark_safe(html)})
+    # Not of the HTML, which has another token each time.
+    labels = [group["label"] for group in groups]
+    about = [labels, shown, page.next_cursor, current_pk, has_actions, language, links]
     return {
+        "version": hashlib.sha256(repr(about).encode()).hexdigest()[:32],
         "groups": groups,
         "query": filters.query,
         "archived": filters.archived,

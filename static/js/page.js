@@ -1,14 +1,13 @@
 import { find, findAll, localise } from "./dom.js";
 
 const { dataset } = document.documentElement;
-const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
 // A day is that of whoever asks for it.
 document.cookie = `loom_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000`;
 
 // Rows get theirs from marks.js.
 findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);
-setInterval(lists, 60000);
+setInterval(() => import("./lists.js").then(({ renew }) => renew()), 60000);
 
 // The sidebar's list is one stop of Tab; arrows go on in it.
 const links = () => findAll("nav[data-session-list] .session > a");
@@ -49,10 +48,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-document.addEventListener("htmx:after:swap", () => {
-  lists();
-  import("./more.js").then(({ join }) => rove(join()));
-});
+document.addEventListener("htmx:after:swap", () => import("./lists.js").then(({ join }) => rove(join())));
 
 const app = find("[data-worker]");
 if (app) navigator.serviceWorker?.register(app.dataset.worker);

@@ -70,6 +70,60 @@ def test_sessions_are_narrowed_down_and_changed_together(
     expect(titles).to_have_count(3)
 
 
+def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    here, other = (long_session(server, turns=2, title=f"Renewed {name}") for name in "AB")
+    page = open_context().new_page()
+    page.clock.install()
+
+    def rename(title: str) -> None:
+        url = f"{server.url}/s/{other}/rename/"
+        [token] = [c["value"] for c in page.context.cookies(url) if "csrf" in c["name"]]
+        form = {"csrfmiddlewaretoken": token, "title": title}
+        assert page.request.post(url, form=form, max_redirects=0).status == 302
+
+    def answer_after_a_minute() -> int:
+        is_list = "/w/example/?q="
+        with page.expect_response(lambda response: is_list in response.url) as response:
+            page.clock.fast_forward(60_000)
+        return response.value.status
+
+    page.goto(f"{server.url}/s/{here}/")
+    side = page.locator("#sessions")
+    titles = page.locator("#sessions .title", has_text="Renewed")
+    expect(titles).to_have_text(["Renewed B", "Renewed A"])
+    current = side.get_by_role("link", name="Renewed A")
+    current.focus()
+    rename("Renewed often")
+    assert answer_after_a_minute() == 200
+    expect(titles).to_have_text(["Renewed often", "Renewed A"])
+    assert answer_after_a_minute() == 304
+    # Focus, the one stop of Tab and the mark of the open session are as they were.
+    expect(current).to_be_focused()
+    expect(current).to_have_attribute("aria-current", "page")
+    expect(side.locator(".session > [tabindex='0']")).to_have_count(1)
+
+    # Nothing is taken from under somebody's hand.
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    titles.first.hover()
+    side.get_by_label("Actions for Renewed often").click()
+    page.clock.fast_forward(60_000)
+    settle(0.5)
+    assert asked == []
+    expect(side.get_by_label("New title").first).to_be_visible()
+
+    # The page of the list keeps what it was narrowed down to.
+    page.goto(f"{server.url}/w/example/")
+    page.get_by_placeholder("Filter sessions by title").fill("renewed")
+    expect(page.locator("#sessions .title")).to_have_count(2)
+    page.keyboard.press("Tab")  # not while somebody types
+    rename("Renewed again")
+    assert answer_after_a_minute() == 200
+    expect(titles).to_have_text(["Renewed again", "Renewed A"])
+
+
 MANY = """
 from pathlib import Path
 from django.contrib.auth.models import User

@@ -200,3 +200,30 @@ def test_the_sidebar_has_the_open_session_whatever_its_age(
     page = owner.get(f"/s/{sessions['apples'].uuid}/").text
     [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
     assert titles(owner, following.replace("&amp;", "&")) == ["apples"]
+
+
+def test_a_list_that_is_asked_for_again_comes_only_where_it_has_changed(
+    owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
+    page = f"http://testserver/s/{sessions['Beans'].uuid}/"
+
+    def ask(version: str, query: str = "") -> Any:
+        headers = {"HX-Request": "true", "If-None-Match": version, "Referer": page}
+        return owner.get(f"/w/garden/?{query}", headers=headers)
+
+    first = ask("")
+    assert re.findall(r'class="title">([^<]*)<', first.text) == ["Beans", "Dill", "Cherries"]
+    assert first.text.count('aria-current="page"') == 1
+    again = ask(first["ETag"])
+    assert (again.status_code, again.content) == (304, b"")
+    Run.objects.filter(session=sessions["Cherries"]).update(state="completed")
+    changed = ask(first["ETag"])
+    assert changed.status_code == 200
+    assert "Waiting for approval" in first.text
+    assert "Waiting for approval" not in changed.text
+    rename_session(sessions["Beans"], title="Broad beans")
+    assert "Broad beans" in ask(changed["ETag"]).text
+    assert ask(changed["ETag"], "q=dill").status_code == 200
+    # A page of its own is no part of it.
+    assert owner.get("/w/garden/", headers={"If-None-Match": first["ETag"]}).status_code == 200

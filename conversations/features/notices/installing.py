@@ -20,7 +20,8 @@ ICONS = {
 """Name of the file → its size and purpose."""
 
 # What the page that is shown without a network needs, and the bar above older ones.
-SHELL = ("css/app.css", "css/pages.css", "js/theme.js", "js/page.js", "js/side.js", "js/dom.js")
+SCRIPTS = ("theme", "page", "lists", "side", "dom")
+SHELL = ("css/app.css", "css/pages.css", *(f"js/{name}.js" for name in SCRIPTS))
 OFFLINE_SCRIPT, OFFLINE_STYLE = "notices/offline.js", "notices/offline.css"
 
 SALT = "loom.person"
