@@ -159,13 +159,14 @@ def test_a_damaged_record_is_a_notice_and_no_error(owner: Client, answered: Sess
     for manifest in DAMAGED:
         ModelCall.objects.filter(pk=call.pk).update(manifest=manifest)
         for name in ("model_call", "model_call_text", "model_call_request"):
-            assert owner.get(reverse(name, args=where)).status_code == 200, manifest
-        page = owner.get(of_turn(answered))
+            page = owner.get(reverse(name, args=where), headers=HTMX)
+            assert page.status_code == 200, manifest
+        page = owner.get(of_turn(answered), headers=HTMX)
         assert "claude-m" in page.text, manifest
         if manifest in DAMAGED[1:10]:
             assert "cannot be read" in page.text, manifest
             assert "The transcript is complete." in page.text, manifest
-        window = owner.get(reverse("session_window", args=[answered.uuid]))
+        window = owner.get(reverse("session_window", args=[answered.uuid]), headers=HTMX)
         assert window.status_code == 200, manifest
 
 
