@@ -8,7 +8,7 @@ from conversations.archive.append import append
 from conversations.archive.asides import make_marker
 from conversations.archive.attachments import save_attachment
 from conversations.archive.context import append_loaded_skill, read_loaded_skills
-from conversations.archive.forking import MAX_COPIED_TURNS, fork_session
+from conversations.archive.forking import fork_session
 from conversations.archive.messages import accept_message, edit_message, rewind_session
 from conversations.archive.session_state import (
     check_state,
@@ -97,24 +97,28 @@ def test_what_was_refused_after_a_branch_was_left_is_not_taken_from_it(
     assert contents(made) == ["Hello", "Done.", "Good", "Fine."]
 
 
-def test_of_a_long_session_the_last_turns_are_copied(session: Session, user: User) -> None:
+def test_of_a_long_session_the_last_turns_are_copied(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 700
+    monkeypatch.setattr("conversations.archive.forking.MAX_COPIED_TURNS", most)
     turns = [
         NewTurn(role="assistant" if number % 2 else "user", content=f"Row {number + 1}")
-        for number in range(MAX_COPIED_TURNS + 501)
+        for number in range(most + 501)
     ]
     append(session.pk, session_uuid=session.uuid, turns=turns)
-    loads = (("Water", 6), ("Water twice", 40), ("Prune", 600), ("Later", MAX_COPIED_TURNS + 501))
+    loads = (("Water", 6), ("Water twice", 40), ("Prune", 600), ("Later", most + 501))
     for text, turn in loads:
         append_loaded_skill(session.pk, name=text[:5], path="p", content=text, turn=turn)
-    made = fork_session(get_session(session.uuid), turn=MAX_COPIED_TURNS + 500, owner=user)
-    assert made.turn_count == MAX_COPIED_TURNS
+    made = fork_session(get_session(session.uuid), turn=most + 500, owner=user)
+    assert made.turn_count == most
     assert contents(made)[0] == "Row 501"
     loaded = [(skill.content, skill.turn_number) for skill in read_loaded_skills(made.pk)]
     assert loaded == [("Water twice", 1), ("Prune", 100)]
     assert verify_session(get_session(made.uuid)).problem == ""
     # What the window holds the call of is not told again.
     assert window_of(made, limit=1_000_000) == (1, ["Water"])
-    floor, told = window_of(made, limit=8_000)
+    floor, told = window_of(made, limit=3_000)
     assert floor > 100
     assert told == ["Water", "Prune"]
 
