@@ -5,8 +5,6 @@ import http.client
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -30,11 +28,11 @@ from conversations.archive.tool_server_grants import (
 from conversations.domain.errors import Rejected
 from conversations.models import Session, ToolServerGrant
 from conversations.runtime.service import Runtime
-from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HttpServer, config
 from tests.runtime.conftest import HttpServers
 from tests.runtime.test_tool_questions import garden_auto
 from tests.runtime.tool_stories import answers, results
+from tests.starting import Starts
 from tests.tools.test_mcp import QUICK
 from tests.wire.server import WireThread
 
@@ -262,6 +260,7 @@ from pathlib import Path
 from conversations.agent.mcp.servers import ToolServers
 from conversations.domain.errors import Rejected
 from tests.mcp_servers.running import config
+assert "mcp" not in sys.modules
 async def cross(function, *args, **fields):
     return {}
 async def main():
@@ -279,17 +278,12 @@ asyncio.run(main())
 """
 
 
-def test_a_sign_in_begins_while_the_sdk_is_being_loaded(http_servers: HttpServers) -> None:
+def test_a_sign_in_begins_while_the_sdk_is_being_loaded(
+    http_servers: HttpServers, starts: Starts
+) -> None:
     with http_servers() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", BEGUN_AT_ONCE, server.url],
-            cwd=BASE_DIR,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+        done = starts.run("-c", BEGUN_AT_ONCE, server.url, env=environment)
     assert done.stdout == "web: It does not ask for a sign-in.\n", done.stderr
 
 

@@ -1,7 +1,7 @@
 """Tools of other programs in real runs: offered, asked for, carried out, recorded."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from conversations.models import (
     Workspace,
 )
 from conversations.runtime.service import Runtime
-from tests.mcp_servers.running import config, is_running, plain, sdk, until
-from tests.runtime.conftest import ask
+from tests.mcp_servers.running import HttpServer, config, is_running, plain, sdk, until
+from tests.runtime.conftest import HttpServers, ask
 from tests.runtime.tool_stories import (
     answers,
     calls_of,
@@ -37,6 +37,13 @@ from tests.wire.server import WireThread
 pytestmark = pytest.mark.django_db(transaction=True)
 
 type Start = Callable[..., Any]
+
+
+@pytest.fixture
+def http_server(http_servers: HttpServers) -> Iterator[HttpServer]:
+    """The SDK's, which is loaded already."""
+    with http_servers() as running:
+        yield running
 
 
 @pytest.fixture
@@ -290,9 +297,11 @@ async def test_progress_is_shown_and_a_stop_is_passed_on(
     wire: WireThread,
     garden: Session,
     auto: Path,
+    http_server: HttpServer,
     open_page: Callable[[Runtime], Any],
 ) -> None:
-    runtime: Runtime = await start_runtime(mcp=config(sdk=sdk()), mcp_timing=QUICK)
+    made = config(sdk={"url": http_server.url})
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     wire.enqueue(*answers(("mcp__sdk__steps", {"count": 2}), ("mcp__sdk__echo", {"text": "on"})))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
@@ -307,7 +316,7 @@ async def test_progress_is_shown_and_a_stop_is_passed_on(
     first, second = await results(garden)
     assert first.startswith("Stopped by ann after")
     assert "1/2 step 1" in first
-    assert second == f"on from {auto.name}"
+    assert second == f"on from {Path.cwd().name}"
     await require_whole(garden)
 
 
