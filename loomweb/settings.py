@@ -289,7 +289,7 @@ if LOOM.uses_allauth:
         "login_failed": f"{LOOM.sign_in_attempts}/{LOOM.sign_in_lock_minutes * 60}s/key",
         "reauthenticate": "10/m/user",
     }
-    SOCIALACCOUNT_ADAPTER = f"{SSO}.accounts.SocialAccountAdapter"
+    SOCIALACCOUNT_ADAPTER = f"{SSO}.provider_accounts.SocialAccountAdapter"
     SOCIALACCOUNT_REAUTHENTICATION_REQUIRED = True
     MFA_ADAPTER = f"{SSO}.two_factor.TwoFactorAdapter"
     MFA_ALLOW_UNVERIFIED_EMAIL = True

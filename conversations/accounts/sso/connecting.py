@@ -4,8 +4,6 @@ from typing import Any
 
 import requests
 from allauth.account.decorators import reauthentication_required
-from allauth.account.forms import ReauthenticateForm
-from allauth.account.views import ReauthenticateView
 from allauth.socialaccount.adapter import get_adapter
 from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.internal.flows.connect import disconnect, validate_disconnect
@@ -13,7 +11,6 @@ from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
-from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -22,9 +19,9 @@ from django.core import signing
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.crypto import get_random_string
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -81,7 +78,7 @@ def oidc_callback(request: HttpRequest) -> HttpResponse:
 @reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]
 def oidc_disconnect(request: HttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
-    account = _account_of(request.user)
+    account = account_of(request.user)
     if account is not None:
         try:
             validate_disconnect(request, account)
@@ -96,7 +93,12 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
     return redirect("sign_in_ways")
 
 
-def _account_of(user: User) -> Any:
+def connect_token(user: User) -> str:
+    """What makes a link to ``oidc_connect`` the person's own."""
+    return signing.dumps(user.pk, salt=SALT)
+
+
+def account_of(user: User) -> Any:
     accounts = SocialAccount.objects.filter(user=user, provider=settings.LOOM.oidc_issuer)
     return accounts.order_by("pk").first()
 
@@ -121,47 +123,6 @@ def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
     provider = get_adapter().get_provider(request, settings.LOOM.oidc_issuer)
     response: HttpResponse = render_authentication_error(request, provider, exception=error)
     return response
-
-
-class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
-    password = forms.CharField(
-        label=gettext_lazy("Password"),
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-    )
-
-
-# Before a way to sign in is changed: a browser that was left open is not enough.
-password_again = ReauthenticateView.as_view(
-    template_name="sso/ask_again.html", form_class=PasswordAgainForm
-)
-
-
-@login_required
-@require_safe
-def sign_in_ways(request: HttpRequest) -> HttpResponse:
-    """By which ways a person can sign in."""
-    user = request.user
-    assert isinstance(user, User)
-    context: dict[str, Any] = {"has_password": user.has_usable_password()}
-    if settings.LOOM.two_factor != "off":
-        from allauth.mfa.models import Authenticator
-
-        found = {one.type: one for one in Authenticator.objects.filter(user=user)}
-        codes = found.get("recovery_codes")
-        context["two_factor"] = {
-            "since": found["totp"].created_at if "totp" in found else None,
-            "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
-            "is_required": settings.LOOM.two_factor == "required",
-        }
-    if settings.LOOM.oidc_issuer:
-        account = _account_of(user)
-        context["provider"] = {
-            "name": settings.LOOM.oidc_name,
-            "account": account.extra_data.get("name", account.uid) if account else "",
-            "connect": signing.dumps(user.pk, salt=SALT),
-        }
-    return render(request, "sso/ways.html", context)
 
 
 def too_late(request: HttpRequest, **_: Any) -> HttpResponse:

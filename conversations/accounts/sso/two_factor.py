@@ -40,8 +40,9 @@ from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 
-from conversations.archive.workspaces import create_sign_in_link, digest_of, unused_links
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
+
+from .accounts import is_overtaken
 
 _PURPOSE = "two_factor"
 CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code is valid
@@ -119,26 +120,6 @@ recovery_codes_file = DownloadRecoveryCodesView.as_view(template_name="sso/recov
 
 # What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176).
 VOUCHED = "mfa"
-
-
-BEGUN_WITH = "sign_in_begun_with"  # What stands for the password at the first step
-BEGUN_AS = "sign_in_begun_as"  # What stands for the sign-in itself
-
-
-def record_sign_in_start(request: HttpRequest, user: User) -> None:
-    request.session[BEGUN_WITH] = user.get_session_auth_hash()
-    if settings.LOOM.two_factor != "off":  # else there is nothing to wait for
-        # Nobody can open this link; like all that are unused, it ends when devices are signed out.
-        request.session[BEGUN_AS] = digest_of(create_sign_in_link(user))
-
-
-def is_overtaken(request: HttpRequest, user: User) -> bool:
-    """Whether the password is another one since the sign-in was begun, or the person was signed
-    out everywhere."""
-    if request.session.get(BEGUN_WITH) != user.get_session_auth_hash():
-        return True
-    begun_as = unused_links(request.session.get(BEGUN_AS, ""))
-    return settings.LOOM.two_factor != "off" and not begun_as.exists()
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:

@@ -8,19 +8,21 @@ from django.conf import settings
 from django.urls import URLPattern, path
 from django.views.generic import RedirectView
 
-from . import connecting
+from . import ways
 
 CODES = "account/recovery-codes/"
 
 to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
 
 urlpatterns: list[URLPattern] = [
-    path("account/sign-in/", connecting.sign_in_ways, name="sign_in_ways"),
-    path("account/confirm/", connecting.password_again, name="account_reauthenticate"),
+    path("account/sign-in/", ways.sign_in_ways, name="sign_in_ways"),
+    path("account/confirm/", ways.password_again, name="account_reauthenticate"),
     path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
 ]
 
 if settings.LOOM.oidc_issuer:
+    from . import connecting
+
     urlpatterns += [
         path("sign-in/oidc/", connecting.oidc_sign_in, name="oidc_sign_in"),
         path("sign-in/oidc/callback/", connecting.oidc_callback, name="oidc_callback"),
