@@ -199,6 +199,10 @@ def request_stop(session_pk: int, *, only: int | None = None) -> int:
     return asked.update(stop_requested_at=timezone.now())
 
 
+def is_stop_requested(run_pk: int) -> bool:
+    return Run.objects.filter(pk=run_pk).exclude(stop_requested_at=None).exists()
+
+
 def record_heartbeat(run_pks: Sequence[int], *, owner: str) -> set[int]:
     """Say that these runs are alive; returns those that are to end here: their stop was
     requested, or another process has taken them over or ended them."""
@@ -250,7 +254,8 @@ def finish_run(
             kept = _append_draft(session, claimed.run_pk)
             turns, rows = kept.turns, kept.rows
         if has_calls:
-            rows += close_open_calls(session, claimed.run_pk, state=STOPPED, outputs=outputs)
+            call_state = INTERRUPTED if state == states.INTERRUPTED else STOPPED
+            rows += close_open_calls(session, claimed.run_pk, state=call_state, outputs=outputs)
         events = [NewEvent(payload=payload) for payload in payloads]
         refused = find_refused(session.pk) if is_refused else None
         if refused is not None:
@@ -311,6 +316,16 @@ SERVER_FAILED = say("The server failed")
 DATABASE_AWAY = say("The database could not be reached")
 
 
+def make_interrupted_notice(run: UUID, *, cause: str = SERVER_STOPPED) -> Info:
+    return Info(
+        text=say("%(cause)s during this answer. Everything above is saved.", cause=cause),
+        kind="interrupted",
+        code="interrupted",
+        action="continue",
+        run=str(run),
+    )
+
+
 def interrupt_run(
     run_pk: int,
     *,
@@ -339,15 +354,8 @@ def interrupt_run(
             )
             payloads.append(Info(text=text, code="compaction_interrupted"))
         else:
-            notice = Info(
-                text=say("%(cause)s during this answer. Everything above is saved.", cause=cause),
-                kind="interrupted",
-                code="interrupted",
-                action="continue",
-                run=str(run.uuid),
-            )
             footer = TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)
-            payloads += [notice, footer]
+            payloads += [make_interrupted_notice(run.uuid, cause=cause), footer]
         rows += session.append(events=[NewEvent(payload=payload) for payload in payloads]).rows
         session.save()
         for feature in features():
@@ -377,7 +385,7 @@ def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> ClaimedRun | None:
 
 def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row] | None:
     """Let go of a run of which something waits for a person, for whichever process comes
-    next. What runs of it ends, as in :func:`finish_run`. None when nothing waits."""
+    next. What runs of it is interrupted. None when nothing waits."""
     with locked_session(claimed.session_pk) as session:
         owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
         if not owned.exists():
@@ -385,7 +393,7 @@ def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row]
         if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
             return None
         rows = close_open_calls(
-            session, claimed.run_pk, state=STOPPED, only=(CALL_RUNNING,), outputs=outputs
+            session, claimed.run_pk, state=INTERRUPTED, only=(CALL_RUNNING,), outputs=outputs
         )
         owned.update(owner="", state=states.WAITING_APPROVAL)
     return rows

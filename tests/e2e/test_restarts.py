@@ -67,6 +67,23 @@ def test_a_server_that_is_killed_and_started_again(
     assert len(chat.rows.nth(-2).inner_text()) > 20_000
 
 
+@pytest.mark.noisy
+def test_a_page_is_told_before_the_server_stops(
+    server: Server, tab: Page, wire: WireThread
+) -> None:
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(words=900, rate=60))
+    chat.send("write for long")
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    assert server.end() == 0
+    expect(tab.locator('#rows [data-kind="interrupted"]')).to_contain_text("The server stopped")
+    expect(tab.locator('#rows [data-event-type="assistant_text"] .md')).to_contain_text("archive")
+    server.start()
+    wire.enqueue(Scenario(text="Here I go on."))
+    tab.get_by_role("button", name="Continue").first.click()
+    expect(tab.locator("#rows")).to_contain_text("Here I go on.")
+
+
 ONLINE_WHILE_IT_CLOSES = """
 const Line = WebSocket;
 window.WebSocket = class extends Line {

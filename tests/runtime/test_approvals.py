@@ -479,6 +479,21 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next(
     await require_whole(garden)
 
 
+async def test_a_server_that_ends_interrupts_what_runs_beside_what_waits(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("work", {}), ("add", {"line": "two"})))
+    first = await start_runtime()
+    await send(first, garden)
+    work, _ = await until_waiting(garden, 2)
+    await allow(first, garden, work)
+    await until_done(folder, "begin ")
+    await first.stop()
+    assert await run_state(garden) == "waiting_approval"
+    [text] = await results(garden)
+    assert text.startswith("The server stopped during this call; changes made until then stay.")
+
+
 async def test_of_two_servers_that_start_at_once_one_goes_on_with_what_waits(
     options: RuntimeOptions, garden: Session
 ) -> None:

@@ -19,6 +19,7 @@ from conversations.runtime.service import Runtime
 from tests.archive.test_rewinding import MANY, rewind_often
 from tests.archive.turns import append_turn, read_turns
 from tests.runtime.conftest import Page, ask, fresh, run_state
+from tests.runtime.tool_stories import notices
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread
@@ -498,7 +499,32 @@ async def test_stopping_the_server_keeps_running_answers(
     await runtime.stop()
     turns = await turns_of(garden)
     assert turns[1][1] == "".join(frame["text"] for frame in page.of_type("draft"))
+    assert await run_state(garden) == "interrupted"
+    # What is open sees it before the connections end.
+    assert page.row_types[-3:] == ["assistant_text", "info", "turn_separator"]
+    [notice] = await notices(garden, "interrupted")
+    assert notice.text == "The server stopped during this answer. Everything above is saved."
+    assert (notice.kind, notice.action) == ("interrupted", "continue")
+
+
+@pytest.mark.parametrize("stops_elsewhere", [False, True])
+async def test_what_a_person_stops_as_the_server_stops_is_stopped(
+    start_runtime: Any,
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+    stops_elsewhere: bool,
+) -> None:
+    runtime = await start_runtime(heartbeat=60)  # it does not ask in time
+    wire.enqueue(Scenario(words=500, rate=100))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: page.of_type("draft"))
+    asked = await start_runtime(supervise=False) if stops_elsewhere else runtime
+    await asked.stop_run(garden)
+    await runtime.stop()
     assert await run_state(garden) == "stopped"
+    assert await notices(garden, "interrupted") == []
 
 
 async def test_a_run_goes_on_without_any_page(

@@ -255,6 +255,23 @@ async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
     assert (await ask(runtime, garden, "go on")).state == "completed"
 
 
+async def test_stopping_the_server_says_so_of_each_call(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    runtime = await start_runtime()
+    wire.enqueue(*answers(("work", {"name": "a"}), ("add", {"line": "never"})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin a")
+    await runtime.stop()
+    assert await run_state(garden) == "interrupted"
+    assert await results(garden) == [
+        "The server stopped during this call; changes made until then stay. The call is not "
+        "repeated.\n\nline 0\n",
+        "The server stopped before this call started. Nothing was done.",
+    ]
+    await require_whole(garden)
+
+
 async def test_a_call_that_ends_as_the_run_is_stopped_has_its_result(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:

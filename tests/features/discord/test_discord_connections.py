@@ -140,7 +140,7 @@ async def test_an_answer_waits_until_the_one_before_it_is_shown(
     assert [said.split()[1] for said in club.server.said(DM)] == ["0.", "1.", "2.", "to"]
 
 
-async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
+async def test_what_is_being_written_at_the_end_is_interrupted_and_shown(
     club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.features.discord.replies.UNWATCHED_SECONDS", 0.5)
@@ -152,7 +152,7 @@ async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
     await club.until(lambda: len(club.server.said(DM)[0]) > 200)
     await club.shut_down()
     [said] = club.server.said(DM)
-    assert said.endswith("-# Stopped.")
+    assert said.endswith("-# The server stopped during this answer. Everything above is saved.")
     await club.open()
     await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
     assert club.server.said(DM)[1] == "Answer to two"
