@@ -29,6 +29,9 @@ REDIS_AWAY = "redis_away"
 # The first parts of their names: what these log comes from answering a client.
 SERVERS_LOGGERS = frozenset({"daphne", "django", "uvicorn"})
 
+# The database, room on the disk, or a server that ends. A fault is logged where it happens.
+UNAVAILABLE = (503, 507)
+
 
 def without_secrets(line: str) -> str:
     """The line without what opens an invitation, a shared session or somebody's account,
@@ -166,8 +169,8 @@ def _event_of(record: logging.LogRecord) -> object:
 
 
 def _in_short(record: logging.LogRecord) -> logging.LogRecord:
-    # The record as it is, where it may be a fault of ours. What a client did, and that Redis does
-    # not answer, has no traceback and is no error.
+    # The record as it is, where it may be a fault of ours. What a client did, and that Redis, the
+    # database or room on the disk is not there, has no traceback and is no error.
     # The settings configure the log before Django can be loaded.
     from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
     from django.http import Http404, UnreadablePostError
@@ -182,7 +185,7 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
         refusals = (BadRequest, Http404, PermissionDenied, SuspiciousOperation)
         unreadable = (MultiPartParserError, UnreadablePostError)
         is_refused = isinstance(status, int) and 400 <= status < 500
-        if not (is_refused or isinstance(error, (*refusals, *unreadable))):
+        if not (is_refused or status in UNAVAILABLE or isinstance(error, (*refusals, *unreadable))):
             return record
     short = copy.copy(record)
     short.exc_info = short.exc_text = None

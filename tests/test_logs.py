@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
-from django.test import Client
+from django.http import Http404, HttpResponse
+from django.test import Client, RequestFactory
+from django.utils.log import log_response
 from redis.exceptions import ConnectionError as NotReached
 
 from conversations.archive.storage import database_unavailable
@@ -307,6 +308,15 @@ def test_no_client_fills_the_log(log: Log, user: User, request_of: dict[str, Any
     assert len(lines) <= 9, "three of each event"
     assert not [line for line in lines if "Traceback" in line or " ERROR " in line[:60]]
     assert not [line for line in lines if line.startswith(("  ", "2026-01-01 "))]
+
+
+@pytest.mark.parametrize(("status", "level"), [(503, "WARNING"), (507, "WARNING"), (500, "ERROR")])
+def test_that_something_is_not_available_is_a_warning_and_a_fault_is_an_error(
+    log: Log, rf: RequestFactory, status: int, level: str
+) -> None:
+    log_response("Refused: %s", "/", response=HttpResponse(status=status), request=rf.get("/"))
+    [line] = log.lines()
+    assert f" {level} django.request: Refused: /" in line
 
 
 @pytest.mark.django_db
