@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.runs import active_runs, count_runs_by_state
-from conversations.archive.storage import data_free_bytes
+from conversations.archive.storage import data_free_bytes, is_storage_error
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 from conversations.domain.stream import ModelInfo
@@ -89,6 +89,13 @@ METRICS = {
     "loom_disk_free_bytes": (
         "Free bytes on the disk of the data folder or of the SQLite database, whichever has less."
     ),
+}
+
+# The figures that only the database knows: the state of the runs that each counts.
+IN_FLIGHT = {
+    "loom_runs_queued": QUEUED,
+    "loom_runs_running": RUNNING,
+    "loom_runs_waiting_approval": WAITING_APPROVAL,
 }
 
 
@@ -230,14 +237,19 @@ def compact_at_end(session: Session, *, user_pk: int) -> None:
 
 
 def read_metrics() -> list[Metric]:
-    """What this process does right now, and how much the archive holds in flight."""
-    states = count_runs_by_state((QUEUED, RUNNING, WAITING_APPROVAL))
-    figures = {
-        "loom_runs_queued": states.get(QUEUED, 0),
-        "loom_runs_running": states.get(RUNNING, 0),
-        "loom_runs_waiting_approval": states.get(WAITING_APPROVAL, 0),
-        "loom_disk_free_bytes": data_free_bytes(),
-    }
+    """What this process does right now, and, where the database answers, how much the archive
+    holds in flight."""
+    figures: dict[str, float] = dict.fromkeys(METRICS, 0)
+    figures["loom_disk_free_bytes"] = data_free_bytes()
+    of_features: list[Metric] = []
+    try:
+        states = count_runs_by_state(tuple(IN_FLIGHT.values()))
+        figures |= {name: states.get(state, 0) for name, state in IN_FLIGHT.items()}
+        of_features = [metric for feature in features() for metric in feature.metrics()]
+    except Exception as error:
+        if not is_storage_error(error):
+            raise
+        figures = {name: value for name, value in figures.items() if name not in IN_FLIGHT}
     if runtime := started_runtime():
         servers = runtime.tool_servers.count_states()
         figures |= {
@@ -249,7 +261,7 @@ def read_metrics() -> list[Metric]:
             "loom_tool_servers_failed": servers["failed"],
         }
     own = []
-    for name, text in METRICS.items():
+    for name in figures:
         kind = "counter" if name.endswith("_total") else "gauge"
-        own.append(Metric(name=name, help=text, value=figures.get(name, 0), kind=kind))
-    return [*own, *(metric for feature in features() for metric in feature.metrics())]
+        own.append(Metric(name=name, help=METRICS[name], value=figures[name], kind=kind))
+    return own + of_features

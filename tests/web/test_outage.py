@@ -329,6 +329,9 @@ async def test_a_run_waits_for_the_database_and_everybody_else_is_told(
         assert (await reader.get("/healthz")).status_code == 200
         ready = await reader.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "database not available")
+        figures = await reader.get("/metrics")
+        assert (figures.status_code, "\nloom_process_sockets 2\n" in figures.text) == (200, True)
+        assert "loom_runs_queued" not in figures.text
         client_id = uuid4().hex
         await idle.send({"type": "send", "client_id": client_id, "text": "Is somebody there?"})
         error = await idle.until("error")
