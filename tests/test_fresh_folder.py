@@ -156,7 +156,7 @@ def test_output_goes_into_a_pipe_that_has_a_name(tmp_path: Path) -> None:
     ("words", "code", "says"),
     [
         *((command.split(), *row) for command, row in merge("COMMANDS").items()),
-        (["send", "--workspace", "example", "Hello"], 1, "This workspace does not exist."),
+        (["send", "--workspace", "example", "Hello"], 2, "This workspace does not exist."),
         (["sign_in_link"], 1, "There is no account yet."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

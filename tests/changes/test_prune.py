@@ -56,7 +56,7 @@ def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
     age(same, before, tree, lost, later.entries["later"].digest)
     assert prune("--dry-run").startswith("2 contents, 8 B would be removed; ")
     assert has_blob(lost)
-    assert prune("--days", "0").startswith("2 contents, 8 B removed; ")
+    assert prune("--days", "2").startswith("2 contents, 8 B removed; ")
     kept = (before, tree, young, same, later.entries["later"].digest)
     assert [has_blob(digest) for digest in kept] == [True] * 5
     assert not has_blob(lost)

@@ -319,9 +319,10 @@ def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
     client = Client()
     sign_in(client)
     assert is_signed_in(client)
-    for name in ("ann", "nobody"):
-        with pytest.raises(CommandError):
+    for name, code in (("ann", 1), ("nobody", 2)):
+        with pytest.raises(CommandError) as refused:
             call_command("reset_two_factor", name)
+        assert refused.value.returncode == code
 
 
 @pytest.mark.usefixtures("required")

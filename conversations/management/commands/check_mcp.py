@@ -25,15 +25,15 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, workspace: str | None, **_: Any) -> None:
+        places = [place for place in list_workspace_dirs() if workspace in (None, place.workspace)]
+        if workspace is not None and not places:
+            raise CommandError("This workspace does not exist.", returncode=2)
         config = settings.LOOM.mcp
         if config.warning:
             self.stderr.write(config.warning)
         if config.is_empty:
             self.stdout.write(f"No tool servers: {settings.LOOM.mcp_config}")
             return
-        places = [place for place in list_workspace_dirs() if workspace in (None, place.workspace)]
-        if not places:
-            raise CommandError("This workspace does not exist.", returncode=2)
         states = asyncio.run(_connect(config, {p.workspace: p.root for p in places}))
         for slug, found in states.items():
             self.stdout.write(f"{slug}:")

@@ -2,11 +2,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from conversations.accounts.people import remove_second_factors
 from conversations.archive.audit import AuditOrigin
+from conversations.archive.workspaces import find_user
 from conversations.management.base import DatabaseCommand
 
 
@@ -19,9 +19,7 @@ class Command(DatabaseCommand):
     def handle(self, *, username: str, **_: Any) -> None:
         if settings.LOOM.two_factor == "off":
             raise CommandError("Two-factor authentication is off: see LOOM_TWO_FACTOR.")
-        user = User.objects.filter(username=username).first()
-        if user is None:
-            raise CommandError(f"The account {username!r} does not exist.")
+        user = find_user(username, even_closed=True)
         if not remove_second_factors(user, origin=AuditOrigin(name="reset_two_factor")):
             raise CommandError(f"{username} has no second factor.")
         self.stdout.write(f"The second factor of {username} is removed.")

@@ -69,17 +69,8 @@ class Command(DatabaseCommand):
             raise CommandError("--key needs --workspace.", returncode=2)
         if (options["text"] is None) != options["stdin"]:
             raise CommandError("Give one message, or --stdin with one per line.", returncode=2)
+        session = _find_session(options)
         try:
-            if options["session"]:
-                session = get_session(options["session"])
-            else:
-                workspace = get_workspace(options["workspace"])
-                key, owner = options["key"], owner_of(workspace)
-                session = (
-                    get_or_create_by_key(workspace, key=key, owner=owner, channel="cli")
-                    if key
-                    else create_session(workspace, owner=owner, channel="cli")
-                )
             all_completed = asyncio.run(self._send_all(session, options))
         except LoomError as error:
             raise CommandError(error.message) from error
@@ -198,3 +189,13 @@ class Command(DatabaseCommand):
             elif isinstance(payload, Info) and payload.code != APPROVAL_ASKED:
                 self.stderr.write(shown(self.stderr, f"[{payload.text}]"))
         self.stdout.flush()
+
+
+def _find_session(options: dict[str, Any]) -> Session:
+    if options["session"]:
+        return get_session(options["session"])
+    workspace, key = get_workspace(options["workspace"]), options["key"]
+    owner = owner_of(workspace)
+    if key:
+        return get_or_create_by_key(workspace, key=key, owner=owner, channel="cli")
+    return create_session(workspace, owner=owner, channel="cli")

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.urls import reverse
 
-from conversations.archive.workspaces import create_sign_in_link
+from conversations.archive.workspaces import create_sign_in_link, find_user
 from conversations.management.base import DatabaseCommand
 
 
@@ -20,15 +20,12 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, username: str | None, address: str | None, **_: Any) -> None:
-        people = User.objects.filter(is_active=True).order_by("pk")
-        people = people.filter(username=username) if username else people.filter(is_superuser=True)
-        user = people.first()
+        if address and not address.startswith(("https://", "http://")):
+            raise CommandError("--address must begin with https:// or http://.", returncode=2)
+        people = User.objects.filter(is_active=True, is_superuser=True).order_by("pk")
+        user = find_user(username) if username else people.first()
         if user is None:
-            raise CommandError(
-                f"The account {username!r} does not exist."
-                if username
-                else "There is no account yet."
-            )
+            raise CommandError("There is no account yet.")
         base = address or settings.LOOM.site
         path = reverse("sign_in_link", args=[create_sign_in_link(user)])
         self.stdout.write(base.rstrip("/") + path)

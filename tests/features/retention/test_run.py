@@ -434,8 +434,9 @@ def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
     assert (receipt.ordered_by_name, receipt.reason) == ("purge_session", "They asked")
     assert not Turn.objects.exists()
     assert "1 receipts" in run_command("verify_archive")
-    with pytest.raises(CommandError, match="This session does not exist"):
+    with pytest.raises(CommandError, match="This session does not exist") as refused:
         run_command("restore_session", uuid)
+    assert refused.value.returncode == 2
 
 
 def test_a_purge_needs_a_session_and_a_reason(session: Session) -> None:

@@ -22,8 +22,9 @@ class Command(DatabaseCommand):
 
     def handle(self, *, session: UUID, **_: Any) -> None:
         origin = AuditOrigin(name="restore_session", place="restore_session")
+        found = get_session(session)
         try:
-            call_off_purge(get_session(session), origin=origin, now=timezone.now())
+            call_off_purge(found, origin=origin, now=timezone.now())
         except LoomError as error:
             raise CommandError(error.message) from error
         self.stdout.write("cancelled: the session is as it was before")
