@@ -4,6 +4,7 @@ A page has a dozen of them. Through the middleware each would cost a thread and 
 to the database, several times what the file itself costs.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +21,23 @@ class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[m
 
     support_js_module_import_aggregation = True
     max_post_process_passes = 10  # as deep as modules import one another, and more
+
+    def _post_process(
+        self, paths: dict[str, Any], adjustable_paths: list[str], hashed_files: dict[str, str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """One pass. Most files name no others, which the first pass tells: each of the next ones
+        would search them through, with the same result."""
+        is_first = not hashed_files
+        if is_first:
+            self._name_others: set[str] = set()
+        else:
+            paths = {name: found for name, found in paths.items() if name in self._name_others}
+        for name, hashed_name, processed, is_changed in super()._post_process(
+            paths, adjustable_paths, hashed_files
+        ):
+            if is_first and is_changed:
+                self._name_others.add(name)
+            yield name, hashed_name, processed, is_changed
 
 
 class StaticFiles:

@@ -2,6 +2,8 @@
 
 import gzip
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +73,34 @@ async def test_a_file_is_kept_by_the_browser_for_good(files: StaticFiles) -> Non
     _, plain, identity = await get(files, static("css/app.css"))
     assert gzip.decompress(packed) == b"".join(identity)
     assert plain["etag"] == headers["etag"]
+
+
+@pytest.mark.parametrize("imports_downwards", [False, True])
+def test_a_name_changes_with_what_is_imported_at_any_depth(
+    tmp_path: Path, imports_downwards: bool
+) -> None:
+    """Whichever of them is read before the others."""
+    names = sorted((f"{number}.js" for number in range(10)), reverse=imports_downwards)
+
+    def collect(last: str) -> str:
+        """The name of the first."""
+        source, root = tmp_path / last / "source", tmp_path / last / "root"
+        source.mkdir(parents=True)
+        for name, imported in pairwise(names):
+            (source / name).write_text(f'import "./{imported}";')
+        (source / names[-1]).write_text(last)
+        with override_settings(
+            STATIC_ROOT=root,
+            STATICFILES_DIRS=[source],
+            STATICFILES_FINDERS=["django.contrib.staticfiles.finders.FileSystemFinder"],
+            STORAGES=settings.STORAGES | {"staticfiles": {"BACKEND": HASHED}},
+        ):
+            call_command("collectstatic", verbosity=0, interactive=False)
+            first, second = (static(name).removeprefix("/static/") for name in names[:2])
+        assert second in (root / first).read_text()
+        return first
+
+    assert collect("one") != collect("two")
 
 
 async def test_what_a_browser_has_is_not_sent_again(files: StaticFiles) -> None:
