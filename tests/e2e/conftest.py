@@ -263,7 +263,7 @@ def make_server(
 
 @pytest.fixture(scope="session")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """A server with a provider, small pages, a small render cap and small files."""
+    """A server with a provider, small pages, a small render cap, small files and messages."""
     return start_ordinary(make_server, provider)
 
 
@@ -278,6 +278,7 @@ def start_ordinary(
         LOOM_OLDER_PAGE_SIZE="40",
         LOOM_RENDER_CAP="150",
         LOOM_MAX_ATTACHMENT_BYTES="1000000",
+        LOOM_MAX_MESSAGE_CHARS="40000",
         LOOM_PROVIDER_RETRIES="1",
         LOOM_SHARE_LINKS="yes",
         LOOM_MODELS="claude-sonnet-5-5,claude-haiku-5-5",
