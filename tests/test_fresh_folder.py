@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -41,9 +42,12 @@ PREPARES = {"serve"}
 def test_what_starts_at_once_makes_everything_once_and_served_files_stay(
     tmp_path: Path, starts: Starts
 ) -> None:
+    """In a folder that others may read, but for the database."""
+    (tmp_path / "data").mkdir(mode=0o755)
     env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
     with starts.loaded(env) as loaded:
         start_at_once(loaded, env)
+        assert stat.S_IMODE((tmp_path / "data/loom.sqlite3").stat().st_mode) == 0o600
         folder = tmp_path / "data/workspaces/beds"
         folder.mkdir()
         done = loaded.run("manage.py", "create_workspace", str(folder), env=env)

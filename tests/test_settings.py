@@ -313,16 +313,6 @@ def test_the_address_is_one_that_this_machine_reaches(tmp_path: Path) -> None:
     assert settings_of(tmp_path, LOOM_HOST="").LOOM.host == "127.0.0.1"
 
 
-def test_the_database_is_for_its_owner_in_a_folder_that_others_read(
-    tmp_path: Path, starts: Starts
-) -> None:
-    (tmp_path / "data").mkdir(mode=0o755)
-    env = with_nothing_set_but(tmp_path / "data", {})
-    made = starts.run("manage.py", "showmigrations", "axes", env=env)
-    assert made.returncode == 0, made.stderr
-    assert stat.S_IMODE((tmp_path / "data" / "loom.sqlite3").stat().st_mode) == 0o600
-
-
 def test_what_a_server_cannot_use_is_said_in_one_sentence(tmp_path: Path, starts: Starts) -> None:
     """A database that is away: see test_commands_in_an_outage.py."""
     (tmp_path / "loom.sqlite3").write_text("This is a letter, and no database. " * 40)
