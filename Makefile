@@ -24,7 +24,7 @@ extra: $(RUNNING)
 test: $(ENVIRONMENT) browser sandbox gettext
 	$(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal --ignore=tests/e2e --ignore=tests/browsers --ignore=tests/clients --ignore=tests/real
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto -p no:playwright --dist worksteal @tests/on_postgres.txt
-	$(PYTHON) -m pytest -q -p no:playwright --ds=tests.sso.settings tests/sso
+	$(PYTHON) -m pytest -q -n auto -p no:playwright --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
 
 # Programs of others, as clients. They are no part of the product's environment.

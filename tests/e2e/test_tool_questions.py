@@ -154,6 +154,7 @@ def test_a_server_asks_the_model_once_that_is_approved_and_the_person_by_keys_al
         "import('/static/js/attach.js').then(({ addResource }) => addResource('sdk:beds://x'))"
     )
     expect(tray).to_contain_text("The tool server sdk did not give beds://x.")
+    tray.get_by_role("button", name=re.compile("^Remove")).click()
 
     # Without JavaScript
     ask(chat, wire, "ask")
