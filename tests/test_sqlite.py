@@ -48,6 +48,11 @@ def open_connection() -> BaseDatabaseWrapper:
     return opened
 
 
+def begin(on: BaseDatabaseWrapper) -> None:
+    with on.cursor() as cursor:
+        cursor.execute("BEGIN IMMEDIATE")
+
+
 def count_groups(of: BaseDatabaseWrapper) -> int:
     with of.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM auth_group")
@@ -94,13 +99,38 @@ def test_who_waits_to_write_comes_before_who_begins_again() -> None:
         thread.join()
 
 
+def test_a_connection_that_had_to_wait_is_used_again() -> None:
+    first, other = open_connection(), open_connection()
+    raw = first.connection
+    begin(other)
+    timer = threading.Timer(0.05, other.connection.rollback)
+    timer.start()
+    first.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
+    first.rollback()
+    first.close()
+    timer.join()
+    again = open_connection()
+    assert again.connection is raw
+    again.close()
+    other.close()
+
+
+def test_the_line_is_for_whoever_may_write_to_the_database() -> None:
+    database = Path(connection.settings_dict["NAME"])
+    line = database.with_name(f"{database.name}-line")
+    line.unlink(missing_ok=True)
+    database.chmod(0o660)
+    with transaction.atomic():
+        assert line.stat().st_mode == database.stat().st_mode
+    database.chmod(0o600)
+
+
 def test_who_waits_too_long_to_write_is_told_so_and_nothing_is_wrong_with_the_connection() -> None:
     other = open_connection()
     try:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA busy_timeout = 20")
-        with other.cursor() as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
+        begin(other)
         with pytest.raises(OperationalError, match="locked"), transaction.atomic():
             pass
         with other.cursor() as cursor:

@@ -156,10 +156,10 @@ def null_constants(text: str, *, write: Callable[[Any], str] = dump_json) -> str
     return text
 
 
-def load_json(text: str | None, *, default: Any = None) -> Any:
+def load_json(text: str | bytes | None, *, default: Any = None) -> Any:
     """Parse stored JSON; ``default`` for nothing. Raises ValueError when damaged.
     RecursionError (thousands of nested brackets) counts as damage."""
-    if text is None or text == "":
+    if not text:
         return default
     try:
         return json.loads(text)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import StreamItem
+from conversations.domain.text import load_json
 
 from .message_assembly import Event, MessageAssembly, StreamOutOfOrder
 from .provider_errors import error_from_event, make_error
@@ -122,7 +123,7 @@ def load_event(data: str) -> Event | None:
     servers of the Messages API may send as well. Raises ValueError."""
     if not data or data == END_MARK:
         return None
-    event = json.loads(data)
+    event = load_json(data)
     if not isinstance(event, dict):
         raise ValueError("an event that is no object")
     if "\\ud" in data.lower():

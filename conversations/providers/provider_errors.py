@@ -6,7 +6,6 @@ on more than the HTTP status. What a person reads is one of our sentences, follo
 provider's own words where it sent some, trimmed and without anything that looks like a key.
 """
 
-import json
 import math
 import re
 import ssl
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from conversations.domain.errors import ProviderError
 from conversations.domain.messages import say
 from conversations.domain.stream import DOCUMENTS, IMAGES, TOOLS
+from conversations.domain.text import load_json
 from conversations.providers.window_errors import NOT_NAMED, WindowFigures, read_limit
 
 MAX_DETAIL_CHARS = 300
@@ -139,7 +139,7 @@ def make_error(
     refused: str = "",
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
-    if said and said[-1] not in ".!?…":
+    if said.rstrip("\"'”’»)`")[-1:] not in ".!?…:。！？":  # in which the empty text is, too
         said += "."  # a sentence may follow: what happens next
     return ProviderError(
         say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=said)
@@ -236,7 +236,7 @@ def error_from_event(
 def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str) -> ProviderError:
     """The error of an answer 200 that is no stream; it may hold an error's words."""
     with suppress(ValueError):
-        value = json.loads(body)
+        value = load_json(body)
         if isinstance(value, dict) and "error" in value:
             return error_from_event(value, headers=headers, secret=secret)
     return make_error("bad_response", http_status=200, request_id=headers.get("request-id"))
@@ -253,7 +253,7 @@ def read_error_body(body: object) -> ErrorBody:
     if isinstance(body, (str, bytes)):
         text = body if isinstance(body, str) else body.decode(errors="replace")
         try:
-            body = json.loads(text)
+            body = load_json(text)
         except ValueError:
             return ErrorBody("", text, "")
     if isinstance(body, list) and body:

@@ -9,7 +9,6 @@ takes a second and more.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from types import ModuleType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, load_json
 
 from .answer_reader import AnswerReader, StreamTranslator
 from .config import NO_KEY
@@ -213,7 +212,7 @@ class SdkProvider:
                 if len(body) > MAX_DOCUMENT_BYTES:
                     break
         with suppress(ValueError):
-            document = json.loads(body)
+            document = load_json(body)
             if isinstance(document, dict) and not document.get("error"):
                 items = reader.read_document(document)
                 if reader.has_ended:

@@ -194,12 +194,13 @@ class LoomErrorMiddleware(MiddlewareMixin):
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         # A form that was refused leaves its own address in the browser, which a reload of the
         # address or a bookmark asks for by GET.
-        if not isinstance(response, HttpResponseNotAllowed) or request.path.startswith(ROOT):
+        is_asked = request.method in ("GET", "HEAD") and not request.path.startswith(ROOT)
+        if not (isinstance(response, HttpResponseNotAllowed) and is_asked):
             return response
         told = gettext("This address only takes a form. Go back to the page that has it.")
         page = _refusal(request, told, code="method_not_allowed", status=response.status_code)
         page["Allow"] = response["Allow"]
-        return page
+        return _logged(page)
 
 
 def _refusal(request: HttpRequest, message: str, *, code: str, status: int) -> HttpResponse:

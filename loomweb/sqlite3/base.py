@@ -17,6 +17,7 @@ import atexit
 import fcntl
 import os
 import sqlite3
+import stat
 import unicodedata
 from collections import defaultdict
 from contextlib import suppress
@@ -24,7 +25,6 @@ from time import monotonic, sleep
 from typing import Any
 from weakref import WeakSet
 
-from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 from django.db.backends.sqlite3.operations import DatabaseOperations as SQLiteOperations
 
@@ -52,21 +52,13 @@ def sort_key(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
-def _take(line: int | None) -> bool:
-    """Returns whether one is first, which holds until the file is closed."""
-    if line is None:
-        return True
+def _is_first(line: int) -> bool:
+    """It stays so until the file is closed. Raises OSError where the file system has no locks."""
     try:
         fcntl.flock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks
-        return True
     return True
-
-
-def _is_busy(error: OperationalError) -> bool:
-    return getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 class DatabaseOperations(SQLiteOperations):
@@ -101,40 +93,56 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def _start_transaction_under_autocommit(self) -> None:
-        execute = self.connection.execute
-        [wait_ms] = execute("PRAGMA busy_timeout").fetchone()
-        execute("PRAGMA busy_timeout = 0")
-        line = self._open_line()
-        try:
-            self._begin_in_line(line, until=monotonic() + wait_ms / 1000)
-        finally:
-            if line is not None:
+        with suppress(OSError):
+            line = self._open_line()
+            try:
+                self._begin_in_line(line)
+            finally:
                 os.close(line)  # the next one is first
+            return
+        super()._start_transaction_under_autocommit()  # type: ignore[misc]
+
+    def _open_line(self) -> int:
+        """The file whose lock is held by who is first. Not the database: to close that would end
+        SQLite's own locks. Raises OSError."""
+        database = str(self.settings_dict["NAME"])
+        try:
+            return os.open(database + LINE_END, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+            line = os.open(database + LINE_END, flags, mode=0o600)
+            # For whoever may write to the database, as SQLite's own files are.
+            about = os.stat(database)
+            with suppress(PermissionError):
+                os.fchmod(line, stat.S_IMODE(about.st_mode))
+                os.fchown(line, about.st_uid, about.st_gid)
+            return line
+
+    def _begin_in_line(self, line: int) -> None:
+        # Not by Django's cursors: one that has failed keeps the connection from being used again.
+        execute, is_first = self.connection.execute, False
+        [wait_ms] = execute("PRAGMA busy_timeout").fetchone()
+        until = monotonic() + wait_ms / 1000
+        execute("PRAGMA busy_timeout = 0")
+        try:
+            while monotonic() < until:
+                is_first = is_first or _is_first(line)
+                if is_first and self._try_to_begin():
+                    return
+                sleep(FIRST_PAUSE_SECONDS if is_first else LINE_PAUSE_SECONDS)
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]
+        finally:
             execute(f"PRAGMA busy_timeout = {wait_ms}")
 
-    def _open_line(self) -> int | None:
-        """The file whose lock is held by who is first. Not the database: to close that would end
-        SQLite's own locks. None where no file can be made: then only SQLite decides."""
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
-        try:
-            return os.open(f"{self.settings_dict['NAME']}{LINE_END}", flags, mode=0o600)
-        except OSError:
-            return None
-
-    def _begin_in_line(self, line: int | None, *, until: float) -> None:
-        is_first, had_errors = False, self.errors_occurred
-        while True:
-            now = monotonic()
-            is_first = is_first or _take(line)
-            if is_first or now >= until:
-                try:
-                    super()._start_transaction_under_autocommit()  # type: ignore[misc]
-                    return
-                except OperationalError as error:
-                    if now >= until or not _is_busy(error):
-                        raise
-                    self.errors_occurred = had_errors  # nothing is wrong with the connection
-            sleep(FIRST_PAUSE_SECONDS if is_first else LINE_PAUSE_SECONDS)
+    def _try_to_begin(self) -> bool:
+        with self.wrap_database_errors:
+            try:
+                self.connection.execute(f"BEGIN {self.transaction_mode}")  # type: ignore[attr-defined]
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                return False
+        return True
 
     def create_cursor(self, name: str | None = None) -> Any:
         cursor = super().create_cursor(name)

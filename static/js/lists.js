@@ -16,7 +16,11 @@ export function join() {
     group.remove();
   }
   const [first, again] = findAll(".session > [aria-current]");
-  if (again) first.closest(".group").remove();
+  if (again) {
+    const group = first.closest(".group");
+    first.parentElement.remove();
+    if (!find(".session", group)) group.remove();
+  }
   activeElement.focus({ preventScroll: true }); // a link that was moved has lost it
 }
 
@@ -24,19 +28,25 @@ export function join() {
 const isInUse = () => document.hidden
   || find("form.filter input:focus, [data-session-list] :is(.menu[open], :checked, [autofocus])");
 
+/** The list as the filter asks for it now. */
+function address() {
+  const form = find("form.filter");
+  const url = new URL(form.action);
+  for (const [name, value] of new FormData(form)) url.searchParams.set(name, value);
+  return url;
+}
+
 /** Once a minute. */
 export async function renew() {
   times();
   const list = window.htmx && find("[data-session-list]");
   if (!list || isInUse()) return;
-  const form = find("form.filter");
-  const url = new URL(form.action);
+  const url = address();
   if (url.searchParams.has("before")) return;
-  for (const [name, value] of new FormData(form)) url.searchParams.set(name, value);
   const headers = { "HX-Request": "true", "If-None-Match": version };
   const response = await fetch(url, { headers, redirect: "error", cache: "no-store" }).catch(() => ({}));
   const text = response.ok && await response.text(); // not where nothing has changed
-  if (!text || isInUse()) return;
+  if (!text || isInUse() || address().href !== url.href) return;
   version = response.headers.get("ETag");
   window.htmx.swap({ text, target: list, sourceElement: list, swap: "innerMorph" });
 }

@@ -96,8 +96,9 @@ def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
     current = side.get_by_role("link", name="Renewed A")
     current.focus()
     rename("Renewed often")
+    long_session(server, turns=2, title="Renewed C")
     assert answer_after_a_minute() == 200
-    expect(titles).to_have_text(["Renewed often", "Renewed A"])
+    expect(titles).to_have_text(["Renewed C", "Renewed often", "Renewed A"])
     assert answer_after_a_minute() == 304
     # Focus, the one stop of Tab and the mark of the open session are as they were.
     expect(current).to_be_focused()
@@ -107,21 +108,21 @@ def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
     # Nothing is taken from under somebody's hand.
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    titles.first.hover()
+    titles.nth(1).hover()
     side.get_by_label("Actions for Renewed often").click()
     page.clock.fast_forward(60_000)
     settle(0.5)
     assert asked == []
-    expect(side.get_by_label("New title").first).to_be_visible()
+    expect(side.get_by_label("New title").nth(1)).to_be_visible()
 
     # The page of the list keeps what it was narrowed down to.
     page.goto(f"{server.url}/w/example/")
     page.get_by_placeholder("Filter sessions by title").fill("renewed")
-    expect(page.locator("#sessions .title")).to_have_count(2)
+    expect(page.locator("#sessions .title")).to_have_count(3)
     page.keyboard.press("Tab")  # not while somebody types
     rename("Renewed again")
     assert answer_after_a_minute() == 200
-    expect(titles).to_have_text(["Renewed again", "Renewed A"])
+    expect(titles).to_have_text(["Renewed C", "Renewed again", "Renewed A"])
 
 
 MANY = """
@@ -135,6 +136,14 @@ owner = User.objects.get(pk=1)
 made = create_workspace(root=root, name="Many", slug="many", owner=owner)
 for number in range(60):
     print(create_session(made, owner=owner, title=f"Session {{number}}").uuid)
+"""
+PIN = """
+from django.utils import timezone
+from conversations.models import Session
+titles = [f"Session {{number}}" for number in {numbers}]
+found = Session.objects.filter(workspace__slug="many")
+found.update(pinned_at=None)
+found.filter(title__in=titles).update(pinned_at=timezone.now())
 """
 REMOVED = """
 from conversations.models import ReadingPosition, Session, Workspace
@@ -153,7 +162,9 @@ def many(server: Server) -> Iterator[list[str]]:
     server.manage("shell", "-v", "0", "-c", REMOVED)
 
 
-def test_the_open_session_is_in_sight_and_more_keeps_the_focus(many: list[str], tab: Page) -> None:
+def test_the_open_session_is_in_sight_and_more_keeps_the_focus(
+    server: Server, many: list[str], tab: Page
+) -> None:
     side = tab.locator("#sessions")
     current = side.locator("[aria-current]")
     more = side.get_by_role("button", name="Load more")
@@ -177,6 +188,15 @@ def test_the_open_session_is_in_sight_and_more_keeps_the_focus(many: list[str], 
     expect(side.locator("h2")).to_have_text(["Today"])
     expect(side.get_by_role("link", name="Session 9")).to_be_focused()
     expect(current).to_have_count(1)
+    # The open one is unpinned elsewhere before more is loaded.
+    server.manage("shell", "-v", "0", "-c", PIN.format(numbers=[30, 4]))
+    tab.goto(many[4])
+    expect(side.locator("h2")).to_have_text(["Pinned", "Today"])
+    server.manage("shell", "-v", "0", "-c", PIN.format(numbers=[30]))
+    more.press("Enter")
+    expect(side.locator(".title")).to_have_count(60)
+    expect(side.locator("h2")).to_have_text(["Pinned", "Today"])
+    server.manage("shell", "-v", "0", "-c", PIN.format(numbers=[]))
     tab.goto(many[0].partition("/s/")[0] + "/w/many/")
     more.press("Enter")
     expect(side.get_by_role("link", name="Session 9")).to_be_focused()

@@ -130,7 +130,10 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         text = ",".join(os.listdir(arguments["path"]))
     else:
         text = json.dumps(arguments)
-    send({"id": number, "result": {"content": [{"type": "text", "text": text}]}})
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    if "structured" in arguments:
+        result["structuredContent"] = {"given": arguments["structured"]}
+    send({"id": number, "result": result})
 
 
 def answer(message: dict[str, Any]) -> None:

@@ -461,7 +461,7 @@ async def test_the_key_is_cut_out_of_what_the_provider_says(
     assert error.message.endswith("Details: Key [key] and [key] and [key] are wrong.")
 
 
-@pytest.mark.parametrize("detail", ["Busy.", "Busy!", "x" * 2_000])
+@pytest.mark.parametrize("detail", ["Busy.", "Busy!", "忙。", "“Busy.”", "x" * 2_000])
 def test_a_detail_that_has_an_end_keeps_it(detail: str) -> None:
     message = make_error("overloaded", detail).message
     assert message.endswith(f"Details: {clean_detail(detail)}")
@@ -729,7 +729,7 @@ def test_empty_data_is_no_event(data: str) -> None:
     assert load_event(data) is None
 
 
-@pytest.mark.parametrize("data", ["[1]", "1", "{", '{"a": }'])
+@pytest.mark.parametrize("data", ["[1]", "1", "{", '{"a": }', "[" * 200_000])
 def test_data_that_is_no_object_is_refused(data: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         load_event(data)

@@ -266,6 +266,17 @@ async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: O
     assert state_of(servers).reason == "It sent an unreadable message."
 
 
+async def test_a_message_of_very_many_values_ends_the_connection(
+    open_servers: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes many times its bytes, and the server waits while they are parsed."""
+    monkeypatch.setattr("conversations.agent.mcp.session.MAX_JSON_VALUES", 1_000)
+    servers = await open_servers(config(plain=plain()))
+    assert await call(servers, "echo", a="[" * 1_000)
+    with pytest.raises(ServerFailed, match="too many values"):
+        await call(servers, "echo", structured=[[]] * 1_000)
+
+
 async def test_a_model_call_waits_for_a_beginning_connection_only_once(
     open_servers: Open, tmp_path: Path
 ) -> None:

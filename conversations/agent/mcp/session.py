@@ -26,7 +26,13 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from conversations.agent.undo.disk import run_to_completion
 from conversations.domain.messages import say
-from conversations.domain.text import an_object, one_line, storable
+from conversations.domain.text import (
+    MAX_JSON_VALUES,
+    an_object,
+    has_more_values,
+    one_line,
+    storable,
+)
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
 from .config import (
@@ -486,6 +492,8 @@ async def _read(
             noise: int | None = 0
             passed_over = 0
             while (line := await program.read_line()) is not None:
+                if has_more_values(line.decode(errors="replace"), MAX_JSON_VALUES):
+                    raise ServerProcessError(say("It sent a message with too many values."))
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:

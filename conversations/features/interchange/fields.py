@@ -43,7 +43,7 @@ from conversations.models import (
     Workspace,
 )
 
-from .opening import MAX_ITEM_VALUES
+from .making import MAX_ITEM_VALUES, load_given
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
@@ -283,7 +283,7 @@ class _LineKeys:
 def _opened(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
-            return load_json(value)
+            return load_given(value)
         except ValueError:
             return value
     return value
@@ -312,7 +312,7 @@ def add_metadata(text: str, extra: dict[str, Any]) -> str:
     if not extra:
         return text
     try:
-        metadata = load_json(text, default={})
+        metadata = load_given(text) if text else {}
     except ValueError:
         metadata = None
     if not isinstance(metadata, dict):

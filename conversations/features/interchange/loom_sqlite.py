@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from conversations.domain.messages import say, say_number
-from conversations.domain.text import load_json
 
 from .making import (
     ImportHistory,
@@ -23,6 +22,7 @@ from .making import (
     ImportNote,
     Item,
     Object,
+    load_given,
     own_uuid,
     stable_uuid,
     without,
@@ -263,8 +263,8 @@ def _session(session: str, row: Object) -> Object:
 
 def _object(value: Any) -> Any:
     try:
-        return load_json(value)
-    except (ValueError, TypeError):
+        return load_given(value) if isinstance(value, str) else value
+    except ValueError:
         return value
 
 

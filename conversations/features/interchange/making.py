@@ -25,7 +25,7 @@ from conversations.archive.file_types import decode_text, examine
 from conversations.domain.attachments import PDF_TYPE, clean_name
 from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import dump_json, load_json
+from conversations.domain.text import dump_json, has_more_values, load_json
 from conversations.domain.turns import INDICATED_KINDS
 from conversations.models import Attachment
 
@@ -33,6 +33,8 @@ type Object = dict[str, Any]
 
 # From which uuids are made for what has none of its own.
 NAMESPACE = UUID("0f7f3a52-8a0c-5b0e-9f0a-5f6f0a1d2c3b")
+
+MAX_ITEM_VALUES = 2_000_000  # Of a conversation, or a line, in its JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +289,18 @@ def read_result(content: Any, files: TurnFiles) -> str:
     return "\n\n".join(texts)
 
 
+def load_given(text: str) -> Any:
+    """The value of JSON that stands in a text of the file. Raises ValueError where it is none, or
+    has more values than an item may have."""
+    if has_more_values(text, MAX_ITEM_VALUES):
+        raise ValueError("too many values")
+    return load_json(text)
+
+
 def as_input(text: str, *, name: str = "text") -> Object:
     """The arguments of a call that are given as text: JSON, or under ``name``."""
     try:
-        value = load_json(text)
+        value = load_given(text)
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {name: text}

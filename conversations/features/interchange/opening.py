@@ -28,7 +28,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import count_signs, count_values
 
-from .making import ImportNote, Item
+from .making import MAX_ITEM_VALUES, ImportNote, Item
 
 MAX_FILES = 50_000
 
@@ -171,8 +171,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
 # A JSON file that is larger than memory: the items of its array, one after another.
 
 CHUNK_BYTES = 1024 * 1024
-# A single conversation of this size is no conversation. Its values take memory of their own.
-MAX_ITEM_CHARS, MAX_ITEM_VALUES = 256 * 1024 * 1024, 2_000_000
+MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
 
 _NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
 _decoder = json.JSONDecoder()

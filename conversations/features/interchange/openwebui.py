@@ -6,7 +6,6 @@ thinking stand as ``<details>`` in the text of an answer, as the page showed the
 """
 
 import html
-import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +23,7 @@ from .making import (
     assistant_turn,
     ids,
     join_texts,
+    load_given,
     objects,
     own_uuid,
     result_turn,
@@ -189,8 +189,8 @@ def _call(
     call = left | {"type": "tool_use", "id": id, "name": name, "input": given}
     yield assistant_turn([*said, call], model=model)
     if is_done:
-        with suppress(ValueError, RecursionError):  # JSON, mostly a string, which is meant
-            value = json.loads(result)
+        with suppress(ValueError):  # JSON, mostly a string, which is meant
+            value = load_given(result)
             result = value if isinstance(value, str) else result
         ok = told.get("status") != "failed" and told.get("error") != "true"
         yield result_turn(result, call_id=id, name=name, ok=ok)

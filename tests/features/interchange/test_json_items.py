@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.interchange import opening
+from conversations.features.interchange import making, opening
+from conversations.features.interchange.making import as_input
 from conversations.features.interchange.opening import DamagedJson, read_items
 from tests.properties import costly
 
@@ -55,6 +56,13 @@ def test_what_is_nested_too_deeply_is_damage() -> None:
 
 def test_bytes_that_are_no_text_stay_what_they_are() -> None:
     assert items(b'[{"a": "\xff"}]') == [{"a": "\udcff"}]
+
+
+def test_json_in_a_text_of_very_many_values_stays_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "MAX_ITEM_VALUES", 40)
+    assert as_input(json.dumps({"a": [[]] * 10})) == {"a": [[]] * 10}
+    many = json.dumps({"a": [[]] * 50})
+    assert as_input(many) == {"text": many}
 
 
 def test_an_item_of_very_many_values_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
