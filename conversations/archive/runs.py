@@ -326,6 +326,11 @@ def make_interrupted_notice(run: UUID, *, cause: str = SERVER_STOPPED) -> Info:
     )
 
 
+def make_interrupted_summary_notice(*, cause: str = SERVER_STOPPED) -> Info:
+    text = say("%(cause)s while a summary was being written. Nothing has changed.", cause=cause)
+    return Info(text=text, code="compaction_interrupted")
+
+
 def interrupt_run(
     run_pk: int,
     *,
@@ -349,10 +354,7 @@ def interrupt_run(
         rows += close_open_calls(session, run_pk, state=INTERRUPTED)
         payloads: list[Payload] = []
         if run.kind == states.COMPACT:
-            text = say(
-                "%(cause)s while a summary was being written. Nothing has changed.", cause=cause
-            )
-            payloads.append(Info(text=text, code="compaction_interrupted"))
+            payloads.append(make_interrupted_summary_notice(cause=cause))
         else:
             footer = TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)
             payloads += [make_interrupted_notice(run.uuid, cause=cause), footer]

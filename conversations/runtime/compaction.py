@@ -35,7 +35,7 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import (
     check_model_call,
 )
-from conversations.archive.runs import ClaimedRun, finish_run
+from conversations.archive.runs import ClaimedRun, finish_run, make_interrupted_summary_notice
 from conversations.archive.sessions import WindowFacts, read_window_facts
 from conversations.archive.storage import is_storage_error
 from conversations.domain import runs as states
@@ -136,8 +136,13 @@ class CompactionExecution(Execution):
         work = await self._run_until_stopped(self._work())
         try:
             compaction, event = await work
-        except (asyncio.CancelledError, CompactionPreempted):
-            await self._end(states.STOPPED, "stopped", "")
+        except asyncio.CancelledError:
+            if await self._is_only_left():
+                await self._finish(states.INTERRUPTED, notice=make_interrupted_summary_notice())
+            else:
+                await self._finish(states.STOPPED)
+        except CompactionPreempted:
+            await self._finish(states.STOPPED)
         except CompactionNotUseful as reason:
             await self._end(states.COMPLETED, NOTHING, reason.message)
         except BudgetReached as error:
@@ -332,19 +337,22 @@ class CompactionExecution(Execution):
     async def _end(self, state: str, code: str, reason: str) -> None:
         """The run is over and nothing has changed. Who asked for it is told why; an
         attempt that nobody asked for says so only if it failed."""
+        text = say("%(reason)s Nothing has changed.", reason=reason)
+        notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
+        is_told = self.is_asked_for or state == states.FAILED
+        await self._finish(state, code=code, notice=notice if is_told else None)
+
+    async def _finish(self, state: str, *, code: str = "", notice: Info | None = None) -> None:
         if self._commits:
             await asyncio.wait(self._commits)
         fields = {"run": self.run, "state": state, "error_code": code}
         logger.info("compaction_ended", extra={"fields": fields})
-        is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)
-        text = say("%(reason)s Nothing has changed.", reason=reason)
-        notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
         appended = await self.writer.write(
             finish_run,
             self.claimed,
             state=state,
-            payloads=[notice] if is_told else [],
-            error_code="" if state == states.STOPPED else code,
+            payloads=[notice] if notice else [],
+            error_code=code,
         )
         self._announce(appended, state)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from conversations.agent.mcp.servers import ToolServers
 from conversations.archive.append import AppendResult, Row
-from conversations.archive.runs import ClaimedRun
+from conversations.archive.runs import ClaimedRun, is_stop_requested
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import MessageCompleted, Usage
@@ -104,6 +104,7 @@ class Execution:
         self._started = monotonic()
         self._waited, self._waits_since = 0.0, 0.0  # seconds for a person; since when
         self._stop = asyncio.Event()
+        self._is_left = self._is_stopped = False
         self._ordinal = 0
         self._commits: set[asyncio.Task[Any]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -115,11 +116,21 @@ class Execution:
         raise NotImplementedError
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._stop.set()
 
     def shut_down(self) -> None:
-        """The process ends."""
+        """The process ends: the run is interrupted, unless something of it waits for a person;
+        another process goes on with it then."""
+        self._is_left = True
         self._stop.set()
+
+    async def _is_only_left(self) -> bool:
+        """Whether it ends with the process alone. A person may have stopped it, perhaps by another
+        process just before this one ends: then there is nobody to tell."""
+        if not self._is_left or self._is_stopped:
+            return False
+        return not await self._context.database.readers.read(is_stop_requested, self.claimed.run_pk)
 
     async def notify_decisions(self) -> None:
         """Somebody decided about a call, or asked for its end."""

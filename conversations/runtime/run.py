@@ -28,7 +28,6 @@ from conversations.archive.runs import (
     ClaimedRun,
     finish_run,
     has_message_to_go_first,
-    is_stop_requested,
     make_interrupted_notice,
     record_run_note,
     release_run,
@@ -140,7 +139,6 @@ class RunExecution(Execution):
             context.database.writer, gives_up=lambda: self._is_left, on_wait=self._show_note
         )
         self._answered: list[ModelCall] = []
-        self._is_left = self._is_stopped = False
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
         self._least_ratio = 0.0
@@ -151,16 +149,6 @@ class RunExecution(Execution):
         self._place: WorkspaceDir | None = None
         self._facts: WindowFacts | None = None
         self._due_notices: list[Notices] = []
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        super().stop()
-
-    def shut_down(self) -> None:
-        """The process ends: the run is interrupted, unless something of it waits for a person;
-        another process goes on with it then."""
-        self._is_left = True
-        self._stop.set()
 
     async def notify_decisions(self) -> None:
         if self._tools is not None:
@@ -188,7 +176,7 @@ class RunExecution(Execution):
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         if self._commits:
             await asyncio.wait(self._commits)
-        if self._is_left and outcome.state == states.STOPPED and not await self._is_stop_asked():
+        if outcome.state == states.STOPPED and await self._is_only_left():
             # Another process goes on with the run, if something of it waits.
             outputs = self.calls.outputs()
             rows = await self.writer.write(release_run, self.claimed, outputs=outputs)
@@ -198,13 +186,6 @@ class RunExecution(Execution):
             notice = make_interrupted_notice(self.claimed.run)
             outcome = RunOutcome(states.INTERRUPTED, "", notice)
         return await self._finish(outcome)
-
-    async def _is_stop_asked(self) -> bool:
-        """Whether a person has stopped the run, perhaps by another process just before this one
-        ends: then there is nobody to tell."""
-        if self._is_stopped:
-            return True
-        return await self._context.database.readers.read(is_stop_requested, self.claimed.run_pk)
 
     async def _work(self) -> RunOutcome:
         claimed = self.claimed
