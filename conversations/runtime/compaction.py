@@ -137,7 +137,7 @@ class CompactionExecution(Execution):
         try:
             compaction, event = await work
         except asyncio.CancelledError:
-            if await self._is_only_left():
+            if not self._is_ended_by_person and await self._is_only_left():
                 await self._finish(states.INTERRUPTED, notice=make_interrupted_summary_notice())
             else:
                 await self._finish(states.STOPPED)

@@ -104,7 +104,7 @@ class Execution:
         self._started = monotonic()
         self._waited, self._waits_since = 0.0, 0.0  # seconds for a person; since when
         self._stop = asyncio.Event()
-        self._is_left = self._is_stopped = False
+        self._is_left = self._is_stopped = self._is_ended_by_person = False
         self._ordinal = 0
         self._commits: set[asyncio.Task[Any]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -119,10 +119,10 @@ class Execution:
         self._is_stopped = True
         self._stop.set()
 
-    def shut_down(self) -> None:
-        """The process ends: the run is interrupted, unless something of it waits for a person;
-        another process goes on with it then."""
-        self._is_left = True
+    def shut_down(self, *, by_person: bool = False) -> None:
+        """The process ends: the run is interrupted, or stopped where a person has ended the
+        process, unless something of it waits for a person; another process goes on with it then."""
+        self._is_left, self._is_ended_by_person = True, by_person
         self._stop.set()
 
     async def _is_only_left(self) -> bool:

@@ -132,11 +132,11 @@ class RunQueue:
         await asyncio.wait({worker.task, ended}, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
 
-    async def end_runs(self) -> None:
+    async def end_runs(self, *, by_person: bool) -> None:
         tasks = [worker.task for worker in self._workers.values() if worker.task]
         for worker in list(self._workers.values()):
             if worker.execution:
-                worker.execution.shut_down()
+                worker.execution.shut_down(by_person=by_person)
         if tasks:
             await asyncio.wait(tasks, timeout=MAX_ENDING_SECONDS)
 

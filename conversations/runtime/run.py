@@ -183,8 +183,9 @@ class RunExecution(Execution):
             if rows is not None:
                 self.show_rows(rows)
                 return True
-            notice = make_interrupted_notice(self.claimed.run)
-            outcome = RunOutcome(states.INTERRUPTED, "", notice)
+            if not self._is_ended_by_person:
+                notice = make_interrupted_notice(self.claimed.run)
+                outcome = RunOutcome(states.INTERRUPTED, "", notice)
         return await self._finish(outcome)
 
     async def _work(self) -> RunOutcome:

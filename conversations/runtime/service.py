@@ -138,20 +138,21 @@ class Runtime:
             self.database.run_in_background(self.models.warm_up())
             await self.queue.begin_waiting()
 
-    async def end_runs(self) -> None:
+    async def end_runs(self, *, by_person: bool = False) -> None:
         """Begin nothing more; stop the running answers and keep what they have. It is read
-        and written as before."""
+        and written as before. ``by_person``: whoever asked for the answers ends the process, and
+        need not be told that it ended."""
         self.database.is_stopping = True
         self.hub.close_listeners()
         if self._accepting:  # what they have claimed is given back
             await asyncio.wait(self._accepting)
-        await self.queue.end_runs()
+        await self.queue.end_runs(by_person=by_person)
 
-    async def stop(self) -> None:
+    async def stop(self, *, by_person: bool = False) -> None:
         if self._is_stopped:
             return
         self._is_stopped = True
-        await self.end_runs()
+        await self.end_runs(by_person=by_person)
         tasks = (*self._tasks, *self.database.background)
         for task in tasks:
             task.cancel()

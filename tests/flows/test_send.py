@@ -2,10 +2,13 @@
 
 import io
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from time import sleep
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +21,15 @@ from conversations.archive.sessions import archive_session, get_session
 from conversations.archive.tool_calls import answer_question, decide_call
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict
-from conversations.models import Compaction, Run, Session, ToolCall, Workspace
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    DraftChunk,
+    Run,
+    Session,
+    ToolCall,
+    Workspace,
+)
 from tests.archive.turns import read_turns
 from tests.mcp_servers.running import config, plain
 from tests.runtime.sample_tools import sample_tools, witness
@@ -166,6 +177,38 @@ def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) 
     assert (question["type"], question["summary"]) == ("approval", "Add to done.txt")
     assert question["url"].endswith(f"/s/{session.uuid}/")
     assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
+
+    def interrupt_the_answer() -> None:
+        while not DraftChunk.objects.exists():
+            sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.close()
+
+    person = Thread(target=interrupt_the_answer)
+    person.start()
+    with pytest.raises(CommandError, match="Stopped; everything") as ended:
+        send("--session", str(session.uuid), "long")
+    person.join()
+    assert (ended.value.returncode, Run.objects.get().state) == (130, "stopped")
+    rows = ChatEvent.objects.order_by("seq").values_list("event_type", flat=True)
+    assert list(rows) == ["user_message", "assistant_text", "turn_separator"]
+
+
+def test_ctrl_c_leaves_a_call_that_waits(asks: None, session: Session) -> None:
+    class Leaving(io.StringIO):
+        def flush(self) -> None:
+            if '"approval"' in self.getvalue():
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(CommandError, match="Stopped; everything"):
+        call_command("send", "--session", str(session.uuid), "--json", "go", stdout=Leaving())
+    run = Run.objects.get()
+    assert (run.state, run.owner) == ("waiting_approval", "")
+    assert ToolCall.objects.get().state == "waiting_approval"
 
 
 @pytest.fixture

@@ -671,29 +671,29 @@ async def test_a_dead_process_leaves_a_notice_and_nothing_else(
     assert [item.state for item in items.items] == ["idle"]
 
 
-@pytest.mark.parametrize("is_stopped_first", [False, True])
+@pytest.mark.parametrize("ended_by", ["server", "stop", "ctrl_c"])
 async def test_stopping_the_server_interrupts_a_summary_that_nobody_has_stopped(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
-    is_stopped_first: bool,
+    ended_by: str,
 ) -> None:
     await talk(compacting, wire, garden, times=4)
     page = open_page(compacting)
     wire.enqueue(Scenario(words=4000, rate=50))
     accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
-    if is_stopped_first:
+    if ended_by == "stop":
         await compacting.stop_run(garden)
-    await compacting.stop()
+    await compacting.stop(by_person=ended_by == "ctrl_c")
     run = await Run.objects.aget(pk=accepted.run_pk)
     told = [(notice["code"], fill_marks(notice["text"])) for notice in await notices(garden)]
-    if is_stopped_first:
-        assert (run.state, told) == ("stopped", [])
-    else:
+    if ended_by == "server":
         text = "The server stopped while a summary was being written. Nothing has changed."
         assert (run.state, told) == ("interrupted", [("compaction_interrupted", text)])
+    else:
+        assert (run.state, told) == ("stopped", [])
     assert (run.error_code, await in_force(garden)) == ("", None)
 
 

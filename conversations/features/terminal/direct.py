@@ -58,7 +58,7 @@ class DirectConnection:
     async def close(self, *, at_once: bool = False) -> None:
         for session_pk in () if at_once else self._asked:
             await self._runtime.wait_idle(session_pk)
-        await self._runtime.stop()
+        await self._runtime.stop(by_person=True)
 
     async def list_workspaces(self) -> list[tuple[str, str]]:
         return await self._read(workspace_names)

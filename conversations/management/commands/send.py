@@ -108,7 +108,7 @@ class Command(DatabaseCommand):
                 self._print(session, events, as_json=options["json"])
             await runtime.wait_idle(session.pk)
         finally:
-            await runtime.stop()
+            await runtime.stop(by_person=True)
         return all_completed
 
     async def _follow_run(

@@ -100,6 +100,20 @@ async def test_an_answer_of_another_process_is_followed_and_stopped(
         assert [one async for one in there.watch(at, after=0)] == []
 
 
+async def test_who_leaves_during_an_answer_stops_it(
+    two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
+) -> None:
+    here, _ = two
+    tools.enqueue(Scenario(words=4000, rate=50))
+    at = await here.open_session(session.uuid)
+    own = here.ask(at, "go", client_id="client-1", after=0)
+    async with asyncio.timeout(60):
+        await next_delta(own)
+        await here.close(at_once=True)
+    run = await Run.objects.aget()
+    assert run.state == "stopped"
+
+
 async def test_a_question_of_another_process_is_answered(
     two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
 ) -> None:
