@@ -19,8 +19,9 @@ from django.utils.translation import gettext_lazy
 from conversations.access import access_context_of
 from conversations.accounts.people import set_provided_groups
 from conversations.accounts.signing_in import too_many_attempts
-from conversations.archive.workspaces import create_sign_in_link, digest_of, unused_links
 from conversations.web.addresses import client_address
+
+from .sign_in_starts import is_overtaken, record_sign_in_start
 
 logger = logging.getLogger("conversations.accounts.sso")
 
@@ -77,26 +78,6 @@ WORDS = {
     "socialaccount/messages/account_disconnected.txt": gettext_lazy("Disconnected."),
 }
 """What is said on the next page; of all else that allauth would say, nothing."""
-
-BEGUN_WITH = "sign_in_begun_with"  # What stands for the password at the first step
-BEGUN_AS = "sign_in_begun_as"  # What stands for the sign-in itself
-
-
-def record_sign_in_start(request: HttpRequest, user: User) -> None:
-    request.session[BEGUN_WITH] = user.get_session_auth_hash()
-    if settings.LOOM.two_factor != "off":  # else there is nothing to wait for
-        # Nobody can open this link; like all that are unused, it ends when devices are signed out.
-        request.session[BEGUN_AS] = digest_of(create_sign_in_link(user))
-
-
-def is_overtaken(request: HttpRequest, user: User) -> bool:
-    """Whether the password is another one since the sign-in was begun, or the person was signed
-    out everywhere."""
-    if request.session.get(BEGUN_WITH) != user.get_session_auth_hash():
-        return True
-    begun_as = unused_links(request.session.get(BEGUN_AS, ""))
-    return settings.LOOM.two_factor != "off" and not begun_as.exists()
-
 
 TOO_MANY = lazy(too_many_attempts, str)()
 

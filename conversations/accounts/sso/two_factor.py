@@ -42,7 +42,7 @@ from django.views.decorators.cache import never_cache
 
 from conversations.domain.secrets import decrypt_secret, encrypt_secret
 
-from .accounts import is_overtaken
+from .sign_in_starts import is_overtaken
 
 _PURPOSE = "two_factor"
 CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code is valid
