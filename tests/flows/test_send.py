@@ -199,13 +199,17 @@ def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPat
 
 
 def test_ctrl_c_leaves_a_call_that_waits(asks: None, session: Session) -> None:
-    class Leaving(io.StringIO):
-        def flush(self) -> None:
-            if '"approval"' in self.getvalue():
-                os.kill(os.getpid(), signal.SIGINT)
+    def leave() -> None:
+        while not Run.objects.filter(state="waiting_approval").exists():
+            sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.close()
 
+    person = Thread(target=leave)
+    person.start()
     with pytest.raises(CommandError, match="Stopped; everything"):
-        call_command("send", "--session", str(session.uuid), "--json", "go", stdout=Leaving())
+        send("--session", str(session.uuid), "go")
+    person.join()
     run = Run.objects.get()
     assert (run.state, run.owner) == ("waiting_approval", "")
     assert ToolCall.objects.get().state == "waiting_approval"
