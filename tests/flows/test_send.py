@@ -179,6 +179,15 @@ def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) 
     assert witness(Path(session.workspace.root)) == ["beans"]
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """Also after a test whose server has left a handler of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
 
@@ -198,6 +207,7 @@ def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPat
     assert list(rows) == ["user_message", "assistant_text", "turn_separator"]
 
 
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_leaves_a_call_that_waits(asks: None, session: Session) -> None:
     def leave() -> None:
         while not Run.objects.filter(state="waiting_approval").exists():
