@@ -5,18 +5,48 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
+from threading import Event, Thread
 from typing import TextIO
+
+from django.db import connection
 
 from .starting import Starts
 
 PATIENCE = 30.0
+
+
+@contextmanager
+def ctrl_c_when(is_time: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C for this process, as soon as it is time. It is heard also after a test that has left
+    a handler of its own, from which asyncio does not take the signal over."""
+    is_over = Event()
+
+    def press() -> None:
+        while not is_over.is_set():
+            if is_time():
+                os.kill(os.getpid(), signal.SIGINT)
+                break
+            time.sleep(0.02)
+        connection.close()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    person = Thread(target=press)
+    person.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        person.join()
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
 
 CTRL_C = b"\x03"
 

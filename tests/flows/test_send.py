@@ -2,13 +2,10 @@
 
 import io
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from time import sleep
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +31,7 @@ from tests.archive.turns import read_turns
 from tests.mcp_servers.running import config, plain
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
-from tests.typist import someone_reading
+from tests.typist import ctrl_c_when, someone_reading
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -179,47 +176,22 @@ def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) 
     assert witness(Path(session.workspace.root)) == ["beans"]
 
 
-@pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
-    """Also after a test whose server has left a handler of its own."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before or signal.default_int_handler)
-
-
-@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
 
-    def interrupt_the_answer() -> None:
-        while not DraftChunk.objects.exists():
-            sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-        connection.close()
-
-    person = Thread(target=interrupt_the_answer)
-    person.start()
-    with pytest.raises(CommandError, match="Stopped; everything") as ended:
+    ended = pytest.raises(CommandError, match="Stopped; everything")
+    with ctrl_c_when(DraftChunk.objects.exists), ended as stopped:
         send("--session", str(session.uuid), "long")
-    person.join()
-    assert (ended.value.returncode, Run.objects.get().state) == (130, "stopped")
+    assert (stopped.value.returncode, Run.objects.get().state) == (130, "stopped")
     rows = ChatEvent.objects.order_by("seq").values_list("event_type", flat=True)
     assert list(rows) == ["user_message", "assistant_text", "turn_separator"]
 
 
-@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_leaves_a_call_that_waits(asks: None, session: Session) -> None:
-    def leave() -> None:
-        while not Run.objects.filter(state="waiting_approval").exists():
-            sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-        connection.close()
-
-    person = Thread(target=leave)
-    person.start()
-    with pytest.raises(CommandError, match="Stopped; everything"):
+    waiting = Run.objects.filter(state="waiting_approval")
+    ended = pytest.raises(CommandError, match="Stopped; everything")
+    with ctrl_c_when(waiting.exists), ended:
         send("--session", str(session.uuid), "go")
-    person.join()
     run = Run.objects.get()
     assert (run.state, run.owner) == ("waiting_approval", "")
     assert ToolCall.objects.get().state == "waiting_approval"

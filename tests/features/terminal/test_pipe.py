@@ -1,8 +1,6 @@
 """The chat in a pipe: one line in, one answer out, and codes that scripts go by."""
 
-import os
 import re
-import signal
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -22,6 +20,7 @@ from conversations.web.commands import ComposerCommand
 from tests.archive.turns import read_turns
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
+from tests.typist import ctrl_c_when
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -184,17 +183,8 @@ def test_ctrl_c_keeps_what_had_arrived_and_ends_it_all(
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
 
-    def interrupt_the_answer() -> None:
-        while not DraftChunk.objects.exists():
-            sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-        connection.close()
-
-    person = Thread(target=interrupt_the_answer)
-    person.start()
-    with pytest.raises(CommandError) as left:
+    with ctrl_c_when(DraftChunk.objects.exists), pytest.raises(CommandError) as left:
         piped("long", "table", arguments=("--session", str(session.uuid)))
-    person.join()
     assert left.value.returncode == 130
     said = read_turns(session.pk)
     assert [(turn.role, turn.complete) for turn in said] == [("user", True), ("assistant", False)]
