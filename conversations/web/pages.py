@@ -160,7 +160,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         # In place of the button that has loaded it, which had the focus.
         focuses_first=bool(before) and is_fragment(request),
     )
-    etag = f'"{sessions["version"]}"'
+    etag = f'"{sessions["version"]}"' if sessions["version"] else ""
     unchanged = get_conditional_response(request, etag=etag) if is_fragment(request) else None
     if unchanged is not None:
         return unchanged
@@ -184,7 +184,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             "orders": ORDERS.items(),
         }
     response = render_page(request, "workspace.html", "session_items", context)
-    if "If-None-Match" in request.headers:
+    if etag:
         response["ETag"] = etag
     return response
 

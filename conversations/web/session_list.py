@@ -101,7 +101,7 @@ def read_session_list(
     menus and boxes for who may write by ``access``; the ``current`` one is there whatever its
     age, and marked; ``focuses_first``: the first one is to have the focus. ``next_query`` is the
     query string of the next page; empty on the last one. Two of the same ``version`` look the
-    same."""
+    same; it is empty where the request knows of none."""
     user_pk, current_pk = person(request).pk, current.pk if current else None
     page = list_sessions(
         workspace,
@@ -149,11 +149,14 @@ def read_session_list(
         if has_actions:
             html = html.replace(_TOKEN_MARK, get_token(request))
         groups.append({"label": name, "items": mark_safe(html)})
-    # Not of the HTML, which has another token each time.
-    labels = [group["label"] for group in groups]
-    about = [labels, shown, page.next_cursor, current_pk, has_actions, language, links]
+    version = ""
+    if "If-None-Match" in request.headers:  # not for each page that has the list beside it
+        # Not of the HTML, which has another token each time.
+        labels = [group["label"] for group in groups]
+        about = [labels, shown, page.next_cursor, current_pk, has_actions, language, links]
+        version = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
     return {
-        "version": hashlib.sha256(repr(about).encode()).hexdigest()[:32],
+        "version": version,
         "groups": groups,
         "query": filters.query,
         "archived": filters.archived,
