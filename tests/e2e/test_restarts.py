@@ -29,14 +29,19 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
     return sign_in(browser, server)
 
 
-@pytest.mark.noisy
-def test_a_server_that_is_killed_and_started_again(
-    server: Server, tab: Page, wire: WireThread
-) -> None:
+def begin_long_answer(server: Server, tab: Page, wire: WireThread) -> Chat:
     chat = Chat(tab, server).new()
     wire.enqueue(Scenario(words=900, rate=60))
     chat.send("write for long")
     expect(tab.locator("#draft .md")).to_contain_text("archive")
+    return chat
+
+
+@pytest.mark.noisy
+def test_a_server_that_is_killed_and_started_again(
+    server: Server, tab: Page, wire: WireThread
+) -> None:
+    chat = begin_long_answer(server, tab, wire)
     settle(1)
     shown = tab.locator("#draft .md").inner_text()
     server.kill()
@@ -71,10 +76,7 @@ def test_a_server_that_is_killed_and_started_again(
 def test_a_page_is_told_before_the_server_stops(
     server: Server, tab: Page, wire: WireThread
 ) -> None:
-    chat = Chat(tab, server).new()
-    wire.enqueue(Scenario(words=900, rate=60))
-    chat.send("write for long")
-    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    begin_long_answer(server, tab, wire)
     assert server.end() == 0
     expect(tab.locator('#rows [data-kind="interrupted"]')).to_contain_text("The server stopped")
     expect(tab.locator('#rows [data-event-type="assistant_text"] .md')).to_contain_text("archive")

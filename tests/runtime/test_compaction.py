@@ -650,18 +650,26 @@ async def test_an_archived_session_is_summarised_at_its_end(
     assert await in_force(garden) == (4, SUMMARY)
 
 
+async def begin_long_summary(
+    compacting: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> int:
+    """The key of its run, once the page shows that it is being written."""
+    await talk(compacting, wire, garden, times=4)
+    page = open_page(compacting)
+    wire.enqueue(Scenario(words=4000, rate=50))
+    accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
+    await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
+    return accepted.run_pk
+
+
 async def test_a_dead_process_leaves_a_notice_and_nothing_else(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    await talk(compacting, wire, garden, times=4)
-    page = open_page(compacting)
-    wire.enqueue(Scenario(words=4000, rate=50))
-    accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
-    await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
-    await sync_to_async(interrupt_run)(accepted.run_pk, owner=compacting.owner.id)
+    run_pk = await begin_long_summary(compacting, wire, garden, open_page)
+    await sync_to_async(interrupt_run)(run_pk, owner=compacting.owner.id)
     [notice] = await notices(garden)
     assert (notice["code"], notice.get("action")) == ("compaction_interrupted", None)
     await compacting.stop_run(garden)
@@ -679,15 +687,11 @@ async def test_stopping_the_server_interrupts_a_summary_that_nobody_has_stopped(
     open_page: Callable[[Runtime], Page],
     ended_by: str,
 ) -> None:
-    await talk(compacting, wire, garden, times=4)
-    page = open_page(compacting)
-    wire.enqueue(Scenario(words=4000, rate=50))
-    accepted = await compacting.compact(garden, client_id="compact-1", user_pk=None)
-    await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
+    run_pk = await begin_long_summary(compacting, wire, garden, open_page)
     if ended_by == "stop":
         await compacting.stop_run(garden)
     await compacting.stop(by_person=ended_by == "ctrl_c")
-    run = await Run.objects.aget(pk=accepted.run_pk)
+    run = await Run.objects.aget(pk=run_pk)
     told = [(notice["code"], fill_marks(notice["text"])) for notice in await notices(garden)]
     if ended_by == "server":
         text = "The server stopped while a summary was being written. Nothing has changed."
