@@ -148,10 +148,11 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRequest:
-    """Why a compaction was asked for, and the window's size then."""
+    """Why a compaction was asked for, and the window's size and floor then."""
 
     reason: str
     tokens: int = 0
+    floor: int = 0
 
 
 def request_compaction(
@@ -178,9 +179,8 @@ def read_request(run_pk: int) -> CompactionRequest:
     return CompactionRequest(**load_json(text))
 
 
-def read_useless_size(session_pk: int) -> int | None:
-    """The window's size, in tokens, when the last compaction was begun, if that came to
-    nothing that still stands."""
+def read_useless_attempt(session_pk: int) -> CompactionRequest | None:
+    """The last compaction that was begun, if it came to nothing that still stands."""
     runs = Run.objects.filter(session=session_pk, kind=states.COMPACT)
     newest = runs.exclude(state=states.QUEUED).order_by("-pk").first()
     if newest is None:
@@ -189,4 +189,4 @@ def read_useless_size(session_pk: int) -> int | None:
     is_undone = last is not None and last.undone_at is not None
     if newest.state == states.COMPLETED and not newest.error_code and not is_undone:
         return None
-    return read_request(newest.pk).tokens
+    return read_request(newest.pk)

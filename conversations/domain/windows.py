@@ -50,8 +50,3 @@ SUMMARIZE_AT_SHARE = 0.85
 def tokens_at(threshold: int, *, limit: int) -> int:
     """A threshold in tokens: up to 100 it is percent of the window."""
     return limit * threshold // 100 if threshold <= 100 else threshold
-
-
-def is_due(tokens: int, *, at: int, tried: int | None) -> bool:
-    """``tried`` is the size of the window at the last attempt, if that did not help."""
-    return tokens >= at and (tried is None or tokens >= tried * (1 + RETRY_GROWTH_SHARE))

@@ -29,7 +29,7 @@ from conversations.archive.context import (
     CompactionRequest,
     append_compaction,
     read_request,
-    read_useless_size,
+    read_useless_attempt,
 )
 from conversations.archive.messages import queued_messages
 from conversations.archive.model_calls import (
@@ -49,9 +49,9 @@ from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
     MANUAL,
     MIN_GAIN_SHARE,
+    RETRY_GROWTH_SHARE,
     SUMMARIZE_AT_SHARE,
     THRESHOLD,
-    is_due,
     tokens_at,
 )
 from conversations.models import Compaction
@@ -363,7 +363,8 @@ class CompactionExecution(Execution):
 
 def find_due_compaction(session_pk: int, context: RunContext) -> CompactionRequest | None:
     """What to have summarised of a session because its window is full, if anything. The
-    same window is not tried twice: after an attempt that did not help it has to grow."""
+    same window is not tried twice: after an attempt that did not help it has to grow, or its
+    floor to move."""
     facts, options = read_window_facts(session_pk), context.options
     if not summarises(facts, options):
         return None
@@ -377,9 +378,14 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     else:
         at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT_SHARE)
     tokens = facts.context_tokens
-    if tokens < at or not is_due(tokens, at=at, tried=read_useless_size(session_pk)):
+    if tokens < at:
         return None
-    return CompactionRequest(reason=THRESHOLD, tokens=tokens)
+    attempt = read_useless_attempt(session_pk)
+    if attempt is not None and not (
+        facts.floor > attempt.floor or tokens >= attempt.tokens * (1 + RETRY_GROWTH_SHARE)
+    ):
+        return None
+    return CompactionRequest(reason=THRESHOLD, tokens=tokens, floor=facts.floor)
 
 
 def read_summary(message: MessageCompleted) -> str:

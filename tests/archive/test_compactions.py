@@ -13,7 +13,7 @@ from conversations.archive.context import (
     append_loaded_skill,
     read_active_compaction,
     read_compaction,
-    read_useless_size,
+    read_useless_attempt,
     request_compaction,
     undo_compaction,
 )
@@ -223,11 +223,11 @@ def test_an_empty_session_has_nothing_to_summarise(session: Session) -> None:
 
 
 def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User) -> None:
-    assert read_useless_size(talked.pk) is None
+    assert read_useless_attempt(talked.pk) is None
     done = compact(talked, to_turn=4, tokens=5000)
-    assert read_useless_size(talked.pk) is None
+    assert read_useless_attempt(talked.pk) is None
     undo_compaction(talked, uuid=done.uuid, user_pk=user.pk)
-    assert read_useless_size(talked.pk) == 5000
+    assert read_useless_attempt(talked.pk) == CompactionRequest(reason="manual", tokens=5000)
 
 
 @pytest.mark.parametrize(

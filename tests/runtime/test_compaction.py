@@ -623,6 +623,27 @@ async def test_the_strategy_summarises_before_the_floor_moves(
     assert (kept.reason, kept.floor_before) == ("threshold", 1)
 
 
+async def test_a_failed_summary_is_tried_again_once_the_floor_has_moved(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    rules = WindowRules(strategy="summarize", keep_recent=2)
+    runtime = await start_runtime(rules=rules, max_input_tokens=7000, compact_tokens=200)
+
+    answer = Scenario(text="Beans grow. " * 100)
+    failure = Scenario(status=401, error_type="authentication_error")
+    floors: list[int] = []
+    for number in range(25):
+        wire.enqueue(answer, failure)
+        await ask(runtime, garden, f"question {number}")
+        wire.server.forget()
+        if (await kinds(garden)).count("compact") > len(floors):
+            floors.append((await fresh(garden)).floor_turn)
+        if len(floors) == 2:
+            break
+    [first, second] = floors
+    assert first < second
+
+
 async def test_a_workspace_can_choose_it(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
