@@ -183,6 +183,18 @@ def test_thinking_of_another_model_is_dropped() -> None:
     assert messages(first, other, last)[1]["content"] == blocks[1:]
 
 
+def test_thinking_that_was_cut_is_dropped() -> None:
+    signed, text = (
+        {"type": "thinking", "thinking": "x", "signature": "s"},
+        {"type": "text", "text": "y"},
+    )
+    cut = {"type": "thinking", "thinking": "and", "signature": ""}
+    for blocks in ([text, cut], [signed, text, cut]):
+        said = turn(2, "assistant", "y", blocks=dump_json(blocks), stop_reason="max_tokens")
+        built = messages(turn(1, "user", "hi"), said, turn(3, "user", "go on"))
+        assert built[1]["content"] == blocks[:-1]
+
+
 def test_an_imported_id_is_made_acceptable() -> None:
     built = messages(
         turn(1, "user", "look"),
@@ -214,13 +226,14 @@ def test_any_history_makes_messages_that_the_provider_accepts(
         elif kind == "tool":
             turns.append(turn(number, "tool", text, tool_call_id=call_id))
         else:
-            turns.append(turn(number, kind, text))
-    check_acceptable(messages(*turns, turn(len(turns) + 1, "user", "and now?")))
+            turns.append(turn(number, kind, f"{text} {number}"))
+    built = messages(*turns, turn(len(turns) + 1, "user", "and now?"))
+    check_acceptable(built)
+    given = [b["text"] for m in built if m["role"] == "user" for b in m["content"] if "text" in b]
+    assert given == [one.content for one in turns if one.role == "user"] + ["and now?"]
 
 
 def check_acceptable(built: list[dict[str, Any]]) -> None:
-    if not built:
-        return
     assert built[0]["role"] == built[-1]["role"] == "user"
     for before, message in zip([{"role": "", "content": []}, *built], built, strict=False):
         assert message["role"] != before["role"]

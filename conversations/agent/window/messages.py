@@ -287,10 +287,13 @@ def join_pieces(pieces: Iterable[WindowPiece]) -> list[Message]:
                 blocks.append(block)
             _add(messages, "assistant", blocks)
     _end_calls(messages, waiting, held)
-    while messages and (
-        messages[0]["role"] != "user"
-        or any(block.get("type") == "tool_result" for block in messages[0]["content"])
-    ):
+    while messages:
+        first = messages[0]
+        if first["role"] == "user":
+            # Results of calls that came before; what the person said after them stays.
+            first["content"] = [b for b in first["content"] if b.get("type") != "tool_result"]
+            if first["content"]:
+                break
         messages.pop(0)
     return messages
 
@@ -388,7 +391,10 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
         for block in blocks
         if not _is_blank(block) and (same_model or block.get("type") not in THINKING)
     ]
-    return [] if all(b.get("type") in THINKING for b in kept) else kept
+    # Thinking at the end was cut off before it was signed, so the provider would refuse it.
+    while kept and kept[-1].get("type") in THINKING:
+        kept.pop()
+    return kept
 
 
 def _is_own(turn: StoredTurn, model: str) -> bool:
