@@ -37,7 +37,7 @@ def test_it_prints_turns_best_first(session: Session) -> None:
     assert first.split()[0] == "1"
     assert "When do the beans go out?" in first
     assert total == "1 turns matched."
-    assert missing == "No turn contains: xylophone"
+    assert missing == "No turn that was searched contains: xylophone"
 
 
 def test_at_a_terminal_what_is_found_moves_no_cursor(session: Session) -> None:
@@ -50,9 +50,8 @@ def test_at_a_terminal_what_is_found_moves_no_cursor(session: Session) -> None:
 
 
 def test_it_says_that_nothing_is_found(session: Session) -> None:
-    assert (
-        run("recall", session.uuid, "xylophone") == "Nothing found.\nNo turn contains: xylophone\n"
-    )
+    found = run("recall", session.uuid, "xylophone")
+    assert found == "Nothing found.\nNo turn that was searched contains: xylophone\n"
 
 
 def test_json_is_one_object(session: Session) -> None:

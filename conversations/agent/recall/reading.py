@@ -171,13 +171,15 @@ def list_tools(session_pk: int) -> str:
 
 def list_siblings(
     session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None = None
-) -> QuerySet[Session]:
+) -> QuerySet[Session] | None:
     """Sessions with turns that can be quoted in this one, the latest active first; those ``after``
-    one of them."""
+    one of them. None: that one cannot be quoted any more."""
     sessions = quotable_sessions(session_pk, user_pk)
     found = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
-    last = sessions.filter(uuid=after).first() if after else None
-    if last is not None:
+    if after is not None:
+        last = sessions.filter(uuid=after).first()
+        if last is None:
+            return None
         at = last.last_active_at
         found = found.filter(Q(last_active_at__lt=at) | Q(last_active_at=at, pk__lt=last.pk))
     return found[:limit]

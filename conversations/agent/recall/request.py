@@ -84,7 +84,7 @@ class RecallArguments(ToolArguments):
     start_turn: Annotated[Whole, Field(description="First turn, for 'range'.")] = 0
     end_turn: Annotated[Whole, Field(description="Last turn, included, for 'range'.")] = 0
     turns: Annotated[
-        Text, Field(description="Turns by number, for 'range', such as 12, 41, 87.")
+        Text, Field(description="Turns by number, for 'range', such as 12, 41, 87-90.")
     ] = ""
     around: Annotated[Whole, Field(description="A turn, for 'range': it and those next to it.")] = 0
     limit: Annotated[

@@ -65,13 +65,15 @@ TURNS_AROUND = 5  # On either side of the one that is asked for
 MAX_RESULT_CHARS = 1_500  # Where several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 
+_NUMBERS = re.compile(r"(\d{1,15})(?:\s*[-–]\s*(\d{1,15}))?")
+
 # Turns from the first number to the second, from that character of the first turn on.
 type Stretch = tuple[int, int, int]
 
 
 def turn_range(request: RecallRequest) -> str:
     target, sent = request.target(), request.arguments
-    last, numbers = target.session.turn_count, {int(n[:15]) for n in re.findall(r"\d+", sent.turns)}
+    last, numbers = target.session.turn_count, _read_numbers(sent.turns, target)
     if match := request.matched_cursor(_RANGE_CURSOR):
         start, offset, end = map(int, match.groups())
     elif sent.around:
@@ -102,6 +104,17 @@ def turn_range(request: RecallRequest) -> str:
     return _answer("", [_group(target, said)], more=more)
 
 
+def _read_numbers(text: str, target: RecallTarget) -> set[int]:
+    """The numbers in a list such as "3, 7-9"; of a stretch only those that the session has, and
+    no more of them than show that it has too many."""
+    numbers: set[int] = set()
+    for first, last in _NUMBERS.findall(text):
+        low = int(first)
+        high = max(low, min(int(last or low), target.session.turn_count, low + MAX_LIMIT))
+        numbers.update(range(low, high + 1))
+    return numbers
+
+
 def _around(request: RecallRequest, target: RecallTarget, number: int) -> str:
     """A turn with those before and after it."""
     last = target.session.turn_count
@@ -127,6 +140,8 @@ def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]
         last = target.session.turn_count
         raise BadArgument(f"'turns' must name some of the turns from 1 to {last}, as in 12, 41.")
     facts = f"{len(turns)} turn{'' if len(turns) == 1 else 's'}."
+    if absent := sorted(numbers - {turn.number for turn in turns}):
+        facts += f" There is no turn {', '.join(map(str, absent))}."
     return _fit_turns(request, facts, _one_group(target, turns, numbers))
 
 
@@ -364,7 +379,8 @@ def _format_found(
             f'"{one_line(word, limit=60)}"' for word in found.missing[:MAX_MISSING_WORDS]
         )
         rest = len(found.missing) - MAX_MISSING_WORDS
-        missing = f"No turn matches {named}{f' and {rest} more' if rest > 0 else ''}."
+        more = f" and {rest} more" if rest > 0 else ""
+        missing = f"No turn that was searched matches {named}{more}."
     if found.is_phrase_cut:
         missing = f"{missing} {PHRASE_CUT}".strip()
     if not found.hits:
@@ -476,7 +492,13 @@ def siblings(request: RecallRequest) -> str:
         return _format_found(request, found, groups, about)
     match = request.matched_cursor(_SESSIONS_CURSOR)
     after = UUID(match[0]) if match else None
-    items = list(list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after))
+    found = list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after)
+    if found is None:
+        raise BadArgument(
+            "The session of that cursor cannot be quoted any more. Leave 'cursor' out to begin at"
+            " the beginning."
+        )
+    items = list(found)
     if not items:
         return (
             "There are no more."

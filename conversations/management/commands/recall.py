@@ -56,6 +56,6 @@ class Command(DatabaseCommand):
             f"{least}{found.total} turns matched." if found.hits else "Nothing found."
         )
         if found.missing:
-            self.stdout.write(f"No turn contains: {', '.join(found.missing)}")
+            self.stdout.write(f"No turn that was searched contains: {', '.join(found.missing)}")
         if found.is_phrase_cut:
             self.stdout.write(PHRASE_CUT)
