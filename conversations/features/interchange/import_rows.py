@@ -38,6 +38,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 
 from .fields import add_metadata
+from .making import WORDS
 
 MAX_ATTEMPTS = 20
 MAX_RUNS = 10_000  # Renumbered runs that are remembered of a session's chain.
@@ -59,28 +60,55 @@ type ImportedRow[T] = tuple[ImportedRowSource, int, T]
 """Where a row comes from, its number, and the row, which says when it was written."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ImportedRowProblem:
+    """Why a row is not in the archive as the file has it. ``is_conflict``: there is another
+    one under its number."""
+
+    line: ImportedRowSource
+    reason: str
+    is_conflict: bool
+
+
+@dataclass(slots=True)
+class SessionDifference:
+    """Where an archived session stops saying what the file says: the first such turn and
+    event. Nothing new may follow them, or it would answer what nobody said before it."""
+
+    turn: int | None = None
+    event: int | None = None
+
+    @property
+    def reason(self) -> str:
+        if self.turn is None:
+            return say("the archived session differs from event %(number)s on", number=self.event)
+        return say("the archived session differs from turn %(number)s on", number=self.turn)
+
+
 def store_rows(
     session: Session,
     *,
     turns: Sequence[ImportedRow[NewTurn]],
     events: Sequence[ImportedRow[ChatEvent]],
+    difference: SessionDifference,
     moves_activity: bool,
-) -> tuple[dict[str, int], list[tuple[ImportedRowSource, str]]]:
+) -> tuple[dict[str, int], list[ImportedRowProblem]]:
     """Append what lies beyond the session's end, compare the rest. One transaction;
-    none if nothing is new. ``moves_activity``: the session was last active when its
-    newest row was written. Returns what became of the rows, by the names of
-    ``ImportCounts``, and why lines differ from what the archive has under their number.
-    Raises Conflict when others keep appending meanwhile."""
+    none if nothing is new. ``difference`` is what earlier rows of the file gave, and is
+    added to. ``moves_activity``: the session was last active when its newest row was
+    written. Returns what became of the rows, by the names of ``ImportCounts``, and what
+    was not stored. Raises Conflict when others keep appending meanwhile."""
     for _ in range(MAX_ATTEMPTS):
         before = Session.objects.get(pk=session.pk)
-        conflicts: list[tuple[ImportedRowSource, str]] = []
+        problems: list[ImportedRowProblem] = []
         new_turns, unchanged_turns = _compare(
             Turn.objects.filter(session=session.pk),
             ("turn", "number", before.next_turn, before.turn_digest),
             turns,
             link_turn,
             first_digest(session.uuid, chain="turns"),
-            conflicts,
+            difference,
+            problems,
         )
         new_events, unchanged_events = _compare(
             ChatEvent.objects.filter(session=session.pk),
@@ -88,7 +116,8 @@ def store_rows(
             events,
             link_event,
             first_digest(session.uuid, chain="events"),
-            conflicts,
+            difference,
+            problems,
         )
         counts = {
             "turns_added": len(new_turns),
@@ -98,7 +127,7 @@ def store_rows(
         }
         is_done = not new_turns and not new_events
         if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
-            return counts, conflicts
+            return counts, problems
     raise Conflict("The session is in use. Import it again later.")
 
 
@@ -124,7 +153,8 @@ def _compare[T](
     rows: Sequence[ImportedRow[T]],
     link: Callable[[str, int, T], str],
     first: str,
-    conflicts: list[tuple[ImportedRowSource, str]],
+    difference: SessionDifference,
+    problems: list[ImportedRowProblem],
 ) -> tuple[list[tuple[int, T, str]], int]:
     """The new rows with their numbers and links, and how many are there unchanged. ``chain``:
     what a row of it is called, the column of its number, the next number and the last link;
@@ -137,14 +167,26 @@ def _compare[T](
     unchanged = 0
     for line, number, row in rows:
         digest, found = link(links.get(number - 1, ""), number, row), links.get(number)
-        if number == following + len(new):
+        if found == digest:
+            unchanged += 1
+        elif number >= following and getattr(difference, what) is not None:
+            problems.append(ImportedRowProblem(line, difference.reason, is_conflict=False))
+        elif number == following + len(new):
             links[number] = digest
             new.append((number, row, digest))
-        elif found == digest:
-            unchanged += 1
         else:
-            conflicts.append((line, _conflict(what, number, is_there=bool(found))))
+            reason = _conflict(what, number, is_there=bool(found))
+            problems.append(ImportedRowProblem(line, reason, is_conflict=True))
+            if getattr(difference, what) is None:
+                # With other metadata or another time it is still the same conversation.
+                archived = known.filter(**{key: number}).values_list(*_SAID[what]).first()
+                if archived != tuple(getattr(row, name) for name in _SAID[what]):
+                    setattr(difference, what, number)
     return new, unchanged
+
+
+# What a row says, beside its name, time and metadata.
+_SAID = {"turn": WORDS, "event": ("event_type", "payload")}
 
 
 def _conflict(what: str, number: int, *, is_there: bool) -> str:

@@ -63,6 +63,7 @@ from .import_rows import (
     ImportedRow,
     ImportedRowSource,
     LineNumbering,
+    SessionDifference,
     open_numbering,
     remember_runs,
     store_rows,
@@ -142,6 +143,7 @@ class _SessionInProgress:
         self.is_new = is_new
         self.is_busy = not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists()
         self.has_grown = False
+        self.difference = SessionDifference()
         told = header.columns["metadata"]
         self.turns = open_numbering(session, told, RENUMBERED_TURNS, end=session.turn_count)
         self.events = open_numbering(session, told, RENUMBERED_EVENTS, end=session.last_seq)
@@ -327,6 +329,9 @@ class SessionImporter(ImportHistory):
         turn = opened.turns.find(found["turn_number"])
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise UnusableLine("its turn does not exist")
+        self._store(opened)  # whether the turn is in the archive is known then
+        if opened.difference.turn is not None and turn >= opened.difference.turn:
+            raise UnusableLine(opened.difference.reason)
         self._counts.attachments_added += store_attachment(
             opened.session, found, turn=turn, is_trusted=not self._target.is_confined
         )
@@ -405,8 +410,12 @@ class SessionImporter(ImportHistory):
         try:
             is_renumbered = opened.turns.is_renumbered or opened.events.is_renumbered
             with transaction.atomic() if is_renumbered else nullcontext():
-                stored, conflicts = store_rows(
-                    opened.session, turns=turns, events=events, moves_activity=not is_as_exported
+                stored, problems = store_rows(
+                    opened.session,
+                    turns=turns,
+                    events=events,
+                    difference=opened.difference,
+                    moves_activity=not is_as_exported,
                 )
                 remember_runs(opened.session, RENUMBERED_TURNS, opened.turns)
                 remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
@@ -414,9 +423,12 @@ class SessionImporter(ImportHistory):
             for line in sorted(line for line, _, _ in (*turns, *events)):
                 self._report_skip(line, error.message)
             return
-        for line, reason in sorted(conflicts):
-            self._counts.conflicts += 1
-            self._report(line, say("conflict: %(reason)s", reason=reason))
+        for problem in sorted(problems):
+            if problem.is_conflict:
+                self._counts.conflicts += 1
+                self._report(problem.line, say("conflict: %(reason)s", reason=problem.reason))
+            else:
+                self._report_skip(problem.line, problem.reason)
         for name, count in stored.items():
             self._count(name, count)
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
@@ -435,7 +447,12 @@ class SessionImporter(ImportHistory):
             for kind, store in STORERS.items():
                 for line, columns in opened.markers[kind]:
                     try:
-                        is_new = store(session, columns, turns=opened.turns, events=opened.events)
+                        with transaction.atomic():
+                            is_new = store(
+                                session, columns, turns=opened.turns, events=opened.events
+                            )
+                            if is_new and opened.difference.turn is not None:
+                                raise UnusableLine(opened.difference.reason)
                     except UnusableLine as error:
                         self._report_skip(line, error.message)
                     else:

@@ -48,7 +48,11 @@ from conversations.features.interchange.export import (
     session_lines,
     session_markdown,
 )
-from conversations.features.interchange.import_rows import ImportedRowSource, store_rows
+from conversations.features.interchange.import_rows import (
+    ImportedRowSource,
+    SessionDifference,
+    store_rows,
+)
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn, Workspace
@@ -288,6 +292,7 @@ def test_export_and_import_give_the_same_digests(
             )
             for seq, (kind, text, turn, moment) in enumerate(events, start=1)
         ],
+        difference=SessionDifference(),
         moves_activity=True,
     )
     before = get_session(session.uuid)

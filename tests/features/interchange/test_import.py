@@ -4,8 +4,10 @@ import io
 import json
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -37,7 +39,17 @@ from conversations.features.interchange.fields import (
 )
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.models import ChatEvent, JournalGap, Rewind, Run, Session, Turn, Workspace
+from conversations.models import (
+    Attachment,
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Run,
+    Session,
+    Turn,
+    Workspace,
+)
 from conversations.rendering.rows import RENDER_VERSION
 from tests.archive.turns import append_turn
 from tests.properties import costly
@@ -256,7 +268,7 @@ def some_lines() -> list[Any]:
 
 def everything() -> list[Any]:
     """All rows of the archive, html and keys included."""
-    models = (Workspace, Session, Turn, ChatEvent, Rewind, JournalGap)
+    models = (Workspace, Session, Turn, ChatEvent, Rewind, JournalGap, Attachment, Compaction)
     return [list(model.objects.order_by("pk").values()) for model in models]
 
 
@@ -286,11 +298,49 @@ def test_other_content_under_a_number_is_a_conflict_and_changes_nothing(
     assert counts.conflicts == 2
     assert importing.reports == [
         "3: conflict: turn 2 is archived with different content",
+        "4: skipped: the archived session differs from turn 2 on",
         "5: conflict: event 1 is archived with different content",
     ]
     assert stored_turn(2).content == "«assistant 2»"
-    assert counts.turns_added == 1
     assert not counts.is_clean
+
+
+@pytest.mark.parametrize("batch_rows", [1, 500])
+def test_nothing_is_added_to_a_session_that_went_on_otherwise_here(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch, batch_rows: int
+) -> None:
+    monkeypatch.setattr("conversations.features.interchange.import_sessions.BATCH_ROWS", batch_rows)
+    shared = [opening(), turn(1), turn(2, "assistant"), event(1, turn=1), event(2, turn=2)]
+    importing(*shared, turn(3, content="here"), event(3, turn=3, payload={"text": "here"}))
+    before = everything()
+    text = b64encode(b"words").decode()
+    told = {"uuid": str(uuid4()), "digest": sha256(b"words").hexdigest(), "data": text}
+    span = {"from_turn": 1, "to_turn": 2, "reason": "manual"}
+    counts = importing(
+        *shared,
+        *(turn(number) for number in (3, 4, 5)),
+        {"type": "attachment", "turn": 5, **told},
+        *(event(number, turn=number) for number in (3, 4, 5)),
+        {"type": "rewind", **span, "from_seq": 1, "to_seq": 2, "reason": "reset"},
+        {"type": "compaction", **span, "summary": "What was said there."},
+    )
+    assert everything() == before
+    differs = "skipped: the archived session differs from turn 3 on"
+    assert importing.reports == [
+        "6: conflict: turn 3 is archived with different content",
+        *(f"{line}: {differs}" for line in (7, 8, 9)),
+        "10: conflict: event 3 is archived with different content",
+        *(f"{line}: {differs}" for line in (11, 12, 13, 14)),
+    ]
+    assert (counts.conflicts, counts.skipped, counts.sessions_unchanged) == (2, 7, 1)
+
+
+def test_a_turn_that_says_the_same_with_other_metadata_does_not_end_a_session(
+    importing: Importing,
+) -> None:
+    importing(opening(), turn(1), turn(2, "assistant", model="a"))
+    counts = importing(opening(), turn(1), turn(2, "assistant", model="b"), turn(3))
+    assert (counts.conflicts, counts.skipped, counts.turns_added) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 6])
@@ -384,11 +434,8 @@ def test_rows_appended_meanwhile_are_not_overwritten(
 
     monkeypatch.setattr(import_rows, "_append", racing)
     counts = importing(opening(uuid=str(session.uuid)), turn(1), turn(2))
-    assert counts.conflicts == 1
-    assert list(Turn.objects.order_by("number").values_list("content", flat=True)) == [
-        "live",
-        "«user 2»",
-    ]
+    assert (counts.conflicts, counts.skipped) == (1, 1)
+    assert list(Turn.objects.values_list("content", flat=True)) == ["live"]
 
 
 def _said(text: str) -> NewTurn:
