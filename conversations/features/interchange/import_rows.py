@@ -73,7 +73,8 @@ class ImportedRowProblem:
 @dataclass(slots=True)
 class SessionDifference:
     """Where an archived session stops saying what the file says: the first such turn and
-    event. Nothing new may follow them, or it would answer what nobody said before it."""
+    event. No new rows may follow them: turns would answer what nobody said here, and events
+    of turns that differ would show other words than the archive has."""
 
     turn: int | None = None
     event: int | None = None
@@ -169,7 +170,7 @@ def _compare[T](
         digest, found = link(links.get(number - 1, ""), number, row), links.get(number)
         if found == digest:
             unchanged += 1
-        elif number >= following and getattr(difference, what) is not None:
+        elif number >= following and (difference.turn or getattr(difference, what)):
             problems.append(ImportedRowProblem(line, difference.reason, is_conflict=False))
         elif number == following + len(new):
             links[number] = digest

@@ -335,6 +335,19 @@ def test_nothing_is_added_to_a_session_that_went_on_otherwise_here(
     assert (counts.conflicts, counts.skipped, counts.sessions_unchanged) == (2, 7, 1)
 
 
+@pytest.mark.parametrize("names", [{"turn": 1}, {}])
+def test_rows_of_turns_that_differ_are_not_added(
+    importing: Importing, names: dict[str, Any]
+) -> None:
+    importing(opening(), turn(1, content="true"))
+    shown = transcript()
+    counts = importing(
+        opening(), turn(1, content="other"), event(1, payload={"text": "other"}, **names)
+    )
+    assert (counts.conflicts, counts.skipped, counts.events_added) == (1, 1, 0)
+    assert transcript() == shown
+
+
 def test_a_turn_that_says_the_same_with_other_metadata_does_not_end_a_session(
     importing: Importing,
 ) -> None:
