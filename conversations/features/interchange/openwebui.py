@@ -8,10 +8,9 @@ thinking stand as ``<details>`` in the text of an answer, as the page showed the
 import html
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 
-from conversations.domain.text import an_object
+from conversations.domain.text import an_object, dump_json
 
 from .making import (
     ImportHistory,
@@ -40,6 +39,7 @@ _CLOSING = "</details>"
 _SPACE = re.compile(r"\s*")
 _ATTRIBUTE = re.compile(r'(?<![\w-])([\w-]{1,40})="([^"]*)"')
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
+_FENCED = re.compile(r"```(\w*)\n(.*?)\n?```", re.DOTALL)
 _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
 
 
@@ -154,7 +154,8 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
     end = count = 0
     for start, after, attributes, inside in _find_details(text):
         told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
-        if told.get("type") not in ("reasoning", "tool_calls"):
+        kind = told.get("type")
+        if kind not in ("reasoning", "tool_calls", "code_interpreter"):
             continue
         said += _words(text[end:start])
         end = after
@@ -162,8 +163,11 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
         _, closing, following = rest.partition("</summary>")
         if opening and closing:
             inside = before + following.lstrip()
+        if kind == "code_interpreter":  # its code is written as it is
+            told["name"], told["arguments"] = kind, dump_json(_code_of(inside.strip()))
+            told["result"], inside = told.pop("output", ""), ""
         inside = html.unescape(inside)
-        if told["type"] == "reasoning":
+        if kind == "reasoning":
             words = _QUOTED.sub("", inside).strip()
             said.append(without(told, "done") | {"type": "thinking", "thinking": words})
             continue
@@ -185,15 +189,28 @@ def _call(
         result, inside = inside, ""
     left: Object = without(told, "id", "name", "arguments", "result", "done")
     left |= without({"result": "" if is_done else result, "inside": inside})
-    given = as_input(told.get("arguments", ""))
+    given = as_input(_unquote(told.get("arguments", "")))
     call = left | {"type": "tool_use", "id": id, "name": name, "input": given}
     yield assistant_turn([*said, call], model=model)
     if is_done:
-        with suppress(ValueError):  # JSON, mostly a string, which is meant
-            value = load_given(result)
-            result = value if isinstance(value, str) else result
+        result = _unquote(result)
         ok = told.get("status") != "failed" and told.get("error") != "true"
         yield result_turn(result, call_id=id, name=name, ok=ok)
+
+
+def _unquote(text: str) -> str:
+    """What a JSON string says; any other text as it is. What a model gives as arguments and a
+    tool as its result are texts mostly, which were encoded once more."""
+    try:
+        value = load_given(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str) else text
+
+
+def _code_of(fenced: str) -> Object:
+    match = _FENCED.fullmatch(fenced)
+    return without({"code": match[2], "language": match[1]}) if match else {"code": fenced}
 
 
 def _find_details(text: str) -> Iterator[tuple[int, int, str, str]]:

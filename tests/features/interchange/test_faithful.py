@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,45 @@ def test_a_chat_that_is_only_a_list_is_read(importing: Importing) -> None:
     chat[0]["chat"]["messages"] = [{"id": "1", "role": "user", "content": "only in the list"}]
     importing.json(chat)
     assert "only in the list" in everything()
+
+
+def calls_of_tools() -> list[tuple[str, Any]]:
+    turns = Turn.objects.filter(role="assistant").order_by("number")
+    blocks = [block for turn in turns for block in json.loads(turn.blocks or "[]")]
+    return [(one["name"], one["input"]) for one in blocks if one["type"] == "tool_use"]
+
+
+GIVEN = {"query": "kühle Rosen", "count": 3}
+
+
+@pytest.mark.parametrize("arguments", [GIVEN, json.dumps(GIVEN)], ids=["once", "twice"])
+def test_arguments_of_calls_are_read_however_often_they_were_encoded(
+    importing: Importing, arguments: Any
+) -> None:
+    told = f'arguments="{escape(json.dumps(arguments))}" result="{escape(json.dumps("none"))}"'
+    answer = f'<details type="tool_calls" done="true" id="a" name="search_web" {told}>\n</details>'
+    importing.json(webui(("1", None, "user", "Which?"), ("2", "1", "assistant", answer)))
+    assert [input for _, input in calls_of_tools()] == [GIVEN]
+    assert words_of(Session.objects.get())[2:] == [("tool", "none")]
+
+
+def test_code_that_was_run_is_a_call(importing: Importing) -> None:
+    told = '<details type="code_interpreter" done='
+    ran, went_on = 'print("&lt;" * 2)', "print(1)"
+    answer = (
+        f'Look: {told}"true" duration="1" output="{escape(json.dumps({"stdout": "&lt;&lt;"}))}">\n'
+        f"<summary>Analyzed</summary>\n```python\n{ran}\n```\n</details>\nAnd: "
+        f'{told}"false">\n<summary>Analyzing…</summary>\n```python\n{went_on}\n```\n</details>\n'
+    )
+    importing.json(webui(("1", None, "user", "Which?"), ("2", "1", "assistant", answer)))
+    assert words_of(Session.objects.get())[1:] == [
+        ("assistant", "Look: "),
+        ("tool", '{"stdout": "&lt;&lt;"}'),
+        ("assistant", "And: "),
+    ]
+    assert calls_of_tools() == [
+        ("code_interpreter", {"code": code, "language": "python"}) for code in (ran, went_on)
+    ]
 
 
 def code(uuid: str, parent: str | None, role: str, content: Any, **more: Any) -> Object:
