@@ -3,8 +3,9 @@
 An export says it, and that is taken over where the session holds the rows that were
 exported. Otherwise it follows from the rows: an event covers the turn that it names. The
 journals of earlier Loom versions name none: there a person's message covers the next turn
-that says the same, and the answer up to the message after it. Which of their other rows
-belongs to which turn is not asked: rows of turns that are not covered are synthesised.
+that says the same, and the turns up to the message after it, but for answers that have no
+row. Which turn the rows of calls belong to is not asked. Rows of turns that are not covered
+are synthesised.
 """
 
 import heapq
@@ -16,7 +17,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, Max, Model, OuterRef, Q
+from django.db.models import Exists, Max, Model, OuterRef, Q, QuerySet
 
 from conversations.archive.append import walk_rows
 from conversations.archive.journal import read_payload, synthesise_events
@@ -26,12 +27,13 @@ from conversations.domain.events import (
     TOOL_CALL_COMPLETED,
     TOOL_CALL_STARTED,
     USER_MESSAGE,
+    AssistantText,
     ContentIndicator,
     Info,
     UserMessage,
 )
 from conversations.domain.text import first_digest
-from conversations.domain.turns import SYSTEM, USER, NewTurn, StoredTurn, read_metadata
+from conversations.domain.turns import ASSISTANT, SYSTEM, USER, NewTurn, StoredTurn, read_metadata
 from conversations.models import ChatEvent, JournalGap, Session, Turn
 
 from .fields import SessionLine
@@ -126,41 +128,94 @@ def _save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int)
     return True
 
 
+type _Row = tuple[int, bytes]
+"""A number, and the digest of a text."""
+
+
 def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, int]]:
-    """The seq of each message of a person that names no turn, and the first and last turn
-    of the exchange that it begins."""
-    asked = ChatEvent.objects.filter(
-        session=session.pk, event_type=USER_MESSAGE, turn_number__isnull=True
-    )
-    if not asked.exists():
+    """Of each exchange whose message names no turn, the runs of its turns that have rows: the
+    seq of a row of theirs, the first and the last one."""
+    events = ChatEvent.objects.filter(session=session.pk, turn_number__isnull=True)
+    if not events.filter(event_type=USER_MESSAGE).exists():
         return
     begins: list[int] = []
     same = defaultdict[bytes, list[int]](list)
-    said = Turn.objects.filter(session=session.pk, role=USER)
-    for row in walk_rows(said, "number", "content", key="number"):
-        begins.append(row["number"])
-        same[_digest_of(row["content"])].append(row["number"])
+    turns = Turn.objects.filter(session=session.pk)
+    for turn in walk_rows(turns.filter(role=USER), "number", "content", key="number"):
+        begins.append(turn["number"])
+        same[_digest_of(turn["content"])].append(turn["number"])
+    answers = walk_rows(
+        turns.filter(role=ASSISTANT).exclude(content=""), "number", "content", key="number"
+    )
+    answer = next(answers, None)
     last = 0
-    messages = chain(walk_rows(asked, "seq", "payload", key="seq"), [None])
-    for message, later in pairwise(messages):
+    for message, later in pairwise(chain(_messages(events), [None])):
         assert message is not None
-        payload = read_payload(USER_MESSAGE, message["payload"])
-        numbers = same[_digest_of(payload.text)] if isinstance(payload, UserMessage) else []
+        seq, words, texts = message
+        numbers = same[words]
         index = bisect_right(numbers, last)
-        if index < len(numbers):
-            last = numbers[index]
-            following = bisect_right(begins, last)
-            is_last = following == len(begins)
-            end = session.turn_count if is_last else begins[following] - 1
-            if later is None and not is_whole:
-                end = _last_with_rows(session, message["seq"], last, end)
-            yield message["seq"], last, end
+        if index == len(numbers):
+            continue
+        last = numbers[index]
+        following = bisect_right(begins, last)
+        end = session.turn_count if following == len(begins) else begins[following] - 1
+        said: list[_Row] = []
+        while answer is not None and answer["number"] <= end:
+            if answer["number"] > last:
+                said.append((answer["number"], _digest_of(answer["content"])))
+            answer = next(answers, None)
+        found = _rows_of_answers(said, texts)
+        if (found and not found[-1][1]) or (later is None and not is_whole):
+            counted = _last_with_rows(session, seq, later and later[0], last, end)
+            end = max(counted, *(number for number, row in found if row), last)
+        begin, first, latest = last, seq, seq
+        for number, row in [*found, (end + 1, 0)]:
+            if row:
+                first, latest = first or row, row
+                continue
+            stop = min(number - 1, end)
+            if begin <= stop:
+                yield first or latest, begin, stop
+            begin, first = number + 1, 0
 
 
-def _last_with_rows(session: Session, seq: int, low: int, high: int) -> int:
+def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_Row]]]:
+    """Each message of a person, its seq first, with the texts of answers up to the next one."""
+    asked: tuple[int, bytes, list[_Row]] | None = None
+    events = events.filter(event_type__in=(USER_MESSAGE, ASSISTANT_TEXT))
+    for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
+        payload = read_payload(event["event_type"], event["payload"])
+        words = b""
+        if isinstance(payload, UserMessage | AssistantText):
+            words = _digest_of(payload.text)
+        if event["event_type"] == ASSISTANT_TEXT:
+            if asked is not None:
+                asked[2].append((event["seq"], words))
+            continue
+        if asked is not None:
+            yield asked
+        asked = event["seq"], words, []
+    if asked is not None:
+        yield asked
+
+
+def _rows_of_answers(said: list[_Row], texts: list[_Row]) -> list[tuple[int, int]]:
+    """Each answer's turn with the seq of its row, 0 for one that has none."""
+    # Where there are enough rows, none is missing: a journal may have written them otherwise.
+    if len(texts) >= len(said):
+        return [(number, seq) for (number, _), (seq, _) in zip(said, texts, strict=False)]
+    left = defaultdict[bytes, list[int]](list)
+    for seq, words in reversed(texts):
+        left[words].append(seq)
+    return [(number, left[words].pop() if left[words] else 0) for number, words in said]
+
+
+def _last_with_rows(session: Session, seq: int, until: int | None, low: int, high: int) -> int:
     """The last turn of an exchange that has any of its rows, by their number, where the
-    rest of its answer may not have come."""
+    rest of its answer is missing. Its rows end before the one with the seq ``until``."""
     shown = ChatEvent.objects.filter(session=session.pk, seq__gte=seq, event_type__in=MESSAGES)
+    if until is not None:
+        shown = shown.filter(seq__lt=until)
     left = shown.count()
     turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
     for row in walk_rows(turns, *COLUMNS, key="number"):

@@ -863,6 +863,41 @@ def test_a_journal_that_names_no_turns_covers_exchanges(importing: Importing) ->
     assert transcript()[-2:] == ["seq:6", "turn:7.0"]
 
 
+def test_every_answer_that_a_journal_without_turns_lacks_is_shown_in_its_place(
+    importing: Importing,
+) -> None:
+    """Each answer may be missing, and the journal may end anywhere."""
+    calls = [{"id": "a", "name": "ls", "input": {}}]
+    started = {"name": "ls", "call_id": "a"}
+    turns = [
+        *conversation(turns=5),
+        turn(6, "assistant", "", tool_calls=calls),
+        turn(7, "tool", tool_call_id="a"),
+        turn(8, "assistant"),
+    ]
+    rows = [
+        *(said(n, "user" if n % 2 else "assistant", n) for n in range(1, 6)),
+        event(6, "tool_call_started", payload=started),
+        event(7, "tool_call_completed", payload=started),
+        said(8, "assistant", 8),
+    ]
+    journals = [
+        *(set(range(1, 9)) - missing for missing in ({2}, {4}, {8}, {2, 4}, {4, 8})),
+        *(set(range(1, end)) for end in (2, 4, 7, 8)),
+    ]
+    lines: list[Any] = []
+    for number, kept in enumerate(journals):
+        lines += [opening(uuid=str(UUID(int=number + 1))), *turns]
+        lines += [rows[n - 1] | {"seq": seq} for seq, n in enumerate(sorted(kept), 1)]
+    importing(*lines)
+    for number, kept in enumerate(journals):
+        seqs = {n: seq for seq, n in enumerate(sorted(kept), 1)}
+        page = read_page(imported(str(UUID(int=number + 1))), limit=50)
+        assert [row.cursor for row in page.rows] == [
+            f"seq:{seqs[n]}" if n in kept else f"turn:{n}.0" for n in range(1, 9)
+        ], kept
+
+
 def test_a_journal_that_begins_late_is_found(importing: Importing) -> None:
     turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 131)]
     importing(opening(), *turns, said(1, "user", 121), said(2, "assistant", 122))
