@@ -200,9 +200,10 @@ class _ChatGpt(ConversationReader):
             if text := a_text(part.get("text") if isinstance(part, dict) else part):
                 texts.append(text)
             elif isinstance(part, dict):
-                id = a_text(part.get("asset_pointer")).split("/")[-1]
-                added.add(id)
-                self._add_asset(id, names.get(id, id), part, files)
+                for pointer in _pointers_of(part):
+                    id = a_text(pointer.get("asset_pointer")).split("/")[-1]
+                    added.add(id)
+                    self._add_asset(id, names.get(id, id), pointer, files)
         return join_texts(texts)
 
     def _add_asset(self, id: str, name: str, described: Object, files: TurnFiles) -> None:
@@ -224,6 +225,12 @@ class _ChatGpt(ConversationReader):
         is_image = described.get("content_type") == "image_asset_pointer"
         media_type = "image/png" if is_image else a_text(described.get("mime_type"))
         files.add_missing(name, described, media_type=media_type)
+
+
+def _pointers_of(part: Object) -> list[Object]:
+    """What names the files of a part: itself, or those in it of what was said or shown live."""
+    held = [part.get("audio_asset_pointer"), part.get("video_container_asset_pointer")]
+    return objects(held) + objects(part.get("frames_asset_pointers")) or [part]
 
 
 def _content_of(message: Object) -> Object:

@@ -1,7 +1,8 @@
 """Oddities of real exports: whatever is said in them is found in the archive."""
 
 import json
-from base64 import b64encode
+import zipfile
+from base64 import b64decode, b64encode
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from django.conf import settings
 from conversations.archive.blobs import read_blob
 from conversations.models import Attachment, Session, Turn
 
-from .conftest import Importing, assert_nothing_new, words_of
+from .conftest import Importing, assert_nothing_new, metadata_of, words_of
 from .test_nothing_lost import everything
 
 pytestmark = pytest.mark.django_db
@@ -366,6 +367,30 @@ def gpt(*messages: Object, current: str | None = None) -> list[Object]:
             "current_node": current or above,
         }
     ]
+
+
+def test_what_a_person_said_aloud_is_kept(importing: Importing) -> None:
+    pointer = {"content_type": "audio_asset_pointer", "asset_pointer": "sediment://file_00eeff"}
+    parts = [
+        {"content_type": "audio_transcription", "text": "said aloud", "direction": "in"},
+        {
+            "content_type": "real_time_user_audio_video_asset_pointer",
+            "frames_asset_pointers": [],
+            "video_container_asset_pointer": None,
+            "audio_asset_pointer": pointer,
+        },
+    ]
+    message = {"content_type": "multimodal_text", "parts": parts}
+    path = importing.folder / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            "conversations.json", json.dumps(gpt({"author": {"role": "user"}, "content": message}))
+        )
+        archive.writestr("audio/file_00eeff-sound.wav", b"RIFF\x00\x00\xff")
+    importing(path)
+    assert importing.reports == []
+    [kept] = metadata_of(Session.objects.get(), 1)["files"]
+    assert b64decode(kept["data"]) == b"RIFF\x00\x00\xff"
 
 
 def test_contents_of_all_kinds_are_kept(importing: Importing) -> None:
