@@ -183,6 +183,10 @@ class _ClaudeCode(ConversationReader):
         self.answers[message] = id
         return id
 
+    def is_branch(self, path: TreePath) -> bool:
+        _, is_side, _ = self.nodes[path.nodes[0]]
+        return path.shared > 0 or not is_side
+
     def header(self, path: TreePath) -> Object:
         named = [self.titles[kind] for kind in TITLES if self.titles.get(kind)]
         told = [text for leaf, text in self.summaries.items() if leaf in self.above]

@@ -90,6 +90,7 @@ MARKERS: dict[str, type[models.Model]] = {
 
 STORERS = {"rewind": store_rewind, "skill": store_skill, "compaction": store_compaction}
 
+_BRANCH_NAME = re.compile(r"\(branch (\d{1,9})\)$", re.ASCII)
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
 type Report = Callable[[ImportedRowSource, str], None]
@@ -239,6 +240,21 @@ class SessionImporter(ImportHistory):
         number, metadata = last
         return str(load_json(metadata).get(SOURCE_ID)), number < session.turn_count
 
+    def imported_branches(self, uuid: UUID) -> tuple[int, set[UUID]]:
+        self._finish()
+        last, known = 1, set[UUID]()
+        level = list(Session.objects.filter(uuid=self.resolve(uuid)).values_list("pk", flat=True))
+        while level:
+            found = Session.objects.filter(parent__in=level).order_by("pk")
+            level = []
+            for pk, branch, title in found.values_list("pk", "uuid", "title"):
+                if branch not in known:  # as in a ring
+                    known.add(branch)
+                    level.append(pk)
+                    if match := _BRANCH_NAME.search(title):
+                        last = max(last, int(match[1]))
+        return last, known
+
     def imported_words(self, uuid: UUID) -> Iterator[Words]:
         turns = Turn.objects.filter(session__uuid=self.resolve(uuid))
         for row in walk_rows(turns, "number", *WORDS, key="number"):
@@ -252,10 +268,14 @@ class SessionImporter(ImportHistory):
         self._is_adrift |= error is not None
         self._finish()
         for session_pk, parent in self._parents:
-            uuid = self.resolve(parent)
-            found = Session.objects.filter(uuid=uuid).exclude(pk=session_pk).first()
-            if found is not None and self._target.may_add_to(found):
-                Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
+            self._connect(session_pk, parent)
+
+    def _connect(self, session_pk: int, parent: UUID) -> bool:
+        """False where the parent is not there yet."""
+        found = Session.objects.filter(uuid=self.resolve(parent)).exclude(pk=session_pk).first()
+        if found is not None and self._target.may_add_to(found):
+            Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
+        return found is not None
 
     def _count(self, name: str, count: int = 1) -> None:
         setattr(self._counts, name, getattr(self._counts, name) + count)
@@ -289,7 +309,11 @@ class SessionImporter(ImportHistory):
         is_other = header.uuid not in (None, session.uuid)
         if is_other:  # its digests begin with another uuid
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
-        if header.parent is not None and session.parent_id is None:
+        if (
+            header.parent is not None
+            and session.parent_id is None
+            and not self._connect(session.pk, header.parent)
+        ):
             self._parents.append((session.pk, header.parent))
         # Readers of other formats name files and summaries by the session's uuid in the archive.
         is_copy = is_other and bool(raw)

@@ -75,6 +75,11 @@ class ImportHistory:
         whether the session went on in the archive, so that nothing can follow it."""
         return None
 
+    def imported_branches(self, uuid: UUID) -> tuple[int, set[UUID]]:
+        """The number in the name of the last branch of a session, 1 where there is none, and
+        the uuids of all its branches in the archive."""
+        return 1, set()
+
     def imported_words(self, uuid: UUID) -> Iterator[Words]:
         """What the turns of a session say, in order."""
         return iter(())

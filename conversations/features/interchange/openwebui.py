@@ -89,7 +89,7 @@ class _OpenWebUi(ConversationReader):
             "created_at": told.get("created_at") or chat.get("timestamp"),
             "last_active_at": updated,
             "archived_at": updated if told.get("archived") is True else None,
-            "pinned_at": updated if told.get("pinned") is True and not path.ordinal else None,
+            "pinned_at": updated if told.get("pinned") is True and not path.number else None,
             "source": {"format": SOURCE}
             | left
             | ({"chat": without(chat, "title", "history", "messages")} if chat is not told else {}),

@@ -44,11 +44,12 @@ class TooBranched(Rejected):
 @dataclass(frozen=True, slots=True)
 class TreePath:
     """One session: its nodes from the first on, the first ``shared`` of which are those of
-    ``parent``. ``ordinal`` is 0 for the main one; ``is_current``: the person is there."""
+    ``parent``. ``number`` is that of its name, 0 for the main one;
+    ``is_current``: the person is there."""
 
     uuid: UUID
     nodes: list[str]
-    ordinal: int = 0
+    number: int = 0
     parent: UUID | None = None
     shared: int = 0
     is_current: bool = True
@@ -97,7 +98,7 @@ class MessageTree:
                 )
             owner = owners[parent] if parent is not None else self.main
             is_current = nodes[-1] in current
-            paths.append(TreePath(uuid, nodes, len(paths), owner, len(before), is_current))
+            paths.append(TreePath(uuid, nodes, len(paths) + 1, owner, len(before), is_current))
             owners |= dict.fromkeys(nodes[len(before) :], uuid)
         return paths
 
@@ -179,25 +180,34 @@ class ConversationReader:
     def make(self, path: TreePath, node: str) -> Iterator[Made]:
         raise NotImplementedError
 
+    def is_branch(self, path: TreePath) -> bool:
+        """Whether it was said in the place of something else."""
+        return True
+
     def lines_of_tree(self, tree: MessageTree) -> Iterator[Item]:
         """The lines of the sessions.
 
         A message that says something else than it did in an earlier import, or that stands
         where another one stood, begins a version of the session: a fork of its own."""
         paths = tree.plan(self.archive)
-        count = len(paths)
+        number, known = self.archive.imported_branches(tree.main)
         ends: dict[str, int] = {}
         versions: dict[UUID, TreePath] = {}
         for path in paths:
             # Below the version of its parent, where that has the turn which it leaves.
             while path.parent in versions and versions[path.parent].shared < path.shared:
                 path = replace(path, parent=versions[path.parent].uuid)
-            while (changed := (yield from self._lines_of_path(path, ends))) is not None:
+            while True:
+                if path.number and self.archive.resolve(path.uuid) not in known:
+                    number += 1  # after those of earlier exports, wherever it is in the tree
+                    path = replace(path, number=number)
+                changed = yield from self._lines_of_path(path, ends)
+                if changed is None:
+                    break
                 shared, digest = changed
                 uuid = stable_uuid("version", str(path.uuid), path.nodes[shared], digest)
-                version = TreePath(uuid, path.nodes, count, path.uuid, shared, path.is_current)
+                version = TreePath(uuid, path.nodes, number + 1, path.uuid, shared, path.is_current)
                 versions[path.uuid] = path = version
-                count += 1
 
     def _lines_of_path(
         self, path: TreePath, ends: dict[str, int]
@@ -205,11 +215,11 @@ class ConversationReader:
         """Up to the first node that is not as it is in the archive: its place, and a digest
         of what it says. ``ends`` gets the number of each node's last turn."""
         line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
-        if path.ordinal:
+        if path.number:
             line["parent"] = str(path.parent)
-            if path.shared:
-                line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
-                line["fork_turn"] = ends[path.nodes[path.shared - 1]]
+            if self.is_branch(path):
+                line["title"] = f"{line.get('title') or ''} (branch {path.number})".strip()
+                line["fork_turn"] = ends[path.nodes[path.shared - 1]] if path.shared else 0
             if not path.is_current:
                 line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
         yield ImportLine(self.place, line)

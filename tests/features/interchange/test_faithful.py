@@ -60,6 +60,31 @@ def test_a_changed_message_is_kept_too(importing: Importing) -> None:
     assert_nothing_new(importing.json(newer))
 
 
+def test_every_branch_has_a_name_of_its_own_and_says_where_it_left(importing: Importing) -> None:
+    """With later exports too, whose trees have new branches before the known ones."""
+    chat = [
+        ("1", None, "user", "one"),
+        ("2", "1", "assistant", "two"),
+        ("3", "1", "assistant", "two b"),
+        ("4", "2", "user", "three"),
+        ("5", "4", "assistant", "four"),
+    ]
+    importing.json(webui(*chat, current="5"))
+    chat += [("6", "4", "assistant", "four b"), ("7", None, "user", "one b")]
+    importing.json(webui(*chat, current="5"))
+    chat[4] = ("5", "4", "assistant", "four, changed")
+    importing.json(webui(*chat, current="5"))
+    main, *branches = Session.objects.order_by("pk")
+    assert [(one.title, one.fork_turn, words_of(one)[-1][1]) for one in branches] == [
+        ("Roses (branch 2)", 1, "two b"),
+        ("Roses (branch 3)", 3, "four b"),
+        ("Roses (branch 4)", 0, "one b"),
+        ("Roses (branch 5)", 3, "four, changed"),
+    ]
+    assert {one.parent for one in branches} == {main}
+    assert_nothing_new(importing.json(webui(*chat, current="5")))
+
+
 def test_a_chat_that_is_only_a_list_is_read(importing: Importing) -> None:
     chat = webui(("1", None, "user", "first"))
     chat[0]["chat"]["history"] = {"messages": {}, "currentId": None}

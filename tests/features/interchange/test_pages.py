@@ -139,6 +139,14 @@ def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) ->
     assert "Branched off" not in owner.get(f"/s/{branch.parent.uuid}/?before=turn:3.0").text
 
 
+def test_a_branch_at_the_first_message_says_so(owner: Client, session: Session) -> None:
+    branch = create_session(session.workspace, owner=session.owner, title="Beans (branch 2)")
+    Session.objects.filter(pk=branch.pk).update(parent=session, fork_turn=0)
+    page = " ".join(owner.get(f"/s/{branch.uuid}/").text.split())
+    assert f'Branched off <a href="/s/{session.uuid}/">' in page
+    assert "from the first message on" in owner.get(f"/s/{session.uuid}/state/").text
+
+
 def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
