@@ -16,9 +16,16 @@ from django.db.models import Model, Q, QuerySet, Sum
 
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.archive.rights import ROLE_GROUPS, is_administrator, role_group, roles_of_person
-from conversations.archive.workspaces import create_sign_in_link
+from conversations.archive.workspaces import (
+    add_member,
+    create_sign_in_link,
+    find_user,
+    get_workspace,
+    workspaces_owned_alone,
+)
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotPermitted, Rejected, require_found
+from conversations.domain.people import OWNER
 from conversations.domain.text import one_line, storable
 from conversations.models import Preferences, Workspace
 
@@ -61,7 +68,7 @@ def _roles_of(people: Collection[User]) -> dict[int, list[str]]:
 
 def read_person(pk: int) -> dict[str, Any]:
     """What the page of a person shows: ``groups`` are those that are no roles,
-    ``workspaces`` (name, slug, role). Raises NotFound."""
+    ``workspaces`` (name, slug, role), ``owned_alone`` workspaces. Raises NotFound."""
     user = _find(pk)
     groups = list(user.groups.order_by("name").values_list("pk", "name"))
     # What can be taken away here: by a role group, or by a permission of their own.
@@ -82,6 +89,7 @@ def read_person(pk: int) -> dict[str, Any]:
         "wrong_attempts": wrong_attempts(user.get_username()),
         "groups": [(key, name) for key, name in groups if name not in ROLE_GROUPS],
         "workspaces": [(found.name, found.slug, in_workspaces[found.pk]) for found in workspaces],
+        "owned_alone": list(workspaces_owned_alone(pk)),
     }
 
 
@@ -212,6 +220,25 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
                 _end_access(pk)
             account = "opened" if is_active else "closed"
             _record(origin, person=user.get_username(), account=account)
+
+
+def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -> None:
+    """Make somebody else an owner of a workspace of this person, whose account is closed, if no
+    owner can sign in: without one nobody could manage it. Raises NotFound, NotPermitted,
+    Rejected."""
+    with transaction.atomic():
+        found = get_workspace(workspace)
+        if _find(pk).is_active or found not in workspaces_owned_alone(pk):
+            raise Rejected(
+                "An owner of %(name)s can sign in, and can make somebody else one.",
+                name=found.name,
+                code="has_owner",
+            )
+        user = find_user(username)
+        # A superuser may do everything anyhow, and is perhaps the only one left.
+        if user != origin.user or not user.is_superuser:
+            _changeable(user.pk, origin)
+        add_member(found, user_pk=user.pk, role=OWNER, origin=origin)
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:

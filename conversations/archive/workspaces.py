@@ -204,10 +204,13 @@ def remove_member(workspace: Workspace, *, user_pk: int, origin: AuditOrigin | N
 
 def _require_other_owner(workspace: Workspace, user_pk: int) -> None:
     """Of its own: who is one by a group only may leave that group any time."""
-    owners = Membership.objects.filter(workspace=workspace, role=OWNER)
-    locked = list(owners.select_for_update().order_by("pk").values_list("user_id", flat=True))
-    if locked == [user_pk]:
-        raise Rejected("A workspace must keep at least one owner.", code="last_owner")
+    owners = Membership.objects.filter(workspace=workspace, role=OWNER).order_by("pk")
+    rows = owners.select_for_update(of=("self",)).values_list("user_id", "user__is_active")
+    locked = dict(rows)
+    if user_pk in locked and not any(is_open for pk, is_open in locked.items() if pk != user_pk):
+        raise Rejected(
+            "A workspace must keep at least one owner whose account is open.", code="last_owner"
+        )
 
 
 def add_group(workspace: Workspace, *, group: Group, role: str, origin: AuditOrigin) -> None:
@@ -325,6 +328,22 @@ def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:
     permissions stand for a role in the whole installation, and for none in it."""
     groups = Group.objects.filter(permissions=None).exclude(workspaces__workspace=workspace)
     return list(groups.order_by("name").values_list("pk", "name"))
+
+
+def workspaces_owned_alone(user_pk: int) -> QuerySet[Workspace]:
+    """Those that this person owns and nobody else with an open account does, by name. If the
+    person's is closed, nobody can manage them."""
+    person, others = User.objects.filter(pk=user_pk), User.objects.filter(is_active=True)
+    is_of_others = _is_owned_by(others.exclude(pk=user_pk))
+    return (
+        Workspace.objects.filter(_is_owned_by(person)).exclude(is_of_others).order_by("name", "pk")
+    )
+
+
+def _is_owned_by(people: QuerySet[User]) -> Q:
+    own = Membership.objects.filter(role=OWNER, user__in=people)
+    by_group = WorkspaceGroup.objects.filter(role=OWNER, group__user__in=people)
+    return Q(pk__in=own.values("workspace")) | Q(pk__in=by_group.values("workspace"))
 
 
 def owner_of(workspace: Workspace) -> User:

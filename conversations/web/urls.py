@@ -153,6 +153,7 @@ of_people = [
     page("<int:pk>/roles/", people_pages.person_roles),
     page("<int:pk>/close/", people_pages.person_close),
     page("<int:pk>/open/", people_pages.person_open),
+    page("<int:pk>/owner/", people_pages.person_owner),
     page("<int:pk>/sign-out/", people_pages.person_sign_out),
     page("<int:pk>/rank/", people_pages.person_rank),
     page("<int:pk>/unlock/", people_pages.person_unlock),

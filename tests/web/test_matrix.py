@@ -182,6 +182,7 @@ TABLE: dict[str, Row] = {
     "person_roles": Row(get=REFUSED, post=administrators(404)),
     "person_close": Row(get=REFUSED, post=administrators(404)),
     "person_open": Row(get=REFUSED, post=administrators(404)),
+    "person_owner": Row(get=REFUSED, post=administrators(404)),
     "person_sign_out": Row(get=REFUSED, post=administrators(404)),
     "person_rank": Row(get=REFUSED, post=administrators(404)),
     "person_unlock": Row(get=REFUSED, post=administrators(404)),

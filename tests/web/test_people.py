@@ -24,10 +24,10 @@ from conversations.archive.rights import (
     role_group,
     role_of,
 )
-from conversations.archive.workspaces import add_group
+from conversations.archive.workspaces import add_group, add_member, remove_member
 from conversations.domain.audit import READINGS, ROLE
 from conversations.domain.errors import NotPermitted, Rejected
-from conversations.models import AuditEntry, Session, Workspace
+from conversations.models import AuditEntry, Membership, Session, Workspace
 from tests.test_admin import changed_tables, rows_of_all_tables
 
 from .conftest import browser_of
@@ -340,6 +340,41 @@ def test_the_last_superuser_stays_one(act: str, root: User) -> None:
     second = User.objects.create_superuser("second")
     acts[act](root.pk, AuditOrigin(user=second))
     assert len(noted()) == 1
+
+
+def test_a_workspace_of_a_closed_account_gets_another_owner(
+    office: Client, head: User, root: User, user: User, workspace: Workspace, other_user: User
+) -> None:
+    """Else nobody could manage it. While an owner can sign in, it is that owner's matter."""
+    page, make_owner = (reverse(name, args=[user.pk]) for name in ("person", "person_owner"))
+
+    def choose(username: str, browser: Client = office) -> str:
+        form = {"workspace": workspace.slug, "username": username}
+        return browser.post(make_owner, form, follow=True).text
+
+    assert "Only ann can manage Garden." in office.get(page).text
+    assert "An owner of Garden can sign in" in choose("bob")
+    add_member(workspace, user_pk=other_user.pk, role="owner")
+    assert "can manage Garden" not in office.get(page).text
+    User.objects.filter(pk__in=[user.pk, other_user.pk]).update(is_active=False)
+    assert make_owner in office.get(page).text
+    assert "You cannot change your own permissions" in choose("head")
+    assert "does not exist" in choose("bob"), "nor can he sign in"
+    assert noted() == []
+    # A superuser may do everything anyhow, and is perhaps the only one left.
+    assert make_owner not in choose("root", browser_of(root))
+    assert (role_of(workspace, root.pk), role_of(workspace, user.pk)) == ("owner", "owner")
+    assert noted() == ['{"person":"root","role":"owner"}']
+    remove_member(workspace, user_pk=user.pk)
+    with pytest.raises(Rejected, match="whose account is open"):
+        remove_member(workspace, user_pk=root.pk)
+    # Who is an owner by a group manages it as well.
+    root.groups.add(group := Group.objects.create(name="Gardeners"))
+    Membership.objects.filter(user=root).update(role="viewer")
+    add_group(workspace, group=group, role="owner", origin=AuditOrigin())
+    assert archive_people.read_person(root.pk)["owned_alone"] == [workspace]
+    group.user_set.add(head)
+    assert archive_people.read_person(root.pk)["owned_alone"] == []
 
 
 def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> None:
