@@ -165,13 +165,21 @@ def test_a_call_is_shown_once_and_both_its_turns_can_be_reached(
 
 
 def test_a_session_says_how_far_it_is_reviewed(reviewer: Client, rita: User, talk: Session) -> None:
+    def in_list() -> list[str]:
+        html = flat(page(reviewer, reverse("review"), queue="all"))
+        return re.findall(r'<span class="badge[^"]*">([^<]*)', html)
+
     assert "Not reviewed" in page(reviewer, address_of(talk))
+    assert in_list() == ["Not reviewed"]
     mark_reviewed(talk, AuditOrigin(user=rita), through=2)
+    assert in_list() == ["2 new since turn 2"]
     html = page(reviewer, address_of(talk))
     assert "Reviewed through turn 2" in html
     assert "2 newer turns" in html
     new = html.index("New since the last review")
     assert html.index('id="turn-2"') < new < html.index('id="turn-3"')
+    mark_reviewed(talk, AuditOrigin(user=rita), through=4)
+    assert in_list() == ["Reviewed by rita"]
 
 
 def test_a_mark_reaches_as_far_as_the_page_that_it_was_made_on(
