@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asgiref.sync import SyncToAsync
@@ -17,6 +18,7 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, connections, transaction
 from django.db.models import Model
+from django.template.base import Variable, VariableDoesNotExist
 from django.test import TransactionTestCase
 from django.urls import URLResolver
 from django.utils import timezone
@@ -82,6 +84,24 @@ def populate_apart(resolver: URLResolver) -> None:
 
 
 URLResolver._populate = populate_apart  # type: ignore[method-assign]
+
+
+resolve = Variable._resolve_lookup  # type: ignore[attr-defined]
+
+
+def resolve_known_names(variable: Variable, context: Any) -> Any:
+    """A template shows nothing where it asks for a name that nobody provides. What a context or a
+    dict does not have may be left out on purpose; a record and a list have all names always."""
+    try:
+        return resolve(variable, context)
+    except VariableDoesNotExist as error:
+        name, found = error.params
+        if isinstance(found, Model | list) and not name.isdigit():
+            pytest.fail(f"{{{{ {variable.var} }}}}: {type(found).__name__} has no “{name}”")
+        raise
+
+
+Variable._resolve_lookup = resolve_known_names  # type: ignore[attr-defined]
 
 
 def empty_tables(_: TransactionTestCase) -> None:

@@ -184,7 +184,7 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
     get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
     context = {
         "workspace": workspace,
-        "chosen": chosen,
+        "sessions": chosen,
         "counted": count_of(len(chosen)),
         "grace": service.grace_period(),
         "due_at": now + service.grace_period(),
