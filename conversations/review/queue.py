@@ -26,8 +26,10 @@ from conversations.models import (
     Turn,
     involving,
 )
+from conversations.search.matching import sessions_with_errors
 
-# Of a session: a run of it failed or was cut off, or a call of a tool failed.
+# Of a session: a run of it failed or was cut off, or a call of a tool failed. What is imported has
+# neither: its errors are known to the search index.
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
@@ -68,7 +70,9 @@ class QueueFilters:
             found = found.filter(last_active_at__gte=self.since)
         if self.until is not None:
             found = found.filter(created_at__lt=self.until)
-        return found.filter(HAS_ERRORS) if self.with_errors else found
+        if self.with_errors:
+            found = found.filter(HAS_ERRORS | Q(pk__in=sessions_with_errors()))
+        return found
 
 
 def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[list[Any], str]:

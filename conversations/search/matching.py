@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 from conversations.domain.searchable import (
     ERROR_MARK,
@@ -147,6 +148,18 @@ def find_entries(
     with connection.cursor() as cursor:
         cursor.execute(f"{whole}{ordered} LIMIT %s", [*parameters, limit])
         return [row[0] for row in cursor.fetchall()]
+
+
+def sessions_with_errors() -> RawSQL:
+    """The keys of the sessions with an entry that is an error, for ``…__in=``."""
+    match = match_filters(SearchQuery(is_error=True))
+    if connection.vendor == "postgresql":
+        [(clause, parameters)] = _array_clauses(match)
+        statement = f"SELECT session_id FROM {ENTRIES} WHERE {clause}"
+    else:
+        statement = f"SELECT rowid >> {TURN_BITS} FROM {INDEX} WHERE {INDEX} MATCH %s"
+        parameters = [fts5_query(match)]
+    return RawSQL(statement, parameters)  # noqa: S611 (constants)
 
 
 def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:

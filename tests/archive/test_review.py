@@ -28,6 +28,7 @@ from conversations.review.remarks import (
     withdraw_note,
     write_note,
 )
+from conversations.search.indexing import index_session
 from tests.archive.turns import append_turn
 
 pytestmark = pytest.mark.django_db
@@ -175,6 +176,16 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
             created_at=NOW,
         )
     assert queue_of(with_errors=True) == [failed, cut_off, refused]
+    # What is imported has neither runs nor calls, and is known by its turns alone.
+    fine, half, broken = (talk(age=age, channel="import") for age in (4, 5, 6))
+    append_turn(half, NewTurn(role="assistant", content="It is", complete=False))
+    output = {"content": "No such file", "tool_call_id": "c", "tool_name": "ls"}
+    append_turn(broken, NewTurn(role="tool", metadata='{"ok": false}', **output))
+    append_turn(fine, NewTurn(role="tool", metadata='{"ok": true}', **output))
+    for session in (fine, half, broken):
+        index_session(session.pk)
+    assert queue_of(with_errors=True, channel="import") == [broken, half]
+    assert queue_of(with_errors=True) == [broken, half, failed, cut_off, refused]
 
 
 def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
@@ -228,6 +239,7 @@ def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> N
     plan = plan_of(lambda: read_queue(QueueFilters(with_errors=True), limit=50))
     assert "run_broken_of_session" in plan
     assert "tool_call_failed" in plan
+    assert "searchindex" in plan
 
 
 def plan_of(read: Callable[[], Any]) -> str:
