@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.formats import number_format
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 from django.views.decorators.http import require_safe
 
@@ -28,7 +27,7 @@ from conversations.archive import model_calls as archive_calls
 from conversations.domain.errors import NotFound
 from conversations.domain.events import MalformedPayload
 from conversations.domain.keyset import parse_optional_number
-from conversations.domain.messages import as_message
+from conversations.domain.messages import as_message, say
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import (
     cost_text,
@@ -39,6 +38,7 @@ from conversations.domain.text import (
     storable,
 )
 from conversations.models import ModelCall, Session
+from conversations.providers.provider_errors import MESSAGES
 from conversations.rendering.messages import translate
 from conversations.rendering.rows import STOP_WORDS
 from conversations.rendering.source_text import duration_text
@@ -145,6 +145,15 @@ PARTS = {
     "tail": gettext_lazy("State and hint"),
 }
 
+# How a call ended: a stop reason, or the code of an error.
+OUTCOMES = {
+    **STOP_WORDS,
+    **MESSAGES,
+    "end_turn": say("answer complete"),
+    "stop_sequence": say("at a stop sequence"),
+    "tool_use": say("with tool calls"),
+}
+
 # A label, and pieces of text, each with the turn that it links to.
 type FactText = tuple[str, list[tuple[str, int | None]]]
 
@@ -236,9 +245,13 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
             gettext("Shortened or left out to fit"), ", ".join(map(reduced_text, manifest.reduced))
         )
     if manifest.lacks_thinking:
+        text = ngettext(
+            "another model’s thinking in turn %(ranges)s",
+            "another model’s thinking in turns %(ranges)s",
+            sum(high - low + 1 for low, high in manifest.lacks_thinking),
+        )
         ranges = ", ".join(range_text(low, high) for low, high in manifest.lacks_thinking)
-        text = gettext("another model’s thinking in turns %(ranges)s") % {"ranges": ranges}
-        yield fact(gettext("Left out"), text)
+        yield fact(gettext("Left out"), text % {"ranges": ranges})
     for reason, count in Counter(manifest.withheld.values()).items():
         text = ngettext(
             "%(count)s attachment: %(reason)s", "%(count)s attachments: %(reason)s", count
@@ -288,8 +301,8 @@ def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
             off = [text]
         yield fact(gettext("Provider’s count"), number_text(call.prompt_tokens), *off)
     if manifest.ratio is not None:
-        ratio = number_format(f"{manifest.ratio:.2f}")
-        yield fact(gettext("Correction"), gettext("estimates times %(ratio)s") % {"ratio": ratio})
+        text = gettext("estimates times %(ratio)s") % {"ratio": f"{manifest.ratio:.2f}"}
+        yield fact(gettext("Correction"), text)
     if manifest.limit is not None:
         text = number_text(manifest.limit)
         if manifest.reserve:
@@ -314,10 +327,9 @@ def tokens_text(tokens: int) -> str:
 def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactText]:
     yield fact(gettext("Model"), call.model)
     if call.is_failed:
-        yield fact(gettext("Failed"), call.error_code.replace("_", " "))
+        yield fact(gettext("Failed"), outcome_text(call.error_code))
     elif reason := call.stop_reason or call.error_code:
-        words = STOP_WORDS.get(reason, reason.replace("_", " "))
-        yield fact(gettext("Ended"), translate(words))
+        yield fact(gettext("Ended"), outcome_text(reason))
     if manifest is not None and manifest.max_tokens is not None:
         text = gettext("%(count)s tokens of answer") % {"count": number_text(manifest.max_tokens)}
         yield fact(gettext("Output limit"), text)
@@ -353,10 +365,14 @@ def place_text(place: tuple[str, int | None]) -> str:
     return gettext("after the %(part)s") % {"part": name}
 
 
+def outcome_text(code: str) -> str:
+    return translate(OUTCOMES.get(code, code.replace("_", " ")))
+
+
 def summary_of(call: ModelCall) -> str:
     """One line for a list."""
     if call.is_failed:
-        return gettext("failed: %(reason)s") % {"reason": call.error_code.replace("_", " ")}
+        return gettext("failed: %(reason)s") % {"reason": outcome_text(call.error_code)}
     parts = [gettext("stopped")] if call.error_code else []
     if call.prompt_tokens is not None:
         parts.append(gettext("%(count)s tokens in") % {"count": number_text(call.prompt_tokens)})

@@ -257,7 +257,7 @@ def test_what_the_model_saw_opens_from_an_answer_and_follows_the_calls(
     expect(shown.get_by_role("heading", name="Model request")).to_be_focused()
     expect(shown.get_by_text("and identical to what was sent")).to_be_visible()
     expect(shown.get_by_role("listitem")).to_have_count(3)
-    expect(shown.get_by_text("failed: overloaded")).to_be_visible()
+    expect(shown.get_by_text("failed: The provider is overloaded.")).to_be_visible()
     take_picture(page, "call-wide")
     shown.get_by_role("link", name="View full request").click()
     expect(shown.get_by_role("heading", name="Full request")).to_be_focused()

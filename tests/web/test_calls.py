@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ MANIFEST = {
     "breakpoints": [["system", 0], ["messages", 41, 0]],
     "tools": ["conversation_recall"],
     "choices": {"max_tokens": 8000, "stop_sequences": ["END"]},
+    "lacks_thinking": [[1210, 1212]],
     "reduced": ["descriptions of tools", "tool fetch_url", "skill baking"],
 }
 
@@ -120,7 +122,39 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         assert said in page, said
     assert f'href="/s/{answered.uuid}/t/1210/"' in owner.get(of_turn(answered)).text
     german = words(owner.get(of_turn(answered), headers={"Accept-Language": "de"}))
-    assert "Beschreibungen von Werkzeugen, Werkzeug fetch_url, Skill baking" in german
+    for said in (
+        "Beschreibungen von Werkzeugen, Werkzeug fetch_url, Skill baking",
+        "Schätzung mal 1.13",
+        "am Ausgabelimit abgeschnitten",
+        "das Nachdenken eines anderen Modells in den Beiträgen 1\u202f210\u20131\u202f212",
+    ):
+        assert said in german, said
+
+
+@pytest.mark.parametrize(
+    ("fields", "english", "german"),
+    [
+        ({"stop_reason": "end_turn"}, "answer complete", "Antwort vollständig"),
+        ({"stop_reason": "tool_use"}, "with tool calls", "mit Werkzeugaufrufen"),
+        ({"stop_reason": "stop_sequence"}, "at a stop sequence", "an einer Stoppsequenz"),
+        (
+            {"error_code": "timeout"},
+            "The provider did not respond in time.",
+            "Der Anbieter hat nicht rechtzeitig geantwortet.",
+        ),
+        ({"error_code": "interrupted"}, "interrupted", "unterbrochen"),
+    ],
+)
+def test_how_a_call_ended_is_in_the_language_of_the_page(
+    owner: Client, answered: Session, fields: dict[str, str], english: str, german: str
+) -> None:
+    make_call(answered, MANIFEST | {"lacks_thinking": [[2, 2]]}, **fields)
+    page = words(owner.get(of_turn(answered)))
+    assert english in page
+    assert "another model’s thinking in turn 2" in page
+    page = words(owner.get(of_turn(answered), headers={"Accept-Language": "de"}))
+    assert german in page
+    assert "das Nachdenken eines anderen Modells in Beitrag 2" in page
 
 
 def test_a_record_of_an_unknown_version_says_so(owner: Client, answered: Session) -> None:
@@ -182,7 +216,7 @@ def test_failed_calls_of_the_answer_are_listed(owner: Client, answered: Session)
     page = owner.get(of_turn(answered)).text
     address = reverse("model_call", args=[answered.uuid, failed.run.uuid, 0])
     assert f'href="{address}"' in page
-    assert "failed: rate limited" in page
+    assert "failed: The provider's rate limit was reached." in unescape(page)
     assert "A call without an answer" in owner.get(address).text
 
 
