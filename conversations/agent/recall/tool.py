@@ -492,13 +492,13 @@ def siblings(request: RecallRequest) -> str:
         return _format_found(request, found, groups, about)
     match = request.matched_cursor(_SESSIONS_CURSOR)
     after = UUID(match[0]) if match else None
-    found = list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after)
-    if found is None:
+    listed = list_siblings(context.session_pk, context.user_pk, limit=limit + 1, after=after)
+    if listed is None:
         raise BadArgument(
             "The session of that cursor cannot be quoted any more. Leave 'cursor' out to begin at"
             " the beginning."
         )
-    items = list(found)
+    items = list(listed)
     if not items:
         return (
             "There are no more."
