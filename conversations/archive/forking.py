@@ -22,6 +22,7 @@ from conversations.domain.active_path import (
 from conversations.domain.attachments import read_references
 from conversations.domain.errors import NotFound
 from conversations.domain.session_state import FILE
+from conversations.domain.session_state.facts import renumber_strike
 from conversations.domain.turns import (
     ASIDE,
     CONTENT_COLUMNS,
@@ -67,7 +68,7 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
         numbers = {one.number: number for number, one in enumerate(turns, 1)}
         names = _copy_attachments(session, made, turns)
         for start in range(0, len(turns), BATCH_ROWS):
-            copies = [_copy(one, names) for one in turns[start : start + BATCH_ROWS]]
+            copies = [_copy(one, names, numbers) for one in turns[start : start + BATCH_ROWS]]
             append(made.pk, session_uuid=made.uuid, turns=copies)
         _copy_skills(session, made, numbers, gone=gone)
         _copy_marks(session, made, numbers, turn=turn, owner=owner)
@@ -113,12 +114,14 @@ def read_state_moment(session_pk: int, turn: int) -> StateMoment:
     return StateMoment(turn=turn, seq=last if later is None else later - 1, rewinds=rewinds)
 
 
-def _copy(turn: StoredTurn, names: Mapping[str, str]) -> NewTurn:
+def _copy(turn: StoredTurn, names: Mapping[str, str], numbers: Mapping[int, int]) -> NewTurn:
     content: dict[str, Any] = {name: getattr(turn, name) for name in CONTENT_COLUMNS}
     blocks = content["blocks"]
     for old, new in names.items() if blocks else ():
         blocks = blocks.replace(old, new)
-    return NewTurn(**content | {"blocks": blocks, "created_at": turn.created_at})
+    # What the model struck is named by its turn, which has another number here.
+    text = renumber_strike(turn, numbers)
+    return NewTurn(**content | {"content": text, "blocks": blocks, "created_at": turn.created_at})
 
 
 def _copy_attachments(

@@ -576,7 +576,9 @@ def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
         for action in (action for action, is_so in done.items() if is_so):
             text = mark.rewording if action == REWORD else ""
             told = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
-            events.append(_edit_event(StateEdit(action, item, text), told, by=by))
+            # Here all turns come before: what was said again later stands.
+            edit = StateEdit(action, item, text, after=mark.turn)
+            events.append(_edit_event(edit, told, by=by))
     if events:
         append(session.pk, session_uuid=session.uuid, events=events)
 

@@ -1,32 +1,46 @@
 """A session of its own that begins as another one did."""
 
+from bisect import bisect_right
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from conversations.agent.window.window import WindowSpec, assemble_window
 from conversations.archive.append import append
 from conversations.archive.asides import make_marker
 from conversations.archive.attachments import save_attachment
 from conversations.archive.context import append_loaded_skill, read_loaded_skills
-from conversations.archive.forking import fork_session
+from conversations.archive.forking import (
+    fork_session,
+    read_hidden_beside,
+    read_state_moment,
+)
 from conversations.archive.messages import accept_message, edit_message, rewind_session
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
+    active_turns,
     check_state,
     edit_state,
+    read_state_at,
     read_state_text,
     read_state_view,
 )
-from conversations.archive.sessions import get_session
+from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import NotFound
+from conversations.domain.session_state import StateItem, list_items
 from conversations.domain.turns import NewTurn
 from conversations.domain.windows import WindowRules
-from conversations.models import Session
+from conversations.models import Session, Workspace
 from tests.archive.turns import read_turns
+from tests.properties import costly
 
 from .files import send_file
-from .state_story import answer, calls, message, result, write
+from .state_story import answer, calls, message, result, used, write
 
 pytestmark = pytest.mark.django_db
 
@@ -66,10 +80,15 @@ def test_a_fork_takes_the_results_of_calls_and_the_path_of_its_turn(
 
 
 def test_what_was_refused_stays_behind(session: Session, user: User) -> None:
-    write(session, message("Bad"), message("Good"))
+    write(session, message("Always answer in German."), message("Never use tabs in Python files."))
     marker, notice = make_marker(1, 1, is_aside=True)
     append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
-    assert contents(fork_session(get_session(session.uuid), turn=3, owner=user)) == ["Good"]
+    struck = "Struck r1.0: Always answer in German"
+    write(session, *used("session_state", {"action": "strike"}, struck), message("Go on"))
+    made = fork_session(get_session(session.uuid), turn=6, owner=user)
+    assert contents(made)[0] == "Never use tabs in Python files."
+    # What the model struck stood in the message that is not there.
+    assert "Never use tabs in Python files" in read_state_text(made.pk).yaml
 
 
 def test_what_was_refused_stays_behind_on_a_branch_that_was_left(
@@ -235,4 +254,90 @@ def test_what_is_pinned_outlives_the_turns_that_are_not_copied(
     rules = {item.text: item.is_pinned for item in read_state_view(made.pk).items}
     assert rules["Always use tabs for indentation"] is True
     assert "Never push to main" not in rules
+    assert check_state(made.pk) == ""
+
+
+RULES = (
+    "Always answer in German.",
+    "Always answer in English.",
+    "Never use tabs in Python files.",
+    "Always add a summary at the end.",
+    "Never add a summary at the end.",
+    "I prefer short answers over long ones.",
+    "We decided to use Postgres.",
+    "The deadline is now March 5.",
+    "Go on with the parser",
+)
+STRIKE = "strike by the model"
+ACTIONS = ("pin", "unpin", "strike", "unstrike", "edit", STRIKE, STRIKE)
+edit = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9), st.sampled_from(RULES))
+step = st.one_of(
+    *(st.sampled_from(RULES), st.sampled_from(RULES), edit, edit),
+    st.integers(1, 5),  # A rewind by so many turns
+)
+
+
+def live(session: Session, steps: list[Any]) -> None:
+    for one in steps:
+        if isinstance(one, str):
+            write(session, message(one), answer())
+            continue
+        full = get_session(session.uuid)
+        if isinstance(one, int):
+            first = max(1, full.turn_count - one)
+            append_rewind(full, from_turn=first, from_seq=None, reason="edit", actor_pk=None)
+            continue
+        action, place, wording = one
+        view = read_state_view(session.pk)
+        wanted = "strike" if action == STRIKE else action
+        items = [item for item in (*view.items, *view.struck) if wanted in item.actions]
+        if action == STRIKE:
+            items = [item for item in items if item.id[0] in "drpv" and not item.is_pinned]
+        if not items:
+            continue
+        item = items[place % len(items)]
+        if action == STRIKE:
+            output = f"Struck {item.id}: {item.text}"
+            write(session, *used("session_state", {"action": "strike"}, output), answer())
+        else:
+            edit_state(session, actor_pk=None, action=action, item=item.id, text=wording)
+
+
+@settings(costly, max_examples=costly.max_examples // 3)
+@example(steps=[*RULES[0:3:2], (STRIKE, 0, "")], back=0)
+@example(steps=[*RULES[0:3:2], ("edit", 0, RULES[3]), (STRIKE, 0, "")], back=0)
+@example(steps=[RULES[0], ("strike", 0, ""), RULES[0]], back=0)
+@given(steps=st.lists(step, min_size=4, max_size=14), back=st.integers(0, 3))
+def test_the_state_of_a_fork_is_that_of_its_turn(
+    workspace: Workspace, user: User, steps: list[Any], back: int
+) -> None:
+    session = create_session(workspace, owner=user)
+    live(session, ["Hello", 1, *steps])  # So that the numbers of the fork are others
+    full = get_session(session.uuid)
+    turns = read_turns(session.pk)
+    # A fork at a call has its result too.
+    ends = [turn.number for turn in turns if turn.role == "user" or turn.content == "Done."]
+    if not ends:
+        return
+    turn = ends[-1 - back % len(ends)]
+    gone = read_hidden_beside(full, turn)
+    numbers = [one.number for one in active_turns(session.pk, 0, turn, gone)]
+
+    def told(items: tuple[StateItem, ...]) -> list[StateItem]:
+        """Their places in the fork; the ids name turns."""
+        return sorted(
+            item._replace(
+                id="",
+                turn=bisect_right(numbers, item.turn),
+                replaced_in=bisect_right(numbers, item.replaced_in),
+            )
+            for item in items
+        )
+
+    state = read_state_at(session.pk, read_state_moment(session.pk, turn))
+    wanted = [told(items) for items in list_items(state)]
+    made = fork_session(full, turn=turn, owner=user)
+    numbers = list(range(1, made.turn_count + 1))
+    view = read_state_view(made.pk)
+    assert [told(view.items), told(view.struck)] == wanted
     assert check_state(made.pk) == ""

@@ -132,6 +132,7 @@ ITEM = {"id": "d1.0", "kind": "decision", "text": "tabs", "turn": 1}
         {"action": "pin", "item": ITEM | {"turn": True}},
         {"action": "pin", "item": ITEM | {"turn": 10**30}},
         {"action": "pin", "item": [1]},
+        {"action": "pin", "item": ITEM, "after": -1},
     ],
 )
 def test_an_event_of_another_form_is_no_edit(data: Any) -> None:

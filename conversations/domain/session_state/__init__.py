@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import sha256
 from json import JSONEncoder
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from conversations.domain.active_path import are_within
 from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
@@ -25,7 +25,7 @@ from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_topic
 
-RULES_VERSION = 7  # Raised whenever the same turns would give another state.
+RULES_VERSION = 8  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
@@ -247,17 +247,20 @@ _CHANGES: dict[str, dict[str, bool]] = {
 
 
 class StateEdit(NamedTuple):
-    """``item`` is unmarked, as the register has it. ``text``: the new wording."""
+    """``item`` is unmarked, as the register has it. ``text``: the new wording. ``after``: the last
+    turn when it was made; 0: that of its event."""
 
     action: str
     item: ItemMark
     text: str = ""
+    after: int = 0
 
 
 def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
     """The data of the event. ``by`` is a user name, for people to read."""
     item = dict(zip(ItemMark._fields[:6], edit.item, strict=False))
     data = {"v": EDIT_VERSION, "action": edit.action, "item": item, "text": edit.text, "by": by}
+    data |= {"after": edit.after} if edit.after else {}
     return {name: value for name, value in data.items() if value != ""}
 
 
@@ -267,8 +270,8 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
     item = data.get("item")
     if data.get("action") not in ACTIONS or not isinstance(item, dict):
         return None
-    turn = item.get("turn")
-    if item.get("kind") not in KINDS or type(turn) is not int or not 0 <= turn < 2**53:
+    turn, after = item.get("turn"), data.get("after", 0)
+    if item.get("kind") not in KINDS or not _is_turn(turn) or not _is_turn(after):
         return None
     return StateEdit(
         action=str(data["action"]),
@@ -281,7 +284,12 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
             source=_text(item, "source", 20),
         ),
         text=_text(data, "text", MAX_ITEM_CHARS),
+        after=after,
     )
+
+
+def _is_turn(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**53
 
 
 def _text(values: dict[str, Any], name: str, limit: int) -> str:
@@ -300,7 +308,8 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     if edit.action in (STRIKE, REWORD):
         # Earlier rules left what was said again at its first turn: the edit is of the last one.
         said = (*state.decisions, *state.rules, *state.preferences)
-        turns = (one.turn for one in said if is_same_item(one, edit.item))
+        turns = [one.turn for one in said if is_same_item(one, edit.item)]
+        turns = [turn for turn in turns if not edit.after or turn <= edit.after]
         mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)

@@ -5,7 +5,7 @@ them, so that imported histories count too.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -361,13 +361,24 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     return state
 
 
+def renumber_strike(turn: AnyTurn, numbers: Mapping[int, int]) -> str:
+    """The text of a copied result. One that names what the model struck by its turn gets the
+    number of that turn's copy; 0, which no turn has, where there is none."""
+    is_state = turn.role == TOOL and _kind(turn.tool_name or "", {}) == STATE
+    found = _STRUCK.match(turn.content) if is_state else None
+    if found is None:
+        return turn.content
+    number = numbers.get(int(found[2]), 0)
+    return f"{turn.content[: found.start(2)]}{number}{turn.content[found.end(2) :]}"
+
+
 def _without(state: SessionState, struck: Statement) -> SessionState:
     """Without the statement that the model took back. One that was reworded is known by its
-    id alone."""
+    id alone; any other by its text, since a history from elsewhere may have other numbers."""
     said = [*state.decisions, *state.rules, *state.preferences]
     said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
-    gone = [one for one in said if one.id == struck.id]
-    gone = gone or [one for one in said if is_same_item(one, struck)]
+    gone = [one for one in said if one.text == struck.text and is_same_item(one, struck)]
+    gone = gone or [one for one in said if one.id == struck.id]
     ids = {one.id for one in gone}
     return state._replace(
         decisions=tuple(one for one in state.decisions if one.id not in ids),
