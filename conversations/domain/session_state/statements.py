@@ -8,6 +8,7 @@ mention, and nothing quoted or pasted. The patterns are data, one table for each
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from conversations.domain.text import one_line
 
@@ -65,8 +66,18 @@ def _spoken(text: str) -> list[Language]:
 
 def read_sentences(text: str) -> Iterator[str]:
     """The sentences that are the person's own, of the beginning of a message."""
-    for line in _own_lines(_FENCE.sub("\n\n", text[:SCANNED_CHARS])):
+    text = _FENCE.sub("\n\n", text[:SCANNED_CHARS])
+    mail = _mail_headers().search(text)
+    for line in _own_lines(text[: mail.start()] if mail else text):
         yield from _ENDS.split(_BULLET.sub("", line).strip())
+
+
+@cache
+def _mail_headers() -> re.Pattern[str]:
+    """Two lines at the top of a mail. One alone may be the person's own."""
+    names = "|".join(name for language in read_languages() for name in language.mail_headers)
+    line = rf"[ \t]*\**(?:{names})\**[ \t\xa0]*[:：]"
+    return re.compile(rf"^{line}.*\n{line}", re.IGNORECASE | re.MULTILINE)
 
 
 def _own_lines(text: str) -> Iterator[str]:

@@ -17,7 +17,8 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Compiled patterns; what a language does not have matches nothing. ``borders`` end what
+    """Compiled patterns; what a language does not have matches nothing. ``mail_headers`` are the
+    names of lines at the top of a mail. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
     ``negative`` those that make a rule forbid,
     ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
@@ -30,6 +31,7 @@ class Language:
     once: re.Pattern[str]
     task: re.Pattern[str]
     inner: re.Pattern[str]
+    mail_headers: tuple[str, ...]
     strong: re.Pattern[str]
     conditional: re.Pattern[str]
     weak: re.Pattern[str]
@@ -95,6 +97,7 @@ def _language(table: dict[str, Any]) -> Language:
         once=compiled(table.get("once", "")),
         task=compiled(table.get("task", "")),
         inner=compiled(table.get("inner", "")),
+        mail_headers=tuple(table.get("mail_headers", "").split()),
         strong=compiled(*rules.get("strong", [])),
         conditional=compiled(*rules.get("conditional", [])),
         weak=compiled(*rules.get("weak", [])),
