@@ -4,6 +4,7 @@ The turns are copied, on the active path or on the branch that has the turn; the
 from them, as those of older imports are.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -182,5 +183,6 @@ def _copy_marks(
         end = f".{FIRST_PLACE + place}" if number is None else f"{dot}{rest}"
         number = number or 1
         new = mark.id if mark.kind == FILE else f"{mark.id[:1]}{number}{end}"
-        marks.append(mark._replace(id=new, turn=number))
+        after = bisect_right([*numbers], mark.reworded_after)
+        marks.append(mark._replace(id=new, turn=number, reworded_after=after))
     mark_items(made, marks, by=owner.get_username())

@@ -281,7 +281,7 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
         while following is not None and following[0] <= number:
             _, seq, what = following
             if isinstance(what, StateEdit):
-                edited = apply_edit(rebuilt.state, what, seq=seq)
+                edited = apply_edit(rebuilt.state, what, seq=seq, turn=rebuilt.turn)
                 rebuilt.state = drop_marks(edited, rebuilt.gone, left=edited)
             else:
                 if rebuilt.rewinds in gone_back_to:
@@ -576,8 +576,8 @@ def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
         for action in (action for action, is_so in done.items() if is_so):
             text = mark.rewording if action == REWORD else ""
             told = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
-            # Here all turns come before: what was said again later stands.
-            edit = StateEdit(action, item, text, after=mark.turn)
+            # Here all turns come before: what was said later is later all the same.
+            edit = StateEdit(action, item, text, after=max(mark.turn, mark.reworded_after))
             events.append(_edit_event(edit, told, by=by))
     if events:
         append(session.pk, session_uuid=session.uuid, events=events)

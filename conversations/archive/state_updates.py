@@ -87,7 +87,7 @@ def advance_state(
         if number % CHECKPOINT_TURNS == 0:
             _insert_checkpoint(cursor, advance, state)
     for seq, edit in edits:
-        state = apply_edit(state, edit, seq=seq)
+        state = apply_edit(state, edit, seq=seq, turn=advance.turn)
         _insert_checkpoint(cursor, advance, state)
     advance.state, advance.state_turn = dump_state(state), advance.turn
 

@@ -150,6 +150,102 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
     assert rules_of(session) == ["Always use 2 spaces for indentation"]
 
 
+@pytest.mark.parametrize(
+    ("said", "wording", "later", "standing", "replaced"),
+    [
+        # The opposite of the rewording
+        (
+            "Always answer in German",
+            "Always add a summary at the end",
+            "Never add a summary at the end",
+            ["Never add a summary at the end"],
+            "Always add a summary at the end",
+        ),
+        # The opposite of what it was before
+        (
+            "Always use tabs",
+            "Always wrap lines at 80 characters",
+            "Never use tabs",
+            ["Always wrap lines at 80 characters", "Never use tabs"],
+            None,
+        ),
+        # Of both
+        (
+            "Always use tabs",
+            "Always use tabs, never spaces",
+            "Never use tabs, always spaces",
+            ["Never use tabs, always spaces"],
+            "Always use tabs, never spaces",
+        ),
+        # The rewording as it is
+        (
+            "Always use tabs",
+            "Always wrap lines at 80 characters",
+            "Always wrap lines at 80 characters",
+            ["Always wrap lines at 80 characters"],
+            "Always wrap lines at 80 characters",
+        ),
+        # A part of it again
+        (
+            "Always use tabs",
+            "Always use tabs and wrap lines at 80 characters",
+            "Always wrap lines at 80 characters",
+            [
+                "Always use tabs and wrap lines at 80 characters",
+                "Always wrap lines at 80 characters",
+            ],
+            None,
+        ),
+    ],
+)
+def test_what_is_said_later_meets_a_rule_as_a_person_reworded_it(
+    session: Session,
+    said: str,
+    wording: str,
+    later: str,
+    standing: list[str],
+    replaced: str | None,
+) -> None:
+    write(session, message(f"{said}."), answer())
+    act(session, "edit", said, wording=wording)
+    write(session, message(f"{later}."), answer())
+    struck = [
+        (one.text, one.original, one.replaced_in) for one in read_state_view(session.pk).struck
+    ]
+    assert rules_of(session) == standing
+    assert struck == ([(replaced, said, 3)] if replaced else [])
+    assert check_state(session.pk) == ""
+
+
+def test_a_rewording_stands_beside_what_was_said_before_it(session: Session) -> None:
+    write(session, message("Always answer in German."), answer())
+    write(session, message("Never add a summary at the end."), answer())
+    act(session, "edit", "Always answer", wording="Always add a summary at the end")
+    write(session, message("Go on"), answer())
+    assert len(rules_of(session)) == 2
+    write(session, message("Never add a summary at the end."), answer())
+    assert rules_of(session) == ["Never add a summary at the end"]
+
+
+@pytest.mark.parametrize("later", ["Go on", "Never use tabs"])
+def test_a_reworded_rule_is_struck_by_its_wording(session: Session, later: str) -> None:
+    write(session, message("Always use tabs."), answer())
+    act(session, "edit", "Always use tabs", wording="Always wrap lines at 80 characters")
+    write(session, message(later), answer())
+    output = "Struck r1.0: Always wrap lines at 80 characters"
+    write(session, *used("session_state", {"action": "strike"}, output))
+    [gone] = read_state_view(session.pk).struck
+    assert (gone.text, gone.original, gone.struck_by) == (
+        "Always wrap lines at 80 characters",
+        "Always use tabs",
+        "model",
+    )
+    assert rules_of(session) == ([later] if later != "Go on" else [])
+    edit_state(session, actor_pk=None, action="unstrike", item=gone.id)
+    assert "Always wrap lines at 80 characters" in rules_of(session)
+    assert check_state(session.pk) == ""
+
+
 def test_what_earlier_rules_knew_by_its_first_turn_stays_removed(session: Session) -> None:
     text = "Always use tabs for indentation"
     write(session, message(f"{text}."), answer(), message(f"{text}."), answer())

@@ -43,7 +43,7 @@ def full(text: str) -> SessionState:
 
 def pinned(state: SessionState, item: str) -> SessionState:
     found = next(i for i in list_items(state)[0] if i.id == item)
-    return apply_edit(state, StateEdit(action="pin", item=found.as_mark()), seq=1)
+    return apply_edit(state, StateEdit(action="pin", item=found.as_mark()), seq=1, turn=99)
 
 
 def test_it_is_empty_when_there_is_nothing_to_say() -> None:

@@ -40,7 +40,7 @@ def edited(state: SessionState, action: str, wanted: str, text: str = "") -> Ses
     edit = StateEdit(action=action, item=item(state, wanted).as_mark(), text=text)
     read = read_edit(dump_edit(edit, by="ann"))
     assert read == edit
-    return apply_edit(state, edit, seq=state.edit_seq + 1)
+    return apply_edit(state, edit, seq=state.edit_seq + 1, turn=99)
 
 
 def texts(state: SessionState) -> list[str]:
@@ -150,10 +150,10 @@ def test_marks_on_a_decision_hold_where_it_is_a_rule_now() -> None:
     state = SessionState(rules=(said,))
     was = ItemMark("d1.0", DECISION, said.text, 1, "", SAID)
     for action in ("pin", "strike", "edit"):
-        marked = apply_edit(state, StateEdit(action, was, "Main is closed"), seq=1)
+        marked = apply_edit(state, StateEdit(action, was, "Main is closed"), seq=1, turn=99)
         [found] = [one for part in list_items(marked) for one in part]
         assert (found.id, found.kind) == ("r1.2", RULE)
         back = {"pin": "unpin", "strike": "unstrike", "edit": "edit"}[action]
         assert edited(marked, back, "r1.2", said.text).marks == ()
-    struck = apply_edit(state, StateEdit("strike", was), seq=1)
+    struck = apply_edit(state, StateEdit("strike", was), seq=1, turn=99)
     assert texts(struck) == []

@@ -23,7 +23,7 @@ from conversations.domain.active_path import are_within
 from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
 from conversations.domain.words import STOP_WORDS
 
-from .matters import is_same_topic
+from .matters import is_same_topic, says_less
 
 RULES_VERSION = 8  # Raised whenever the same turns would give another state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
@@ -116,7 +116,8 @@ class FailedCall(NamedTuple):
 
 class ItemMark(NamedTuple):
     """What a person did to an item, with the item as it was, so that a pinned one
-    outlives its place in the register. ``rewording`` empty: as it was."""
+    outlives its place in the register. ``rewording`` empty: as it was; ``reworded_after``: the
+    last turn when that was made."""
 
     id: str
     kind: str
@@ -127,6 +128,7 @@ class ItemMark(NamedTuple):
     is_pinned: bool = False
     is_struck: bool = False
     rewording: str = ""
+    reworded_after: int = 0
 
 
 class SessionState(NamedTuple):
@@ -297,19 +299,21 @@ def _text(values: dict[str, Any], name: str, limit: int) -> str:
     return one_line(storable(value), limit=limit) if isinstance(value, str) else ""
 
 
-def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionState:
-    """The state after the edit that is the event ``seq``. Pins outlive other marks."""
+def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> SessionState:
+    """The state after the edit that is the event ``seq`` after this turn. Pins outlive other
+    marks."""
+    after = edit.after or turn
     known = [mark for mark in state.marks if is_same_item(mark, edit.item)]
     marks = [mark for mark in state.marks if mark not in known]
     mark = known[-1]._replace(id=edit.item.id, kind=edit.item.kind) if known else edit.item
     mark = mark._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
     if edit.action == REWORD:
-        mark = mark._replace(rewording=edit.text if edit.text != mark.text else "")
+        rewording = edit.text if edit.text != mark.text else ""
+        mark = mark._replace(rewording=rewording, reworded_after=after)
     if edit.action in (STRIKE, REWORD):
         # Earlier rules left what was said again at its first turn: the edit is of the last one.
         said = (*state.decisions, *state.rules, *state.preferences)
-        turns = [one.turn for one in said if is_same_item(one, edit.item)]
-        turns = [turn for turn in turns if not edit.after or turn <= edit.after]
+        turns = (one.turn for one in said if one.turn <= after and is_same_item(one, edit.item))
         mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
@@ -430,7 +434,15 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     """The items in force and those that were struck: each kind in the order of its
     turns. Pinned ones always stay and count within the limit of their kind, but half of
     it is the newest's."""
-    said = (*state.decisions, *state.rules, *state.preferences)
+    # What a person reworded is on the matter of its wording: what took the place of the earlier
+    # one says nothing of it.
+    reworded = {mark.id: mark.turn for mark in state.marks if mark.rewording}
+    back = [
+        Statement(gone.id, gone.text, gone.turn, gone.source)
+        for gone in state.replaced
+        if gone.kind in (RULE, PREFERENCE) and gone.turn <= reworded.get(gone.id, 0)
+    ]
+    said = (*state.decisions, *state.rules, *state.preferences, *back)
     registered = [
         *(
             StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
@@ -458,20 +470,28 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         _item(mark) for now, mark in marks.items() if mark.is_pinned and now not in known
     ]
     shown: list[StateItem] = []
-    struck = [
+    gone_items = [
         *(_statement(gone)._replace(struck_by=BY_MODEL) for gone in state.struck),
         *(
             StateItem(*gone[:4], source=gone.source, struck_by=BY_LATER, replaced_in=gone.by)
             for gone in state.replaced
+            if gone.id not in known
         ),
     ]
-    struck = [item for item in struck if item.id not in marks or not marks[item.id].is_pinned]
+    struck = [
+        _marked(item, mark) if mark else item
+        for item in gone_items
+        if not ((mark := marks.get(item.id)) and mark.is_pinned)
+    ]
     for item in sorted(registered, key=lambda item: item.turn):
         mark = marks.get(item.id)
-        if mark and mark.is_struck and item.turn <= mark.turn:
-            struck.append(_marked(item, mark))
-        else:
-            shown.append(_marked(item, mark) if mark else item)
+        if mark is None:
+            shown.append(item)
+            continue
+        item = _marked(item, mark)
+        by = _replaced_in(state, item, mark)
+        item = item._replace(struck_by=BY_LATER, replaced_in=by) if by else item
+        (struck if item.struck_by else shown).append(item)
     told = {item.id for item in (*shown, *struck)}
     struck += [
         _marked(_item(mark), mark)
@@ -496,8 +516,27 @@ def _marked(item: StateItem, mark: ItemMark) -> StateItem:
     item = item._replace(is_pinned=mark.is_pinned)
     if item.turn > mark.turn:
         return item
-    item = item._replace(struck_by=BY_PERSON if mark.is_struck else "")
+    item = item._replace(struck_by=BY_PERSON if mark.is_struck else item.struck_by)
     return item._replace(text=mark.rewording, original=item.text) if mark.rewording else item
+
+
+def _replaced_in(state: SessionState, item: StateItem, mark: ItemMark) -> int:
+    """The first turn that stated something in the place of what a person had reworded; 0: none."""
+    is_stated = item.kind in (RULE, PREFERENCE)
+    if not is_stated or not item.original or item.is_pinned or item.struck_by:
+        return 0
+    said: list[Statement | ReplacedStatement] = [*state.rules, *state.preferences]
+    said += [*state.struck, *state.replaced]
+    turns = [
+        one.turn
+        for one in said
+        if one.turn > mark.reworded_after
+        and (kind := STATEMENT_KINDS[one.id[:1]]) in (RULE, PREFERENCE)
+        and gives_way(item.kind, kind)
+        and is_same_topic(item.text, one.text)
+        and not says_less(item.text, one.text)
+    ]
+    return min(turns, default=0)
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:

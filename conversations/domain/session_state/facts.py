@@ -378,6 +378,8 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
     said = [*state.decisions, *state.rules, *state.preferences]
     said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
     gone = [one for one in said if one.text == struck.text and is_same_item(one, struck)]
+    # What a later statement replaced may be in force as a person reworded it.
+    said += [Statement(one.id, one.text, one.turn, one.source) for one in state.replaced]
     gone = gone or [one for one in said if one.id == struck.id]
     ids = {one.id for one in gone}
     return state._replace(
@@ -385,6 +387,7 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
         rules=tuple(one for one in state.rules if one.id not in ids),
         preferences=tuple(one for one in state.preferences if one.id not in ids),
         values=tuple(value for value in state.values if value.id not in ids),
+        replaced=tuple(one for one in state.replaced if one.id not in ids),
         struck=(*state.struck, *gone)[-MAX_STRUCK:],
     )
 
