@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.memory import add_entry
 from conversations.archive.session_state import StateView, edit_state, read_state_view
+from conversations.domain.session_state import FOR_WORKSPACE, RULE
 from conversations.models import Session
 from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
@@ -70,6 +73,28 @@ async def test_it_says_which_decisions_there_are(call: Callable[..., Any], garde
     assert "d2.0 decision: Roses stay (turn 2)" in result["content"]
     assert "Roses are watered at dawn" in (await call(action="show"))["content"]
     assert len(await decisions(garden)) == 2
+
+
+async def test_what_is_kept_for_the_workspace_only_a_person_removes(
+    call: Callable[..., Any], garden: Session
+) -> None:
+    text = "All dates must be UTC"
+    await sync_to_async(add_entry)(
+        garden.workspace,
+        kind=RULE,
+        text=text,
+        scope=FOR_WORKSPACE,
+        by=garden.owner,
+        origin=AuditOrigin(name="a test"),
+    )
+    shown = await call(action="show")
+    assert "kept rule: All dates must be UTC (for the workspace)" in shown["content"]
+    for wanted in (text.lower(), f"{text} (kept for the workspace)", "dates must"):
+        result = await call(action="strike", text=wanted)
+        assert result["is_error"]
+        assert "kept for the workspace; only a person can" in result["content"]
+    result = await call(action="strike", text="beans")
+    assert "kept rule: All dates must be UTC" in result["content"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pydantic import Field
 from conversations.archive.session_state import read_state_view
 from conversations.domain.session_state import (
     FILE,
+    FOR_PERSON,
+    FOR_WORKSPACE,
     MAX_ITEM_CHARS,
     STATEMENT_KINDS,
     StateItem,
@@ -56,12 +58,17 @@ async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
             )
         return ToolResult(ok=True, output=f"Noted: {text}")
     view = await context.read(read_state_view, context.session_pk)
+    # As the state in the window has them, what is kept stands among the session's own items.
+    kept = [StateItem(*one[:3], turn=0, source=one.scope) for one in view.kept]
     if asked.action == "show":
-        kept = [f"kept {one.kind}: {one.text} (for the {one.scope})" for one in view.kept]
-        told = "\n".join([*kept, *map(_line, view.items)])
+        told = "\n".join(map(_line, [*kept, *view.items]))
         told = told or "There is nothing in the register yet."
         return ToolResult(ok=True, output=told)
-    found = _find([item for item in view.items if item.kind in STATED], asked.text)
+    found = _find([*kept, *(item for item in view.items if item.kind in STATED)], asked.text)
+    if _is_kept(found):
+        raise BadArgument(
+            f"This {found.kind} is kept for the {found.source}; only a person can remove it."
+        )
     if found.is_pinned:
         raise BadArgument(f"A person pinned this {found.kind}; only they can take it back.")
     return ToolResult(ok=True, output=f"Struck {found.id}: {found.text}")
@@ -76,7 +83,7 @@ def _find(items: list[StateItem], wanted: str) -> StateItem:
     same = [
         item
         for item in items
-        if words in (item.id, item.text.casefold(), f"{item.text} (turn {item.turn})".casefold())
+        if words in (item.id, item.text.casefold(), f"{item.text} ({_place(item)})".casefold())
     ]
     found = same or [item for item in items if words in item.text.casefold()]
     if len(found) == 1:
@@ -87,7 +94,17 @@ def _find(items: list[StateItem], wanted: str) -> StateItem:
     raise BadArgument(f"{reason} There are:\n{listed}" if choices else f"{reason} There is none.")
 
 
+def _is_kept(item: StateItem) -> bool:
+    return item.source in (FOR_PERSON, FOR_WORKSPACE)
+
+
+def _place(item: StateItem) -> str:
+    return f"kept for the {item.source}" if _is_kept(item) else f"turn {item.turn}"
+
+
 def _line(item: StateItem) -> str:
+    if _is_kept(item):
+        return f"kept {item.kind}: {item.text} (for the {item.source})"
     what = f"{item.action} {item.text}" if item.kind == FILE else item.text
     pinned = ", pinned" if item.is_pinned else ""
     return f"{item.id} {item.kind}: {what} (turn {item.turn}{pinned})"
