@@ -391,6 +391,11 @@ def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
         ("Use 2 spaces of indentation", "Please use 4 spaces of indentation everywhere"),
         ("Always answer in German", "Please answer in English"),
         ("Always include version numbers", "Never include version numbers"),
+        ("Always answer in German", "Stop answering in German"),
+        (
+            "Always answer in German when I write in German",
+            "Always answer in English when I write in German",
+        ),
         ("All dates must be UTC", "All dates must be local"),
         (
             "Always use the 24-hour format for meetings",
@@ -431,6 +436,15 @@ def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: 
         (
             "Schreibe immer Tests, Typen und Kommentare in den Code",
             "Schreibe niemals Kommentare in den Code",
+        ),
+        # Under another condition.
+        (
+            "Always answer in English when I write in English",
+            "Always answer in German when I write in German",
+        ),
+        (
+            "When I write in English, always answer in English",
+            "When I write in German, always answer in German",
         ),
         # An amount of something else.
         ("Always use 2 spaces in YAML files", "Always use 4 spaces in Python files"),

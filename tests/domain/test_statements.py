@@ -140,6 +140,14 @@ Never give up!
 Never let me down
 Name must not be null
 Explain why strings must not be compared with ==
+Stop me if I am wrong
+Siempre me pasa lo mismo con npm.
+Nunca entendí los punteros.
+Siempre hay problemas con eso.
+Prefiero no hacerlo.
+Immer diese Probleme mit den Abhängigkeiten!
+Pas toujours facile, ce langage.
+Toujours le même problème avec npm.
 """.splitlines()
 
 
@@ -160,6 +168,7 @@ Please use British spelling.
 Use type hints everywhere
 Every endpoint must have a docstring
 Stop apologizing so much
+Stop answering in German.
 You don't need to explain the code any more
 Call me Sam.
 No emojis please.
@@ -207,6 +216,11 @@ rule Ne modifie jamais les migrations.
 rule N'utilise pas d'ORM.
 preference Je préfère les réponses courtes, peux-tu résumer ?
 rule Siempre responde en español.
+rule Siempre usa UTC.
+rule Nunca modifiques las migraciones.
+rule Toujours utiliser des tabulations.
+rule Immer die Tests ausführen.
+preference Prefiero respuestas cortas.
 rule No uses mocks en las pruebas.
 preference Prefiero respuestas cortas en vez de largas
 rule 请总是用中文回答。

@@ -1,7 +1,7 @@
 """Whether two statements are about the same matter, so that the later one holds."""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from conversations.domain.words import STOP_WORDS, read_tokens
@@ -23,12 +23,21 @@ _AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
 
 class StatementTopic(NamedTuple):
     """``choices`` are tokens of which one holds at a time, each with its group; amounts are
-    in the group ``AMOUNTS``. ``beside`` are the others."""
+    in the group ``AMOUNTS``. ``beside`` are the others. ``condition`` are the tokens that say
+    when it holds."""
 
     tokens: frozenset[str]
     beside: frozenset[str]
     choices: frozenset[tuple[int, str]]
     is_negative: bool
+    condition: frozenset[str]
+
+
+@cache
+def _condition() -> re.Pattern[str]:
+    """The clause of a condition: at the end, or with a comma in front."""
+    words = "|".join(word for language in read_languages() for word in language.conditions)
+    return re.compile(rf"^(?:{words})\b[^,]*|\b(?:{words})\b.*", re.IGNORECASE)
 
 
 @lru_cache(maxsize=2_000)
@@ -50,13 +59,17 @@ def topic_of(text: str) -> StatementTopic:
         if token in amounts or token in groups
     )
     beside = tokens - {token for _, token in choices}
-    return StatementTopic(tokens, beside, choices, not negative.isdisjoint(words))
+    clause = _condition().search(text)
+    condition = tokens.intersection(read_tokens(clause[0]) if clause else ())
+    return StatementTopic(tokens, beside, choices, not negative.isdisjoint(words), condition)
 
 
 def is_same_topic(earlier: str, later: str) -> bool:
     """Of two rules or preferences."""
     a, b = topic_of(earlier), topic_of(later)
     if not a.tokens or not b.tokens:
+        return False
+    if a.condition - b.condition and b.condition - a.condition:
         return False
     if _shared(a.tokens, b.tokens) >= MIN_SHARED:
         return True

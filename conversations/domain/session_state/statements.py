@@ -168,5 +168,5 @@ def _preference(sentence: str, language: Language) -> str:
         lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
         said = language.named_ends.split(said, maxsplit=1)[0]
     text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？ ")
-    is_enough = len(text.split()) > MIN_SENTENCE_WORDS or len(_DENSE.findall(text)) > 3
+    is_enough = len(text.split()) >= language.preference_words or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=MAX_ITEM_CHARS) if is_enough else ""

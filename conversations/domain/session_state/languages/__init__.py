@@ -20,7 +20,7 @@ class Language:
     """Compiled patterns; what a language does not have matches nothing. ``mail_headers`` are the
     names of lines at the top of a mail. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
-    ``negative`` those that make a rule forbid,
+    ``negative`` those that make a rule forbid, ``conditions`` are words that say when it holds,
     ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
     time, with their group."""
 
@@ -39,6 +39,7 @@ class Language:
     decisions: re.Pattern[str]
     preferences: re.Pattern[str]
     preference_hints: tuple[str, ...]
+    preference_words: int
     asked: re.Pattern[str]
     named: re.Pattern[str]
     named_ends: re.Pattern[str]
@@ -59,6 +60,7 @@ class Language:
     opening: re.Pattern[str]
     without: frozenset[str]
     negative: frozenset[str]
+    conditions: tuple[str, ...]
     changing: frozenset[str]
     alternatives: dict[str, int]
     units: dict[str, str]
@@ -105,6 +107,7 @@ def _language(table: dict[str, Any]) -> Language:
         decisions=compiled(*table.get("decisions", {}).get("strong", [])),
         preferences=compiled(*preferences.get("strong", [])),
         preference_hints=tuple(preferences.get("hints", [])),
+        preference_words=preferences.get("min_words", 4),
         asked=compiled(preferences.get("asked", "")),
         named=compiled(preferences.get("named", "")),
         named_ends=compiled(preferences.get("named_ends", "")),
@@ -125,6 +128,7 @@ def _language(table: dict[str, Any]) -> Language:
         opening=compiled(values.get("opening", "") or "(?=)"),
         without=frozenset(read_tokens(rules.get("without", ""))),
         negative=frozenset(read_tokens(rules.get("negative", ""))),
+        conditions=tuple(rules.get("conditions", "").split()),
         changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
         units={
