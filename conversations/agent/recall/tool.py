@@ -111,7 +111,7 @@ def _read_numbers(text: str, target: RecallTarget) -> set[int]:
     for first, last in _NUMBERS.findall(text):
         low = int(first)
         high = max(low, min(int(last or low), target.session.turn_count, low + MAX_LIMIT))
-        numbers.update(range(low, high + 1))
+        numbers |= set(range(low, high + 1))
     return numbers
 
 
