@@ -111,6 +111,9 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         os._exit(7)
     if name == "deaf":
         return
+    if "error" in arguments:
+        send({"id": number, "error": arguments["error"]})
+        return
     if name == "wait":
         while not Path("go").exists():
             if number in cancelled:

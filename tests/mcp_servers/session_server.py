@@ -52,6 +52,11 @@ class Handler(JsonHandler):
             return self.send(404 if session else 400, {"id": None, "error": UNKNOWN}, **named)
         if "id" not in message:
             return self.send(202, **named)
+        if method == "tools/call" and "cut" in message["params"]["arguments"]:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         result = RESULTS.get(method) or write_plan(**message["params"].get("arguments") or {})
         return self.send(200, {"id": message["id"], "result": result}, **named)
 

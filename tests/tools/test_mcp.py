@@ -266,6 +266,14 @@ async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: O
     assert state_of(servers).reason == "It sent an unreadable message."
 
 
+async def test_a_server_says_with_any_code_why_a_call_failed(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain()))
+    for code in (-32603, -32000):  # the SDK has the second one for a lost connection, too
+        with pytest.raises(CallRefused, match=r"^boom$"):
+            await call(servers, "echo", error={"code": code, "message": "boom"})
+    assert state_of(servers).state == "ready"
+
+
 async def test_a_message_of_very_many_values_ends_the_connection(
     open_servers: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -467,6 +475,16 @@ async def test_a_server_that_has_forgotten_its_session_is_connected_anew(
             await ask(connection)
         assert state_of(servers, "web").is_failed
         await connection.wait_connected()
+        assert await call(servers, "echo", "web") == "hello"
+
+
+async def test_a_stream_that_ends_without_a_result_is_a_lost_connection(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
+        servers = await open_servers(config(web={"url": server.url}))
+        with pytest.raises(ServerFailed, match="The connection was closed"):
+            await call(servers, "echo", "web", cut=True)
         assert await call(servers, "echo", "web") == "hello"
 
 

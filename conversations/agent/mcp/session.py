@@ -78,7 +78,10 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
     types.CallToolResult | types.InputRequiredResult
 )
 SIGN_IN_NEEDED = "sign-in needed"
+# What the SDK says of a connection that is no more. Its code for that is the first of those that
+# servers may use for errors of their own, so the words tell the two apart.
 _LOST = ("Session terminated", "Connection closed")
+_STREAM_LOST = "SSE stream "
 
 for _name in ("mcp", "client"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # what matters is a server's state
@@ -282,7 +285,8 @@ def _translated() -> Iterator[None]:
         yield
     except MCPError as error:
         message = one_line(storable(error.error.message), limit=500)
-        if error.error.code == types.CONNECTION_CLOSED or message in _LOST:
+        is_closed = error.error.code == types.CONNECTION_CLOSED
+        if message in _LOST or (is_closed and message.startswith(_STREAM_LOST)):
             raise ServerFailed(say("The connection was closed.")) from error
         raise CallRefused(message or say("The server refused, without a reason.")) from error
     except ValidationError as error:
