@@ -133,6 +133,8 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         text = ",".join(os.listdir(arguments["path"]))
     else:
         text = json.dumps(arguments)
+    if "cut" in arguments:
+        text = "half a smile: \ud83d"
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     if "structured" in arguments:
         result["structuredContent"] = {"given": arguments["structured"]}

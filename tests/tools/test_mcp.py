@@ -274,6 +274,11 @@ async def test_a_server_says_with_any_code_why_a_call_failed(open_servers: Open)
     assert state_of(servers).state == "ready"
 
 
+async def test_half_a_character_in_a_result_is_replaced(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain()))
+    assert await call(servers, "echo", cut=True) == "half a smile: \ufffd"
+
+
 async def test_a_message_of_very_many_values_ends_the_connection(
     open_servers: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

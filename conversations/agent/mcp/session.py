@@ -30,8 +30,10 @@ from conversations.domain.text import (
     MAX_JSON_VALUES,
     an_object,
     has_more_values,
+    load_json,
     one_line,
     storable,
+    write_json,
 )
 from conversations.domain.tool_questions import ACCEPT, SAMPLING
 
@@ -499,7 +501,7 @@ async def _read(
                 if has_more_values(line.decode(errors="replace"), MAX_JSON_VALUES):
                     raise ServerProcessError(say("It sent a message with too many values."))
                 try:
-                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = _read_message(line)
                 except ValueError:
                     if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
                         raise ServerProcessError(say("It sent an unreadable message.")) from None
@@ -522,6 +524,18 @@ async def _read(
             return  # nobody listens any more
         finally:
             on_end()
+
+
+def _read_message(line: bytes) -> types.JSONRPCMessage:
+    """Raises ValueError for what is no message."""
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        # JavaScript writes half a character of a text that was cut, which Pydantic takes for none.
+        if b"\\ud" not in line.lower():
+            raise
+        whole = storable(write_json(load_json(line)))
+        return types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
 
 
 async def _write(
