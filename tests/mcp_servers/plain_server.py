@@ -146,7 +146,8 @@ def answer(message: dict[str, Any]) -> None:
     method, number = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
-        version = params["protocolVersion"]
+        is_strange = "strange_version" in BEHAVIOURS
+        version = "1900-01-01" if is_strange else params["protocolVersion"]
         capabilities = {"tools": {"listChanged": True}}
         info = {"name": "plain", "version": "1"}
         result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}

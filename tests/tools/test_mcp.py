@@ -204,6 +204,10 @@ async def test_a_program_in_a_sandbox_sees_the_folder_only(
             "missing_library",
             "It ended with exit code 1. Last output: ImportError: no library of that name",
         ),
+        (
+            "strange_version",
+            "The connection failed (Unsupported protocol version from the server: 1900-01-01).",
+        ),
     ],
 )
 async def test_a_server_that_does_not_come_up_is_failed(

@@ -418,7 +418,9 @@ def _describe(error: BaseException, said: list[str]) -> str:
     if isinstance(error, httpx2.TransportError | OSError):
         reason = one_line(str(error), limit=200) or type(error).__name__
         return say("It cannot be reached (%(reason)s).", reason=reason)
-    return say("The connection failed (%(reason)s).", reason=type(error).__name__)
+    # The SDK's own reason, such as a version of the protocol that it does not know.
+    text = one_line(storable(str(error)), limit=200) if isinstance(error, RuntimeError) else ""
+    return say("The connection failed (%(reason)s).", reason=text or type(error).__name__)
 
 
 @asynccontextmanager
