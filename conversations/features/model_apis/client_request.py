@@ -13,6 +13,7 @@ from typing import Any
 from conversations.domain.errors import Rejected
 from conversations.domain.formats import MessageContent, read_content
 from conversations.domain.formats.contents import BAD_MESSAGE, text_block
+from conversations.domain.formats.openai_chat import block_of
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
 from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, text_of_blocks
@@ -108,7 +109,8 @@ def is_result(block: Any) -> bool:
 
 
 def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The content of a block ``tool_result``. Raises Rejected for what is none."""
+    """The content of a block ``tool_result``, parts of OpenAI's messages as blocks. Raises Rejected
+    for what is none."""
     content = result.get("content")
     if content is None:
         return []
@@ -119,7 +121,7 @@ def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
     ):
         reason = f"The result of {result.get('tool_use_id')} must be a text or a list of blocks."
         raise refused("content", reason)
-    return blocks
+    return [block_of(one) for one in blocks]
 
 
 def text_of(content: Any) -> str:

@@ -371,6 +371,32 @@ async def test_images_go_along(client: AsyncOpenAI, provider: WireThread) -> Non
     assert [block["type"] for block in sent if block["type"] == "image"] == ["image"]
 
 
+async def test_images_and_files_in_results_go_along(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
+    image = "data:image/png;base64," + base64.b64encode(image_bytes()).decode()
+    plain = "data:text/plain;base64," + base64.b64encode(b"Sow now.").decode()
+    provider.enqueue(*[Scenario(tools=(ROME,)), Scenario(text="Warm.")] * 2)
+    response = await respond(client, "And Rome?", tools=[FUNCTION])
+    output = [
+        {"type": "input_text", "text": "A picture"},
+        {"type": "input_image", "image_url": image},
+        {"type": "input_file", "filename": "beds.txt", "file_data": plain},
+    ]
+    call_id = response.output[0].call_id
+    result = {"type": "function_call_output", "call_id": call_id, "output": output}
+    response = await respond(client, [result], previous_response_id=response.id)
+    assert response.output_text == "Warm."
+    given = str(provider.requests[-1]["messages"])
+    assert "'type': 'image'" in given
+    assert "Sow now." in given
+    message = (await chat(client, "And Rome now?", tools=[TOOL])).choices[0].message
+    parts = [{"type": "image_url", "image_url": {"url": image}}]
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": parts}
+    assert (await chat(client, result)).choices[0].message.content == "Warm."
+    assert await Attachment.objects.acount() == 3
+
+
 async def test_the_models_on_offer(client: AsyncOpenAI) -> None:
     await chat(client, "Hello")
     assert MODEL in [model.id async for model in client.models.list()]
