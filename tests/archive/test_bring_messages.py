@@ -127,6 +127,9 @@ def test_what_a_person_says_has_text_and_files() -> None:
         [samples.ANTHROPIC[4]["content"][1]],
         [{"type": "tool_result"}],
         [{"type": "image", "source": {"type": "base64", "data": "A"}}],
+        [{"type": "text", "text": {"a": True}}],
+        [{"type": "text", "text": 5}],
+        [{"type": "text", "text": None}],
     ],
 )
 def test_what_cannot_be_sent_is_refused(content: Any) -> None:

@@ -58,10 +58,12 @@ def read_content(contents: Sequence[Any]) -> MessageContent:
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise _refused(say("Content must be a text or a list of blocks."))
         for block in map(block_of, blocks):
-            if block.get("type") == "text":
-                texts.append(str(block.get("text") or ""))
-            else:
+            if block.get("type") != "text":
                 files.append(read_new_file(block))
+            elif isinstance(text := block.get("text"), str):
+                texts.append(text)
+            else:
+                raise _refused(say("The text of a block must be a text."))
     return MessageContent(text="\n\n".join(text for text in texts if text.strip()), files=files)
 
 
