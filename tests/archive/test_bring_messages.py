@@ -117,6 +117,8 @@ def test_what_a_person_says_has_text_and_files() -> None:
     assert [(file.name, file.data[:4]) for file in spoken.files] == [("image.png", b"\x89PNG")]
     title = {"type": "document", "source": {"type": "text", "data": "Roses"}, "title": "a.txt"}
     assert [(f.name, f.data) for f in read_content([[title]]).files] == [("a.txt", b"Roses")]
+    lines = {"type": "document", "source": {"type": "base64", "data": "Um9z\r\nZXM=\n"}}
+    assert read_content([[lines]]).files[0].data == b"Roses"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,7 @@ def test_what_a_person_says_has_text_and_files() -> None:
         [samples.ANTHROPIC[4]["content"][1]],
         [{"type": "tool_result"}],
         [{"type": "image", "source": {"type": "base64", "data": "A"}}],
+        [{"type": "image", "source": {"type": "base64", "data": "???"}}],
         [{"type": "text", "text": {"a": True}}],
         [{"type": "text", "text": 5}],
         [{"type": "text", "text": None}],

@@ -82,7 +82,9 @@ def read_file(block: Block) -> MessageFile:
     if source.get("type") == "text":
         return MessageFile(name=title, data=given.encode("utf-8", "replace"))
     try:
-        return MessageFile(name=title, data=base64.b64decode(given))
+        # MIME breaks base64 into lines. All else that is none would be passed over.
+        data = base64.b64decode("".join(given.split()), validate=True)
+        return MessageFile(name=title, data=data)
     except (binascii.Error, ValueError) as error:
         raise _refused(say("The data is not valid base64.")) from error
 
