@@ -27,6 +27,8 @@ router = Router(tags=["Messages API compatibility"])
 
 ERRORS = {STATUSES: AnthropicError}
 
+MAX_FILE_LEVELS = 12  # Lists and objects around an image in a document in a tool's result: 8
+
 
 @router.post(
     "/anthropic/{slug:slug}/v1/messages",
@@ -58,17 +60,19 @@ def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut
     return TokensOut(input_tokens=sum(texts + files))
 
 
-def _set_files_aside(value: Any, tokens: list[int]) -> Any:
+def _set_files_aside(value: Any, tokens: list[int], levels: int = MAX_FILE_LEVELS) -> Any:
     """What is counted as text. ``tokens`` gets what each file costs in a window: nothing for
     one that could not be sent."""
+    if not levels:
+        return value  # there is no file so deep
     if isinstance(value, list):
-        return [_set_files_aside(one, tokens) for one in value]
+        return [_set_files_aside(one, tokens, levels - 1) for one in value]
     if not isinstance(value, dict):
         return value
     try:
         file = read_file(value)
     except Rejected:
-        return {name: _set_files_aside(one, tokens) for name, one in value.items()}
+        return {name: _set_files_aside(one, tokens, levels - 1) for name, one in value.items()}
     with suppress(Rejected):
         tokens.append(examine(file.data, file.name).tokens)
     return None

@@ -563,6 +563,15 @@ async def test_the_data_of_files_are_not_counted_as_text(client: AsyncAnthropic)
         assert counted.input_tokens < 100
 
 
+async def test_deeply_nested_values_are_counted(client: AsyncAnthropic) -> None:
+    content: Any = "word"
+    for level in range(3_000):
+        content = [content] if level % 2 else {"type": content}
+    asked = [{"role": "user", "content": content}]
+    counted = await client.messages.count_tokens(model=MODEL, messages=asked)
+    assert counted.input_tokens > 3_000
+
+
 async def test_an_answer_is_not_for_who_may_read_no_more(
     client: AsyncAnthropic, provider: WireThread, user: User
 ) -> None:
