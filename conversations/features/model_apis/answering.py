@@ -58,11 +58,17 @@ async def answer_request(
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
     # Before the run begins, so that no piece of its text is missed.
     drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    is_behind = False
 
     def deliver(text: str) -> None:
+        nonlocal is_behind
         frame = json.loads(text)
-        is_text = frame["type"] == "draft" and frame.get("kind") == "text"
-        if is_text and drafts.qsize() < MAX_DELTAS_WAITING:
+        if frame["type"] != "draft" or frame.get("kind") != "text":
+            return
+        # After one that was left out no other is told: a text that ends without its rest, since
+        # the next one begins, cannot be completed.
+        is_behind = is_behind or drafts.qsize() >= MAX_DELTAS_WAITING
+        if not is_behind:
             drafts.put_nowait(frame)
 
     subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
@@ -19,6 +20,7 @@ from conversations.models import Attachment, Membership, Run, Session, Turn, Wor
 from conversations.models import ToolCall as ToolCallRow
 from conversations.runtime.current import current_runtime
 from conversations.runtime.program_tools import GIVEN_UP
+from loomweb.asgi import application
 from tests.api.conftest import Program, token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
@@ -42,6 +44,11 @@ def request(*messages: Any, **more: Any) -> dict[str, Any]:
 
 async def say(client: AsyncAnthropic, *messages: Any, **more: Any) -> Any:
     return await client.messages.create(**request(*messages, **more))
+
+
+async def streamed(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
+    async with client.messages.stream(**request(*said, **more)) as stream:
+        return await stream.get_final_message()
 
 
 async def turns() -> list[tuple[str, str]]:
@@ -618,9 +625,28 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User) -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
-    client: AsyncAnthropic, provider: WireThread, monkeypatch: pytest.MonkeyPatch
+    user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering, "MAX_DELTAS_WAITING", 1)
-    provider.enqueue(Scenario(text="One two three four five six seven eight nine ten."))
-    async with client.messages.stream(**request("Count.")) as stream:
-        assert await stream.get_final_text() == "One two three four five six seven eight nine ten."
+    texts = ["One two three four five six seven eight nine ten.", "And eleven, twelve, thirteen."]
+    look = ToolCall(name="list_files", input={})
+    provider.enqueue(
+        Scenario(text=texts[0], rate=200, tools=(look,)), Scenario(text=texts[1], first_delay=0.2)
+    )
+
+    async def read_slowly(scope: Any, receive: Any, send: Any) -> None:
+        async def wait(message: Any) -> None:
+            while b"_delta" in message.get("body", b"") and len(provider.requests) < 2:
+                await asyncio.sleep(0.01)
+            await send(message)
+
+        await application(scope, receive, wait)
+
+    token = await sync_to_async(token_of)(user)
+    transport = httpx2.ASGITransport(app=read_slowly)
+    async with AsyncAnthropic(
+        base_url="http://testserver/api/v1/anthropic/garden",
+        auth_token=token,
+        http_client=httpx2.AsyncClient(transport=transport),
+    ) as client:
+        assert [block.text for block in (await streamed(client, "Count.")).content] == texts

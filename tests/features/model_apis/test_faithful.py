@@ -29,16 +29,11 @@ from tests.wire.server import WireThread
 
 from .conftest import MakeClient
 from .test_choices import OLD_MODEL
-from .test_client import WEATHER, answered, request, say, turns
+from .test_client import WEATHER, answered, request, say, streamed, turns
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
 MESSAGES = "/api/v1/anthropic/garden/v1/messages"
-
-
-async def streamed(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
-    async with client.messages.stream(**request(*said, **more)) as stream:
-        return await stream.get_final_message()
 
 
 async def test_who_waits_for_another_run_streams_only_its_own_answer(
