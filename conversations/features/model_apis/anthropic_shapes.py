@@ -52,17 +52,17 @@ class MessagesIn(BaseModel):
         ge=1,
         description="Maximum length of the answer in one model call, within the workspace's limit.",
     )
-    system: str | list[dict[str, Any]] = Field(
-        "", description="The session's instructions from now on."
+    system: str | list[dict[str, Any]] | None = Field(
+        None, description="The session's instructions from now on."
     )
-    tools: list[dict[str, Any]] = Field(
-        default_factory=list, description="Tools that the client executes itself."
+    tools: list[dict[str, Any]] | None = Field(
+        None, description="Tools that the client executes itself."
     )
     tool_choice: dict[str, Any] | None = Field(
         None, description="Whether the model may or must call tools."
     )
-    stop_sequences: list[str] = Field(
-        default_factory=list, max_length=64, description="Text at which the answer ends."
+    stop_sequences: list[str] | None = Field(
+        None, max_length=64, description="Text at which the answer ends."
     )
     temperature: float | None = Field(None, ge=0, le=1, description="For models that support it.")
     top_p: float | None = Field(None, ge=0, le=1, description="For models that support it.")
@@ -73,7 +73,7 @@ class MessagesIn(BaseModel):
     output_config: dict[str, Any] | None = Field(
         None, description="The effort, and the format of the answer."
     )
-    stream: bool = False
+    stream: bool | None = False
     metadata: MetadataIn | None = None
 
 
@@ -83,8 +83,8 @@ class CountIn(Schema):
     model_config = ConfigDict(extra="allow")
 
     messages: list[dict[str, Any]] = Field(min_length=1)
-    system: str | list[dict[str, Any]] = ""
-    tools: list[dict[str, Any]] = Field(default_factory=list)
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
 
 
 class TokensOut(Schema):
@@ -153,15 +153,17 @@ def read_request(asked: MessagesIn) -> ClientRequest:
         choices=choices,
         identity=dump_json([asked.messages, choices.as_json()]),
         instructions=join_instructions(_read_system(asked.system), asked.messages),
-        tools=asked.tools,
+        tools=asked.tools or [],
         user_key=(asked.metadata.user_id if asked.metadata else None) or "",
-        stream=asked.stream,
+        stream=bool(asked.stream),
     )
 
 
-def _read_system(system: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _read_system(
+    system: str | list[dict[str, Any]] | None,
+) -> str | list[dict[str, Any]] | None:
     # Claude Code puts a header of its own before the prompt, which names its version.
-    if isinstance(system, str):
+    if not isinstance(system, list):
         return system
     return [block for block in system if not str(block.get("text")).startswith(BILLING_HEADER)]
 
@@ -183,7 +185,7 @@ def _read_choices(asked: MessagesIn) -> RunChoices:
             raise Rejected(f"thread: {reason}", code=THREAD_UNSUPPORTED)
         if value not in (None, [], {}) and name not in WITHOUT_EFFECT:
             raise refused(name, NOT_PERMITTED)
-    if not all(one.strip() for one in asked.stop_sequences):
+    if not all(one.strip() for one in asked.stop_sequences or []):
         raise refused("stop_sequences", "Each must contain more than white space.")
     return make_choices(
         asked.max_tokens,
@@ -212,7 +214,7 @@ def _read_tool_choice(asked: MessagesIn) -> dict[str, Any] | None:
     kind, name = choice.get("type"), choice.get("name")
     if kind not in TOOL_CHOICES:
         raise refused(TOOL_CHOICE, f"Its type must be one of {', '.join(TOOL_CHOICES)}.")
-    require_tools(choice, asked.tools)
+    require_tools(choice, asked.tools or [])
     if (kind == "tool") != isinstance(name, str):
         raise refused(TOOL_CHOICE, "It needs a name if its type is tool, and only then.")
     return choice

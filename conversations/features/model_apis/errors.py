@@ -1,6 +1,6 @@
 """Errors as each protocol has them, by whose status clients know them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -134,7 +134,9 @@ def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse |
     detail, code = str(said.get("detail") or ""), str(said.get("code") or "")
     param = detail.partition(":")[0] if code == "bad_choice" else None
     if wrong := said.get("errors"):
-        param = str(wrong[0]["location"][-1])
+        named = [(_name_value(one["location"]), one["reason"]) for one in wrong[:3]]
+        detail = "; ".join(f"{name}: {reason}" for name, reason in named)
+        param = named[0][0]
     is_invalid = problem.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
     status = int(HTTPStatus.BAD_REQUEST) if is_invalid else problem.status_code
     made = make(status, detail, code=code, param=param)
@@ -142,3 +144,15 @@ def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse |
         if name in problem:
             made[name] = problem[name]
     return made
+
+
+def _name_value(location: Sequence[str | int]) -> str:
+    """As the client has it: ``messages[0]``. Pydantic's place of it begins with the operation's
+    parameter, and has the types of a union (``str``, ``list[str]``) as steps."""
+    name = ""
+    for step in location[2:]:
+        if isinstance(step, int):
+            name += f"[{step}]"
+        elif step != "str" and "[" not in step:
+            name += f".{step}" if name else step
+    return name or str(location[-1])

@@ -68,7 +68,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(Schema):
-    include_usage: bool = Field(False, description="Whether the last event has the tokens.")
+    include_usage: bool | None = Field(False, description="Whether the last event has the tokens.")
 
 
 class _AnyRequest(BaseModel):
@@ -77,8 +77,8 @@ class _AnyRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(max_length=120)
-    tools: list[dict[str, Any]] = Field(
-        default_factory=list, description="Functions that the client executes itself."
+    tools: list[dict[str, Any]] | None = Field(
+        None, description="Functions that the client executes itself."
     )
     tool_choice: str | dict[str, Any] | None = Field(
         None, description="Whether the model may or must call functions."
@@ -214,7 +214,7 @@ def _read_request(
     for name, value in (asked.model_extra or {}).items():
         if value is not None and name in NEUTRAL and value not in NEUTRAL[name]:
             raise refused(name, "This is not supported here.")
-    tools = [_read_tool(place, tool) for place, tool in enumerate(asked.tools)]
+    tools = [_read_tool(place, tool) for place, tool in enumerate(asked.tools or [])]
     choice = _read_tool_choice(asked)
     require_tools(choice, tools)
     output = {"effort": _read_effort(effort), "format": _read_format(format_)}

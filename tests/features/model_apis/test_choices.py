@@ -187,6 +187,18 @@ async def test_what_is_only_about_the_way_is_taken_without_effect(
     assert "service_tier" not in provider.requests[-1]
 
 
+async def test_null_asks_for_nothing(client: AsyncAnthropic, provider: WireThread) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("system", "tools", "stop_sequences", "stream"))
+    await ask(client, "What now?", **nothing)
+    assert len(provider.requests) == 1
+    for name in ("system", "tools"):
+        await client.messages.count_tokens(
+            model=MODEL, messages=[{"role": "user", "content": "Hi."}], **{name: None}
+        )
+    with pytest.raises(anthropic.BadRequestError, match="'system: Input should be a valid string"):
+        await ask(client, "What now?", system=5)
+
+
 async def test_a_retry_and_going_on_ask_for_the_same(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:

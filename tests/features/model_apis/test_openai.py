@@ -307,6 +307,27 @@ async def test_values_that_are_none_of_the_api_are_refused_by_name(client: Async
             assert (refused.type, refused.param) == ("invalid_request_error", param)
 
 
+async def test_values_of_another_type_are_refused_by_the_name_of_the_client(
+    client: AsyncOpenAI,
+) -> None:
+    for more, param, words in (
+        ({"stop": [5]}, "stop", "stop: Input should be a valid string; stop[0]: Input should"),
+        ({"messages": ["Hi."]}, "messages[0]", "messages[0]: Input should be"),
+        ({"stream_options": {"include_usage": 5}}, *["stream_options.include_usage"] * 2),
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await chat(client, "Hello", **more)
+        assert refused.value.param == param
+        assert refused.value.body["message"].startswith(words)
+
+
+async def test_null_asks_for_nothing(client: AsyncOpenAI, provider: WireThread) -> None:
+    nothing = ("tools", "tool_choice", "stop", "n", "max_tokens", "temperature", "response_format")
+    await chat(client, "Hello", **dict.fromkeys(nothing), stream_options={"include_usage": None})
+    await respond(client, "Hello", tools=None, text=None, instructions=None)
+    assert len(provider.requests) == 2
+
+
 async def test_answers_in_the_input_that_are_none_are_refused_by_name(client: AsyncOpenAI) -> None:
     odds: list[Any] = [5, True, {"a": 1}]
     for odd, at in product(odds, (0, 1)):
