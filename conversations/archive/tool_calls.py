@@ -398,10 +398,12 @@ def answer_question(
         found, asked = find_question(session, call, question)
         given = read_content(asked, content) if action == ACCEPT and not asked.url else {}
         answer = {"action": action, "content": given, "user": user_pk}
-        if found.answer and load_json(found.answer, default=None) == answer:
-            return []
         if found.answer:
-            raise Conflict("Somebody else has already answered.", code="question_answered")
+            first = load_json(found.answer)
+            if first == answer:
+                return []
+            name = _name(User.objects.filter(pk=first["user"]).first())
+            raise Conflict("%(name)s has already answered.", name=name, code="question_answered")
         if found.state != RUNNING:
             raise Conflict("This call has ended; the question is over.", code="question_over")
         found.answer = dump_json(answer)

@@ -81,7 +81,7 @@ async def test_an_answer_goes_to_the_server(
     content = {"name": "Bob", "other": "left out"}
     await runtime.answer_question(garden, **one, content=content)
     await runtime.answer_question(garden, **one, content=content)  # twice is once
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="ann has already answered"):
         await runtime.answer_question(garden, **one | {"action": "decline"})
     await runtime.wait_idle(garden.pk)
     [result] = await results(garden)
