@@ -8,8 +8,9 @@ from typing import Any
 
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.db import connections
+from django.http import UnreadablePostError
 
 from loomweb.sqlite3.base import MAX_IDLE_CONNECTIONS
 
@@ -43,9 +44,20 @@ class RequestThread(ThreadPoolExecutor):
         return self._last is None or self._last.done()
 
 
+class BodyRequest(ASGIRequest):
+    def read(self, *args: Any, **kwargs: Any) -> bytes:
+        try:
+            return super().read(*args, **kwargs)
+        except ValueError as error:
+            # The client has left: Django closes the body's file, while the thread goes on.
+            raise UnreadablePostError(*error.args) from error
+
+
 class OneThreadHandler(ASGIHandler):
     """Runs middleware and view on the request's thread in one go, and keeps the thread for the
     next request (see docs/adr/0039)."""
+
+    request_class = BodyRequest
 
     def __init__(self) -> None:
         super().__init__()

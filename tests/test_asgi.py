@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
-from django.http import HttpResponse
+from django.http import HttpResponse, UnreadablePostError
 
 from loomweb.asgi import OneThreadHandler, django_application
 from loomweb.sqlite3.base import MAX_IDLE_CONNECTIONS
@@ -84,3 +84,26 @@ async def test_a_thread_that_is_still_busy_is_not_used_again(
     assert (await later.receive_output(10))["status"] == 200
     go_on.set()
     await later.wait(10)
+
+
+async def test_a_body_whose_client_has_left_is_no_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handler, begun, go_on, done = OneThreadHandler(), Event(), Event(), Event()
+
+    def answer(request: Any) -> HttpResponse:
+        begun.set()
+        go_on.wait(10)
+        with pytest.raises(UnreadablePostError):  # of which the log has a line without a traceback
+            request.read()
+        done.set()
+        return HttpResponse()
+
+    monkeypatch.setattr(handler, "get_response", answer)
+    left = await ask(handler)
+    assert await asyncio.to_thread(begun.wait, 10)
+    for _ in range(2):
+        left.future.cancel()
+        await asyncio.sleep(0.01)
+    go_on.set()
+    assert await asyncio.to_thread(done.wait, 10)
