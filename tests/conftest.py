@@ -43,7 +43,7 @@ from conversations.models import (
     Workspace,
 )
 from conversations.models.guards import guard_names, install_guards
-from conversations.runtime import current
+from conversations.runtime import current, model_routing
 from tests.starting import Starts, forked_starts
 
 pytest_plugins = ["tests.wire.fixtures"]
@@ -102,6 +102,10 @@ def resolve_known_names(variable: Variable, context: Any) -> Any:
 
 
 Variable._resolve_lookup = resolve_known_names  # type: ignore[attr-defined]
+
+
+# A test has no pages to show first, and waits for the work in the background.
+model_routing.WARM_UP_SECONDS = 0.0
 
 
 def empty_tables(_: TransactionTestCase) -> None:

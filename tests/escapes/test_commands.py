@@ -372,8 +372,6 @@ def test_nothing_is_used_up(around: Around, command: str, said: str) -> None:
 
 
 ENDLESS = {
-    "sleep": "sleep 1000",
-    "deaf": "trap '' TERM INT HUP; while :; do sleep 1000; done",
     "stopped": "kill -STOP $$; sleep 1000",
     "silent": "exec >&- 2>&- <&-; sleep 1000",
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conversations.domain.errors import Unavailable
-from conversations.runtime import current, model_routing
+from conversations.runtime import current
 from conversations.runtime.current import current_runtime, started_runtime, stop_current_runtime
 from tests.wire.server import WireThread
 
@@ -27,9 +27,8 @@ async def test_a_process_that_ends_begins_nothing_new(monkeypatch: pytest.Monkey
 
 
 async def test_it_loads_what_an_answer_needs_and_asks_nobody(
-    wire: WireThread, start_runtime: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    wire: WireThread, start_runtime: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(model_routing, "WARM_UP_SECONDS", 0.0)
     runtime = await start_runtime()
     [state] = runtime.models.states.values()
     async with asyncio.timeout(30):

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
+from conversations.features.discord import posting
 from conversations.features.discord.options import DiscordRules
 from conversations.features.discord.worker import Bot, use_addresses
 from conversations.models import Session, Workspace
@@ -131,6 +132,7 @@ async def club(
     start_runtime: Callable[..., Awaitable[Runtime]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Club]:
+    monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 0.1)
     made = Club(server, garden, start_runtime, monkeypatch)
     yield made
     await made.close()

@@ -10,6 +10,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
+from conversations.features.discord import inbox, posting
 from conversations.features.discord.models import ChannelPlace, ChannelReply
 from conversations.features.discord.posting import retry_until_done
 from conversations.models import Run
@@ -119,7 +120,7 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
 
 
 async def test_an_answer_waits_until_the_one_before_it_is_shown(
-    club: Club, wire: WireThread
+    club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(3))
     wire.enqueue(Scenario(text=text), Scenario(text="Answer to two"))
@@ -132,6 +133,7 @@ async def test_an_answer_waits_until_the_one_before_it_is_shown(
         refused.append(request)  # It is sent again after a second: the other answer is there.
         return 500
 
+    monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 1.0)
     club.server.fail = fail_once
     await club.open()
     await club.server.say(DM, "one")
@@ -231,23 +233,24 @@ async def test_a_message_whose_id_was_not_kept_is_found_again(club: Club, wire: 
 async def test_a_post_whose_answer_was_lost_is_not_repeated(club: Club, wire: WireThread) -> None:
     """Discord posted it and then said that it failed."""
     echo(wire, "one")
-    failures = [500] * 6
+    failures = [500]
 
-    def fail_after_posting(request: object) -> int:
-        if getattr(request, "method", "") != "POST" or "messages" not in request.path:  # type: ignore[attr-defined]
+    def fail_after_posting(request: Request) -> int:
+        if not failures or request.method != "POST" or "messages" not in request.path:
             return 0
-        if failures:
-            club.server._post(DM, request.body)  # type: ignore[attr-defined]
-            return failures.pop() if len(failures) > 4 else failures.clear() or 0
-        return 0
+        club.server._post(DM, request.body)
+        return failures.pop()
 
     club.server.fail = fail_after_posting
     await club.open()
     await club.server.say(DM, "one")
     await settled(club, DM, "one")
+    assert not failures
 
 
-async def test_the_network_may_be_away_for_a_while(club: Club, wire: WireThread) -> None:
+async def test_an_answer_comes_where_the_bot_may_not_show_that_it_types(
+    club: Club, wire: WireThread
+) -> None:
     echo(wire, "one")
     await club.open()
     club.server.fail = lambda request: 403 if "typing" in request.path else 0
@@ -285,7 +288,7 @@ async def test_what_was_missed_comes_first_even_if_it_cannot_be_read_at_once(
     await settled(club, DM, "one")
     await club.shut_down()
     await club.server.say(DM, "two", unheard=True)
-    statuses = [429, 429]
+    statuses = [429, 429, 429]
     club.server.fail = lambda asked: (
         statuses.pop() if statuses and (asked.method, asked.path) == HISTORY else 0
     )
@@ -357,13 +360,16 @@ def take_writes_again() -> None:
         cursor.execute("PRAGMA busy_timeout = 20000")
 
 
-async def test_the_end_waits_for_all_places_together(club: Club) -> None:
+async def test_the_end_waits_for_all_places_together(
+    club: Club, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "REST_SECONDS", 1.0)
     await club.open()
     await club.shut_down()
     club.server.fail = lambda asked: 500 if asked.path.endswith("/messages") else 0
     bot = await club.open()
     assert bot.is_busy
-    async with asyncio.timeout(9):  # one place is given five seconds, and there are three
+    async with asyncio.timeout(2.5):  # one place is given a second, and there are three
         await club.shut_down()
 
 
