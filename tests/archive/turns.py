@@ -1,5 +1,7 @@
 """A session's turns, written one by one and read from the first."""
 
+from asgiref.sync import sync_to_async
+
 from conversations.archive.append import append
 from conversations.archive.turns import walk_turns
 from conversations.domain.turns import NewTurn, StoredTurn
@@ -14,3 +16,8 @@ def append_turn(session: Session, turn: NewTurn) -> int:
 def read_turns(session_pk: int) -> list[StoredTurn]:
     """Of a test's session, which is short, all turns."""
     return walk_turns(session_pk, start=None, is_back=False, limit=500)
+
+
+async def turns_of(session: Session) -> list[tuple[str, str]]:
+    """Role and text of each."""
+    return [(turn.role, turn.content) for turn in await sync_to_async(read_turns)(session.pk)]

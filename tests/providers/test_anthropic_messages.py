@@ -5,7 +5,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,6 +52,7 @@ from conversations.providers.provider_errors import (
     read_error_body,
     read_retry_after,
 )
+from tests.mcp_servers.running import until
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import ModelRow, WireThread
 
@@ -366,17 +367,9 @@ async def test_deltas_come_as_they_are_sent(wire: WireThread, provider: Anthropi
     assert wire.exchanges[-1].ended is None
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
-
-
 async def wait_until_left(wire: WireThread) -> None:
     """The server sees that the client leaves, long before it has said everything."""
-    await wait_until(lambda: wire.exchanges[-1].client_left is not None)
+    await until(lambda: wire.exchanges[-1].client_left is not None)
 
 
 @pytest.mark.asyncio
@@ -394,7 +387,7 @@ async def test_cancelling_ends_the_request_at_once(
 ) -> None:
     wire.enqueue(scenario)
     task = asyncio.create_task(read_all(provider))
-    await wait_until(lambda: bool(wire.exchanges))
+    await until(lambda: bool(wire.exchanges))
     await asyncio.sleep(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -34,10 +34,10 @@ from conversations.rendering.messages import fill_marks
 from conversations.runtime.model_routing import describe_model, group_models
 from conversations.runtime.service import Runtime
 from tests.archive import files
-from tests.archive.turns import read_turns
+from tests.archive.turns import read_turns, turns_of
 from tests.runtime.conftest import ask, change_options, fresh
 from tests.runtime.sample_tools import sample_tools
-from tests.runtime.test_runs import events_of, turns_of
+from tests.runtime.test_runs import events_of
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread

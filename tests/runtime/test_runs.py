@@ -17,7 +17,8 @@ from conversations.domain.events import SET_ASIDE, Info, ToolCallCompleted, Turn
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
 from conversations.runtime.service import Runtime
 from tests.archive.test_rewinding import MANY, rewind_often
-from tests.archive.turns import append_turn, read_turns
+from tests.archive.turns import append_turn, read_turns, turns_of
+from tests.mcp_servers.running import until
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.runtime.tool_stories import notices
 from tests.wire.scenario import Scenario
@@ -25,11 +26,6 @@ from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-async def turns_of(session: Session) -> list[tuple[str, str]]:
-    turns = await sync_to_async(read_turns)(session.pk)
-    return [(turn.role, turn.content) for turn in turns]
 
 
 async def events_of(session: Session) -> list[Any]:
@@ -82,20 +78,6 @@ async def test_blocks_are_kept_exactly_as_received(
     thinking = wire.requests[1]["messages"][1]["content"][0]
     assert thinking["thinking"] == "Let me see"
     assert thinking["signature"]
-
-
-async def test_deltas_carry_offsets_without_a_gap(
-    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
-) -> None:
-    wire.enqueue(Scenario(words=80, rate=400))
-    page = open_page(runtime)
-    await ask(runtime, garden, "tell me")
-    text = ""
-    for frame in page.of_type("draft"):
-        assert frame["offset"] == len(text)
-        text += frame["text"]
-    assert text == (await turns_of(garden))[1][1]
-    assert len(page.of_type("draft")) > 2
 
 
 async def test_live_rows_are_the_bytes_of_a_reload(
@@ -259,7 +241,7 @@ async def test_stopping_before_the_first_word_leaves_only_the_footer(
     wire.enqueue(Scenario(first_delay=5))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
-    await page.until(lambda: wire.requests)
+    await until(lambda: wire.requests)
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     assert page.row_types == ["user_message", "turn_separator"]
@@ -527,19 +509,6 @@ async def test_what_a_person_stops_as_the_server_stops_is_stopped(
     assert await notices(garden, "interrupted") == []
 
 
-async def test_a_run_goes_on_without_any_page(
-    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
-) -> None:
-    wire.enqueue(Scenario(words=60, rate=300))
-    page = open_page(runtime)
-    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
-    await page.until(lambda: page.of_type("draft"))
-    page.close()
-    await runtime.wait_idle(garden.pk)
-    assert await run_state(garden) == "completed"
-    assert len((await turns_of(garden))[1][1].split()) == 60
-
-
 async def test_a_page_that_comes_late_gets_the_draft_so_far(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
@@ -567,21 +536,6 @@ async def test_editing_a_turn_without_events_reloads_the_page(
     assert [frame["reason"] for frame in page.of_type("reload")] == ["rewound"]
     reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
     assert "from long ago" not in "".join(row.html for row in reloaded.rows)
-
-
-async def test_a_page_that_missed_a_rewind_is_told_to_reload(
-    runtime: Runtime, garden: Session
-) -> None:
-    from conversations.domain.keyset import TranscriptCursor
-    from conversations.runtime.publish import read_catch_up
-
-    await ask(runtime, garden, "first")
-    await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)
-    await runtime.wait_idle(garden.pk)
-    cursor = TranscriptCursor("seq", 3)
-    missed = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=0)
-    known = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=1)
-    assert (missed.reload, known.reload) == ("rewound", "")
 
 
 async def test_a_message_sent_the_moment_a_run_ends_is_answered(

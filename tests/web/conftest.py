@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.db.models import QuerySet
-from django.test import Client
+from django.test import AsyncClient, Client
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.workspaces import add_member
@@ -89,6 +89,12 @@ def browser_of(person: User | None) -> Client:
     return client
 
 
+async def async_browser_of(person: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(person, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
 @pytest.fixture
 def owner(user: User) -> Client:
     """The browser of the workspace's owner."""
@@ -116,6 +122,16 @@ async def runtime_ends(transactional_db: None) -> AsyncIterator[None]:
     """Whatever runtime the test starts on its loop is stopped on it."""
     yield
     await stop_current_runtime()
+
+
+@pytest.fixture
+async def async_browser(runtime_ends: None, user: User) -> AsyncClient:
+    """The same, for what goes on after a response: a run on the test's loop."""
+    return await async_browser_of(user)
+
+
+def without_tokens(html: str) -> str:
+    return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", html)
 
 
 def flat(html: str) -> str:

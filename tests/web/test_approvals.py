@@ -7,7 +7,6 @@ from uuid import uuid4
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.test import AsyncClient
 from django.urls import reverse
 
 from conversations.archive.tool_calls import (
@@ -22,6 +21,7 @@ from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.current import current_runtime
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.waiting_calls import leave_question
+from tests.web.conftest import async_browser_of
 
 from .conftest import browser_of
 from .sockets import Frame, Socket, open_socket
@@ -127,18 +127,12 @@ async def test_who_may_only_read_decides_nothing(
     assert (call.decision, call.stop_requested_at) == ("", None)
 
 
-async def browser(user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 def address(call: ToolCall, session: Session, action: str) -> str:
     return reverse(f"tool_call_{action}", args=[session.uuid, call.uuid])
 
 
 async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -> None:
-    client = await browser(user)
+    client = await async_browser_of(user)
     response = await client.post(address(call, session, "approve"), {"always": "1"})
     assert (response.status_code, response["Location"]) == (302, f"/s/{session.uuid}/")
     assert (await ended(call)).decision == "always"
@@ -150,7 +144,7 @@ async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -
 async def test_a_form_with_several_questions_names_each_reason(
     call: ToolCall, session: Session, user: User
 ) -> None:
-    client = await browser(user)
+    client = await async_browser_of(user)
     fields = {f"reason-{call.uuid}": "Not now.", f"reason-{uuid4()}": "another"}
     await client.post(address(call, session, "deny"), fields)
     assert ((await ended(call)).state, call.reason) == ("denied", "Not now.")
@@ -162,7 +156,7 @@ async def test_a_call_of_another_session_is_not_found(
     from conversations.archive.sessions import create_session
 
     other = await sync_to_async(create_session)(workspace, owner=user)
-    client = await browser(user)
+    client = await async_browser_of(user)
     for action in ("approve", "deny", "cancel"):
         response = await client.post(address(call, other, action))
         assert response.status_code == 404

@@ -267,17 +267,10 @@ def test_the_number_of_turns_is_found_by_an_index(answered: Session) -> None:
 
 
 @pytest.fixture
-async def browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
-@pytest.fixture
-async def call(browser: AsyncClient, session: Session) -> ModelCall:
+async def call(async_browser: AsyncClient, session: Session) -> ModelCall:
     """A real call: a message by a form, answered by the demo model."""
     data = {"text": "We use tabs, never spaces. <b>Bold</b>", "client_id": "client-0001"}
-    await browser.post(reverse("session_send", args=[session.uuid]), data)
+    await async_browser.post(reverse("session_send", args=[session.uuid]), data)
     await (await current_runtime()).wait_idle(session.pk)
     return await ModelCall.objects.select_related("run").aget()
 
@@ -289,31 +282,31 @@ def text_of(session: Session, call: ModelCall, query: str = "") -> str:
 
 @pytest.mark.django_db(transaction=True)
 async def test_the_very_text_is_rebuilt_and_checked(
-    browser: AsyncClient, session: Session, call: ModelCall
+    async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
-    page = await browser.get(text_of(session, call))
+    page = await async_browser.get(text_of(session, call))
     assert "identical to what was sent" in page.text
     assert "System prompt" in page.text
     assert "We use tabs, never spaces. &lt;b&gt;Bold&lt;/b&gt;" in page.text
-    verdict = await browser.get(text_of(session, call, "?check=1"), headers=HTMX)
+    verdict = await async_browser.get(text_of(session, call, "?check=1"), headers=HTMX)
     assert flat(verdict.text).startswith('<p class="verdict" data-matches="yes">')
-    assert "identical to what was sent" in (await browser.get(of_turn(session))).text
+    assert "identical to what was sent" in (await async_browser.get(of_turn(session))).text
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_does_not_match_is_said(
-    browser: AsyncClient, session: Session, call: ModelCall
+    async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     await ModelCall.objects.aupdate(request_digest="0" * 64)
-    assert "the digests differ" in (await browser.get(text_of(session, call))).text
+    assert "the digests differ" in (await async_browser.get(text_of(session, call))).text
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_the_request_can_be_kept(
-    browser: AsyncClient, session: Session, call: ModelCall
+    async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     where = [session.uuid, call.run.uuid, call.ordinal]
-    response = await browser.get(reverse("model_call_request", args=where))
+    response = await async_browser.get(reverse("model_call_request", args=where))
     assert response["Content-Disposition"] == 'attachment; filename="request-2.json"'
     kept = json.loads(response.text)
     assert (kept["matches"], kept["digest"]) == (True, call.request_digest)
@@ -322,21 +315,21 @@ async def test_the_request_can_be_kept(
 
 @pytest.mark.django_db(transaction=True)
 async def test_one_part_can_be_read_alone(
-    browser: AsyncClient, session: Session, call: ModelCall
+    async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
-    alone = (await browser.get(text_of(session, call, "?part=system"))).text
+    alone = (await async_browser.get(text_of(session, call, "?part=system"))).text
     assert "You" in alone
     assert "We use tabs" not in alone.partition("<pre")[2]
     for odd in ("?part=99", "?part=0000000019", "?part=x", "?from=999999", "?from=1"):
-        assert (await browser.get(text_of(session, call, odd))).status_code == 200
-    assert (await browser.get(text_of(session, call, "?from=x"))).status_code == 400
+        assert (await async_browser.get(text_of(session, call, odd))).status_code == 200
+    assert (await async_browser.get(text_of(session, call, "?from=x"))).status_code == 400
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_the_window_shows_the_newest_call(
-    browser: AsyncClient, session: Session, call: ModelCall
+    async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
-    page = await browser.get(reverse("session_window", args=[session.uuid]))
+    page = await async_browser.get(reverse("session_window", args=[session.uuid]))
     assert "Latest call, for turn 2" in page.text
     await sync_to_async(session.refresh_from_db)()
     assert f"{session.context_tokens}" in page.text.replace("\u202f", "")

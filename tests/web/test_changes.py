@@ -181,13 +181,6 @@ def test_who_may_only_read_is_offered_nothing(
     assert "Undo" not in part(page)
 
 
-@pytest.fixture
-async def browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 async def undo(browser: AsyncClient, session: Session, *, htmx: bool = True, **data: Any) -> Any:
     where = reverse("session_changes_revert", args=[session.uuid])
     return await browser.post(where, data, headers=HTMX if htmx else {})
@@ -195,20 +188,20 @@ async def undo(browser: AsyncClient, session: Session, *, htmx: bool = True, **d
 
 @pytest.mark.django_db(transaction=True)
 async def test_files_are_put_back_and_that_is_taken_back(
-    browser: AsyncClient, root: Path, calls: Calls
+    async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     (root / "a").write_text("1\n")
     await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"2\n"))
     session = calls.session
-    response = await undo(browser, session, htmx=False, all="1")
+    response = await undo(async_browser, session, htmx=False, all="1")
     assert (response.status_code, response["Location"]) == (302, address(session))
     assert (root / "a").read_text() == "1\n"
-    page = await browser.get(address(session))
+    page = await async_browser.get(address(session))
     assert "Restored 1 file to its state before this session." in page.text
     assert "undone" in part(page)
     revert = re.search(r'name="revert" value="([^"]*)"', page.text)
     assert revert is not None
-    response = await undo(browser, session, revert=revert[1])
+    response = await undo(async_browser, session, revert=revert[1])
     assert response.status_code == 200
     assert "before the undo" in response.text
     assert "<html" not in response.text
@@ -217,35 +210,35 @@ async def test_files_are_put_back_and_that_is_taken_back(
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_was_changed_since_is_a_question(
-    browser: AsyncClient, root: Path, calls: Calls
+    async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(
         root, calls, WriteAction(path="a", data=b"2\n"), WriteAction(path="b", data=b"2\n")
     )
     (root / "a").write_text("somebody else's\n")
     session = calls.session
-    page = (await browser.get(address(session))).text
+    page = (await async_browser.get(address(session))).text
     assert "It was changed afterwards." in page
     assert "Since then:" in page
     assert "+somebody else's" in page.replace("&#x27;", "'").replace("<em>", "").replace(
         "</em>", ""
     )
     assert page.count('name="replace" value="a"') == 1
-    response = await undo(browser, session, call=str(call.uuid))
+    response = await undo(async_browser, session, call=str(call.uuid))
     assert "Restored 1 file to its state before this call; 1 file left as it is." in response.text
     assert (root / "a").read_text() == "somebody else's\n"
-    response = await undo(browser, session, call=str(call.uuid), replace=["a"])
+    response = await undo(async_browser, session, call=str(call.uuid), replace=["a"])
     assert not (root / "a").exists()
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_nothing_is_put_back_while_an_answer_is_written(
-    browser: AsyncClient, root: Path, calls: Calls
+    async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"1"))
-    await undo(browser, calls.session)  # the runtime has started
+    await undo(async_browser, calls.session)  # the runtime has started
     await Run.objects.filter(pk=call.run_id).aupdate(state="queued")
-    response = await undo(browser, calls.session, all="1")
+    response = await undo(async_browser, calls.session, all="1")
     assert response.status_code == 409
     assert "An answer is still running. Stop it first." in response.text
     assert (root / "a").exists()
@@ -253,7 +246,7 @@ async def test_nothing_is_put_back_while_an_answer_is_written(
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_other_programs_run_by_themselves_is_marked(
-    browser: AsyncClient, root: Path, calls: Calls
+    async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     await sync_to_async(change)(
         root,
@@ -261,6 +254,6 @@ async def test_what_other_programs_run_by_themselves_is_marked(
         WriteAction(path=".vscode/tasks.json", data=b"{}"),
         WriteAction(path="b", data=b"2\n"),
     )
-    page = flat((await browser.get(address(calls.session))).text)
+    page = flat((await async_browser.get(address(calls.session))).text)
     assert page.count("runs automatically</b>") == 1
     assert page.count('title="Other programs run this file automatically."') == 1

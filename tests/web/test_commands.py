@@ -203,13 +203,6 @@ def test_a_plain_form_carries_commands_out(owner: Client, session: Session) -> N
     assert session.turns.count() == 2
 
 
-@pytest.fixture
-async def async_browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 @pytest.mark.django_db(transaction=True)
 async def test_what_is_meant_as_a_message_is_sent(
     async_browser: AsyncClient, session: Session

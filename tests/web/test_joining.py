@@ -26,6 +26,7 @@ from conversations.archive.workspaces import add_member, remove_member
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import Rejected
 from conversations.models import AuditEntry, Invitation, Workspace
+from tests.web.test_people import noted
 
 from .conftest import browser_of, flat
 
@@ -44,11 +45,6 @@ def invitation(workspace: Workspace | None, by: User, role: str = "member") -> s
         origin=AuditOrigin(user=by),
     )
     return reverse("join", args=[token])
-
-
-def noted() -> list[str]:
-    entries = AuditEntry.objects.filter(action=ROLE).order_by("number")
-    return list(entries.values_list("metadata", flat=True))
 
 
 def test_an_owner_makes_a_link_that_is_shown_once(

@@ -42,6 +42,7 @@ from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.features import collect, merge
 from tests.test_admin import fill, is_of_session, without_sidebar  # noqa: F401 (the fixture)
+from tests.web.conftest import without_tokens
 
 from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, permissions_of, say
 from .rows import (
@@ -538,10 +539,6 @@ def test_a_thing_of_somebody_else_looks_like_one_that_is_not_there(
     none = client.get(reverse("session", args=["00000000-0000-4000-8000-000000000000"]))
     assert without_tokens(theirs.text) == without_tokens(none.text)
     assert theirs.headers.keys() == none.headers.keys()
-
-
-def without_tokens(html: str) -> str:
-    return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", html)
 
 
 OURS = {

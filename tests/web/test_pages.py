@@ -813,13 +813,6 @@ def test_a_viewer_may_read_and_sees_no_composer(session: Session, viewer: User) 
 # --- a message by a plain form ---
 
 
-@pytest.fixture
-async def async_browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 @pytest.mark.django_db(transaction=True)
 async def test_a_message_by_a_form_is_answered(
     async_browser: AsyncClient, session: Session

@@ -23,6 +23,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Run, Session, Workspace
 from conversations.models.review import MAX_TEXT_CHARS
 from conversations.review.remarks import mark_reviewed, read_remarks, set_flag, write_note
+from tests.archive.test_review import entries_of
 
 from .conftest import browser_of, flat, permissions_of, say
 
@@ -66,11 +67,6 @@ def address_of(session: Session, turn: int | None = None) -> str:
 
 def links(html: str, text: str) -> list[str]:
     return [unescape(found) for found in re.findall(rf'href="([^"]*)"[^>]*>{text}<', html)]
-
-
-def entries(session: Session) -> list[str]:
-    found = AuditEntry.objects.filter(session=session.uuid).order_by("number")
-    return list(found.values_list("action", flat=True))
 
 
 def test_the_rows_are_the_very_rows_of_the_owner(
@@ -128,7 +124,7 @@ def test_older_and_newer_rows_are_pages(reviewer: Client, session: Session) -> N
         html = page(reviewer, older[0])
     assert len(found) == len(set(found)) == 50
     assert "Message 20." in page(reviewer, links(html, "Newer rows")[0])
-    assert entries(session) == ["transcript", "older", "older", "older"]
+    assert entries_of(session) == ["transcript", "older", "older", "older"]
 
 
 @pytest.mark.usefixtures("_small_pages")
@@ -197,7 +193,7 @@ def test_a_mark_reaches_as_far_as_the_page_that_it_was_made_on(
     reviewer.post(reverse("review_mark", args=[talk.uuid]), {"through": "0"})
     talk.refresh_from_db()
     assert talk.reviewed_turn == 0
-    assert entries(talk) == ["transcript", "reviewed", "unreviewed"]
+    assert entries_of(talk) == ["transcript", "reviewed", "unreviewed"]
 
 
 def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session) -> None:
@@ -218,7 +214,7 @@ def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Sessio
     part = html[html.index('id="turn-2"') : html.index('id="turn-3"')]
     assert "Is that so?" in part
     assert "Privacy" in part
-    assert entries(talk) == ["note", "transcript", "flag", "transcript"]
+    assert entries_of(talk) == ["note", "transcript", "flag", "transcript"]
 
 
 def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session) -> None:
@@ -249,7 +245,7 @@ def test_what_was_written_stays_where_it_is_refused(
     chosen = re.findall(r'value="(\w+)"\s+selected', draft)
     assert chosen == ["privacy"] * (about.get("label") == "privacy")
     assert f'name="next" value="{address_of(talk)}"' in answer.text
-    assert entries(talk) == ["transcript"]
+    assert entries_of(talk) == ["transcript"]
 
 
 def test_no_link_of_the_page_is_closed_to_reviewers(reviewer: Client, talk: Session) -> None:
@@ -303,7 +299,7 @@ def test_what_cannot_be_kept_is_refused(reviewer: Client, talk: Session) -> None
     ):
         answer = reviewer.post(reverse("review_remark", args=[talk.uuid]), data, follow=True)
         assert message in answer.text, data
-    assert set(entries(talk)) == {"transcript"}
+    assert set(entries_of(talk)) == {"transcript"}
 
 
 def test_members_do_not_see_what_reviewers_say(owner: Client, rita: User, talk: Session) -> None:
@@ -322,8 +318,8 @@ def test_reading_is_entered_unless_the_session_is_ones_own(
     for session in (talk, own):
         page(reviewer, address_of(session))
         page(reviewer, reverse("session", args=[session.uuid]))
-    assert entries(talk) == ["transcript"]
-    assert entries(own) == []
+    assert entries_of(talk) == ["transcript"]
+    assert entries_of(own) == []
 
 
 def test_what_somebody_began_and_may_not_see_as_a_member_any_more_is_entered(
@@ -334,7 +330,7 @@ def test_what_somebody_began_and_may_not_see_as_a_member_any_more_is_entered(
     page(reviewer, address_of(began))
     page(reviewer, "/review/search/?q=beans")
     page(reviewer, reverse("session", args=[began.uuid]))
-    assert sorted(entries(began)) == ["search_hit", "transcript", "transcript"]
+    assert sorted(entries_of(began)) == ["search_hit", "transcript", "transcript"]
 
 
 def test_a_stated_reason_is_held_by_what_follows(reviewer: Client, talk: Session) -> None:
@@ -354,7 +350,7 @@ def test_nothing_is_shown_where_a_reason_is_required_and_missing(
     answer = reviewer.get(address_of(talk))
     assert "Why are you reading this?" in answer.text
     assert "Plant the beans" not in answer.text
-    assert entries(talk) == []
+    assert entries_of(talk) == []
 
 
 def test_the_list_shows_titles_and_no_words(reviewer: Client, talk: Session) -> None:
@@ -364,7 +360,7 @@ def test_the_list_shows_titles_and_no_words(reviewer: Client, talk: Session) -> 
     assert "Archived" in html
     assert "Plant the beans" not in html
     assert "In March" not in html
-    assert entries(talk) == []
+    assert entries_of(talk) == []
 
 
 def test_a_list_has_tabs_filters_and_pages(
@@ -445,7 +441,7 @@ def test_next_leads_to_what_is_new_and_keeps_the_filters(
     query = {"person": "ann", "after": str(later.uuid)}
     answer = reviewer.get(reverse("review_next"), query)
     assert answer["Location"] == f"{address_of(earlier, 3)}?person=ann#turn-3"
-    assert entries(earlier) == ["reviewed"]
+    assert entries_of(earlier) == ["reviewed"]
     link = links(page(reviewer, answer["Location"]), "Next unreviewed")[0]
     assert link == f"{reverse('review_next')}?person=ann&after={earlier.uuid}"
     marked = reviewer.post(

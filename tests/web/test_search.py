@@ -25,6 +25,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
 from conversations.search import best, pages
 from conversations.search.pages import MAX_TITLED_SESSIONS
+from tests.web.conftest import without_tokens
 
 from .conftest import ROLES, MakePerson, browser_of, say
 
@@ -36,10 +37,6 @@ HIT = re.compile(r'href="/s/([0-9a-f-]{36})/t/(\d+)/"')
 
 def ask(browser: Client, address: str = SEARCH, *, htmx: bool = False, **query: str) -> Any:
     return browser.get(address, query, headers={"HX-Request": "true"} if htmx else {})
-
-
-def without_tokens(html: str) -> str:
-    return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", html)
 
 
 def hits(response: HttpResponse) -> list[tuple[str, int]]:

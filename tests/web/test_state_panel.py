@@ -36,13 +36,6 @@ async def change(browser: AsyncClient, session: Session, *, htmx: bool, **data: 
 
 
 @pytest.fixture
-async def browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
-@pytest.fixture
 def decided(session: Session) -> Session:
     say(session, "We use tabs", "Understood")
     return session
@@ -69,18 +62,20 @@ def test_the_panel_gets_the_part_alone(owner: Client, decided: Session) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("htmx", [False, True], ids=["plain", "htmx"])
-async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, htmx: bool) -> None:
+async def test_a_form_changes_an_item(
+    async_browser: AsyncClient, decided: Session, htmx: bool
+) -> None:
     wording = {"action": "edit", "text": "We use two spaces"}
-    response = await change(browser, decided, htmx=htmx, **wording)
+    response = await change(async_browser, decided, htmx=htmx, **wording)
     if htmx:
         assert (response.status_code, 'data-said="Saved"' in response.text) == (200, True)
     else:
         assert (response.status_code, response["Location"]) == (302, address(decided))
-    assert (await change(browser, decided, htmx=htmx, action="pin")).status_code in (200, 302)
+    assert (await change(async_browser, decided, htmx=htmx, action="pin")).status_code in (200, 302)
     view = await sync_to_async(read_state_view)(decided.pk)
     [item] = [item for item in view.items if item.kind == "decision"]
     assert (item.text, item.original, item.is_pinned) == ("We use two spaces", "We use tabs", True)
-    page = (await browser.get(address(decided))).text
+    page = (await async_browser.get(address(decided))).text
     assert "Originally: We use tabs" in page
     assert 'value="unpin"' in page
 
@@ -97,9 +92,9 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
     ],
 )
 async def test_what_cannot_be_is_refused_and_what_was_written_kept(
-    browser: AsyncClient, decided: Session, data: dict[str, str], status: int, reason: str
+    async_browser: AsyncClient, decided: Session, data: dict[str, str], status: int, reason: str
 ) -> None:
-    response = await change(browser, decided, htmx=True, **data)
+    response = await change(async_browser, decided, htmx=True, **data)
     assert response.status_code == status
     assert reason in response.text
     assert data.get("text", "") in response.text

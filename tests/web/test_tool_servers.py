@@ -12,6 +12,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.runtime.current import current_runtime
 from tests.mcp_servers.running import plain, until
+from tests.web.conftest import async_browser_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -40,12 +41,6 @@ def plot(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> tupl
     return user, create_session(workspace, owner=user)
 
 
-async def browser_of(user: User) -> AsyncClient:
-    client = AsyncClient()
-    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 async def read(client: AsyncClient, address: str) -> str:
     return (await client.get(address)).content.decode()
 
@@ -54,7 +49,7 @@ async def test_the_settings_say_how_each_is_and_connect_one_again(
     plot: tuple[User, Any], tmp_path: Path
 ) -> None:
     user, session = plot
-    client = await browser_of(user)
+    client = await async_browser_of(user)
     before = await read(client, "/w/plot/settings/tools/")
     assert "stdio, off. It starts when it is needed." in before
     assert "It is turned off for this workspace." in before

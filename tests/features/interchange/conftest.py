@@ -14,8 +14,7 @@ from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.running import ImportRun
 from conversations.models import ChatEvent, Session, Turn, Workspace
 from tests.archive.test_compactions import talked
-from tests.web.conftest import make_person, owner, runtime_ends
-from tests.web.test_commands import async_browser
+from tests.web.conftest import async_browser, make_person, owner, runtime_ends
 
 __all__ = ["async_browser", "make_person", "owner", "runtime_ends", "talked"]
 

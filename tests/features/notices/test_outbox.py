@@ -5,7 +5,6 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -43,11 +42,6 @@ from .making import subscribe_browser
 from .push_service import PushService
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def subscription(owner: Client, user: User, push_service: PushService) -> PushSubscription:
-    return subscribe_browser(owner, user, push_service.make_browser())
 
 
 def end_run(session: Session, state: str) -> None:

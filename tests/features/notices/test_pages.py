@@ -38,11 +38,6 @@ def post_json(client: Client, path: str, data: Any) -> Any:
     return client.post(path, json.dumps(data), content_type="application/json")
 
 
-@pytest.fixture
-def subscription(owner: Client, user: User, push_service: PushService) -> PushSubscription:
-    return subscribe_browser(owner, user, push_service.make_browser())
-
-
 def waiting(client: Client) -> dict[str, Any]:
     found: dict[str, Any] = client.get(f"{PAGE}waiting/").json()
     return found

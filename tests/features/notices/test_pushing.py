@@ -27,6 +27,7 @@ from conversations.features.notices.models import (
 )
 from conversations.features.notices.worker import NoticeSender, SignedOutWorker, push
 from conversations.models import Session
+from tests.mcp_servers.running import until
 from tests.runtime.conftest import ask
 from tests.waiting_calls import leave_question
 from tests.web.conftest import browser_of
@@ -58,12 +59,6 @@ def client(garden: Session) -> Client:
 @pytest.fixture
 def subscription(garden: Session, client: Client, browser: SubscribedBrowser) -> PushSubscription:
     return subscribe_browser(client, garden.owner, browser)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_push_says_that_there_is_something_and_no_more(
