@@ -62,7 +62,6 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "loomweb.urls"
-ASGI_APPLICATION = "loomweb.asgi.application"
 
 TEMPLATES = [
     {
@@ -201,8 +200,6 @@ LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 TIME_ZONE = "UTC"
-USE_I18N = True
-USE_TZ = True
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]

@@ -93,7 +93,7 @@ def list_turns(
 def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[str, Any]:
     """One turn."""
     session, _ = get_session_for(request, uuid)
-    turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
+    turn = read_turn(session.pk, number)
     if turn is None:
         raise NotFound("This turn does not exist in this session.")
     return as_turn(turn, read_rewound(session.pk, "turn"))
