@@ -5,7 +5,7 @@ committed with it; otherwise it waits as a queued run, and becomes a turn when i
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -66,10 +66,10 @@ class AcceptedMessage:
     turn: int | None
     seq: int | None
     is_new: bool
-    rows: list[Row] = field(default_factory=list)
-    title: str = ""
-    claimed: ClaimedRun | None = None
-    rewound: RewindResult = NOTHING_REWOUND
+    rows: list[Row]
+    title: str
+    claimed: ClaimedRun | None
+    rewound: RewindResult
 
 
 def accept_message(

@@ -19,7 +19,6 @@ from conversations.domain.messages import say
 from conversations.domain.run_transcript import SEPARATOR, SPOKEN, TEXT, THINKING
 from conversations.domain.runs import (
     ACTIVE_STATES,
-    NO_CHOICES,
     QUEUED,
     RUNNING,
     RunChoices,
@@ -67,11 +66,11 @@ class ClaimedRun:
     user_pk: int | None
     rows: list[Row]
     title: str
-    owner: str = ""
+    owner: str
     open_turn: int | None = None
-    client_id: str = ""
-    choices: RunChoices = NO_CHOICES
-    goes_first: bool = False
+    client_id: str
+    choices: RunChoices
+    goes_first: bool
 
 
 # What is a turn already, then messages that go first.

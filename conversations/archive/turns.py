@@ -114,7 +114,7 @@ def read_user_turn_before(
     session_pk: int,
     number: int,
     *,
-    has_rewinds: bool = True,
+    has_rewinds: bool,
     aside: Sequence[tuple[int, int]] = (),
 ) -> StoredTurn | None:
     """The newest active message of a person below that number that does not stand ``aside``."""
@@ -130,7 +130,7 @@ def list_user_turns_before(
     number: int,
     *,
     limit: int,
-    has_rewinds: bool = True,
+    has_rewinds: bool,
     aside: Sequence[tuple[int, int]] = (),
 ) -> list[int]:
     """Numbers of the person's active messages that stand shortly below a turn."""
@@ -140,7 +140,7 @@ def list_user_turns_before(
 
 
 def active_user_turns(
-    session_pk: int, below: int, *, has_rewinds: bool = True, aside: Sequence[tuple[int, int]] = ()
+    session_pk: int, below: int, *, has_rewinds: bool, aside: Sequence[tuple[int, int]] = ()
 ) -> QuerySet[Turn]:
     """The person's messages on the active path below that number, without those ``aside``, the
     newest first."""
@@ -158,7 +158,7 @@ def read_beginnings(session_pk: int, numbers: Sequence[int], *, chars: int) -> d
     return dict(rows)
 
 
-def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = True) -> int:
+def count_active_before(session_pk: int, number: int, *, has_rewinds: bool) -> int:
     """Active turns below that number."""
     if not has_rewinds:
         return number - 1

@@ -86,11 +86,11 @@ class CallEnding:
     blocks: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
     exit_code: int | None = None
-    state: str = COMPLETED
-    decision: str = ""
-    decided_by: str = ""
-    reason: str = ""
-    duration_ms: int = 0
+    state: str
+    decision: str
+    decided_by: str
+    reason: str
+    duration_ms: int
 
 
 def make_result_turn(ending: CallEnding) -> NewTurn:

@@ -48,10 +48,10 @@ class RuntimeOptions:
     mcp: McpConfig
     mcp_timing: ConnectionTiming
     supervise: bool
-    expire_minutes: int = 0
-    database_wait: float = 30.0
-    max_sockets: int = 100
-    max_streams: int = 100
+    expire_minutes: int
+    database_wait: float
+    max_sockets: int
+    max_streams: int
 
 
 def read_options(*, supervise: bool) -> RuntimeOptions:

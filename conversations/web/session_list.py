@@ -90,11 +90,11 @@ def read_session_list(
     request: HttpRequest,
     workspace: Workspace,
     *,
+    access: Access,
+    current: Session | None,
     filters: SessionListFilters = NO_FILTERS,
     before: str = "",
     is_member: bool = True,
-    access: Access | None = None,
-    current: Session | None = None,
     focuses_first: bool = False,
 ) -> dict[str, Any]:
     """The sessions as a member of the workspace sees them, or somebody who is none, with
@@ -124,7 +124,7 @@ def read_session_list(
     following = {"before": page.next_cursor} | asked
     zone, language = zone_of_browser(request), get_language() or ""
     dates = preferences_of(request).language or language
-    groups, has_actions = [], access is not None and access.can_write
+    groups, has_actions = [], access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
 
     def label(item: ListedSession) -> str:
