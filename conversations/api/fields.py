@@ -8,6 +8,7 @@ from ninja import Field, Schema
 from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
+from conversations.archive.sessions import MAX_TITLE_CHARS
 from conversations.archive.turns import MAX_PAGE_ROWS
 from conversations.domain.keyset import PageCursor, parse_optional_number, parse_page_cursor
 from conversations.domain.session_keys import MEMBER_CHANNELS
@@ -32,7 +33,7 @@ Text = Annotated[
 ]
 Title = Annotated[
     Text,
-    StringConstraints(min_length=1, max_length=120),
+    StringConstraints(min_length=1, max_length=MAX_TITLE_CHARS),
     must(lambda text: bool(text.strip()), "must have at least one character"),
 ]
 ShortText = Annotated[Text, StringConstraints(max_length=1000)]
@@ -58,11 +59,12 @@ Metadata = dict[Text, Any]
 FormatName = Literal["anthropic", "openai"]
 
 KEY_HEADER = "Idempotency-Key"
+KEY_PATTERN = r"^[!-~]{1,255}$"
 
 
 def key_header(description: str) -> Any:
     """The header by which a request that is sent twice is carried out once."""
-    return Header(None, alias=KEY_HEADER, pattern=r"^[!-~]{1,255}$", description=description)
+    return Header(None, alias=KEY_HEADER, pattern=KEY_PATTERN, description=description)
 
 
 # Shapes that several operations share. Times are UTC in ISO 8601.

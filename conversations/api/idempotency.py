@@ -34,7 +34,7 @@ from conversations.models import ApiAnswer, Session
 from conversations.runtime.ownership import ANSWER_LOCKS, try_lock
 
 from .auth import caller_of
-from .fields import KEY_HEADER
+from .fields import KEY_HEADER, KEY_PATTERN
 from .problems import problem, problem_of
 
 # Answers to requests with an idempotency key: claimed, kept, given again.
@@ -89,13 +89,11 @@ def _lock_of(claimed: ApiAnswer) -> Path:
     return folder / f"{ANSWER_LOCKS}{claimed.pk}.lock"
 
 
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
-
 PARAMETER = {
     "name": KEY_HEADER,
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"},
+    "schema": {"type": "string", "pattern": KEY_PATTERN},
     "description": "A value of your choice, such as a UUID. Repeating the same request with it "
     "creates nothing new and returns the first response, with `Idempotent-Replayed: true`.",
 }
@@ -155,7 +153,7 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
         refusal: HttpResponse | None = operation._run_checks(request)
         if refusal is not None:
             return refusal
-        if not _KEY.fullmatch(key):
+        if not re.fullmatch(KEY_PATTERN, key):
             reason = f"{KEY_HEADER} must have 1 to 255 visible ASCII characters."
             return problem(422, reason, code="idempotency_key_invalid")
         try:

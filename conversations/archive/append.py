@@ -45,7 +45,7 @@ from .storage import is_storage_error
 logger = logging.getLogger(__name__)
 
 MAX_PREVIEW_CHARS = 160
-MAX_TITLE_CHARS = 80
+MAX_MADE_TITLE_CHARS = 80  # Of a title that no person chose
 
 
 def placeholders(values: Sized) -> str:
@@ -107,7 +107,7 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
 
 def make_title(content: str) -> str:
     """Of a session that begins with this message."""
-    return one_line(strip_invisible(strip_marks(content)), limit=MAX_TITLE_CHARS)
+    return one_line(strip_invisible(strip_marks(content)), limit=MAX_MADE_TITLE_CHARS)
 
 
 FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000

@@ -175,6 +175,8 @@ def read_next_page(body: object) -> str | None:
     return None
 
 
+SAMPLING = ("temperature", "top_p", "top_k")
+
 # With the forms of gateways: claude-opus-4.6, claude-opus-4@20250514, claude-sonnet-4.5:beta.
 _TAKING = re.compile(
     r"claude-(?:instant|2|3)"
@@ -188,7 +190,7 @@ def is_claude(model: str) -> bool:
 
 
 def takes_sampling(model: str) -> bool:
-    """Whether a model takes ``temperature``, ``top_p`` and ``top_k``."""
+    """Whether a model takes the parameters of ``SAMPLING``."""
     # Claude models do up to the generation 4.6; later ones refuse a request that has any
     # (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is asked.
     return not is_claude(model) or _TAKING.match(_own_id(model)) is not None

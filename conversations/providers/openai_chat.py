@@ -18,6 +18,7 @@ from conversations.domain.text import dump_json
 
 from .local_servers import read_local_models
 from .message_assembly import WAS_THINKING, Event
+from .model_limits import SAMPLING
 from .openai_shapes import (
     data_url,
     file_name,
@@ -44,7 +45,6 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 # Parameters that some servers refuse by name, and what to send in their place.
 REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-SAMPLING = ("temperature", "top_p", "top_k")
 LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", *SAMPLING)
 
 _A_RANGE = re.compile(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from conversations.domain.attachments import IMAGE_TYPES
 from conversations.domain.messages import say, say_number
 from conversations.domain.text import number_text, storable
 
@@ -24,7 +25,6 @@ MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 PICTURE = mark(say("Picture made by the cell"))
 REST = mark(say("The rest of this output is not shown."))
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str]]) -> str | None:
@@ -111,7 +111,7 @@ def _render_outputs(
 
 def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: WorkBudget) -> str:
     """The richest form that can be shown, as the format has them side by side."""
-    for kind in _PICTURES:
+    for kind in IMAGE_TYPES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
             return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
     if (html := _html_of(data)) in cleaned:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from conversations.agent.window.title import make_title_request, title_manifest
+from conversations.archive.append import MAX_MADE_TITLE_CHARS
 from conversations.archive.model_calls import check_model_call, save_title
 from conversations.archive.sessions import read_untitled
 from conversations.archive.turns import read_turns_in
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_TURN = 1
 MAX_TURNS = 20  # In which the answer to the first message is looked for
-MAX_TITLE_CHARS = 80
 OFF, AUTO = "off", "auto"
 
 _QUOTES = re.compile(r"^(?:title:\s*)?[\"'“”„«‘*#\s]*|[\"'“”»’*.\s]*$", re.IGNORECASE)
@@ -87,4 +87,4 @@ def read_title(text: str) -> str:
     lines = [line for line in storable(text).splitlines() if line.strip()]
     line = strip_marks(strip_invisible(lines[0])) if lines else ""
     title = " ".join(_QUOTES.sub("", line).split())
-    return title if len(title) <= MAX_TITLE_CHARS else ""
+    return title if len(title) <= MAX_MADE_TITLE_CHARS else ""

@@ -16,7 +16,6 @@ from django.contrib.auth.decorators import login_required
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
@@ -30,6 +29,7 @@ from conversations.access import (
 )
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.session_records import SessionRecord, list_titled
+from conversations.archive.sessions import has_expired
 from conversations.archive.storage import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import number_text, storable
@@ -341,7 +341,7 @@ def _group(
         "workspace": session.workspace.name,
         "owner": "" if session.owner_id == request.user.pk else session.owner.get_username(),
         "archived": session.archived_at is not None,
-        "expired": expires_at is not None and expires_at <= timezone.now(),
+        "expired": has_expired(expires_at),
         "hits": rows,
     }
 

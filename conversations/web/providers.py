@@ -14,7 +14,7 @@ from conversations.access import access_context_of
 from conversations.accounts.people_pages import administrator_form, administrator_page
 from conversations.archive.audit import AuditEvent, record
 from conversations.domain.audit import PROVIDER
-from conversations.domain.errors import NotFound, Rejected, Unavailable
+from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.stream import (
     DOCUMENTS,
     IMAGES,
@@ -29,7 +29,12 @@ from conversations.providers.config import (
     append_provider,
 )
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
-from conversations.runtime.current import find_default_model, run_on_runtime, started_runtime
+from conversations.runtime.current import (
+    find_default_model,
+    require_runtime,
+    run_on_runtime,
+    started_runtime,
+)
 from conversations.runtime.model_routing import ModelRouter, ProviderState
 from conversations.runtime.probing import probe_model
 
@@ -110,9 +115,7 @@ def _find_servers() -> list[FoundServer]:
 
 
 def _find(request: HttpRequest) -> tuple[ModelRouter, ProviderState]:
-    runtime = started_runtime()
-    if runtime is None:
-        raise Unavailable("The server is starting. Try again in a moment.")
+    runtime = require_runtime()
     name = request.POST.get("provider", "")
     if name not in runtime.models.states:
         raise NotFound("This provider does not exist.")

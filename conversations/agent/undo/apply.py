@@ -148,13 +148,11 @@ def _prepare_write(root: Path, action: WriteAction) -> _Step:
 def _prepare_remove(root: Path, action: RemoveAction) -> _Step:
     path = find_place(root, action.path, follow_last=False).path
     before = _read_and_copy(root, path)
+    _check_expected(path, before, action.expect)
     if before is None:
-        if action.expect:
-            raise FileConflict("%(path)s was removed in the meantime.", path=shown(path))
         raise Rejected("%(path)s does not exist.", path=shown(path))
     if not before.has_copy:  # folders and links have one
         raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=_ODD)
-    _check_expected(path, before, action.expect)
     expect = before.digest if before.is_file else None
     touch = partial(confined.remove, root, path, expect=expect)
     return [EntryChange(path=path, before=before, after=None)], touch
@@ -200,7 +198,7 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
     if expect is None or disk.digest_of(before) == expect:
         return
     if before is None:
-        raise FileConflict("%(path)s is gone meanwhile.", path=shown(path))
+        raise FileConflict("%(path)s was removed in the meantime.", path=shown(path))
     if not expect:
         raise FileConflict("%(path)s was created in the meantime.", path=shown(path))
     raise FileConflict("%(path)s was changed in the meantime.", path=shown(path))

@@ -14,6 +14,7 @@ from conversations.archive.asides import read_aside
 from conversations.archive.forking import read_hidden_beside, read_state_moment
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import StateText, read_stored_state, rebuild_state_text
+from conversations.archive.sessions import MAX_TITLE_CHARS
 from conversations.archive.turns import read_rewound, read_turns_in, walk_turns
 from conversations.domain.errors import NotFound
 from conversations.domain.text import one_line
@@ -21,7 +22,6 @@ from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 
 MAX_TURNS = 40  # Of the parent that are looked through for its last exchange
 MAX_QUOTED_CHARS = {USER: 400, ASSISTANT: 800}  # Of a message of that exchange
-MAX_TITLE_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,9 @@ from conversations.domain.formats.contents import BAD_MESSAGE
 from conversations.domain.runs import TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
 from conversations.domain.turns import ASSISTANT, SYSTEM, USER
-from conversations.providers.model_limits import takes_sampling
+from conversations.providers.model_limits import SAMPLING, takes_sampling
 
 from .client_request import (
-    SAMPLING,
     ClientRequest,
     is_result,
     join_instructions,

@@ -21,8 +21,6 @@ from conversations.providers.model_limits import takes_sampling
 
 MAX_CHOICES_CHARS = 64_000  # of all that is passed on, as JSON
 
-SAMPLING = ("temperature", "top_p", "top_k")
-
 SYSTEM_ROLES = (SYSTEM, "developer")
 
 NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1}  # values that ask for nothing
