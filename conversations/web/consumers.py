@@ -160,7 +160,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             limit = number_text(MAX_FRAME_VALUES)
             many = errors.TooLarge("A frame may have at most %(limit)s values.", limit=limit)
             await self._send(_error(many))
-        elif len(text) <= settings.LOOM.max_frame_bytes:
+        elif len(text.encode()) <= settings.LOOM.max_frame_bytes:
             with suppress(ValueError, RecursionError):  # thousands of open brackets
                 frame = json.loads(text)
         if not isinstance(frame, dict):

@@ -794,6 +794,19 @@ async def test_what_is_no_object_closes_the_socket(connect: Connect) -> None:
         assert await socket.close_code() == 4400, text[:20]
 
 
+async def test_a_frame_has_a_limited_number_of_bytes(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_frame_bytes", 100)
+    for character, is_taken in [("e", True), ("é", False)]:
+        socket = await connect()
+        await socket.send_text(f'{{"type": "ping", "padding": "{character * 60}"}}')
+        if is_taken:
+            await socket.until("pong")
+        else:
+            assert await socket.close_code() == 4400
+
+
 async def test_a_frame_of_very_many_values_closes_the_socket(connect: Connect) -> None:
     """Before it is parsed, whoever may write."""
     socket = await connect()
