@@ -139,6 +139,7 @@ class Feature(AppConfig):
           place of the box for messages
         - ``session.dock`` (``session``): above the box for messages
         - ``session.menu`` (``session``): in its menu, before the links
+        - ``workspace.bulk`` (``workspace``): among the buttons for sessions chosen in its list
         """
         return ""
 

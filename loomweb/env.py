@@ -111,7 +111,8 @@ def _read_secret_key(path: Path) -> str:
     if not key:
         raise SettingsError(
             f"{path} does not contain a key. Restore it, or remove it: then a new key is made, "
-            "and everybody is signed out."
+            "everybody is signed out, and what the old key encrypted cannot be read any more. "
+            "See LOOM_SECRET_KEY in docs/settings.md."
         )
     return key
 
