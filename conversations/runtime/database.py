@@ -157,11 +157,11 @@ class Writer:
         """See the jobs through, until they are committed or nobody waits for them."""
         tries, unanswered = 0, ""
         while group:
-            is_away, unanswered = self._try(group, unanswered)
-            if not is_away:
+            failed = self._try(group, unanswered)
+            if failed is None:
                 self._resolve(group)
                 return
-            tries += 1
+            tries, unanswered = tries + 1, failed
             # SQLite has waited for the lock already, for as long as its timeout is.
             if tries > 1 or connection.vendor == "sqlite":
                 self._accept_queued()
@@ -170,13 +170,13 @@ class Writer:
             if group:
                 time.sleep(_pause_after(tries))
 
-    def _try(self, group: list[_Job], unanswered: str) -> tuple[bool, str]:
-        """Run and commit the jobs. Returns whether the database is away, and then the id of
-        a transaction whose COMMIT has no answer yet, which ``unanswered`` is too."""
+    def _try(self, group: list[_Job], unanswered: str) -> str | None:
+        """Run and commit the jobs. None when they are through; while the database is away, the id
+        of a transaction whose COMMIT has no answer yet, which ``unanswered`` is too, or nothing."""
         committing = ""
         try:
             if unanswered and (status := status_of(unanswered)) != "aborted":
-                return status != "committed", unanswered
+                return None if status == "committed" else unanswered
             unanswered = ""
             with transaction.atomic(durable=True):
                 self._run(group)
@@ -189,7 +189,7 @@ class Writer:
                 for job in group:
                     self._commit([job])
                 group.clear()
-                return False, ""
+                return None
             group[0].error = error
         except DatabaseError as error:
             full = isinstance(translate_storage_error(error), StorageFull)
@@ -197,7 +197,7 @@ class Writer:
             is_lost = connection.connection is None and connection.vendor == "postgresql"
             connection.close_if_unusable_or_obsolete()
             if not full and (is_lost or is_storage_error(error)):
-                return True, committing or unanswered
+                return committing or unanswered
             # A full disk fails all writes; that is one line each and no fault of ours.
             fields = {"writes": len(group), "error_class": type(error).__name__}
             level = logging.WARNING if full else logging.ERROR
@@ -206,7 +206,7 @@ class Writer:
                 job.error = job.error or error
         except Exception as error:
             group[0].error = error  # a group of one has no savepoint of its own
-        return False, ""
+        return None
 
     def _run(self, group: list[_Job]) -> None:
         for job in group:
