@@ -399,7 +399,7 @@ def recheck_access(
     NotPermitted. That a reviewer reads was noted when the socket opened; who was a member
     then has to come again.
 
-    While a member's ``earlier`` standing is the same but for the role, one query
+    While a member's ``earlier`` snapshot is the same but for the role, one query
     answers; otherwise everything is asked again.
     """
     now = read_snapshot(place)

@@ -171,7 +171,7 @@ def wants_stream(request: HttpRequest) -> bool:
 def require_room(request: HttpRequest, runtime: Runtime) -> None:
     """Before something is said whose answer is streamed. Raises TooManyRequests."""
     if wants_stream(request):
-        runtime.lines.require_room(STREAMS, caller_of(request).user.pk)
+        runtime.limiter.require_room(STREAMS, caller_of(request).user.pk)
 
 
 async def stream_run(
@@ -201,15 +201,15 @@ async def _respond(
     *,
     is_let_in: bool = False,
 ) -> HttpResponseBase:
-    lines, person_pk = runtime.lines, caller_of(request).user.pk
+    limiter, person_pk = runtime.limiter, caller_of(request).user.pk
     if not is_let_in:
-        lines.require_room(STREAMS, person_pk)
+        limiter.require_room(STREAMS, person_pk)
     recheck = await recheck_of(request, session)
 
     async def write() -> AsyncGenerator[str]:
         await free_connection()
         try:
-            (lines.acquire_anyway if is_let_in else lines.acquire)(STREAMS, person_pk)
+            (limiter.acquire_anyway if is_let_in else limiter.acquire)(STREAMS, person_pk)
         except TooManyRequests:
             return  # many began at once: its client comes again, and is told
         try:
@@ -230,7 +230,7 @@ async def _respond(
         except LoomError:
             return  # who reads may not any more, which is told when they come again
         finally:
-            lines.release(STREAMS, person_pk)
+            limiter.release(STREAMS, person_pk)
 
     return respond_with_events(request, write())
 

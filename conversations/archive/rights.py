@@ -290,7 +290,7 @@ _ROLES = roles_sql("%s")
 
 
 def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
-    """The person's standing now; None when the browser's session is over. One query,
+    """What the person may do now; None when the browser's session is over. One query,
     because a socket asks before every message."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -405,7 +405,7 @@ def drop_draft_of_ended(run_pk: int) -> None:
     DraftChunk.objects.filter(run=run_pk, run__state__in=states.FINAL_STATES).delete()
 
 
-def give_back_run(claimed: ClaimedRun) -> None:
+def unclaim_run(claimed: ClaimedRun) -> None:
     """Let go of a run that was claimed and not begun, for whichever process comes next: it
     waits as before, in the queue or for a person."""
     state = QUEUED if claimed.open_turn is None else states.WAITING_APPROVAL

@@ -54,17 +54,17 @@ class AccessRefresher:
         while True:
             await asyncio.sleep(LOOK_INTERVAL_SECONDS)
             look += 1
-            visitors = list(self._watched)
-            places = {visitor.place for visitor in visitors}
+            watched = list(self._watched)
+            places = {access.place for access in watched}
             try:
-                standings = await self._readers.read(read_snapshots, places) if places else {}
+                snapshots = await self._readers.read(read_snapshots, places) if places else {}
             except (DatabaseError, Unavailable) as error:
                 fields = {"error_class": type(error).__name__}
                 logger.warning("session_not_rechecked", extra={"fields": fields})
                 continue
             asks_outsiders = look % OUTSIDER_INTERVAL_LOOKS == 0
-            for access in visitors:
-                now = standings[access.place]
+            for access in watched:
+                now = snapshots[access.place]
                 is_outside = now is not None and now.role is None
                 if now is None or now != access.latest or (is_outside and asks_outsiders):
                     access.latest = now

@@ -256,7 +256,7 @@ def read_metrics() -> list[Metric]:
             "loom_process_runs": runtime.queue.run_count,
             "loom_process_sockets": runtime.hub.subscriber_count,
             "loom_process_streams": runtime.hub.listener_count,
-            "loom_process_lines_refused_total": runtime.lines.refused,
+            "loom_process_lines_refused_total": runtime.limiter.refused,
             "loom_tool_servers_ready": servers["ready"],
             "loom_tool_servers_failed": servers["failed"],
         }

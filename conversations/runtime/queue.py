@@ -170,7 +170,7 @@ class RunQueue:
                 if claimed is None:
                     continue
                 if self._database.is_stopping:
-                    await self._database.writer.write(archive_runs.give_back_run, claimed)
+                    await self._database.writer.write(archive_runs.unclaim_run, claimed)
                 # Whoever queues a run while this one is active is seen by its end.
                 elif await self._execute(worker, claimed):
                     worker.again = True

@@ -100,7 +100,7 @@ class Runtime:
         self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
         self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue, self.models)
         self.access_refresher = AccessRefresher(self.readers)
-        self.lines = ConnectionLimiter(
+        self.limiter = ConnectionLimiter(
             most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
         )
         self.loop: asyncio.AbstractEventLoop | None = None

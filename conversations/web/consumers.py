@@ -99,15 +99,15 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         try:
             self.runtime = await current_runtime()
-            self.runtime.lines.acquire(SOCKETS, self._user_pk)
+            self.runtime.limiter.acquire(SOCKETS, self._user_pk)
             self.is_counted = True
             self.session, access = await self.runtime.readers.read(
                 get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
             )
             session_key = self.scope["session"].session_key or ""
             place = OpenPage(session_key, self._user_pk, self.session.workspace_id)
-            standing = await self.runtime.readers.read(read_snapshot, place)
-            self.watched_access = WatchedAccess(place, standing, self.recheck_soon)
+            snapshot = await self.runtime.readers.read(read_snapshot, place)
+            self.watched_access = WatchedAccess(place, snapshot, self.recheck_soon)
             # Subscribe first, then replay, so that nothing falls in between.
             self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
             self.runtime.hub.add(self.subscriber)
@@ -348,7 +348,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.rechecking.cancel()
         if self.is_counted:
             self.is_counted = False
-            self.runtime.lines.release(SOCKETS, self._user_pk)
+            self.runtime.limiter.release(SOCKETS, self._user_pk)
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
             self.runtime.access_refresher.remove(self.watched_access)

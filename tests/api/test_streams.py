@@ -145,7 +145,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
     assert not await Turn.objects.aexists(), "the message was not sent"
     other = aiter(await Program(await sync_to_async(token_of)(viewer)).get(address))
     assert (await anext(other)).startswith(b"retry:")
-    assert (await current_runtime()).lines.refused == 2
+    assert (await current_runtime()).limiter.refused == 2
     await opened[0].aclose()
     while (response := await first.get(address)).status_code == 429:
         gc.collect()  # what it is made of ends when it is collected
@@ -174,14 +174,14 @@ async def test_a_run_that_was_begun_is_streamed_however_many_others_began_meanwh
 ) -> None:
     """An answer that nothing was said would have the caller say it once more."""
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
-    lines = (await current_runtime()).lines
+    limiter = (await current_runtime()).limiter
     begin_stream = messages.stream_run
 
     async def begin_later(*given: Any, **more: Any) -> Any:
-        lines.acquire(streams.STREAMS, user.pk)
+        limiter.acquire(streams.STREAMS, user.pk)
         return await begin_stream(*given, **more)
 
     monkeypatch.setattr(messages, "stream_run", begin_later)
     text = await read(await open_stream(program, session))
     assert text.endswith('"state":"completed","error_code":""}\n\n')
-    lines.release(streams.STREAMS, user.pk)
+    limiter.release(streams.STREAMS, user.pk)

@@ -54,7 +54,7 @@ async def answer_request(
     await runtime.models.wait_until_listed()
     _find_model(asked.model, runtime.models.listed)
     if asked.stream:
-        runtime.lines.require_room(STREAMS, person_pk)
+        runtime.limiter.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
     # Before the run begins, so that no piece of its text is missed.
     drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -93,14 +93,14 @@ async def answer_request(
 
         async def events() -> AsyncIterator[str]:
             dropping.cancel()
-            runtime.lines.acquire_anyway(STREAMS, person_pk)
+            runtime.limiter.acquire_anyway(STREAMS, person_pk)
             told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
             try:
                 async with aclosing(told):
                     async for event in told:
                         yield event
             finally:
-                runtime.lines.release(STREAMS, person_pk)
+                runtime.limiter.release(STREAMS, person_pk)
                 runtime.hub.remove(subscriber)
 
         response: HttpResponseBase = respond_with_events(request, events())

@@ -399,13 +399,13 @@ async def test_a_person_has_no_more_streams_than_may_be(
     client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
-    lines = (await current_runtime()).lines
+    limiter = (await current_runtime()).limiter
     for text in ("one", "two"):
         async with client.messages.stream(**request(text)) as stream:
             await stream.get_final_message()
-    lines.acquire(STREAMS, user.pk)
+    limiter.acquire(STREAMS, user.pk)
     with pytest.raises(anthropic.RateLimitError, match="At most 1 streams can be open"):
         async with client.messages.stream(**request("three")):
             pass
     assert await Turn.objects.filter(role="user").acount() == 2
-    lines.release(STREAMS, user.pk)
+    limiter.release(STREAMS, user.pk)

@@ -275,7 +275,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
     runtime, session = await current_runtime(), await Session.objects.aget()
     assert pieces[0].startswith(b"event: message_start\n")
     assert runtime.hub.subscriber_count == 0
-    runtime.lines.require_room(STREAMS, user.pk)
+    runtime.limiter.require_room(STREAMS, user.pk)
     await runtime.stop_run(session)
     await runtime.wait_idle(session.pk)
     del answering
