@@ -227,18 +227,16 @@ def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -
     owner can sign in: without one nobody could manage it. Raises NotFound, NotPermitted,
     Rejected."""
     with transaction.atomic():
+        lock_log()
+        _by_superuser(origin)
         found = get_workspace(workspace)
         if _find(pk).is_active or found not in workspaces_owned_alone(pk):
             raise Rejected(
-                "An owner of %(name)s can sign in, and can make somebody else one.",
+                "%(name)s has an owner who can sign in, or is not this person's.",
                 name=found.name,
                 code="has_owner",
             )
-        user = find_user(username)
-        # A superuser may do everything anyhow, and is perhaps the only one left.
-        if user != origin.user or not user.is_superuser:
-            _changeable(user.pk, origin)
-        add_member(found, user_pk=user.pk, role=OWNER, origin=origin)
+        add_member(found, user_pk=find_user(username).pk, role=OWNER, origin=origin)
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
