@@ -29,7 +29,7 @@ from conversations.models import (
 from conversations.search.matching import sessions_with_errors
 
 # Of a session: a run of it failed or was cut off, or a call of a tool failed. What is imported has
-# neither: its errors are known to the search index.
+# neither: its errors are known to the search index, which has answers that people stopped as well.
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
@@ -71,7 +71,8 @@ class QueueFilters:
         if self.until is not None:
             found = found.filter(created_at__lt=self.until)
         if self.with_errors:
-            found = found.filter(HAS_ERRORS | Q(pk__in=sessions_with_errors()))
+            is_imported = ~Exists(Run.objects.filter(session=OuterRef("pk")))
+            found = found.filter(HAS_ERRORS | Q(is_imported, pk__in=sessions_with_errors()))
         return found
 
 

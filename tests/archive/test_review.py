@@ -182,7 +182,10 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
     output = {"content": "No such file", "tool_call_id": "c", "tool_name": "ls"}
     append_turn(broken, NewTurn(role="tool", metadata='{"ok": false}', **output))
     append_turn(fine, NewTurn(role="tool", metadata='{"ok": true}', **output))
-    for session in (fine, half, broken):
+    stopped = talk(age=7)
+    ask(stopped, state="stopped")
+    append_turn(stopped, NewTurn(role="assistant", content="It is", complete=False))
+    for session in (fine, half, broken, stopped):
         index_session(session.pk)
     assert queue_of(with_errors=True, channel="import") == [broken, half]
     assert queue_of(with_errors=True) == [broken, half, failed, cut_off, refused]
