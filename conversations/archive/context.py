@@ -148,7 +148,7 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRequest:
-    """Why a compaction was asked for, and the window's size and floor then."""
+    """Why a compaction was asked for, and the window's size and floor then; 0: not known."""
 
     reason: str
     tokens: int = 0

@@ -382,7 +382,8 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
         return None
     attempt = read_useless_attempt(session_pk)
     if attempt is not None and not (
-        facts.floor > attempt.floor or tokens >= attempt.tokens * (1 + RETRY_GROWTH_SHARE)
+        facts.floor > (attempt.floor or facts.floor)
+        or tokens >= attempt.tokens * (1 + RETRY_GROWTH_SHARE)
     ):
         return None
     return CompactionRequest(reason=THRESHOLD, tokens=tokens, floor=facts.floor)

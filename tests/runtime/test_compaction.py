@@ -26,6 +26,7 @@ from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.stream import BlockDelta, ModelInfo, ModelRequest, StreamItem
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
@@ -544,6 +545,9 @@ async def test_what_does_not_help_is_not_tried_again_before_the_window_has_grown
         await compacting.undo_compaction(garden, uuid=kept.uuid, user_pk=None)
     assert await in_force(garden) is None
     assert (await kinds(garden)).count("compact") == 1
+    if how == "too long":  # as an earlier version has noted it
+        text = dump_json({"reason": "threshold", "tokens": (await fresh(garden)).context_tokens})
+        await Run.objects.filter(kind="compact").aupdate(text=text)
     wire.enqueue(Scenario(text="Answered."))
     await ask(compacting, garden, "two more")
     assert (await kinds(garden)).count("compact") == 1

@@ -302,3 +302,26 @@ async def test_the_command_rebuilds_every_request(
     with pytest.raises(SystemExit):
         await verify("verify_archive", windows=True)
     assert f"{garden.uuid}: model call {call.pk}: " in capsys.readouterr().out
+
+
+async def test_what_follows_results_without_their_calls_is_sent(
+    start_runtime: Any, wire: WireThread, session: Session
+) -> None:
+    """As programs send conversations that cut their history; calls from before this was so are
+    rebuilt as they were."""
+    runtime = await start_runtime()
+    blocks = '[{"type":"tool_use","id":"a","name":"look","input":{}}]'
+    turns = [NewTurn(role="assistant", content="", blocks=blocks)]
+    await sync_to_async(append)(session.pk, session_uuid=session.uuid, turns=turns)
+    wire.enqueue(Scenario(text="Fine."))
+    await ask(runtime, session, "never mind")
+    [message] = wire.requests[-1]["messages"]
+    assert message["content"][0]["text"] == "never mind"
+    call = await ModelCall.objects.aget()
+    assert (await sync_to_async(rebuild_request)(call.pk)).matches
+    manifest = call.manifest.replace(',"keeps_words":true', "")
+    assert manifest != call.manifest
+    await ModelCall.objects.filter(pk=call.pk).aupdate(manifest=manifest)
+    earlier = await sync_to_async(rebuild_request)(call.pk)
+    assert earlier.request is not None
+    assert earlier.request.messages == []

@@ -213,5 +213,6 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
         withheld=manifest.get("withheld", {}),
         choices=read_choices(manifest.get("choices")),
         has_tools=manifest.get("has_tools", True),
+        keeps_words=manifest.get("keeps_words", False),
     )
     return request

@@ -250,9 +250,10 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
     )
 
 
-def join_pieces(pieces: Iterable[WindowPiece]) -> list[Message]:
+def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> list[Message]:
     """Messages of these pieces, oldest first; the first is a person's. Empty when no piece says
-    anything."""
+    anything. Without ``keeps_words``, as requests once were, words that follow results without
+    their calls go with these."""
     messages: list[Message] = []
     given: set[str] = set()
     # Calls without a result yet: their ids as the archive and as the model has them.
@@ -289,11 +290,11 @@ def join_pieces(pieces: Iterable[WindowPiece]) -> list[Message]:
     _end_calls(messages, waiting, held)
     while messages:
         first = messages[0]
-        if first["role"] == "user":
-            # Results of calls that came before; what the person said after them stays.
-            first["content"] = [b for b in first["content"] if b.get("type") != "tool_result"]
-            if first["content"]:
-                break
+        said = [block for block in first["content"] if block.get("type") != "tool_result"]
+        is_whole = len(said) == len(first["content"])
+        if first["role"] == "user" and said and (keeps_words or is_whole):
+            first["content"] = said
+            break
         messages.pop(0)
     return messages
 

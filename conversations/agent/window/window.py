@@ -375,6 +375,7 @@ def _make_window(
         "withheld": withheld,
         "lacks_thinking": ranges_of(piece.number for piece in pieces if piece.lacks_thinking),
         "has_tools": has_tools,
+        "keeps_words": True,
         "limit": budget.limit,
         "reserve": budget.reserve,
         "budget": budget.tokens,
@@ -446,11 +447,13 @@ def make_request(
     withheld: Mapping[str, str],
     choices: RunChoices,
     has_tools: bool = True,
+    keeps_words: bool = True,
 ) -> tuple[ModelRequest, list[Place]]:
     """The request, and where its cache breakpoints are. What is added behind them is not part of
     the next call's history. Attachments are references in it still. ``has_tools``: the model
-    takes tools."""
-    messages = join_pieces(replace_withheld(pieces, withheld) if withheld else pieces)
+    takes tools; ``keeps_words``: see :func:`join_pieces`."""
+    given = replace_withheld(pieces, withheld) if withheld else pieces
+    messages = join_pieces(given, keeps_words=keeps_words)
     if not has_tools:
         messages = write_calls_as_text(messages)
     if messages and preamble:
