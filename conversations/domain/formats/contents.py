@@ -110,6 +110,9 @@ def check_list(place: int, content: Any) -> list[Block]:
         isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
     ):
         raise refuse(place, say("Its content must be a text or a list of blocks with a type."))
+    # The provider would refuse it, and with it all that is ever said after it.
+    if any(b["type"] == "text" and not isinstance(b.get("text"), str) for b in content):
+        raise refuse(place, say("The text of a block must be a text."))
     return content
 
 

@@ -155,7 +155,7 @@ def _block(kind: str, **fields: Any) -> st.SearchStrategy[Message]:
     return _with_more(st.fixed_dictionaries({"type": st.just(kind), **fields}))
 
 
-texts = _block("text", text=text | json_values)
+texts = _block("text", text=text)
 images = _block("image", source=st.just(IMAGE["source"]) | json_values)
 documents = _block("document", source=json_values, title=text)
 others = _block("new", content=json_values)

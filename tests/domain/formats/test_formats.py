@@ -211,6 +211,9 @@ def test_the_system_prompt_stands_in_front() -> None:
         {"role": "user", "content": 3},
         {"role": "user", "content": ["Hello"]},
         {"role": "user", "content": [{"text": "Hello"}]},
+        {"role": "user", "content": [{"type": "text", "text": 5}]},
+        {"role": "assistant", "content": [{"type": "text", "text": None}]},
+        {"role": "assistant", "content": [{"type": "text"}]},
     ],
 )
 def test_what_is_no_message_is_refused_by_its_place(name: str, bad: Any) -> None:
