@@ -4,11 +4,12 @@ An export says it, and that is taken over where the session holds the rows that 
 exported. Otherwise it follows from the rows: an event covers the turn that it names. The
 journals of earlier Loom versions name none: there a person's message covers the next turn
 that says the same, and the turns up to the message after it, but for answers that have no
-row. Which turn the rows of calls belong to is not asked. Rows of turns that are not covered
-are synthesised.
+row. Which turn the rows of calls belong to is asked only for such answers. Rows of turns
+that are not covered are synthesised.
 """
 
 import heapq
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ from conversations.domain.events import (
     AssistantText,
     ContentIndicator,
     Info,
+    ToolCallStarted,
     UserMessage,
 )
 from conversations.domain.text import first_digest
@@ -40,6 +42,8 @@ from .fields import SessionLine
 
 # Events that stand for a turn; others that name none are notices, which stand by their time.
 MESSAGES = (USER_MESSAGE, ASSISTANT_TEXT, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED)
+
+_PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
 def is_exact_copy(session: Session, header: SessionLine) -> bool | None:
@@ -161,12 +165,17 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
         end = session.turn_count if following == len(begins) else begins[following] - 1
         said: list[_Row] = []
         while answer is not None and answer["number"] <= end:
-            if answer["number"] > last:
+            if answer["number"] > last and answer["content"].strip():
                 said.append((answer["number"], _digest_of(answer["content"])))
             answer = next(answers, None)
         found = _rows_of_answers(said, texts)
+        until = session.last_seq + 1 if later is None else later[0]
+        if missing := {number for number, row in found if not row}:
+            taken = {row for _, row in found}
+            others = _rows_of_parts(session, missing, taken, seqs=(seq, until))
+            found = [(number, row or others.get(number, 0)) for number, row in found]
         if (found and not found[-1][1]) or (later is None and not is_whole):
-            counted = _last_with_rows(session, seq, later and later[0], last, end)
+            counted = _last_with_rows(session, (seq, until), last, end)
             end = max(counted, *(number for number, row in found if row), last)
         begin, first, latest = last, seq, seq
         for number, row in [*found, (end + 1, 0)]:
@@ -189,7 +198,7 @@ def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_R
         if isinstance(payload, UserMessage | AssistantText):
             words = _digest_of(payload.text)
         if event["event_type"] == ASSISTANT_TEXT:
-            if asked is not None:
+            if asked is not None and words != _NO_WORDS:
                 asked[2].append((event["seq"], words))
             continue
         if asked is not None:
@@ -210,25 +219,62 @@ def _rows_of_answers(said: list[_Row], texts: list[_Row]) -> list[tuple[int, int
     return [(number, left[words].pop() if left[words] else 0) for number, words in said]
 
 
-def _last_with_rows(session: Session, seq: int, until: int | None, low: int, high: int) -> int:
-    """The last turn of an exchange that has any of its rows, by their number, where the
-    rest of its answer is missing. Its rows end before the one with the seq ``until``."""
-    shown = ChatEvent.objects.filter(session=session.pk, seq__gte=seq, event_type__in=MESSAGES)
-    if until is not None:
-        shown = shown.filter(seq__lt=until)
-    left = shown.count()
+def _rows_of_parts(
+    session: Session, missing: set[int], taken: set[int], *, seqs: tuple[int, int]
+) -> dict[int, int]:
+    """Of these answers, whose text is no row of its own, the seq of a row that shows them all
+    the same: of one of their calls, or of texts that were joined. ``taken`` are rows of others."""
+    calls, parts = dict[str, int](), dict[bytes, int]()
+    events = ChatEvent.objects.filter(
+        session=session.pk,
+        seq__range=(seqs[0], seqs[1] - 1),
+        event_type__in=(ASSISTANT_TEXT, TOOL_CALL_STARTED),
+    )
+    for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
+        payload = read_payload(event["event_type"], event["payload"])
+        if isinstance(payload, ToolCallStarted):
+            calls.setdefault(payload.call_id, event["seq"])
+        elif isinstance(payload, AssistantText) and event["seq"] not in taken:
+            for part in _PARAGRAPHS.split(payload.text):
+                parts.setdefault(_digest_of(part), event["seq"])
+    found: dict[int, int] = {}
+    turns = Turn.objects.filter(session=session.pk, number__range=(min(missing), max(missing)))
+    for row in walk_rows(turns.filter(role=ASSISTANT), *COLUMNS, key="number"):
+        if row["number"] not in missing:
+            continue
+        made = synthesise_events(StoredTurn(**row))
+        own = [calls.get(call.call_id, 0) for call in made if isinstance(call, ToolCallStarted)]
+        said = [
+            parts.get(_digest_of(part), 0) for part in _PARAGRAPHS.split(row["content"].strip())
+        ]
+        # If its rows were made, its calls would be shown twice: it stays without its text.
+        if row_seq := max(own, default=0) or (all(said) and said[-1]):
+            found[row["number"]] = row_seq
+    return found
+
+
+def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int) -> int:
+    """The last turn of an exchange that has any of its rows but texts, by their number, where
+    the rest of its answer is missing. Its rows end before the second seq."""
+    shown = ChatEvent.objects.filter(session=session.pk, event_type__in=MESSAGES)
+    shown = shown.exclude(event_type=ASSISTANT_TEXT)
+    left = shown.filter(seq__gte=seqs[0], seq__lt=seqs[1]).count()
     turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
     for row in walk_rows(turns, *COLUMNS, key="number"):
         if left <= 0:
             return int(row["number"]) - 1
         made = synthesise_events(StoredTurn(**row))
-        left -= sum(not isinstance(payload, ContentIndicator | Info) for payload in made)
+        uncounted = AssistantText | ContentIndicator | Info
+        left -= sum(not isinstance(payload, uncounted) for payload in made)
     return high
 
 
 def _digest_of(text: str) -> bytes:
     # The texts of a session may be larger than memory.
     return sha256(text.strip().encode("utf-8", "surrogatepass")).digest()
+
+
+_NO_WORDS = _digest_of("")
 
 
 def _turns_without_rows(session: Session, low: int, high: int) -> Iterator[tuple[int, int]]:

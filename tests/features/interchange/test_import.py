@@ -898,6 +898,38 @@ def test_every_answer_that_a_journal_without_turns_lacks_is_shown_in_its_place(
         ], kept
 
 
+def test_an_answer_that_a_journal_without_turns_shows_otherwise_is_shown_once(
+    importing: Importing,
+) -> None:
+    """White space has no row, and texts may have been joined, or left out before a call."""
+    started = {"name": "ls", "call_id": "a"}
+    cases: list[tuple[str, str, list[str], list[str]]] = [
+        ("\n\n", "B", ["B"], []),
+        ("\n\n", "B", [], ["turn:4.0"]),
+        ("\n\n", "B", ["\n\n"], ["turn:4.0"]),
+        ("Let me look.", "B", ["B"], []),
+        ("Let me look.", "B", [], ["turn:4.0"]),
+        ("A", "B\n\nC", ["A\n\nB\n\nC"], []),
+        ("A", "B", ["A"], ["turn:4.0"]),
+    ]
+    for number, (first, second, texts, made) in enumerate(cases, 1):
+        uuid = str(UUID(int=number))
+        importing(
+            opening(uuid=uuid),
+            turn(1),
+            turn(2, "assistant", first, tool_calls=[{"id": "a", "name": "ls", "input": {}}]),
+            turn(3, "tool", tool_call_id="a"),
+            turn(4, "assistant", second),
+            said(1, "user", 1),
+            event(2, "tool_call_started", payload=started),
+            event(3, "tool_call_completed", payload=started),
+            *(event(4, "assistant_text", payload={"text": text}) for text in texts),
+        )
+        rows = read_page(imported(uuid), limit=50).rows
+        shown = [f"seq:{seq}" for seq in range(1, 4 + len(texts))]
+        assert [row.cursor for row in rows] == shown + made, (first, second, texts)
+
+
 def test_a_journal_that_begins_late_is_found(importing: Importing) -> None:
     turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 131)]
     importing(opening(), *turns, said(1, "user", 121), said(2, "assistant", 122))
