@@ -152,7 +152,22 @@ def _source(stretch: PlanSegment) -> str:
     return stretch.rewind.source if stretch.rewind else stretch.kind
 
 
-def _side(plan: Sequence[PlanSegment], stretch: PlanSegment, cursor: TranscriptCursor) -> int:
+def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | None:
+    """The event after which the plan has the cursor's turn; None for a cursor in the journal,
+    and for a turn that is in no stretch of turns."""
+    if cursor.source == "seq":
+        return None
+    return next(
+        (
+            stretch.after_seq
+            for stretch in plan
+            if _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
+        ),
+        None,
+    )
+
+
+def _side(stretch: PlanSegment, cursor: TranscriptCursor, seq_before: int | None) -> int:
     """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
     if _source(stretch) == cursor.source:
         if stretch.high < cursor.number:
@@ -161,17 +176,17 @@ def _side(plan: Sequence[PlanSegment], stretch: PlanSegment, cursor: TranscriptC
     if cursor.source == "seq":  # and the stretch is of turns
         return -1 if stretch.after_seq < cursor.number else 1
     # A stretch of the journal against a place among turns: by where those stand.
-    for other in plan:
-        if _source(other) == "turn" and other.low <= cursor.number <= other.high:
-            return -1 if stretch.high <= other.after_seq else 1
+    if seq_before is not None:
+        return -1 if stretch.high <= seq_before else 1
     return -1 if cursor.number > 0 else 1
 
 
 def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """What lies strictly before the cursor."""
     kept: list[PlanSegment] = []
+    seq_before = _seq_before(plan, cursor)  # once: a plan may have thousands of stretches
     for stretch in plan:
-        side = _side(plan, stretch, cursor)
+        side = _side(stretch, cursor, seq_before)
         if side == -1:
             kept.append(stretch)
         elif side == 0 and stretch.kind == "turn" and cursor.part:
@@ -184,8 +199,9 @@ def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[Pl
 def cut_after(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """What lies strictly after the cursor."""
     kept: list[PlanSegment] = []
+    seq_before = _seq_before(plan, cursor)  # once: a plan may have thousands of stretches
     for stretch in plan:
-        side = _side(plan, stretch, cursor)
+        side = _side(stretch, cursor, seq_before)
         if side == 1:
             kept.append(stretch)
         elif side == 0 and stretch.kind == "turn":

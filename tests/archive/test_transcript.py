@@ -1,6 +1,7 @@
 """Pages of the transcript: complete, in order, from every cursor, at constant cost."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from conversations.archive.journal import (
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import TranscriptPage, live_seq_of, read_live_rows, read_page
+from conversations.archive.transcript_plan import PlanSegment, cut_after, cut_before
 from conversations.domain.errors import Rejected
 from conversations.domain.events import (
     Fallback,
@@ -138,6 +140,24 @@ def test_paging_any_mixture_either_way_gives_each_row_once(
     assert [text for text in walk_on(found, limit=limit) if text != "?"] == expected
     everything = walk_back(found, limit=limit, include_rewound=True)
     assert everything == [str(n) for n, step in enumerate(steps) if isinstance(step, bool)]
+
+
+def test_a_plan_of_many_gaps_is_walked_once_for_a_cut() -> None:
+    class Counted(list[PlanSegment]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[PlanSegment]:
+            self.walks += 1
+            return super().__iter__()
+
+    plan = Counted()
+    for number in range(1, 100):
+        plan.append(PlanSegment("seq", number, number))
+        plan.append(PlanSegment("turn", 2 * number, 2 * number, after_seq=number))
+    for cut in (cut_before, cut_after):
+        plan.walks = 0
+        assert len(cut(plan, TranscriptCursor("turn", 100))) == 99
+        assert plan.walks <= 2
 
 
 def test_the_page_around_a_turn_reaches_both_ways(session: Session) -> None:

@@ -10,12 +10,13 @@ that are not covered are synthesised.
 
 import heapq
 import re
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from itertools import chain, pairwise
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q, QuerySet
@@ -64,18 +65,28 @@ def _digest_at(model: type[Model], session: Session, chain: str, **place: int) -
     return str(rows.values_list("digest", flat=True).first() or "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """Turns that no event covers, and the events between which their rows belong."""
+
+    first: int
+    last: int
+    after_seq: int
+    before_seq: int
+
+
 def restore_coverage(
     session: Session, header: SessionLine, gaps: Sequence[dict[str, int]]
 ) -> list[int]:
     """Take the announced coverage over. Returns the places in ``gaps`` of those that do not fit."""
+    told = [(gap["from_turn"], gap["to_turn"], gap["after_seq"]) for gap in gaps]
+    known = _read_gaps(session)
     is_as_announced = (session.turn_count, session.last_seq) == (header.turns, header.events)
-    if is_as_announced and not session.runs.exists():
+    if is_as_announced and not session.runs.exists() and not {*known} <= {*told}:
         # An import of a shorter file may have found gaps that this one fills.
-        for known in JournalGap.objects.filter(session=session.pk):
-            place = {name: getattr(known, name) for name in ("from_turn", "to_turn", "after_seq")}
-            if place not in gaps:
-                known.delete()
-    bad = [place for place, gap in enumerate(gaps) if not _save_gap(session, **gap)]
+        JournalGap.objects.filter(session=session.pk).delete()
+        known = []
+    bad = _save_gaps(session, known, told)
     _advance_journal(session, through_turn=min(header.journal_turn or 0, session.turn_count))
     return bad
 
@@ -95,20 +106,25 @@ def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> No
             (row["seq"], row["turn_number"], row["turn_number"])
             for row in walk_rows(named, "seq", "turn_number", key="seq")
         )
+        holes: list[_Hole] = []
         reached = after_seq = 0
         for seq, low, high in heapq.merge(covered, _exchanges(session, is_whole=is_whole)):
-            gaps = _turns_without_rows(session, reached + 1, low - 1) if low > reached + 1 else ()
-            for first, last in gaps:
-                # Their rows stand after the last event of an earlier turn, and what follows it
-                # but for notices that are younger than the turn.
-                written = Turn.objects.values("created_at").get(session=session.pk, number=first)
-                between = events.filter(seq__gt=after_seq, seq__lt=seq, turn_number__isnull=True)
-                earlier = between.filter(
-                    Q(event_type__in=MESSAGES) | Q(created_at__lte=written["created_at"])
-                )
-                place = earlier.aggregate(last=Max("seq"))["last"] or after_seq
-                _save_gap(session, from_turn=first, to_turn=last, after_seq=place)
+            if low > reached + 1:
+                holes.append(_Hole(reached + 1, low - 1, after_seq, seq))
             reached, after_seq = max(reached, high), seq
+        known, found = _read_gaps(session), list[_Gap]()
+        for hole, first, last, written in _turns_without_rows(session, known, holes):
+            # Their rows stand after the last event of an earlier turn, and what follows it
+            # but for notices that are younger than the turn.
+            after_seq = hole.after_seq
+            if hole.before_seq > after_seq + 1:
+                between = events.filter(
+                    seq__gt=after_seq, seq__lt=hole.before_seq, turn_number__isnull=True
+                )
+                earlier = between.filter(Q(event_type__in=MESSAGES) | Q(created_at__lte=written))
+                after_seq = earlier.aggregate(last=Max("seq"))["last"] or after_seq
+            found.append((first, last, after_seq))
+        _save_gaps(session, known, found)
         _advance_journal(session, through_turn=reached)
 
 
@@ -118,18 +134,40 @@ def _advance_journal(session: Session, *, through_turn: int) -> None:
     )
 
 
-def _save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int) -> bool:
-    known = JournalGap.objects.filter(
-        session=session.pk, from_turn__lte=to_turn, to_turn__gte=from_turn
-    ).values_list("from_turn", "to_turn", "after_seq")
-    if known:
-        return list(known) == [(from_turn, to_turn, after_seq)]
-    if not 1 <= from_turn <= to_turn <= session.turn_count or after_seq > session.last_seq:
-        return False
-    JournalGap.objects.create(
-        session=session, from_turn=from_turn, to_turn=to_turn, after_seq=after_seq
-    )
-    return True
+type _Gap = tuple[int, int, int]
+"""Its first and last turn, and the seq after which their rows stand."""
+
+
+def _read_gaps(session: Session) -> list[_Gap]:
+    gaps = JournalGap.objects.filter(session=session.pk).order_by("from_turn")
+    return list(gaps.values_list("from_turn", "to_turn", "after_seq"))
+
+
+def _gap_around(gaps: Sequence[_Gap], low: int, high: int) -> _Gap | None:
+    """The last of the gaps, which are in order, that has any of these turns."""
+    index = bisect_right(gaps, high, key=lambda gap: gap[0]) - 1
+    return gaps[index] if index >= 0 and gaps[index][1] >= low else None
+
+
+def _save_gaps(session: Session, known: Sequence[_Gap], gaps: Iterable[_Gap]) -> list[int]:
+    """Add the gaps to the ``known`` ones. Returns the places of those that do not fit."""
+    taken, added, bad = list(known), list[JournalGap](), list[int]()
+    for place, gap in enumerate(gaps):
+        from_turn, to_turn, after_seq = gap
+        if (other := _gap_around(taken, from_turn, to_turn)) is not None:
+            if other != gap:
+                bad.append(place)
+        elif not 1 <= from_turn <= to_turn <= session.turn_count or after_seq > session.last_seq:
+            bad.append(place)
+        else:
+            insort(taken, gap)
+            added.append(
+                JournalGap(
+                    session=session, from_turn=from_turn, to_turn=to_turn, after_seq=after_seq
+                )
+            )
+    JournalGap.objects.bulk_create(added, batch_size=500)
+    return bad
 
 
 type _Row = tuple[int, bytes]
@@ -170,12 +208,14 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
             answer = next(answers, None)
         found = _rows_of_answers(said, texts)
         until = session.last_seq + 1 if later is None else later[0]
-        if missing := {number for number, row in found if not row}:
+        has_others = until > seq + 1  # rows beside the message
+        missing = {number for number, row in found if not row}
+        if missing and has_others:
             taken = {row for _, row in found}
             others = _rows_of_parts(session, missing, taken, seqs=(seq, until))
             found = [(number, row or others.get(number, 0)) for number, row in found]
         if (found and not found[-1][1]) or (later is None and not is_whole):
-            counted = _last_with_rows(session, (seq, until), last, end)
+            counted = _last_with_rows(session, (seq, until), last, end) if has_others else last
             end = max(counted, *(number for number, row in found if row), last)
         begin, first, latest = last, seq, seq
         for number, row in [*found, (end + 1, 0)]:
@@ -277,29 +317,34 @@ def _digest_of(text: str) -> bytes:
 _NO_WORDS = _digest_of("")
 
 
-def _turns_without_rows(session: Session, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Runs of turns that no event names and no recorded gap holds, from the first to the
-    last that people see: system turns are mostly hints for the model."""
+def _turns_without_rows(
+    session: Session, known: Sequence[_Gap], holes: Sequence[_Hole]
+) -> Iterator[tuple[_Hole, int, int, datetime]]:
+    """In each hole the runs of turns that no event names and no known gap holds, from the first
+    to the last that people see (system turns are mostly hints for the model), and when the
+    first was written."""
+    if not holes:
+        return
     named = ChatEvent.objects.filter(session=OuterRef("session"), turn_number=OuterRef("number"))
-    turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
-    turns = turns.filter(~Exists(named), ~Exists(_gap_around_turn()))
-    first = last = previous = 0
-    for row in walk_rows(turns, "number", "role", "metadata", key="number"):
+    inside = (holes[0].first, holes[-1].last)
+    turns = Turn.objects.filter(~Exists(named), session=session.pk, number__range=inside)
+    index = first = last = previous = 0
+    written = session.created_at
+    # One walk for all: a journal may lack the answer to each of thousands of messages.
+    for row in walk_rows(turns, "number", "role", "metadata", "created_at", key="number"):
         number = row["number"]
-        if first and number != previous + 1:
-            yield first, last
+        if first and (number != previous + 1 or number > holes[index].last):
+            yield holes[index], first, last, written
             first = 0
+        while holes[index].last < number:
+            index += 1
+        if number < holes[index].first or _gap_around(known, number, number) is not None:
+            continue
         previous = number
         turn = NewTurn(role=row["role"], content="", metadata=row["metadata"])
         if turn.role != SYSTEM or read_metadata(turn).get("user_facing") is True:
-            first, last = first or number, number
+            if not first:
+                first, written = number, row["created_at"]
+            last = number
     if first:
-        yield first, last
-
-
-def _gap_around_turn() -> Any:
-    return JournalGap.objects.filter(
-        session=OuterRef("session"),
-        from_turn__lte=OuterRef("number"),
-        to_turn__gte=OuterRef("number"),
-    )
+        yield holes[index], first, last, written

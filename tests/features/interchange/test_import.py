@@ -957,6 +957,18 @@ def test_calls_and_results_belong_to_the_exchange_of_their_message(importing: Im
     assert transcript() == [f"seq:{n}" for n in range(1, 7)]
 
 
+def test_coverage_takes_no_statements_for_each_gap(importing: Importing) -> None:
+    def statements(exchanges: int) -> int:
+        asked = [said(n, "user", 2 * n - 1) for n in range(1, exchanges + 1)]
+        with CaptureQueriesContext(connection) as queries:
+            importing(opening(uuid=str(uuid4())), *conversation(turns=2 * exchanges), *asked)
+        return len(queries)
+
+    few = statements(20)
+    assert JournalGap.objects.count() == 19
+    assert statements(60) - few <= 15
+
+
 def test_later_events_may_fill_an_earlier_gap(importing: Importing) -> None:
     importing(opening(), *conversation(), event(1, turn=1), event(2, turn=4))
     assert coverage() == (4, [(2, 3, 1)])
