@@ -353,7 +353,9 @@ class SessionImporter(ImportHistory):
         turn = opened.turns.find(found["turn_number"])
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise UnusableLine("its turn does not exist")
-        self._store(opened)  # whether the turn is in the archive is known then
+        # Only turns that were there before can differ: others wait for their whole batch.
+        if any(number <= opened.session.turn_count for _, number, _ in opened.pending_turns):
+            self._store(opened)
         if opened.difference.turn is not None and turn >= opened.difference.turn:
             raise UnusableLine(opened.difference.reason)
         self._counts.attachments_added += store_attachment(

@@ -356,6 +356,24 @@ def test_a_turn_that_says_the_same_with_other_metadata_does_not_end_a_session(
     assert (counts.conflicts, counts.skipped, counts.turns_added) == (1, 0, 1)
 
 
+def test_files_in_a_new_session_do_not_cut_its_batches(importing: Importing) -> None:
+    """As readers of other programs give them: behind their turns."""
+
+    def statements(*, first: int, last: int) -> int:
+        lines: list[Any] = []
+        for number in range(first, last + 1):
+            words = b"words %d" % number
+            told = {"digest": sha256(words).hexdigest(), "data": b64encode(words).decode()}
+            uuid = str(UUID(int=number))
+            lines += [turn(number), {"type": "attachment", "turn": number, "uuid": uuid, **told}]
+        with CaptureQueriesContext(connection) as queries:
+            assert importing(opening(), *lines).attachments_added == last - first + 1
+        return sum("INSERT INTO conversations_turn" in query["sql"] for query in queries)
+
+    assert statements(first=1, last=20) == 1
+    assert statements(first=21, last=40) == 1
+
+
 @pytest.mark.parametrize("stop_after", [1, 3, 6])
 def test_an_interrupted_import_goes_on_to_the_same_end(
     importing: Importing, monkeypatch: pytest.MonkeyPatch, stop_after: int
