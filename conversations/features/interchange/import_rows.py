@@ -8,7 +8,7 @@ hashing and rendering happen before any lock.
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connection, transaction
@@ -74,10 +74,12 @@ class ImportedRowProblem:
 class SessionDifference:
     """Where an archived session stops saying what the file says: the first such turn and
     event. No new rows may follow them: turns would answer what nobody said here, and events
-    of turns that differ would show other words than the archive has."""
+    of turns that differ would show other words than the archive has. ``added``: the first turn
+    and event that this file has added, after which it can differ only from itself."""
 
     turn: int | None = None
     event: int | None = None
+    added: dict[str, int] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -128,6 +130,9 @@ def store_rows(
         }
         is_done = not new_turns and not new_events
         if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
+            for what, new in (("turn", new_turns), ("event", new_events)):
+                if new:
+                    difference.added.setdefault(what, new[0][0])
             return counts, problems
     raise Conflict("The session is in use. Import it again later.")
 
@@ -178,7 +183,8 @@ def _compare[T](
         else:
             reason = _conflict(what, number, is_there=bool(found))
             problems.append(ImportedRowProblem(line, reason, is_conflict=True))
-            if getattr(difference, what) is None:
+            is_archived = number < difference.added.get(what, following)
+            if is_archived and getattr(difference, what) is None:
                 # With other metadata or another time it is still the same conversation.
                 archived = known.filter(**{key: number}).values_list(*_SAID[what]).first()
                 if archived != tuple(getattr(row, name) for name in _SAID[what]):

@@ -335,6 +335,28 @@ def test_nothing_is_added_to_a_session_that_went_on_otherwise_here(
     assert (counts.conflicts, counts.skipped, counts.sessions_unchanged) == (2, 7, 1)
 
 
+@pytest.mark.parametrize("batch_rows", [1, 500])
+def test_a_number_that_a_file_repeats_ends_nothing(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch, batch_rows: int
+) -> None:
+    """What differs is the file, not the archive."""
+    monkeypatch.setattr("conversations.features.interchange.import_sessions.BATCH_ROWS", batch_rows)
+    again = {"content": "other"}
+    counts = importing(
+        opening(),
+        *(turn(1), turn(2), turn(2, **again), turn(3), turn(4)),
+        *(
+            event(1, turn=1),
+            event(2, turn=2),
+            event(2, payload={"text": "other"}),
+            event(3, turn=3),
+        ),
+    )
+    assert (counts.conflicts, counts.skipped) == (2, 0)
+    assert (counts.turns_added, counts.events_added) == (4, 3)
+    assert stored_turn(2).content == "«user 2»"
+
+
 @pytest.mark.parametrize("names", [{"turn": 1}, {}])
 def test_rows_of_turns_that_differ_are_not_added(
     importing: Importing, names: dict[str, Any]
