@@ -141,6 +141,22 @@ def test_what_is_said_again_after_its_removal_stands(session: Session, text: str
     assert check_state(session.pk) == ""
 
 
+@pytest.mark.parametrize("wording", ["", "Always write in German"])
+def test_what_was_removed_and_replaced_since_is_restored_at_once(
+    session: Session, wording: str
+) -> None:
+    write(session, message("Always answer in German."), answer())
+    if wording:
+        act(session, "edit", "Always answer in German", wording=wording)
+    act(session, "strike", wording or "Always answer in German")
+    later = wording.replace("German", "English") or "Always answer in English"
+    write(session, message(f"{later}."), answer())
+    edit_state(session, actor_pk=None, action="unstrike", item="r1.0")
+    assert rules_of(session) == [wording or "Always answer in German", later]
+    assert read_state_view(session.pk).struck == ()
+    assert check_state(session.pk) == ""
+
+
 def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Session) -> None:
     write(session, message("Always use tabs for indentation."), answer())
     act(session, "edit", "Always use tabs", wording="Always use 4 spaces for indentation")

@@ -478,8 +478,9 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
             if gone.id not in known
         ),
     ]
+    # What a person removed before it was replaced stands there as replaced: restoring pins it.
     struck = [
-        _marked(item, mark) if mark else item
+        _marked(item, mark)._replace(struck_by=item.struck_by) if mark else item
         for item in gone_items
         if not ((mark := marks.get(item.id)) and mark.is_pinned)
     ]
@@ -523,7 +524,7 @@ def _marked(item: StateItem, mark: ItemMark) -> StateItem:
 def _replaced_in(state: SessionState, item: StateItem, mark: ItemMark) -> int:
     """The first turn that stated something in the place of what a person had reworded; 0: none."""
     is_stated = item.kind in (RULE, PREFERENCE)
-    if not is_stated or not item.original or item.is_pinned or item.struck_by:
+    if not is_stated or not item.original or item.is_pinned:
         return 0
     said: list[Statement | ReplacedStatement] = [*state.rules, *state.preferences]
     said += [*state.struck, *state.replaced]
