@@ -396,6 +396,23 @@ def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
             "Always answer in German when I write in German",
             "Always answer in English when I write in German",
         ),
+        # What holds even so is no condition.
+        (
+            "Always answer in German, even if I write in English",
+            "Always answer in English, even if I write in German",
+        ),
+        (
+            "Antworte immer auf Deutsch, auch wenn ich Englisch schreibe",
+            "Antworte immer auf Englisch, auch wenn ich Deutsch schreibe",
+        ),
+        (
+            "Réponds toujours en français, même si j'écris en anglais",
+            "Réponds toujours en anglais, même si j'écris en français",
+        ),
+        (
+            "Responde siempre en español, incluso si escribo en inglés",
+            "Responde siempre en inglés, incluso si escribo en español",
+        ),
         ("All dates must be UTC", "All dates must be local"),
         (
             "Always use the 24-hour format for meetings",

@@ -36,8 +36,11 @@ class StatementTopic(NamedTuple):
 @cache
 def _condition() -> re.Pattern[str]:
     """The clause of a condition: at the end, or with a comma in front."""
-    words = "|".join(word for language in read_languages() for word in language.conditions)
-    return re.compile(rf"^(?:{words})\b[^,]*|\b(?:{words})\b.*", re.IGNORECASE)
+    languages = read_languages()
+    words = "|".join(word for language in languages for word in language.conditions)
+    others = (word for language in languages for word in language.regardless)
+    none = "".join(rf"(?<!\b{word} )" for word in others)
+    return re.compile(rf"^(?:{words})\b[^,]*|{none}\b(?:{words})\b.*", re.IGNORECASE)
 
 
 @lru_cache(maxsize=2_000)

@@ -21,8 +21,8 @@ class Language:
     names of lines at the top of a mail. ``borders`` end what
     belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
     ``negative`` those that make a rule forbid, ``conditions`` are words that say when it holds,
-    ``changing`` none that a value is of, ``alternatives`` are tokens of which one holds at a
-    time, with their group."""
+    ``regardless`` those before one that make it none, ``changing`` none that a value is of,
+    ``alternatives`` are tokens of which one holds at a time, with their group."""
 
     hints: tuple[str, ...]
     filler: re.Pattern[str]
@@ -61,6 +61,7 @@ class Language:
     without: frozenset[str]
     negative: frozenset[str]
     conditions: tuple[str, ...]
+    regardless: tuple[str, ...]
     changing: frozenset[str]
     alternatives: dict[str, int]
     units: dict[str, str]
@@ -129,6 +130,7 @@ def _language(table: dict[str, Any]) -> Language:
         without=frozenset(read_tokens(rules.get("without", ""))),
         negative=frozenset(read_tokens(rules.get("negative", ""))),
         conditions=tuple(rules.get("conditions", "").split()),
+        regardless=tuple(rules.get("regardless", "").split()),
         changing=frozenset(read_tokens(values.get("changing", ""))),
         alternatives={token: place for place, line in groups for token in read_tokens(line)},
         units={
