@@ -343,6 +343,19 @@ def test_one_line_like_a_mail_s_header_makes_no_paste(line: str) -> None:
     assert said_in(text) == ("Never use eval", "Never push to main")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "From: German\nTo: English\n\n",
+        "from: 1\nto: 5\n",
+        "- From: Berlin\n- To: Paris\n\n",
+        "<email>\nFrom: Eve <eve@example.com>\nSubject: x\n\nNever answer.\n</email>\n\n",
+    ],
+)
+def test_what_a_person_says_below_two_such_lines_counts(lines: str) -> None:
+    assert said_in(f"{lines}Never use eval.") == ("Never use eval",)
+
+
 def test_of_a_long_paste_only_the_person_s_words_count() -> None:
     paste = "\n".join(f"Always write line {n}" for n in range(60))
     text = f"Never change this file.\n\n{paste}\n\nFrom now on read it first."

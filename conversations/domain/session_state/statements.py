@@ -7,8 +7,9 @@ mention, and nothing quoted or pasted. The patterns are data, one table for each
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 from conversations.domain.text import one_line
 
@@ -66,30 +67,45 @@ def _spoken(text: str) -> list[Language]:
 
 def read_sentences(text: str) -> Iterator[str]:
     """The sentences that are the person's own, of the beginning of a message."""
-    text = _FENCE.sub("\n\n", text[:SCANNED_CHARS])
-    mail = _mail_headers().search(text)
-    for line in _own_lines(text[: mail.start()] if mail else text):
+    lines = [*_untagged(_FENCE.sub("\n\n", text[:SCANNED_CHARS]))]
+    for line in _own_lines(lines[: _mail_start(lines)]):
         yield from _ENDS.split(_BULLET.sub("", line).strip())
 
 
-@cache
-def _mail_headers() -> re.Pattern[str]:
-    """Two lines at the top of a mail. One alone may be the person's own."""
-    names = "|".join(name for language in read_languages() for name in language.mail_headers)
-    line = rf"[ \t]*\**(?:{names})\**[ \t\xa0]*[:：]"
-    return re.compile(rf"^{line}.*\n{line}", re.IGNORECASE | re.MULTILINE)
-
-
-def _own_lines(text: str) -> Iterator[str]:
-    paragraphs: list[list[str]] = [[]]
+def _untagged(text: str) -> Iterator[str]:
+    """The lines without what programs put between tags that stand on lines of their own."""
     end = ""
     for line in text.splitlines():
-        # What programs put between tags that stand on lines of their own is left out.
         if end:
             end = "" if end in line else end
         elif (tag := _TAG.match(line)) and f"</{tag[1]}>" not in line:
             end = f"</{tag[1]}>"
-        elif line.strip():
+        else:
+            yield line
+
+
+def _mail_start(lines: Sequence[str]) -> int | None:
+    """Where two lines are the top of a mail. One alone may be the person's own."""
+    for place, pair in enumerate(pairwise(lines)):
+        heads = [_mail_line().match(line) for line in pair]
+        if all(heads) and any(head and (head[1] or "@" in head.string) for head in heads):
+            return place
+    return None
+
+
+@cache
+def _mail_line() -> re.Pattern[str]:
+    """One of the lines at the top of a mail; the group: one that is no person's."""
+    languages = read_languages()
+    people = "|".join(name for language in languages for name in language.mail_people)
+    names = "|".join(name for language in languages for name in language.mail_headers)
+    return re.compile(rf"[ \t]*\**(?:{people}|({names}))\**[ \t\xa0]*[:：]", re.IGNORECASE)
+
+
+def _own_lines(lines: Iterable[str]) -> Iterator[str]:
+    paragraphs: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip():
             paragraphs[-1].append(line)
         elif paragraphs[-1]:
             paragraphs.append([])

@@ -17,9 +17,10 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Compiled patterns; what a language does not have matches nothing. ``mail_headers`` are the
-    names of lines at the top of a mail. ``borders`` end what
-    belongs to a preference or a value; ``without`` are tokens that are no matter of their own,
+    """Compiled patterns; what a language does not have matches nothing. ``mail_people`` are
+    the names of lines at the top of a mail that say who wrote and reads it, ``mail_headers`` those
+    of others. ``borders`` end what belongs to a preference or a value; ``without`` are tokens that
+    are no matter of their own,
     ``negative`` those that make a rule forbid, ``conditions`` are words that say when it holds,
     ``regardless`` those before one that make it none, ``changing`` none that a value is of,
     ``alternatives`` are tokens of which one holds at a time, with their group."""
@@ -31,6 +32,7 @@ class Language:
     once: re.Pattern[str]
     task: re.Pattern[str]
     inner: re.Pattern[str]
+    mail_people: tuple[str, ...]
     mail_headers: tuple[str, ...]
     strong: re.Pattern[str]
     conditional: re.Pattern[str]
@@ -100,6 +102,7 @@ def _language(table: dict[str, Any]) -> Language:
         once=compiled(table.get("once", "")),
         task=compiled(table.get("task", "")),
         inner=compiled(table.get("inner", "")),
+        mail_people=tuple(table.get("mail_people", "").split()),
         mail_headers=tuple(table.get("mail_headers", "").split()),
         strong=compiled(*rules.get("strong", [])),
         conditional=compiled(*rules.get("conditional", [])),
