@@ -145,6 +145,29 @@ Siempre me pasa lo mismo con npm.
 Nunca entendí los punteros.
 Siempre hay problemas con eso.
 Prefiero no hacerlo.
+Siempre falla la misma prueba.
+Siempre muestra el mismo error.
+Siempre he usado tabuladores.
+Siempre usé npm para eso.
+Siempre usaba npm para eso.
+Siempre tenía problemas con eso.
+Siempre tengo que reiniciar el servidor.
+Siempre se rompe la compilación.
+Siempre sale este error.
+Siempre que despliego falla algo.
+Siempre una prueba roja.
+Siempre tuve dudas con eso.
+Nunca funciona a la primera.
+Nunca había visto este error.
+Nunca tuve problemas con eso.
+Nunca me acuerdo de eso.
+Nunca antes vi este error.
+Nunca puedes confiar en npm.
+Nunca entiendes lo que digo.
+Nunca pasa nada raro.
+Nunca las pruebas son verdes.
+Immer wieder Probleme mit JSON
+Toujours quelque chose de nouveau.
 Immer diese Probleme mit den Abhängigkeiten!
 Pas toujours facile, ce langage.
 Toujours le même problème avec npm.
@@ -220,6 +243,28 @@ rule Siempre usa UTC.
 rule Nunca modifiques las migraciones.
 rule Toujours utiliser des tabulations.
 rule Immer die Tests ausführen.
+rule Nunca toques la carpeta migrations.
+rule Nunca cambies la base de datos.
+rule Nunca inventes citas.
+rule Nunca olvides los tests.
+rule Nunca hagas commit en main.
+rule Nunca incluyas emojis.
+rule Nunca me des consejos.
+rule Nunca lo subas a main.
+rule Nunca debes usar eval.
+rule Nunca usar tabuladores.
+rule Jamás traduzcas los nombres.
+rule Siempre muestra el resultado.
+rule Siempre comenta el código.
+rule Siempre comprueba los tipos.
+rule Siempre devuelve JSON válido.
+rule Siempre debes responder en inglés.
+rule Siempre haz una copia antes.
+rule Siempre ten en cuenta el coste.
+rule Siempre añade pruebas.
+rule Siempre citar las fuentes.
+rule IMMER AUF DEUTSCH ANTWORTEN
+rule Toujours documente les fonctions.
 preference Prefiero respuestas cortas.
 rule No uses mocks en las pruebas.
 preference Prefiero respuestas cortas en vez de largas
