@@ -19,7 +19,7 @@ from conversations.archive.session_state import (
 from conversations.archive.state_updates import read_facts_of
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.events import Info
-from conversations.domain.session_state import ItemMark, StateEdit, dump_edit
+from conversations.domain.session_state import MAX_REPLACED, ItemMark, StateEdit, dump_edit
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint
 from conversations.rendering.messages import fill_marks
@@ -241,6 +241,16 @@ def test_a_rewording_stands_beside_what_was_said_before_it(session: Session) -> 
     assert len(rules_of(session)) == 2
     write(session, message("Never add a summary at the end."), answer())
     assert rules_of(session) == ["Never add a summary at the end"]
+
+
+def test_a_rewording_outlives_any_number_of_values(session: Session) -> None:
+    write(session, message("Always use tabs."), answer())
+    act(session, "edit", "Always use tabs", wording="Always wrap lines at 80 characters")
+    write(session, message("Never use tabs."))
+    for number in range(MAX_REPLACED + 2):
+        write(session, message(f"The response time is now {200 + number} ms."))
+    assert rules_of(session) == ["Always wrap lines at 80 characters", "Never use tabs"]
+    assert check_state(session.pk) == ""
 
 
 @pytest.mark.parametrize("later", ["Go on", "Never use tabs"])

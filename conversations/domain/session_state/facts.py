@@ -424,8 +424,16 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
     return state._replace(
         rules=_most_used(kept[RULE], MAX_RULES),
         preferences=_most_used(kept[PREFERENCE], MAX_PREFERENCES),
-        replaced=replaced[-MAX_REPLACED:],
+        replaced=_newest(replaced),
     )
+
+
+def _newest(replaced: tuple[ReplacedStatement, ...]) -> tuple[ReplacedStatement, ...]:
+    """Of values and of others each so many: a value that changes often ends no rewording of a
+    statement that was replaced, which counts as long as that is here."""
+    values = [one for one in replaced if one.kind == VALUE]
+    others = [one for one in replaced if one.kind != VALUE]
+    return (*others[-MAX_REPLACED:], *values[-MAX_REPLACED:])
 
 
 def _most_used[Said: (Statement, StateValue)](said: list[Said], limit: int) -> tuple[Said, ...]:
@@ -461,7 +469,7 @@ def _with_value(state: SessionState, number: int, index: int, stated: StatedValu
     kept.append(StateValue(f"v{number}.{index}", stated.text, number, stated.amounts, times))
     shown = _most_used([value for value in kept if value.times], MAX_VALUES)
     remembered = [value for value in kept if not value.times][-MAX_REMEMBERED_VALUES:]
-    return state._replace(values=(*remembered, *shown), replaced=replaced[-MAX_REPLACED:])
+    return state._replace(values=(*remembered, *shown), replaced=_newest(replaced))
 
 
 def _touched(
