@@ -253,6 +253,19 @@ def test_a_rewording_outlives_any_number_of_values(session: Session) -> None:
     assert check_state(session.pk) == ""
 
 
+def test_a_replaced_rewording_stays_so_when_the_model_strikes_more(session: Session) -> None:
+    write(session, message("Always answer in German."), answer())
+    act(session, "edit", "Always answer", wording="Always add a summary at the end")
+    later = ["Never add a summary at the end", "Never use eval", "Never push to main"]
+    later += ["Always run the linter", "Always quote paths", "Never edit migrations"]
+    for text in later:
+        [turn] = write(session, message(f"{text}."))
+        struck = f"Struck r{turn}.0: {text}"
+        write(session, *used("session_state", {"action": "strike"}, struck))
+    assert rules_of(session) == []
+    assert check_state(session.pk) == ""
+
+
 @pytest.mark.parametrize("later", ["Go on", "Never use tabs"])
 def test_a_reworded_rule_is_struck_by_its_wording(session: Session, later: str) -> None:
     write(session, message("Always use tabs."), answer())

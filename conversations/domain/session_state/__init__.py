@@ -34,7 +34,9 @@ READ = "read"  # What was done to a file that was only looked at.
 # Where an item comes from: the person, a commit, the model, a tool's outcome.
 SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
 MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
-MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
+MAX_OPEN_FAILURES = 5
+# What was struck or replaced is remembered as long as it takes to tell which wordings it replaced.
+MAX_STRUCK = 20
 MAX_RULES, MAX_PREFERENCES, MAX_VALUES, MAX_REPLACED = 40, 40, 40, 20
 MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed; they are not shown.
 MAX_ITEM_CHARS, MAX_FOCUS_CHARS, MAX_PATH_CHARS = 160, 100, 200
