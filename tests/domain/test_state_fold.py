@@ -631,6 +631,15 @@ def test_the_model_takes_a_rule_back_like_a_decision(was: str) -> None:
     assert [(item.id, item.kind, item.struck_by) for item in struck] == [("r1.0", RULE, "model")]
 
 
+@pytest.mark.parametrize("was", ["v1.0", "v3.0", "v5.0"])  # Histories elsewhere have other numbers.
+def test_the_model_takes_a_value_back_by_its_text(was: str) -> None:
+    output = f"Struck {was}: response time is now 250 ms"
+    values = map(message, ("The response time is now 250 ms", "Ok", "The budget is now $300"))
+    items, struck = list_items(fold(*values, *used("session_state", {"action": "strike"}, output)))
+    assert [item.text for item in items if item.kind == VALUE] == ["budget is now $300"]
+    assert [item.id for item in struck] == ["v1.0"]
+
+
 def test_only_the_person_states_rules() -> None:
     turns = (answer(text="Always use tabs."), *shell("cat rules", "Never use eval"), message("ok"))
     assert fold(*turns).rules == ()

@@ -377,7 +377,11 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
     id alone; any other by its text, since a history from elsewhere may have other numbers."""
     said = [*state.decisions, *state.rules, *state.preferences]
     said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
-    gone = [one for one in said if one.text == struck.text and is_same_item(one, struck)]
+    gone = [
+        one
+        for one in said
+        if one.text == struck.text and (one.id[0] == struck.id[0] or is_same_item(one, struck))
+    ]
     # What a later statement replaced may be in force as a person reworded it.
     said += [Statement(one.id, one.text, one.turn, one.source) for one in state.replaced]
     gone = gone or [one for one in said if one.id == struck.id]
