@@ -121,7 +121,7 @@ def _copy(turn: StoredTurn, names: Mapping[str, str], numbers: Mapping[int, int]
     for old, new in names.items() if blocks else ():
         blocks = blocks.replace(old, new)
     # What the model struck is named by its turn, which has another number here.
-    text = renumber_strike(turn, numbers)
+    text = renumber_strike(turn, numbers.get)
     return NewTurn(**content | {"content": text, "blocks": blocks, "created_at": turn.created_at})
 
 

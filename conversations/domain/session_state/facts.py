@@ -5,7 +5,7 @@ them, so that imported histories count too.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -113,7 +113,7 @@ _LOOKS_FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
     re.IGNORECASE,
 )
-_STRUCK = re.compile(r"Struck ([drpv](\d+)\.\d+): (.*)")
+_STRUCK = re.compile(r"Struck ([drpv](\d{1,15})\.\d+): (.*)")
 FOCUS_SCANNED_CHARS = 4_000
 # A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
@@ -361,14 +361,17 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     return state
 
 
-def renumber_strike(turn: AnyTurn, numbers: Mapping[int, int]) -> str:
+def renumber_strike(turn: AnyTurn, find: Callable[[int], int | None]) -> str:
     """The text of a copied result. One that names what the model struck by its turn gets the
-    number of that turn's copy; 0, which no turn has, where there is none."""
+    number of that turn's copy, which ``find`` gives; 0, which no turn has, where there is none."""
     is_state = turn.role == TOOL and _kind(turn.tool_name or "", {}) == STATE
     found = _STRUCK.match(turn.content) if is_state else None
     if found is None:
         return turn.content
-    number = numbers.get(int(found[2]), 0)
+    was = int(found[2])
+    number = find(was) or 0
+    if number == was:
+        return turn.content
     return f"{turn.content[: found.start(2)]}{number}{turn.content[found.end(2) :]}"
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
@@ -13,7 +14,7 @@ from django.db.models import F
 from conversations.archive.blobs import put_blob, touch_blob
 from conversations.archive.context import digest_of
 from conversations.archive.file_types import examine
-from conversations.archive.state_updates import LEFT_BEHIND
+from conversations.archive.state_updates import LEFT_BEHIND, edit_of
 from conversations.domain.attachments import (
     DOCUMENT,
     IMAGE,
@@ -25,6 +26,7 @@ from conversations.domain.attachments import (
     list_references,
 )
 from conversations.domain.errors import Rejected
+from conversations.domain.events import INFO, MalformedPayload, parse_payload
 from conversations.domain.text import an_object, dump_json, load_json
 from conversations.domain.windows import COMPACTION_REASONS
 from conversations.models import Attachment, Compaction, Rewind, Session, SessionSkill
@@ -56,6 +58,33 @@ def rename_references(text: str, session: Session) -> str:
     for holder, name in found:
         holder[name] = str(copied_uuid(UUID(holder[name]), session))
     return dump_json(value) if found else text
+
+
+_ITEM = re.compile(r"([a-eg-z])(\d{1,15})(.*)")  # A file's id names no turn.
+
+
+def renumber_edit(payload: str, turns: LineNumbering) -> str:
+    """An event's payload. An edit of the session state names its item and when it was made by
+    turns: by the numbers that these have in the archive. A turn that is not there has 0, with the
+    number that it had behind it, so that no two items are one."""
+    try:
+        edit = edit_of(parse_payload(INFO, payload))
+    except MalformedPayload:
+        return payload
+    if edit is None:
+        return payload
+    item, found = edit.item, _ITEM.fullmatch(edit.item.id)
+    new = {"id": item.id, "turn": turns.find(item.turn) or 0}
+    if found is not None:
+        number = turns.find(int(found[2]))
+        new["id"] = f"{found[1]}{number or f'0.{found[2]}'}{found[3]}"
+    after = turns.find(edit.after) or 0
+    if (new["id"], new["turn"], after) == (item.id, item.turn, edit.after):
+        return payload
+    value = load_json(payload)
+    value["data"]["item"] |= new
+    value["data"] |= {"after": after} if edit.after else {}
+    return dump_json(value)
 
 
 TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}

@@ -23,8 +23,11 @@ from django.db.models import F
 from conversations.archive.append import walk_rows
 from conversations.archive.session_state import catch_up_state
 from conversations.domain.errors import Conflict
+from conversations.domain.events import INFO
 from conversations.domain.messages import join_messages, say
 from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.session_state import STATE_EDIT
+from conversations.domain.session_state.facts import renumber_strike
 from conversations.domain.text import dump_json, load_json, one_line
 from conversations.domain.turns import NewTurn
 from conversations.models import (
@@ -54,6 +57,7 @@ from .import_gaps import compute_coverage, is_exact_copy, restore_coverage
 from .import_markers import (
     copied_uuid,
     rename_references,
+    renumber_edit,
     store_attachment,
     store_compaction,
     store_rewind,
@@ -372,7 +376,8 @@ class SessionImporter(ImportHistory):
         if "number" in value and given != number:
             metadata = add_metadata(metadata, {"original_number": given})
         created_at = turn.created_at or opened.session.created_at
-        turn = replace(turn, metadata=metadata, created_at=created_at)
+        content = renumber_strike(turn, opened.turns.find)
+        turn = replace(turn, content=content, metadata=metadata, created_at=created_at)
         if opened.is_copy and turn.blocks:
             turn = replace(turn, blocks=rename_references(turn.blocks, opened.session))
         opened.pending_turns.append((line, number, turn))
@@ -386,6 +391,8 @@ class SessionImporter(ImportHistory):
         if event.turn_number is not None:  # by the number that the turn has in the archive
             event.turn_number = opened.turns.find(event.turn_number) or None
             odd += ("turn",) if event.turn_number is None else ()
+        if event.event_type == INFO and STATE_EDIT in event.payload:
+            event.payload = renumber_edit(event.payload, opened.turns)
         if opened.is_copy:
             event.payload = rename_references(event.payload, opened.session)
         self._report_repairs(line, odd)

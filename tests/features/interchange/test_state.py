@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conversations.archive.session_state import (
     check_state,
+    edit_state,
     read_state_text,
     read_state_view,
     rebuild_state_text,
@@ -21,7 +22,7 @@ from conversations.features.interchange.export import session_lines
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Session, Workspace
-from tests.archive.state_story import message, write
+from tests.archive.state_story import answer, message, used, write
 from tests.archive.test_state_rebuild import Life, step
 from tests.properties import costly
 
@@ -50,6 +51,41 @@ def assert_copy_is_the_same(session: Session, user: User, root: Path) -> None:
     import_file(BytesIO(text.encode()), target=target, counts=ImportCounts(), report=print)
     copied = get_session(copy.uuid)
     assert (copied.state, copied.state_turn) == (session.state, session.state_turn)
+    assert check_state(copy.pk) == ""
+
+
+def test_edits_and_strikes_of_renumbered_turns_mean_the_same_items(
+    session: Session, user: User, tmp_path: Path
+) -> None:
+    write(session, message("We decided on Postgres"), answer(), message("Always use tabs."))
+    write(session, message("The response time is now 250 ms."), message("Never use eval."))
+    write(session, message("The budget is now 300 euros."), message("Go on"))
+    for action, item in (("edit", "r3.0"), ("pin", "v4.0"), ("pin", "d1.0"), ("strike", "r5.0")):
+        edit_state(session, actor_pk=None, action=action, item=item, text="Always wrap lines")
+    output = "Struck v6.0: budget is now 300 euros"
+    write(session, *used("session_state", {"action": "strike"}, output))
+    lines = [json.loads(line) for line in session_lines(get_session(session.uuid))]
+    left = [line for line in lines if line["type"] != "turn" or line["number"] not in (1, 2)]
+    copy = create_session(session.workspace, owner=user)
+    left[0]["uuid"] = str(copy.uuid)
+    text = "\n".join(map(json.dumps, left)).encode()
+    target = ImportTarget(default_owner=user, root=tmp_path)
+    for _ in range(2):
+        counts = ImportCounts()
+        import_file(BytesIO(text), target=target, counts=counts, report=print)
+    assert (counts.conflicts, counts.turns_added, counts.events_added) == (0, 0, 0)
+    view = read_state_view(copy.pk)
+    items = [(item.id, item.text, item.is_pinned) for item in view.items if item.kind != "focus"]
+    assert items == [
+        ("d0.1.0", "We decided on Postgres", True),  # Of a turn that is not there
+        ("r1.0", "Always wrap lines", False),
+        ("v2.0", "response time is now 250 ms", True),
+    ]
+    struck = [(item.id, item.text, item.struck_by) for item in view.struck]
+    assert struck == [
+        ("r3.0", "Never use eval", "person"),
+        ("v4.0", "budget is now 300 euros", "model"),
+    ]
     assert check_state(copy.pk) == ""
 
 
