@@ -228,9 +228,10 @@ def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -
     Rejected."""
     with transaction.atomic():
         lock_log()
+        person = _find(pk)
         _by_superuser(origin)
         found = get_workspace(workspace)
-        if _find(pk).is_active or found not in workspaces_owned_alone(pk):
+        if person.is_active or found not in workspaces_owned_alone(pk):
             raise Rejected(
                 "%(name)s has an owner who can sign in, or is not this person's.",
                 name=found.name,

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from conversations.access import access_context_of, person, post_by_person, require_administrator
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import LINK_LIFETIME, find_user
-from conversations.domain.errors import LoomError, NotFound, NotPermitted, Rejected
+from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.text import storable
 from conversations.rendering.messages import translate
 from conversations.web.errors import refusal_as_message
@@ -121,15 +121,13 @@ def person_open(request: HttpRequest, pk: int) -> None:
     archive_people.set_active(pk, is_active=True, origin=_origin(request))
 
 
-@administrator_form
-def person_owner(request: HttpRequest, pk: int) -> HttpResponse:
+@_act
+def person_owner(request: HttpRequest, pk: int) -> None:
     workspace, username = (request.POST.get(name, "") for name in ("workspace", "username"))
-    origin = _origin(request)
-    try:
-        archive_people.make_owner(pk, workspace=workspace, username=username.strip(), origin=origin)
-    except (NotPermitted, Rejected) as error:
-        messages.error(request, translate(error.message))
-    return redirect("person", pk=pk)
+    archive_people.make_owner(
+        pk, workspace=workspace, username=username.strip(), origin=_origin(request)
+    )
+    messages.success(request, gettext("Saved."))
 
 
 @_act
