@@ -365,15 +365,15 @@ def check_state(session_pk: int) -> str:
     return "" if is_same else "the state does not match the turns"
 
 
-def behind_sessions() -> Iterator[tuple[int, UUID]]:
+def behind_sessions() -> QuerySet[Session]:
     """Sessions whose state is behind, or was made by other rules."""
     is_late = ~Q(state_turn=F("next_turn") - 1)
     is_other = ~Q(state=EMPTY) & ~Q(state__startswith=PREFIX)
-    return walk_sessions(Session.objects.filter(is_late | is_other))
+    return Session.objects.filter(is_late | is_other)
 
 
 def rebuild_behind_states() -> None:
-    for session_pk, _ in behind_sessions():
+    for session_pk, _ in walk_sessions(behind_sessions()):
         rebuild_state(session_pk)
 
 

@@ -170,7 +170,7 @@ def test_a_session_from_before_is_read_and_rebuilt(session: Session) -> None:
     assert read_state_text(session.pk) == before
     write(session, message("Water the beans"))
     assert 'current_focus: "Water the beans"' in read_state_text(session.pk).yaml
-    assert list(behind_sessions()) == [(session.pk, session.uuid)]
+    assert list(behind_sessions()) == [session]
     rebuild_behind_states()
     assert list(behind_sessions()) == []
     assert check_state(session.pk) == ""

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from twisted.internet import asyncioreactor
 
 from conversations.agent.sandbox.support import SANDBOXED, describe, find_mode
-from conversations.archive.session_state import rebuild_behind_states
+from conversations.archive.session_state import behind_sessions, rebuild_behind_states
 from conversations.archive.workspaces import create_sign_in_link
 from conversations.management.base import describe_storage_error, migrating_alone
 from conversations.models.guards import missing_guards
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             collect_static_files()
             user = make_first_user()
             make_first_workspace(user)
-            rebuild_behind_states()
+            self._rebuild_states()
         address = address_of(host, listener.getsockname()[1])
         self._print_address(address, create_sign_in_link(user))
         connection.close()
@@ -65,6 +65,14 @@ class Command(BaseCommand):
         except DatabaseError as error:
             sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
             raise CommandError(sentence.strip()) from error
+
+    def _rebuild_states(self) -> None:
+        if not (count := behind_sessions().count()):
+            return
+        # After an upgrade with other rules it is all of them: minutes for millions of turns.
+        self.stdout.write(f"Bringing the session state up to date, sessions: {count:,}")
+        self.stdout.flush()
+        rebuild_behind_states()
 
     def _listen(self, host: str, port: int) -> Any:
         try:
