@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import Chat, Server, settle, sign_in, take_picture
+from .conftest import NOTE_THE_CONNECTION, Chat, Server, settle, sign_in, take_picture
 from .test_people import PERSON
 
 
@@ -76,11 +76,13 @@ def test_a_server_that_is_killed_and_started_again(
 def test_a_page_is_told_before_the_server_stops(
     server: Server, tab: Page, wire: WireThread
 ) -> None:
-    begin_long_answer(server, tab, wire)
+    chat = begin_long_answer(server, tab, wire)
     assert server.end() == 0
     expect(tab.locator('#rows [data-kind="interrupted"]')).to_contain_text("The server stopped")
     expect(tab.locator('#rows [data-event-type="assistant_text"] .md')).to_contain_text("archive")
+    tab.evaluate(f"delete document.documentElement.dataset.connected; {NOTE_THE_CONNECTION}")
     server.start()
+    chat.wait_connected()  # a press before that is refused
     wire.enqueue(Scenario(text="Here I go on."))
     tab.get_by_role("button", name="Continue").first.click()
     expect(tab.locator("#rows")).to_contain_text("Here I go on.")
