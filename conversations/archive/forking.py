@@ -173,7 +173,7 @@ def _copy_marks(
     """What people had pinned, removed and reworded in the session state when that turn was the
     last one; pinned items stay even where their turn is not copied."""
     state = read_state_at(session.pk, read_state_moment(session.pk, turn))
-    marks = []
+    marks, copied = [], list(numbers)
     for place, mark in enumerate(state.marks):
         number = numbers.get(mark.turn)
         if number is None and not mark.is_pinned:
@@ -183,6 +183,6 @@ def _copy_marks(
         end = f".{FIRST_PLACE + place}" if number is None else f"{dot}{rest}"
         number = number or 1
         new = mark.id if mark.kind == FILE else f"{mark.id[:1]}{number}{end}"
-        after = bisect_right([*numbers], mark.reworded_after)
+        after = bisect_right(copied, mark.reworded_after)
         marks.append(mark._replace(id=new, turn=number, reworded_after=after))
     mark_items(made, marks, by=owner.get_username())

@@ -78,7 +78,9 @@ def workspaces_of(user_pk: int | None) -> RawSQL:
     return RawSQL(WORKSPACES_SQL, [user_pk, user_pk])  # noqa: S611
 
 
-def roles_of_pairs(people: Collection[int], workspaces: Collection[int]) -> dict[Pair, str]:
+def roles_of_pairs(
+    people: Collection[int] | QuerySet[User], workspaces: Collection[int]
+) -> dict[Pair, str]:
     """(Person, workspace) → role, for these. One statement, however many they are."""
     own = Membership.objects.filter(user__in=people, workspace__in=workspaces)
     by_group = WorkspaceGroup.objects.filter(group__user__in=people, workspace__in=workspaces)

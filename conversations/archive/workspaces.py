@@ -22,7 +22,7 @@ from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, SignInLink, Workspace, WorkspaceGroup
 
 from .audit import AuditEvent, AuditOrigin, record
-from .rights import WORKSPACES_SQL, roles_of_person
+from .rights import WORKSPACES_SQL, roles_of_pairs, roles_of_person
 
 # People: single-use sign-in links, as a terminal prints them; names.
 
@@ -113,8 +113,7 @@ def resolve_root(
     if data_dir is not None and _holds_data(real, data_dir.resolve()):
         raise Rejected("This folder contains the server's own data.", code="root_not_allowed")
     if user_pk is not None:
-        own = [pk for pk, role in roles_of_person(user_pk).items() if role == OWNER]
-        others = Workspace.objects.exclude(pk__in=own)
+        others = Workspace.objects.exclude(pk__in=_owned_by(user_pk))
         for other in map(Path, others.values_list("root", flat=True).iterator()):
             if real == other or real in other.parents or other in real.parents:
                 raise Rejected(
@@ -333,17 +332,13 @@ def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:
 def workspaces_owned_alone(user_pk: int) -> QuerySet[Workspace]:
     """Those that this person owns and nobody else with an open account does, by name. If the
     person's is closed, nobody can manage them."""
-    person, others = User.objects.filter(pk=user_pk), User.objects.filter(is_active=True)
-    is_of_others = _is_owned_by(others.exclude(pk=user_pk))
-    return (
-        Workspace.objects.filter(_is_owned_by(person)).exclude(is_of_others).order_by("name", "pk")
-    )
+    own, others = _owned_by(user_pk), User.objects.filter(is_active=True).exclude(pk=user_pk)
+    shared = {pk for (_, pk), role in roles_of_pairs(others, own).items() if role == OWNER}
+    return Workspace.objects.filter(pk__in=own - shared).order_by("name", "pk")
 
 
-def _is_owned_by(people: QuerySet[User]) -> Q:
-    own = Membership.objects.filter(role=OWNER, user__in=people)
-    by_group = WorkspaceGroup.objects.filter(role=OWNER, group__user__in=people)
-    return Q(pk__in=own.values("workspace")) | Q(pk__in=by_group.values("workspace"))
+def _owned_by(user_pk: int) -> set[int]:
+    return {pk for pk, role in roles_of_person(user_pk).items() if role == OWNER}
 
 
 def owner_of(workspace: Workspace) -> User:

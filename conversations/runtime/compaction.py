@@ -380,12 +380,10 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     tokens = facts.context_tokens
     if tokens < at:
         return None
-    attempt = read_useless_attempt(session_pk)
-    if attempt is not None and not (
-        facts.floor > (attempt.floor or facts.floor)
-        or tokens >= attempt.tokens * (1 + RETRY_GROWTH_SHARE)
-    ):
-        return None
+    if attempt := read_useless_attempt(session_pk):
+        has_moved = 0 < attempt.floor < facts.floor
+        if not has_moved and tokens < attempt.tokens * (1 + RETRY_GROWTH_SHARE):
+            return None
     return CompactionRequest(reason=THRESHOLD, tokens=tokens, floor=facts.floor)
 
 

@@ -64,7 +64,6 @@ PAGE_TURNS = 60
 TURNS_AROUND = 5  # On either side of the one that is asked for
 MAX_RESULT_CHARS = 1_500  # Where several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
-
 _NUMBERS = re.compile(r"(\d{1,15})(?:\s*[-–]\s*(\d{1,15}))?")
 
 # Turns from the first number to the second, from that character of the first turn on.
@@ -73,7 +72,8 @@ type Stretch = tuple[int, int, int]
 
 def turn_range(request: RecallRequest) -> str:
     target, sent = request.target(), request.arguments
-    last, numbers = target.session.turn_count, _read_numbers(sent.turns, target)
+    last = target.session.turn_count
+    numbers = _read_numbers(sent.turns, last=last)
     if match := request.matched_cursor(_RANGE_CURSOR):
         start, offset, end = map(int, match.groups())
     elif sent.around:
@@ -104,13 +104,13 @@ def turn_range(request: RecallRequest) -> str:
     return _answer("", [_group(target, said)], more=more)
 
 
-def _read_numbers(text: str, target: RecallTarget) -> set[int]:
+def _read_numbers(text: str, *, last: int) -> set[int]:
     """The numbers in a list such as "3, 7-9"; of a stretch only those that the session has, and
     no more of them than show that it has too many."""
     numbers: set[int] = set()
-    for first, last in _NUMBERS.findall(text):
+    for first, end in _NUMBERS.findall(text):
         low = int(first)
-        high = max(low, min(int(last or low), target.session.turn_count, low + MAX_LIMIT))
+        high = max(low, min(int(end or low), last, low + MAX_LIMIT))
         numbers |= set(range(low, high + 1))
     return numbers
 

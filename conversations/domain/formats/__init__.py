@@ -20,7 +20,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 
 from . import messages_api, openai_chat
-from .contents import BAD_MESSAGE, Block, text_block
+from .contents import BAD_MESSAGE, Block, lacks_text, text_block
 from .openai_chat import block_of
 
 ANTHROPIC, OPENAI = messages_api.NAME, openai_chat.NAME
@@ -58,12 +58,12 @@ def read_content(contents: Sequence[Any]) -> MessageContent:
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise _refused(say("Content must be a text or a list of blocks."))
         for block in map(block_of, blocks):
-            if block.get("type") != "text":
-                files.append(read_new_file(block))
-            elif isinstance(text := block.get("text"), str):
-                texts.append(text)
-            else:
+            if lacks_text(block):
                 raise _refused(say("The text of a block must be a text."))
+            if block.get("type") == "text":
+                texts.append(block["text"])
+            else:
+                files.append(read_new_file(block))
     return MessageContent(text="\n\n".join(text for text in texts if text.strip()), files=files)
 
 

@@ -93,6 +93,11 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
+def lacks_text(block: Block) -> bool:
+    """A block of text whose text is none."""
+    return block.get("type") == "text" and not isinstance(block.get("text"), str)
+
+
 def name_block(block: Block) -> Block:
     """A text that stands for a block which a format has no word for."""
     kind, title = block.get("type"), block.get("title")
@@ -111,7 +116,7 @@ def check_list(place: int, content: Any) -> list[Block]:
     ):
         raise refuse(place, say("Its content must be a text or a list of blocks with a type."))
     # The provider would refuse it, and with it all that is ever said after it.
-    if any(b["type"] == "text" and not isinstance(b.get("text"), str) for b in content):
+    if any(map(lacks_text, content)):
         raise refuse(place, say("The text of a block must be a text."))
     return content
 

@@ -217,15 +217,22 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
         if (found and not found[-1][1]) or (later is None and not is_whole):
             counted = _last_with_rows(session, (seq, until), last, end) if has_others else last
             end = max(counted, *(number for number, row in found if row), last)
-        begin, first, latest = last, seq, seq
-        for number, row in [*found, (end + 1, 0)]:
-            if row:
-                first, latest = first or row, row
-                continue
-            stop = min(number - 1, end)
-            if begin <= stop:
-                yield first or latest, begin, stop
-            begin, first = number + 1, 0
+        yield from _runs_with_rows(found, seq=seq, low=last, high=end)
+
+
+def _runs_with_rows(
+    answers: list[tuple[int, int]], *, seq: int, low: int, high: int
+) -> Iterator[tuple[int, int, int]]:
+    """The runs of an exchange's turns between those ``answers`` that have no row."""
+    begin, first, latest = low, seq, seq
+    for number, row in [*answers, (high + 1, 0)]:
+        if row:
+            first, latest = first or row, row
+            continue
+        stop = min(number - 1, high)
+        if begin <= stop:
+            yield first or latest, begin, stop
+        begin, first = number + 1, 0
 
 
 def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_Row]]]:

@@ -72,19 +72,23 @@ class ImportedRowProblem:
 
 @dataclass(slots=True)
 class SessionDifference:
-    """Where an archived session stops saying what the file says: the first such turn and
-    event. No new rows may follow them: turns would answer what nobody said here, and events
-    of turns that differ would show other words than the archive has. ``added``: the first turn
-    and event that this file has added, after which it can differ only from itself."""
+    """Where an archived session stops saying what the file says: ``first`` has the first such
+    "turn" and "event". No new rows may follow them: turns would answer what nobody said here, and
+    events of turns that differ would show other words than the archive has. ``added``: the first
+    ones that this file has added, after which it can differ only from itself."""
 
-    turn: int | None = None
-    event: int | None = None
+    first: dict[str, int] = field(default_factory=dict)
     added: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> int | None:
+        return self.first.get("turn")
 
     @property
     def reason(self) -> str:
         if self.turn is None:
-            return say("the archived session differs from event %(number)s on", number=self.event)
+            number = self.first["event"]
+            return say("the archived session differs from event %(number)s on", number=number)
         return say("the archived session differs from turn %(number)s on", number=self.turn)
 
 
@@ -175,7 +179,7 @@ def _compare[T](
         digest, found = link(links.get(number - 1, ""), number, row), links.get(number)
         if found == digest:
             unchanged += 1
-        elif number >= following and (difference.turn or getattr(difference, what)):
+        elif number >= following and (difference.turn or what in difference.first):
             problems.append(ImportedRowProblem(line, difference.reason, is_conflict=False))
         elif number == following + len(new):
             links[number] = digest
@@ -184,11 +188,11 @@ def _compare[T](
             reason = _conflict(what, number, is_there=bool(found))
             problems.append(ImportedRowProblem(line, reason, is_conflict=True))
             is_archived = number < difference.added.get(what, following)
-            if is_archived and getattr(difference, what) is None:
+            if is_archived and what not in difference.first:
                 # With other metadata or another time it is still the same conversation.
                 archived = known.filter(**{key: number}).values_list(*_SAID[what]).first()
                 if archived != tuple(getattr(row, name) for name in _SAID[what]):
-                    setattr(difference, what, number)
+                    difference.first[what] = number
     return new, unchanged
 
 

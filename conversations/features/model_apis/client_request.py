@@ -12,7 +12,7 @@ from typing import Any
 
 from conversations.domain.errors import Rejected
 from conversations.domain.formats import MessageContent, read_content
-from conversations.domain.formats.contents import BAD_MESSAGE, text_block
+from conversations.domain.formats.contents import BAD_MESSAGE, lacks_text, text_block
 from conversations.domain.formats.openai_chat import block_of
 from conversations.domain.runs import FORCED, TOOL_CHOICE, RunChoices
 from conversations.domain.text import dump_json
@@ -114,8 +114,7 @@ def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     blocks = [text_block(content)] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not all(
-        isinstance(one, dict) and (one.get("type") != "text" or isinstance(one.get("text"), str))
-        for one in blocks
+        isinstance(one, dict) and not lacks_text(one) for one in blocks
     ):
         reason = f"The result of {result.get('tool_use_id')} must be a text or a list of blocks."
         raise refused("content", reason)

@@ -20,7 +20,13 @@ from conversations.domain.events import (
     Payload,
     UserMessage,
 )
-from conversations.features.terminal.connection import Happening, RowReceived, RunEnded, TextDelta
+from conversations.features.terminal.connection import (
+    Happening,
+    OpenSession,
+    RowReceived,
+    RunEnded,
+    TextDelta,
+)
 from conversations.features.terminal.direct import DirectConnection
 from conversations.models import Run, Session, ToolCall
 from conversations.runtime.publish import Subscriber, rows_frame
@@ -83,14 +89,22 @@ async def next_delta(happenings: AsyncIterator[Happening]) -> str:
     raise AssertionError("nothing was written")
 
 
+async def begin_long_answer(
+    here: DirectConnection, tools: WireThread, session: Session
+) -> tuple[OpenSession, AsyncIterator[Happening]]:
+    tools.enqueue(Scenario(words=4000, rate=50))
+    at = await here.open_session(session.uuid)
+    own = here.ask(at, "go", client_id="client-1", after=0)
+    async with asyncio.timeout(60):
+        await next_delta(own)
+    return at, own
+
+
 async def test_an_answer_of_another_process_is_followed_and_stopped(
     two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
 ) -> None:
     here, there = two
-    tools.enqueue(Scenario(words=4000, rate=50))
-    at = await here.open_session(session.uuid)
-    own = here.ask(at, "go", client_id="client-1", after=0)
-    await next_delta(own)
+    at, own = await begin_long_answer(here, tools, session)
     watched = there.watch(at, after=at.last_seq)
     async with asyncio.timeout(60):
         assert await next_delta(watched)
@@ -104,11 +118,8 @@ async def test_who_leaves_during_an_answer_stops_it(
     two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
 ) -> None:
     here, _ = two
-    tools.enqueue(Scenario(words=4000, rate=50))
-    at = await here.open_session(session.uuid)
-    own = here.ask(at, "go", client_id="client-1", after=0)
+    _, _own = await begin_long_answer(here, tools, session)  # kept, as its reader keeps it
     async with asyncio.timeout(60):
-        await next_delta(own)
         await here.close(at_once=True)
     run = await Run.objects.aget()
     assert run.state == "stopped"
