@@ -15,13 +15,13 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import pgettext
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for_review
 from conversations.archive.messages import queued_messages
 from conversations.archive.runs import active_runs
+from conversations.archive.sessions import has_expired
 from conversations.archive.transcript import PageRow, find_rewound
 from conversations.domain.errors import NotFound
 from conversations.domain.keyset import parse_cursor
@@ -97,7 +97,7 @@ def show_for_review(
             "is_running": any(not run.is_stale for run in active),
             "queued": [message["text"] for message in queued_messages(session.pk)],
         },
-        "is_expired": session.expires_at is not None and session.expires_at <= timezone.now(),
+        "is_expired": has_expired(session.expires_at),
         "carried": carried_filters(request.GET),
         "next": reverse("review_next") + carried_filters(request.GET, after=session.uuid),
         "pager": {
