@@ -98,9 +98,10 @@ const FRAMES = {
   error: (frame) => socket.answer(frame.client_id, frame.message) || (refused = refused
     .then(() => import("./refused.js")).then(({ take }) => take(frame, sendAgain)).catch(() => refuse(LOST))),
   rows: ({ rows, after, ends_draft: ends }) => {
-    if (ends) clearDraft();
     for (const row of rows) settleMessage(row.client_id);
-    if (!addRows(rows, after)) sync(true);
+    const add = () => addRows(rows, after) || sync(true);
+    if (ends && draft) draft.endDraft(add);
+    else add();
   },
   draft: writeDraft,
   call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),

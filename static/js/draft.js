@@ -1,6 +1,7 @@
 // The running answer: one element for each part and, in it, one for each block, so
 // that a finished block is written once and never moves. Loaded with the first answer.
-import { byId, create, find, fromTemplate } from "./dom.js";
+import { byId, create, find, findAll, fromTemplate } from "./dom.js";
+import { allRows } from "./marks.js";
 import { gettext } from "./words.js";
 
 const holder = byId("draft");
@@ -91,8 +92,63 @@ export function writeDraft(frame) {
   return true;
 }
 
-/** The parts so far give way to their rows. */
 export function clearDraft() {
   parts.clear();
   holder.replaceChildren();
+}
+
+/** Where a node and an offset in it are in the blocks: which one, and after how many characters. */
+function pointIn(blocks, node, offset) {
+  const index = blocks.findIndex((block) => block.contains(node));
+  if (index < 0) return { node, offset };
+  const range = new Range();
+  range.setStart(blocks[index], 0);
+  range.setEnd(node, offset);
+  return { index, length: range.toString().length };
+}
+
+function nodeAt(blocks, { index, length, node, offset }) {
+  if (node) return [node, offset];
+  const texts = document.createTreeWalker(blocks[index] ?? document.body, NodeFilter.SHOW_TEXT);
+  let text = texts.nextNode();
+  while (text?.length < length) {
+    length -= text.length;
+    text = texts.nextNode();
+  }
+  return text ? [text, length] : [document.body, 0];
+}
+
+/** The parts so far give way to the rows that `add` adds. The reader's place, selection and focus
+ * stay where they are in the text, and thinking that is open stays open. */
+export function endDraft(add) {
+  const log = byId("transcript");
+  const { scrollTop } = log;
+  const before = findAll(".row-assistant > .think, .blk > *", holder);
+  const seen = before.findIndex((block) => block.getBoundingClientRect().bottom > log.getBoundingClientRect().top);
+  const top = before[seen]?.getBoundingClientRect().top;
+  const inside = (block) => [block, ...findAll("*", block)];
+  const held = before.findIndex((block) => block.contains(document.activeElement));
+  const nth = held < 0 ? -1 : inside(before[held]).indexOf(document.activeElement);
+  const selection = getSelection();
+  const isSelected = !selection.isCollapsed && before.some((block) => selection.containsNode(block, true));
+  const ends = isSelected && [
+    pointIn(before, selection.anchorNode, selection.anchorOffset),
+    pointIn(before, selection.focusNode, selection.focusOffset),
+  ];
+  const rows = new Set(allRows());
+
+  clearDraft();
+  add();
+
+  const added = allRows().filter((row) => !rows.has(row));
+  // Rows that were not painted yet have a guessed height, drafts have their own.
+  const paint = (isDraft) => added.forEach((row) => row.classList.toggle("draft", isDraft));
+  paint(true);
+  requestAnimationFrame(() => requestAnimationFrame(() => paint(false)));
+  const after = added.flatMap((row) => findAll(":scope.row-assistant > .think, :scope.row-assistant > .md > *", row));
+  before.forEach((block, index) => block.open && after[index]?.matches("details") && (after[index].open = true));
+  log.scrollTop = scrollTop;
+  if (after[seen]) log.scrollTop += after[seen].getBoundingClientRect().top - top;
+  if (after[held]) inside(after[held])[nth]?.focus({ preventScroll: true });
+  if (ends) selection.setBaseAndExtent(...nodeAt(after, ends[0]), ...nodeAt(after, ends[1]));
 }

@@ -22,7 +22,7 @@ from tests.e2e.conftest import (
 )
 from tests.e2e.line import Frame, Line
 from tests.e2e.test_attachments import choose, there, tray
-from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.scenario import Scenario, ToolCall, make_words
 from tests.wire.server import WireThread
 
 RICH = """\
@@ -205,6 +205,7 @@ def test_a_failure_is_a_row_with_retry_and_only_the_newest_end_offers_to_go_on(
     expect(retry).to_have_count(0)
     proceed.click()
     wait_until(lambda: len(wire.requests) == asked + 2)
+    expect(chat.page.get_by_role("button", name="Stop")).to_be_visible()
     chat.page.keyboard.press("Escape")
     expect(chat.rows.filter(has_text="stopped")).to_have_count(2)
     expect(proceed).to_have_count(1)
@@ -513,6 +514,7 @@ def test_older_rows_come_without_a_jump_and_drop_the_far_end_which_can_be_loaded
     chat.page.get_by_role("button", name="Jump to latest").click()
     expect(chat.rows.last).to_be_in_viewport()
     follow_only_at_the_bottom(chat, wire)
+    the_end_of_an_answer_moves_nothing(chat, wire)
     permalink_opens_the_page_around_its_turn(chat, uuid, wire)
 
 
@@ -571,6 +573,36 @@ def follow_only_at_the_bottom(chat: Chat, wire: WireThread) -> None:
     chat.message.press("Escape")
     chat.wait_idle()
     expect(chat.rows.last).to_be_in_viewport()
+
+
+def the_end_of_an_answer_moves_nothing(chat: Chat, wire: WireThread) -> None:
+    """Neither the place of who reads further up, nor the selection, the focus or what is open."""
+    text = f"{make_words(600)}\n\n```py\nhere = 1\n```\n\nMarked *and* **read**.\n\n{make_words(600)}"
+    wire.enqueue(Scenario(thinking=400, text=text, chunk=40, ahead=190, rate=1))
+    chat.send("go")
+    draft = chat.page.locator("#draft")
+    draft.locator(".blk").nth(15).wait_for()
+    chat.transcript.hover()
+    chat.page.mouse.wheel(0, -300)
+    settle()
+    draft.locator(".think").evaluate("(one) => { one.open = true; }")
+    read = draft.locator("p", has_text="Marked and read.")
+    read.evaluate("(one) => getSelection().selectAllChildren(one)")
+    draft.get_by_role("button", name="Copy").focus()
+    read.evaluate("(one) => one.scrollIntoView({ block: 'center' })")
+    settle()
+    before = read.bounding_box()
+    chat.page.keyboard.press("Escape")
+    chat.wait_idle()
+    settle()
+    row = chat.page.locator("#rows .row-assistant").last
+    after = row.locator("p", has_text="Marked and read.").bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 2
+    assert chat.page.evaluate("getSelection().toString()") == "Marked and read."
+    expect(row.get_by_role("button", name="Copy").first).to_be_focused()
+    expect(row.locator(".think")).to_have_attribute("open", "")
 
 
 def test_a_refused_message_is_left_out_until_it_is_included_again(
