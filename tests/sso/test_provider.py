@@ -127,6 +127,23 @@ def test_by_setting_a_verified_address_is_enough(
     assert signed_in_name(client) == "ann"
 
 
+def test_a_freed_address_opens_nobody_elses_account(
+    client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner there has another one by now, and a colleague was given it."""
+    monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
+    sign_in_there(Client())
+    provider.person["sub"] = "person-2"
+    response = sign_in_there(client)
+    assert response.status_code == 403
+    assert "Another account here already uses this email address" in response.text
+    assert not signed_in_name(client)
+    assert SocialAccount.objects.count() == 1
+    SocialAccount.objects.update(provider="https://elsewhere.example")
+    sign_in_there(client)
+    assert signed_in_name(client) == "rosa"
+
+
 def test_an_unverified_address_never_is(
     client: Client, provider: Provider, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import requests
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialApp, SocialLogin
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin
 from allauth.socialaccount.providers.base import AuthError, AuthProcess
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -90,7 +90,13 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         email = sociallogin.user.email
         same = User.objects.filter(email__iexact=email).order_by("pk")
         namesakes = list(same[:2]) if email else []
-        if settings.LOOM.oidc_link_by_email and len(namesakes) == 1:
+        # Whoever is connected comes by their subject. Another one with their address was given
+        # it there after them.
+        connected = SocialAccount.objects.filter(
+            user__in=namesakes, provider=settings.LOOM.oidc_issuer
+        )
+        is_found = len(namesakes) == 1 and not connected.exists()
+        if settings.LOOM.oidc_link_by_email and is_found:
             sociallogin.connect(request, namesakes[0])
         elif namesakes:
             raise ImmediateHttpResponse(refuse(request, TAKEN))
