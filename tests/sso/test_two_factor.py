@@ -285,6 +285,28 @@ def test_it_comes_after_the_provider_too(client: Client, provider: Provider) -> 
     assert is_signed_in(vouched)
 
 
+def test_setting_a_first_password_asks_who_it_is(client: Client, provider: Provider) -> None:
+    sign_in_there(client)
+    password = reverse("password_change")
+    assert client.get(password).status_code == 200  # there is nothing to ask for
+    secret = client.get(reverse("mfa_activate_totp")).context["secret"]
+    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    cache.clear()
+    other = Client()
+    sign_in_there(other)
+    answer(other, code_of(secret))
+    cache.clear()
+    new = dict.fromkeys(("new_password1", "new_password2"), "a horse of theirs")
+    for response in (other.get(password), other.post(password, new)):
+        assert response["Location"] == f"{reverse('account_reauthenticate')}?next=%2Fpassword%2F"
+    assert "a horse of theirs" not in str(dict(other.session))
+    asked = other.get(response["Location"], follow=True)
+    code = {"code": code_of(secret), "next": password}
+    assert other.post(asked.request["PATH_INFO"], code)["Location"] == password
+    assert other.post(password, new)["Location"] == reverse("password_change_done")
+    assert User.objects.get().check_password("a horse of theirs")
+
+
 def test_only_the_signed_token_vouches(client: Client, provider: Provider, user: User) -> None:
     sign_in_there(client)
     secret = client.get(reverse("mfa_activate_totp")).context["secret"]
