@@ -21,13 +21,18 @@ READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
 
 SCOPES = {
-    READ: say("read workspaces, sessions and transcripts"),
-    WRITE: say("create and change sessions, send messages"),
-    APPROVE: say("approve and deny tool calls"),
+    READ: say("read workspaces, sessions and transcripts, usage and budgets"),
+    WRITE: say(
+        "create, change, import and share sessions, send messages, undo file changes, "
+        "edit workspace memory"
+    ),
+    APPROVE: say("approve and deny tool calls, answer what tool servers ask"),
     DELETE: say("schedule the deletion of sessions"),
     HOOKS: say("set up webhooks"),
     FEED: say("read feeds, also through a URL that contains the token"),
-    MANAGE: say("manage workspaces, members, invitations and budgets; place and release holds"),
+    MANAGE: say(
+        "manage workspaces, members, groups, invitations and budgets; place and release holds"
+    ),
     REVIEW: say("read the review queue, write notes, flags and marks"),
     AUDIT: say("read the audit log"),
 }

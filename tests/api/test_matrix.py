@@ -22,6 +22,7 @@ from conversations.accounts.tokens import (
     APPROVE,
     AUDIT,
     MANAGE,
+    READ,
     REVIEW,
     SCOPES,
     WRITE,
@@ -34,8 +35,10 @@ from conversations.archive.audit import readings_of
 from conversations.domain.audit import API, READINGS
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.following import END_ID
+from loomweb.env import BASE_DIR
 from tests.archive.files import image_bytes
 from tests.features import collect, merge
+from tests.test_docs import section
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
@@ -169,6 +172,36 @@ OPERATIONS = dict(list_operations())
 
 def test_every_operation_has_a_row_and_asks_for_its_scope() -> None:
     assert {operation: row.scope for operation, row in TABLE.items()} == OPERATIONS
+
+
+ALLOWED = {
+    "/imports": "import",
+    "/share-links": "share",
+    "/changes/revert": "undo file changes",
+    "/memory": "workspace memory",
+    "/approve": "approve",
+    "/deny": "deny",
+    "/answer": "answer",
+    "/members": "members",
+    "/groups": "groups",
+    "/invitations": "invitations",
+    "/budgets": "budgets",
+    "/holds": "holds",
+}
+"""What is done at these addresses, in the words of those who choose the scopes of a token."""
+
+
+def test_what_a_scope_allows_is_said_on_the_page_and_in_the_document() -> None:
+    table = section((BASE_DIR / "docs/api.md").read_text(), "Authentication")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.M))
+    assert list(rows) == list(SCOPES)
+    for (_, address), scope in OPERATIONS.items():
+        for part, word in ALLOWED.items():
+            if part in address and scope in (WRITE, APPROVE, MANAGE):
+                assert word in SCOPES[scope], address
+                assert word in rows[scope], address
+    others = {scope for (method, _), scope in OPERATIONS.items() if method == "GET"} - {READ}
+    assert others <= set(re.findall(r"`(\w+)`", rows[READ]))
 
 
 def reads(operation: Operation) -> bool:
