@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja.operation import Operation
@@ -53,7 +54,7 @@ class BrowserAuth(ScopeAuth):
 
     openapi_type = "apiKey"
     openapi_in = "cookie"
-    openapi_name = "sessionid"
+    openapi_name = settings.SESSION_COOKIE_NAME
     by_token = False
 
 

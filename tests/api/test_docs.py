@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
@@ -25,6 +26,9 @@ def test_the_description_is_open_to_everybody_and_the_same_each_time() -> None:
     assert answer.content == Client().get("/api/v1/openapi.json").content
     names = [one["operationId"] for ops in schema["paths"].values() for one in ops.values()]
     assert len(names) == len(set(names)) > 20
+    schemes = schema["components"]["securitySchemes"].values()
+    cookies = [one["name"] for one in schemes if one.get("in") == "cookie"]
+    assert cookies == [settings.SESSION_COOKIE_NAME]
 
 
 def test_nothing_is_described_twice() -> None:
