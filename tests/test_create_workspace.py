@@ -1,15 +1,27 @@
 """The command that makes a workspace."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db.models import Value
 
 from conversations.archive.rights import role_of
-from conversations.archive.workspaces import get_workspace
+from conversations.archive.session_state import read_stored_state
+from conversations.archive.sessions import create_session, read_window_facts, read_workspace_dir
+from conversations.archive.workspaces import (
+    create_workspace,
+    get_workspace,
+    list_workspace_dirs,
+    list_workspaces,
+    resolve_root,
+)
+from conversations.domain.errors import Rejected
 from conversations.models import Workspace
 
 pytestmark = pytest.mark.django_db
@@ -74,3 +86,32 @@ def test_it_refuses_what_is_no_folder_below_the_roots(
         call_command("create_workspace", path.format(roots=roots), **options)
     assert refused.value.returncode == 2
     assert not Workspace.objects.exists()
+
+
+def test_a_folder_in_the_data_folder_moves_with_it(
+    user: User, other_user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the data folder works on its own folders, never on those it was copied from."""
+    old, new, elsewhere = (tmp_path / name for name in ("old", "new", "old-but-elsewhere"))
+    for folder in (old / "workspaces/a", new / "workspaces/a", elsewhere):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(settings.LOOM, "data_dir", old)
+    inside = create_workspace(root=old / "workspaces/a", name="Inside", owner=user)
+    create_workspace(root=elsewhere, name="Outside", owner=user)
+    # As every version before this one stored it, until it is migrated.
+    migration = import_module("conversations.migrations.0023_folders_in_the_data_folder")
+    Workspace.objects.filter(pk=inside.pk).update(root=Value(str(old / "workspaces/a")))
+    migration.store_relative_to_the_data_folder(apps, None)
+    session = create_session(inside, owner=user)
+    for data_dir in (old, new):
+        monkeypatch.setattr(settings.LOOM, "data_dir", data_dir)
+        folder = data_dir / "workspaces/a"
+        assert [place.root for place in list_workspace_dirs()] == [folder, elsewhere]
+        assert [one["root"] for one in list_workspaces(user.pk)] == [str(folder), str(elsewhere)]
+        assert Workspace.objects.get(root=folder).pk == inside.pk
+        assert read_workspace_dir(session.pk).root == folder
+        assert read_window_facts(session.pk).root == folder
+        assert read_stored_state(session.pk).root == str(folder)
+        for path in (folder, folder.parent, elsewhere):
+            with pytest.raises(Rejected, match="already uses this folder"):
+                resolve_root(str(path), roots=[tmp_path], user_pk=other_user.pk)

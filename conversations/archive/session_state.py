@@ -1,7 +1,7 @@
 """The session state: read for the window and the panel, edited by a person."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import count
 from uuid import UUID
@@ -59,6 +59,7 @@ from conversations.domain.session_state.facts import fold_facts
 from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
+from conversations.models.fields import locate_folder
 
 from .append import (
     AppendResult,
@@ -125,7 +126,7 @@ def read_stored_state(session_pk: int) -> StoredState:
     return StoredState(
         session_pk=session_pk,
         uuid=UUID(str(uuid)),
-        root=root,
+        root=locate_folder(root),
         workspace_pk=workspace,
         has_memory=bool(has_memory),
         owner_pk=owner if is_for_members(channel, key, former_key) else None,
@@ -407,11 +408,13 @@ def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateText:
     """The state as YAML, at most 1,000 tokens; empty when there is nothing to say.
-    It holds after turn ``turn`` and event ``seq``, with what was ``kept`` then."""
+    It holds after turn ``turn`` and event ``seq``, with what was ``kept`` then, and names the
+    workspace's folder ``root``."""
 
     yaml: str
     turn: int
     seq: int
+    root: str = ""
     kept: tuple[KeptItem, ...] = ()
 
 
@@ -436,13 +439,21 @@ def read_state_text(session_pk: int) -> StateText:
 
 
 def rebuild_state_text(
-    session_pk: int, *, turn: int, seq: int, rewinds: int, kept: Iterable[KeptItem] = ()
+    session_pk: int,
+    *,
+    turn: int,
+    seq: int,
+    rewinds: int,
+    root: str | None = None,
+    kept: Iterable[KeptItem] = (),
 ) -> StateText:
     """The state as it was after that turn and event, when the session had that many
-    rewinds and this was kept; reads a bounded number of rows."""
+    rewinds, the workspace's folder was ``root`` (None: as now), and this was kept; reads a
+    bounded number of rows."""
     moment = StateMoment(turn=turn, seq=seq, rewinds=rewinds)
-    state = read_state_at(session_pk, moment)
-    return _text(read_stored_state(session_pk), state, moment, tuple(kept))
+    state, stored = read_state_at(session_pk, moment), read_stored_state(session_pk)
+    stored = stored if root is None else replace(stored, root=root)
+    return _text(stored, state, moment, tuple(kept))
 
 
 def read_state_view(session_pk: int) -> StateView:
@@ -486,7 +497,7 @@ def _text(
         turn_count=moment.turn,
         kept=kept,
     )
-    return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq, kept=kept)
+    return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq, root=stored.root, kept=kept)
 
 
 NAMES = {

@@ -29,6 +29,7 @@ from conversations.domain.text import (
 from conversations.domain.tool_calls import ToolScope
 from conversations.feature import features
 from conversations.models import PurgeOrder, ReadingPosition, Session, Workspace
+from conversations.models.fields import locate_folder
 
 from .append import lock_session, read_row, require_first, walk_by_pk
 from .asides import MARKER_SQL
@@ -421,7 +422,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
         facts = dict(zip(names, cursor.fetchone(), strict=True))
     reads = facts["reads_instruction_files"]  # SQLite's truths are numbers
     facts["reads_instruction_files"] = None if reads is None else bool(reads)
-    facts["root"] = Path(facts["root"])
+    facts["root"] = Path(locate_folder(facts["root"]))
     return WindowFacts(**facts)
 
 

@@ -1,5 +1,6 @@
 """Columns with a rule of their own, and those that many tables have."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -21,6 +22,29 @@ class ShownField(models.CharField):  # type: ignore[type-arg]
     def get_prep_value(self, value: Any) -> Any:
         prepared = super().get_prep_value(value)
         return strip_invisible(prepared) if isinstance(prepared, str) else prepared
+
+    def deconstruct(self) -> Any:
+        # In the database it is an ordinary column.
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.CharField", args, kwargs
+
+
+def locate_folder(stored: str) -> str:
+    """The absolute path of a folder as a ``FolderField`` stores it."""
+    return os.path.join(settings.LOOM.data_dir, stored)
+
+
+class FolderField(models.CharField):  # type: ignore[type-arg]
+    """The absolute path of a folder. One in the data folder is stored relative to it: a copy
+    of the data folder works on its own folders."""
+
+    def from_db_value(self, value: str | None, *_: Any) -> str | None:
+        return value and locate_folder(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        prepared = super().get_prep_value(value)
+        inside = f"{settings.LOOM.data_dir}{os.sep}"
+        return prepared.removeprefix(inside) if isinstance(prepared, str) else prepared
 
     def deconstruct(self) -> Any:
         # In the database it is an ordinary column.

@@ -16,7 +16,7 @@ from conversations.domain.session_state import (
 )
 from conversations.domain.windows import STRATEGIES
 
-from .fields import ShownField, actor_field
+from .fields import FolderField, ShownField, actor_field
 
 
 class Workspace(models.Model):
@@ -40,7 +40,7 @@ class Workspace(models.Model):
 
     name = ShownField(max_length=120)
     slug = models.SlugField(max_length=60, unique=True)
-    root = models.CharField(max_length=1024)
+    root = FolderField(max_length=1024)
     instructions = models.TextField(blank=True, default="")
     reads_instruction_files = models.BooleanField(null=True, blank=True)
     default_model = models.CharField(max_length=120, blank=True, default="")

@@ -25,7 +25,7 @@ from conversations.archive.sessions import (
     get_session,
 )
 from conversations.domain.turns import NewTurn
-from conversations.models import AuditEntry, ModelCall, PromptText, Session
+from conversations.models import AuditEntry, ModelCall, PromptText, Session, Workspace
 from conversations.runtime.service import Runtime
 from tests.archive.state_story import answer, message, write
 from tests.wire.server import WireThread
@@ -192,6 +192,7 @@ async def test_the_account_is_part_of_the_manifest(
     session = await sync_to_async(continued)(garden)
     parent = await Session.objects.aget(pk=session.parent_id)
     await first_message(runtime, wire, session)
+    await Workspace.objects.aupdate(root="/where/it/lies/now")
     call = await ModelCall.objects.select_related("run").aget(session=session)
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
     assert rebuilt.matches

@@ -158,6 +158,7 @@ async def test_what_was_kept_is_given_and_rebuilt_when_it_is_gone(
     await ask(small_runtime, garden, "hello")
     assert "All dates must be UTC (kept for the workspace)" in str(wire.requests[-1])
     await sync_to_async(remove_entry)(entry, origin=origin)
+    await Workspace.objects.aupdate(root="/where/it/lies/now")
     call = await ModelCall.objects.aget()
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 

@@ -184,7 +184,8 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
     if (mark := manifest["state"]) is not None:
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
         memory = [KeptItem(*one) for one in mark.get("kept", ())]
-        state = rebuild_state_text(session_pk, **place, kept=memory)
+        # Records of earlier calls lack the folder.
+        state = rebuild_state_text(session_pk, **place, root=mark.get("root"), kept=memory)
     texts = WindowTexts(
         system=kept[manifest["system_digest"]],
         tools=kept[manifest["tools_digest"]],

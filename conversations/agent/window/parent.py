@@ -83,11 +83,12 @@ def rebuild_parent_account(source: Mapping[str, Any]) -> ParentAccount:
     pk = source["session"]
     moment = {name: source[name] for name in ("turn", "seq", "rewinds")}
     try:
-        state = rebuild_state_text(pk, **moment)
+        state = rebuild_state_text(pk, **moment, root=source.get("root"))
     except NotFound as error:
         raise ParentPurged from error
     turns = read_turns_in(pk, [(number, number) for number in source["quoted"]])
-    return ParentAccount(source=dict(source), text=_account(source, state, turns))
+    text = _account(source, state, turns)
+    return ParentAccount(source={**source, "root": state.root}, text=text)
 
 
 def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn]) -> str:

@@ -342,6 +342,7 @@ def _make_window(
     if texts.state.yaml:
         given = texts.state
         state = {"turn": given.turn, "seq": given.seq, "digest": digest_of(given.yaml)}
+        state["root"] = given.root  # the data folder may be moved
         # The memory changes beside the session: what was given of it is told here.
         if given.kept:
             state["kept"] = [list(one) for one in given.kept]
