@@ -35,6 +35,18 @@ ORIGIN = re.compile(r"https?://[^/\s*]+")
 # A heartbeat that comes late, or one that is lost, must not end a run that goes on.
 MIN_STALE_HEARTBEATS = 3
 
+# Who means "for ever" types many nines. Beyond a hundred years are dates that Python does not
+# have, and beyond a trillion MiB limits that the system does not have.
+MAX_DAYS = 36_500
+MAX_SECONDS = MAX_DAYS * 24 * 3600
+MAX_BY_UNIT = {
+    "DAYS": MAX_DAYS,
+    "HOURS": MAX_DAYS * 24,
+    "MINUTES": MAX_DAYS * 24 * 60,
+    "SECONDS": MAX_SECONDS,
+}
+MAX_WHOLE = 10**12
+
 
 class SettingsError(SystemExit):
     """A setting cannot be used; its text is the sentence that the terminal shows."""
@@ -53,11 +65,13 @@ class SettingsReader(Env):
         return bool(self.bool(name, default))
 
     def whole(self, name: str, default: int, least: int = 1, most: int | None = None) -> int:
+        most = most or MAX_BY_UNIT.get(name.rpartition("_")[2], MAX_WHOLE)
         return int(self.int(name, default, validate=Range(min=least, max=most)))
 
     def number(
-        self, name: str, default: float, least: float = 0, most: float | None = None
+        self, name: str, default: float, least: float = 0, most: float = MAX_SECONDS
     ) -> float:
+        """Seconds, all of them."""
         return float(self.float(name, default, validate=Range(min=least, max=most)))
 
     def choice(self, name: str, default: str, *others: str) -> str:

@@ -162,6 +162,20 @@ def test_a_bad_value_is_refused_with_one_sentence(tmp_path: Path) -> None:
         assert "secret" not in said, (name, value)
 
 
+def test_no_number_is_without_an_upper_bound(tmp_path: Path) -> None:
+    """Who means "for ever" types many nines; no date and no limit of the system is so large."""
+    numbers = [
+        name
+        for name, (kind, _) in DESCRIBED.items()
+        if kind.split()[0].strip(",") in ("integer", "number")
+    ]
+    assert len(numbers) > 60
+    for name in numbers:
+        env = with_nothing_set_but(tmp_path, {name: "9" * 13})
+        with patch.dict(os.environ, env, clear=True), pytest.raises(SettingsError, match=name):
+            Environment()
+
+
 def test_a_process_counts_as_dead_after_several_heartbeats(tmp_path: Path) -> None:
     for values in (
         {"LOOM_HEARTBEAT_SECONDS": "5.1"},
