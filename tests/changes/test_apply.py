@@ -118,6 +118,19 @@ def test_what_was_done_before_a_refusal_stays_done(root: Path, calls: Calls) -> 
     assert [row[0] for row in rows()] == ["a"]
 
 
+def test_what_is_no_file_is_named_as_such(root: Path, calls: Calls) -> None:
+    (root / "folder").mkdir()
+    os.mkfifo(root / "folder/pipe")
+    for action in (
+        RemoveAction(path="folder/pipe"),
+        WriteAction(path="folder/pipe", data=b"new"),
+        MoveAction(source="folder/pipe", target="moved"),
+        MoveAction(source="folder", target="moved"),
+    ):
+        with pytest.raises(Rejected, match="folder/pipe is a special file, not a file"):
+            apply(root, calls, action)
+
+
 def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> None:
     name = os.fsdecode(b'caf\xe9 "\\x" \n')
     (root / name).write_bytes(b"old")

@@ -179,6 +179,12 @@ def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:
     os.mkfifo(root / "pipe")
     command(root, calls, lambda: os.mkfifo(root / "other"))
     assert paths() == ["other"]
+    reason = "what was there was too large to be stored, or was not a file."
+    watch = command(root, calls, lambda: os.remove(root / "pipe"))
+    assert watch.note == f"1 change cannot be undone: {reason}"
+    os.mkfifo(root / "pipe")
+    watch = command(root, calls, lambda: list(map(os.remove, (root / "pipe", root / "other"))))
+    assert watch.note == f"2 changes cannot be undone: {reason}"
 
 
 def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:

@@ -169,8 +169,10 @@ def _prepare_move(root: Path, action: MoveAction) -> _Step:
         before = _read_and_copy(root, path)
         if before is None:
             raise Rejected("%(path)s does not exist.", path=shown(path))
+        if not before.has_copy:
+            raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=_ODD)
         total += before.size
-        if total > settings.LOOM.snapshot_max_bytes or not before.has_copy:
+        if total > settings.LOOM.snapshot_max_bytes:
             raise TooLarge(
                 "%(path)s is too large to be moved in a way that can be undone.", path=shown(source)
             )

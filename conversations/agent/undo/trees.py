@@ -131,12 +131,12 @@ async def _conclude(
         watch.note = f"{error.message} The changes will be determined when the server starts next."
         return
     watch.changes = list(compare(before, after))
-    lost = [c.path for c in watch.changes if c.before is not None and not c.before.has_copy]
+    lost = sum(c.before is not None and not c.before.has_copy for c in watch.changes)
     told = [disarmed.note] if disarmed.note else []
     if lost:
         told.append(
-            f"{len(lost)} changed files were too large to be stored; their changes cannot be "
-            "undone."
+            f"{lost:,} {'change' if lost == 1 else 'changes'} cannot be undone: what was there was "
+            "too large to be stored, or was not a file."
         )
     if before.unlisted or after.unlisted:
         told.append(
