@@ -3,6 +3,8 @@
 import pytest
 from django.core.management import CommandError, call_command
 
+from conversations.models import Session
+
 pytestmark = pytest.mark.django_db
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -17,11 +19,31 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
         (("recall", UNKNOWN, "beans"), "session"),
         (("send", "--session", UNKNOWN, "hello"), "session does not exist"),
         (("send", "--workspace", "nope", "hello"), "workspace does not exist"),
+        (("export_sessions", "--all", "--output", "/nonexistent/x"), "No such file"),
+        (("export_audit", "--output", "/dev/null/x"), "Not a directory"),
+        (("reset_two_factor", "nobody"), "account “nobody” does not exist"),
+        # A variable of a script that is not set names nothing, and never all there are.
+        (("send", "--workspace", "garden", "--key", "", "hello"), "A key must have the form"),
+        (("send", "--session", UNKNOWN, "--key", "", "hello"), "--key needs --workspace"),
+        (("sign_in_link", ""), "account “” does not exist"),
+        (("create_workspace", "/", "--owner", ""), "account “” does not exist"),
+        (("export_audit", "--person", ""), "account “” does not exist"),
+        (("rebuild_index", "--session", ""), "session does not exist"),
+        (("import_sessions", "--owner", "", "-"), "account “” does not exist"),
+        (("import_sessions", "--workspace", "", "-"), "workspace does not exist"),
         (("sign_in_link", "nobody"), "account “nobody” does not exist"),
         (("sign_in_link", "--address", "chat.example.org"), "--address must begin with https"),
     ],
 )
+@pytest.mark.usefixtures("workspace")
 def test_what_cannot_be_asked_for_is_invalid_usage(arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said) as refused:
         call_command(*arguments)
     assert refused.value.returncode == 2
+
+
+@pytest.mark.parametrize("command", [("export_sessions", "--all"), ("export_audit",)])
+def test_a_full_disk_is_no_invalid_usage(command: tuple[str, ...], session: Session) -> None:
+    with pytest.raises(CommandError, match="No space left on device") as refused:
+        call_command(*command, "--output", "/dev/full")
+    assert refused.value.returncode == 1

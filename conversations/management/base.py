@@ -95,7 +95,25 @@ def read_lines() -> Iterator[str]:
 @contextmanager
 def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
     """Text as UTF-8, whatever the locale. A file appears under its name only when it
-    is whole, and is readable by its owner alone. Raises CommandError where there is no room."""
+    is whole, and is readable by its owner alone. Raises CommandError where it cannot be written;
+    its code is 2 where the folder does not exist."""
+    try:
+        with _open_output(output, stdout) as stream:
+            yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        is_named_wrongly = isinstance(
+            error, FileNotFoundError | NotADirectoryError | IsADirectoryError
+        )
+        where = output or "standard output"
+        raise CommandError(
+            f"{where}: {error.strerror or error}", returncode=2 if is_named_wrongly else 1
+        ) from error
+
+
+@contextmanager
+def _open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
     if output is not None:
         path = Path(output)
         if path.exists() and not path.is_file():  # a pipe or a device, which is there to stay

@@ -19,7 +19,7 @@ class Command(DatabaseCommand):
         parser.add_argument("--owner", metavar="USERNAME", help="Default: the first administrator.")
 
     def handle(self, *, path: str, name: str, owner: str | None, **_: Any) -> None:
-        person = find_user(owner) if owner else make_first_user()
+        person = find_user(owner) if owner is not None else make_first_user()
         root = resolve_root(
             str(Path(path).expanduser().absolute()),
             roots=settings.LOOM.workspace_roots,

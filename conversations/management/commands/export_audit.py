@@ -3,8 +3,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import CommandError
-
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
 from conversations.management.base import DatabaseCommand, open_output
@@ -38,15 +36,9 @@ class Command(DatabaseCommand):
 
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
         names = ("action", "session", "workspace", "after", "before")
-        user = find_user(person, even_closed=True) if person else None
+        user = find_user(person, even_closed=True) if person is not None else None
         wanted = AuditLogFilter(person=user, **{name: asked[name] for name in names})
-        try:
-            with open_output(output, self.stdout) as stream:
-                stream.writelines(
-                    export_log(wanted, format=format, origin=AuditOrigin(name="export_audit"))
-                )
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            where = output or "standard output"
-            raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error
+        with open_output(output, self.stdout) as stream:
+            stream.writelines(
+                export_log(wanted, format=format, origin=AuditOrigin(name="export_audit"))
+            )

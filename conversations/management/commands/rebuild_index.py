@@ -26,7 +26,7 @@ class Command(DatabaseCommand):
         parser.add_argument("--check", action="store_true", help="Compare only, change nothing.")
 
     def handle(self, *, session: str | None, check: bool, **_: Any) -> None:
-        only = find_session(session).pk if session else None
+        only = find_session(session).pk if session is not None else None
         try:
             if not check:
                 self._rebuild(only)

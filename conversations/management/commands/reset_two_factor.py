@@ -17,9 +17,9 @@ class Command(DatabaseCommand):
         parser.add_argument("username")
 
     def handle(self, *, username: str, **_: Any) -> None:
+        user = find_user(username, even_closed=True)
         if settings.LOOM.two_factor == "off":
             raise CommandError("Two-factor authentication is off: see LOOM_TWO_FACTOR.")
-        user = find_user(username, even_closed=True)
         if not remove_second_factors(user, origin=AuditOrigin(name="reset_two_factor")):
             raise CommandError(f"{username} has no second factor.")
         self.stdout.write(f"The second factor of {username} is removed.")

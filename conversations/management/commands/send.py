@@ -30,6 +30,7 @@ from conversations.domain.events import (
     dump_payload,
 )
 from conversations.domain.runs import COMPLETED
+from conversations.domain.session_keys import check_key
 from conversations.domain.text import dump_json, load_json, require_encodable
 from conversations.domain.tool_calls import DENY, NOBODY_THERE, ONCE
 from conversations.domain.tool_questions import DECLINE, make_asked_notice
@@ -65,7 +66,7 @@ class Command(DatabaseCommand):
         parser.add_argument("text", nargs="?")
 
     def handle(self, **options: Any) -> None:
-        if options["key"] and not options["workspace"]:
+        if options["key"] is not None and not options["workspace"]:
             raise CommandError("--key needs --workspace.", returncode=2)
         if (options["text"] is None) != options["stdin"]:
             raise CommandError("Give one message, or --stdin with one per line.", returncode=2)
@@ -196,6 +197,6 @@ def _find_session(options: dict[str, Any]) -> Session:
         return get_session(options["session"])
     workspace, key = get_workspace(options["workspace"]), options["key"]
     owner = owner_of(workspace)
-    if key:
-        return get_or_create_by_key(workspace, key=key, owner=owner, channel="cli")
+    if key is not None:
+        return get_or_create_by_key(workspace, key=check_key(key), owner=owner, channel="cli")
     return create_session(workspace, owner=owner, channel="cli")

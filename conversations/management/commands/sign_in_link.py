@@ -23,7 +23,7 @@ class Command(DatabaseCommand):
         if address and not address.startswith(("https://", "http://")):
             raise CommandError("--address must begin with https:// or http://.", returncode=2)
         people = User.objects.filter(is_active=True, is_superuser=True).order_by("pk")
-        user = find_user(username) if username else people.first()
+        user = find_user(username) if username is not None else people.first()
         if user is None:
             raise CommandError("There is no account yet.")
         base = address or settings.LOOM.site

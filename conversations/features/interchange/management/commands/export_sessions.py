@@ -61,9 +61,6 @@ class Command(DatabaseCommand):
         except BrokenPipeError:
             # Whoever read has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except OSError as error:
-            where = output or "standard output"
-            raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error
 
 
 def _pieces(format: str, sessions: Iterator[Session]) -> Iterator[str]:

@@ -81,9 +81,9 @@ class Command(DatabaseCommand):
             raise CommandError(f"{name}: {error.strerror}", returncode=2) from error
         try:
             target = ImportTarget(
-                owner=find_user(owner) if owner else None,
+                owner=find_user(owner) if owner is not None else None,
                 default_owner=make_first_user(),
-                workspace=get_workspace(workspace) if workspace else None,
+                workspace=get_workspace(workspace) if workspace is not None else None,
                 root=settings.LOOM.workspace_roots[0],
             )
         except LoomError as error:
