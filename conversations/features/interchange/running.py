@@ -124,8 +124,9 @@ class ImportRun:
             found = self._choose(source)
             if not found and not source.refused:
                 raise UnreadableSource(
-                    "The format is unknown: it is not a Loom database or interchange file, a "
-                    "Claude Code session, or an export of ChatGPT, Claude or Open WebUI."
+                    "The format is unknown: it is not an interchange file, as export_sessions "
+                    "writes, a database of an earlier Loom version, a Claude Code session, or an "
+                    "export of ChatGPT, Claude or Open WebUI."
                 )
             with self._importer:
                 for file, format in found:
