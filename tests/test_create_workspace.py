@@ -99,7 +99,7 @@ def test_a_folder_in_the_data_folder_moves_with_it(
     inside = create_workspace(root=old / "workspaces/a", name="Inside", owner=user)
     create_workspace(root=elsewhere, name="Outside", owner=user)
     # As every version before this one stored it, until it is migrated.
-    migration = import_module("conversations.migrations.0023_folders_in_the_data_folder")
+    migration = import_module("conversations.migrations.0022_folders_in_the_data_folder")
     Workspace.objects.filter(pk=inside.pk).update(root=Value(str(old / "workspaces/a")))
     migration.store_relative_to_the_data_folder(apps, None)
     session = create_session(inside, owner=user)
