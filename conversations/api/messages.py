@@ -323,9 +323,9 @@ async def stop_run(request: HttpRequest, uuid: Path[UUID]) -> Status[None]:
 )
 async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Status[None]:
     """Take a message back that still waits."""
-    session, runtime, _ = await open_for_writing(request, uuid)
+    session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.readers.read(run_transcript.find_run, session, run)
-    await runtime.withdraw(session, run=run)
+    await runtime.withdraw(session, run=run, user_pk=user_pk)
     return Status(204, None)
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from django.db.models import F
 from django.utils import timezone
 
 from conversations.domain import runs as states
 from conversations.domain.active_path import are_within
 from conversations.domain.attachments import read_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.events import WITHDRAWN, Info
 from conversations.domain.messages import say
 from conversations.domain.runs import (
     ACTIVE_STATES,
@@ -24,13 +26,14 @@ from conversations.domain.runs import (
     RunChoices,
     read_first_choices,
 )
-from conversations.domain.text import dump_json
+from conversations.domain.text import dump_json, storable
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import (
     ARCHIVED,
     EXPIRED,
     AppendResult,
+    NewEvent,
     Row,
     has_row,
     insert_row,
@@ -49,8 +52,16 @@ from .rewinds import (
     first_seq_of_answer,
     is_rewound,
 )
-from .runs import QUEUE_ORDER, ClaimedRun, append_user_turn, make_claimed, message_text
+from .runs import (
+    QUEUE_ORDER,
+    ClaimedRun,
+    append_user_turn,
+    make_claimed,
+    message_text,
+    name_author,
+)
 from .turns import read_rewound
+from .workspaces import read_username
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,18 +257,36 @@ def accepted_run(
     )
 
 
-def withdraw_message(session: Session, *, run: UUID) -> str:
-    """Take back a message that still waits, and return its ``client_id``. Raises Conflict when it
-    is too late. The message stays in the archive as a run that was stopped before it began."""
-    with joined_transaction():
-        # Else a process that has just read the message as waiting would execute it all the same.
-        lock_session(session.pk)
-        waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
-        client_id = waiting.values_list("client_id", flat=True).first()
-        waiting.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
-    if client_id is None:
-        raise Conflict("This message is no longer queued.", code="not_queued")
-    return client_id
+def withdraw_message(session: Session, *, run: UUID, user_pk: int) -> tuple[str, list[Row]]:
+    """Take back a message that still waits, for this person. Returns its ``client_id``, and the
+    row that keeps its words where somebody else wrote it. Raises Conflict when it is too late. The
+    message stays in the archive as a run that was stopped before it began."""
+    # Locked, else a process that has just read the message as waiting would execute it all the
+    # same.
+    with locked_session(session.pk) as locked:
+        queued = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
+        waiting = queued.select_related("requested_by").first()
+        if waiting is None:
+            raise Conflict("This message is no longer queued.", code="not_queued")
+        queued.update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
+        if waiting.requested_by_id in (None, user_pk):
+            return waiting.client_id, []
+        notice = NewEvent(payload=_make_withdrawn_notice(waiting, by=read_username(user_pk)))
+        return waiting.client_id, locked.append(events=[notice]).rows
+
+
+def _make_withdrawn_notice(run: Run, *, by: str) -> Info:
+    assert run.requested_by is not None
+    author = run.requested_by.get_username()
+    names = ", ".join(file.name for file in list_attachments(run.session_id, read_uuids(run)))
+    return Info(
+        text=say(
+            "%(name)s withdrew a message by %(author)s before it was sent.", name=by, author=author
+        ),
+        code=WITHDRAWN,
+        detail="\n\n".join(filter(None, (storable(message_text(run)), names))),
+        data={"run": str(run.uuid)},
+    )
 
 
 def put_first(session: Session, *, run: UUID) -> int | None:
@@ -277,8 +306,9 @@ _QUEUED_IN = f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}' AND sess
 
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
     """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``,
-    ``now`` (it goes first) and, where there are any, ``attachments`` as in a person's row
-    (``domain.attachments``)."""
+    ``now`` (it goes first), ``author`` (the id of who wrote it, empty: nobody's), ``by`` (their
+    name, in somebody else's session) and, where there are any, ``attachments`` as in a person's
+    row (``domain.attachments``)."""
     return queued_messages_of([session_pk]).get(session_pk, [])
 
 
@@ -290,12 +320,15 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
+    runs = runs.select_related("requested_by").annotate(owner_pk=F("session__owner"))
     for run in runs.order_by(*QUEUE_ORDER):
         message = dict[str, Any](
             run=str(run.uuid),
             text=message_text(run),
             client_id=run.client_id,
             now=run.goes_first,
+            author=str(run.requested_by_id or ""),
+            by=name_author(run, owner_pk=run.owner_pk),
         )
         uuids = read_uuids(run)
         if files := list_attachments(run.session_id, uuids) if uuids else []:

@@ -128,9 +128,9 @@ def make_claimed(run: Run, session: UUID, appended: AppendResult | None) -> Clai
     )
 
 
-def _name_author(run: Run, session: LockedSession) -> str:
+def name_author(run: Run, *, owner_pk: int) -> str:
     """Who wrote a message in somebody else's session."""
-    if run.requested_by_id in (None, session.owner_id):
+    if run.requested_by_id in (None, owner_pk):
         return ""
     assert run.requested_by is not None
     return run.requested_by.get_username()
@@ -151,7 +151,7 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResul
     message = UserMessage(
         text=content,
         client_id=run.client_id,
-        by=_name_author(run, session),
+        by=name_author(run, owner_pk=session.owner_id),
         attachments=[shown_attachment(block) for block in references],
     )
     appended = session.append(

@@ -36,6 +36,9 @@ BROUGHT_ALONG = "brought_along"
 # The codes of the notices that turns stand aside from later requests, and that they are included
 # again. Their data: ``{"from", "to"}``, numbers of turns.
 SET_ASIDE, INCLUDED = "set_aside", "included"
+# The code of the notice that somebody withdrew the queued message of somebody else, whose words
+# are its detail. Its data: ``{"run"}``, the uuid of the message's run.
+WITHDRAWN = "message_withdrawn"
 COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
 
 

@@ -326,6 +326,8 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
             "run": message["run"],
             "client_id": message["client_id"],
             "now": message["now"],
+            "author": message["author"],
+            "by": without_marks(message["by"]),
             "text": without_marks(storable(message["text"])),
             "names": without_marks(
                 ", ".join(file["name"] for file in message.get("attachments", ()))

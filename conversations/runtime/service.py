@@ -323,9 +323,13 @@ class Runtime:
         )
         return await self._publish_rewound(session, rewound)
 
-    async def withdraw(self, session: Session, *, run: UUID) -> None:
-        withdrawn = await self.writer.write(archive_messages.withdraw_message, session, run=run)
-        self.program_tools.forget(session.pk, withdrawn)
+    async def withdraw(self, session: Session, *, run: UUID, user_pk: int) -> None:
+        client_id, rows = await self.writer.write(
+            archive_messages.withdraw_message, session, run=run, user_pk=user_pk
+        )
+        self.program_tools.forget(session.pk, client_id)
+        # Before the queue, in which the author's page still has what goes back to it.
+        self.publisher.publish_rows(session.pk, rows)
         await self.publisher.publish_queue(session.pk)
 
     async def put_first(self, session: Session, *, run: UUID, stops: bool) -> None:

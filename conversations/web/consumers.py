@@ -233,7 +233,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         client_id = frame.get("client_id")
         if client_id is not None:
             check_client_id(client_id)
-        await self.runtime.withdraw(await self._authorised(WRITE), run=run)
+        session = await self._authorised(WRITE)
+        await self.runtime.withdraw(session, run=run, user_pk=self._user_pk)
         if client_id is not None:
             await self._send({"type": "ack", "client_id": client_id, "run": str(run)})
 

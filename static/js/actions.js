@@ -2,7 +2,7 @@
 // Loaded with the first use.
 import { announce, byId, create, find, fromTemplate, keep, recall, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
-import { putBack } from "./refused.js";
+import { putBack, putBackQueued } from "./refused.js";
 import { LOST } from "./socket.js";
 import { gettext } from "./words.js";
 
@@ -206,11 +206,11 @@ const ACTIONS = {
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    const { run, files } = item.dataset;
+    const { run } = item.dataset;
     request(socket, button, { type: "withdraw", run }, (problem) => {
       refuse(problem);
       const giveBack = () => {
-        if (!givenBack.has(run)) putBack(find("span", item).textContent, files?.split(" "));
+        if (!givenBack.has(run)) putBackQueued(item);
         givenBack.add(run);
       };
       if (!problem) giveBack();

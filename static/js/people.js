@@ -1,5 +1,5 @@
 // Who else has the session open, and who writes. Loaded with the first other one.
-import { byId, create, find } from "./dom.js";
+import { byId, create, find, findAll } from "./dom.js";
 import { gettext } from "./words.js";
 
 const { me } = document.body.dataset;
@@ -40,6 +40,14 @@ function writingText(names) {
   return name ? gettext("%(name)s is writing", { name }) : "";
 }
 
+/** What somebody else has withdrawn of one's own is in the queue still: its row comes before. */
+function takeBack(rows) {
+  for (const item of findAll("#queue > li")) {
+    const isWithdrawn = ({ event_type: type, html }) => type === "info" && html.includes(`data-withdrawn="${item.dataset.run}"`);
+    if (rows.some(isWithdrawn)) import("./refused.js").then(({ putBackQueued }) => putBackQueued(item));
+  }
+}
+
 /** Others are told while something stands in the box and changes. */
 byId("message")?.addEventListener("input", ({ target }) => {
   const is = Boolean(target.value.trim());
@@ -49,6 +57,7 @@ byId("message")?.addEventListener("input", ({ target }) => {
   connection?.send({ type: "typing", is_writing: is });
 });
 document.addEventListener("loom:frame", ({ detail }) => {
+  if (detail.type === "rows") takeBack(detail.rows);
   if (/^(ack|hello)$/.test(detail.type)) told = 0; // the server knows that it was sent, or nothing yet
   if (detail.type === "hello") showPeople({ people: [], count: 0 }, connection); // who is alone is told nothing
 });

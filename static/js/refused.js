@@ -1,5 +1,5 @@
 // What the server refused: back in the composer, or sent again. Loaded with the first refusal.
-import { byId, keep, recall, refuse } from "./dom.js";
+import { byId, find, keep, recall, refuse } from "./dom.js";
 import { due, FILES, setText, takePending } from "./composer.js";
 import { LOST } from "./socket.js";
 
@@ -20,6 +20,12 @@ export function putBack(text, files) {
   const since = field.value.slice(given.length);
   given = `${given}\n\n${text}`.trim();
   setText(`${given}\n\n${since.trim()}`.trim());
+}
+
+/** A queued message, which its author alone gets back. Whose is nobody's goes to who withdrew it. */
+export function putBackQueued(item) {
+  const { author, files } = item.dataset;
+  if (!author || author === document.body.dataset.me) putBack(find("span", item).textContent, files?.split(" "));
 }
 
 /** Without a composer the message stays in sight. */

@@ -35,7 +35,7 @@ def test_what_is_about_to_begin_is_not_taken_back(session: Session) -> None:
 
     def withdraw(run: UUID) -> None:
         try:
-            withdraw_message(session, run=run)
+            withdraw_message(session, run=run, user_pk=session.owner_id)
             answers.append(None)
         except Conflict as error:
             answers.append(error)

@@ -45,6 +45,34 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     expect(chat.page.get_by_role("article", name="zoe")).to_contain_text("I am")
     expect(chat.page.get_by_text("zoe is writing")).to_be_hidden()
     chat.wait_idle()
+
+    # Her queued message, withdrawn by somebody else, goes back to her: text and file.
+    wire.enqueue(Scenario(words=900, rate=8))
+    chat.send("Count the beans")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    theirs = Chat(other, server)
+    file = {"name": "plot.txt", "mimeType": "", "buffer": b"Beans."}
+    with other.expect_file_chooser() as chooser:
+        other.get_by_role("button", name="Attach files").click()
+    chooser.value.set_files([file])
+    expect(other.get_by_role("list", name="Attached files")).to_contain_text("6 bytes")
+    theirs.send("Mind the\n  peas")
+    chat.message.fill("mine")
+    queued = chat.page.get_by_role("list", name="Queued messages").get_by_role("listitem")
+    expect(queued).to_contain_text("zoe")
+    take_both_pictures(chat.page, "queued-by-another")
+    queued.get_by_role("button", name="Withdraw").click()
+    expect(queued).to_have_count(0)
+    expect(theirs.message).to_have_value("Mind the\n  peas")
+    expect(other.get_by_role("list", name="Attached files")).to_contain_text("plot.txt")
+    notice = chat.page.locator(".row-info").filter(has_text="zoe")
+    expect(notice).to_contain_text("Mind the")
+    expect(notice).to_contain_text("plot.txt")
+    expect(chat.message).to_have_value("mine")
+    assert violations_light_and_dark(chat.page, "withdrawn", within="#rows") == []
+    chat.message.fill("")
+    chat.page.keyboard.press("Escape")
+    chat.wait_idle()
     other.goto("about:blank")
     expect(zoe).to_be_hidden()
 

@@ -221,9 +221,10 @@ def test_nor_a_row_that_cannot_be_read() -> None:
 def test_nor_a_message_that_waits() -> None:
     files = [{"name": DENIED, "uuid": ""}]
     item = {"run": "r", "client_id": "c", "now": False, "text": nest(9), "attachments": files}
+    item |= {"author": "1", "by": DENIED}
     with override("de"):
         shown = fill_marks(render_queue([item]))
-    assert "\ufffdDenied\ufffd" in shown
+    assert shown.count("\ufffdDenied\ufffd") == 2
     assert len(shown) < 5_000
 
 

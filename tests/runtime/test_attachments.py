@@ -206,7 +206,7 @@ async def test_a_withdrawn_message_gives_its_files_back(
         user_pk=garden.owner_id,
         attachments=[str(one.uuid)],
     )
-    await runtime.withdraw(garden, run=waiting.run)
+    await runtime.withdraw(garden, run=waiting.run, user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
     run = await send(runtime, garden, "now", one)
     assert run.state == "completed"

@@ -212,7 +212,7 @@ async def test_a_message_that_is_taken_back_ends_its_stream(
     waiting = await Run.objects.aget(pk=accepted.run_pk)
     reading = asyncio.create_task(Reader(runtime, waiting).read())
     await asyncio.sleep(0.05)
-    await runtime.withdraw(garden, run=waiting.uuid)
+    await runtime.withdraw(garden, run=waiting.uuid, user_pk=garden.owner_id)
     [end] = await reading
     assert end.data["state"] == "stopped"
     await runtime.stop_run(garden)

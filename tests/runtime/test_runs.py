@@ -133,9 +133,9 @@ async def test_a_queued_message_can_be_withdrawn(
     wire.enqueue(Scenario(words=20, rate=200))
     await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
     second = await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
-    await runtime.withdraw(garden, run=second.run)
+    await runtime.withdraw(garden, run=second.run, user_pk=garden.owner_id)
     with pytest.raises(Conflict):
-        await runtime.withdraw(garden, run=second.run)
+        await runtime.withdraw(garden, run=second.run, user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
     assert [text for role, text in await turns_of(garden) if role == "user"] == ["1"]
 

@@ -115,7 +115,7 @@ async def test_messages_that_another_process_queues_are_shown_where_the_answer_r
     queued = await there.send(garden, client_id="client-2", text="from there", user_pk=None)
     await here.watcher._check([garden.pk])
     await here.send(garden, client_id="client-3", text="from here", user_pk=None)
-    await there.withdraw(garden, run=queued.run)
+    await there.withdraw(garden, run=queued.run, user_pk=garden.owner_id)
     for _ in range(2):
         await here.watcher._check([garden.pk])
     assert queues() == [["from there"], ["from there", "from here"], ["from here"]]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import add_member
@@ -136,3 +137,36 @@ async def test_the_name_of_who_wrote_in_anothers_session_is_on_the_message(
             rows = await socket.until("rows")
             assert f'aria-label="{name}"' in rows["rows"][0]["html"]
             await socket.until_idle()
+
+
+async def test_who_withdraws_the_message_of_another_leaves_its_words_where_all_see_them(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.01)
+    [other] = await sync_to_async(make_people)(session, 1)
+    async with AsyncExitStack() as stack:
+        ann, bob = [await stay(stack, session, who) for who in (user, other)]
+        await ann.send({"type": "send", "client_id": "client-0001", "text": "long"})
+        await ann.until("draft")
+        for who, socket in ((user, ann), (other, bob)):
+            socket.frames.clear()
+            text = f"{who} has <i>thought</i> about it"
+            await socket.send({"type": "send", "client_id": f"client-{who}", "text": text})
+            is_there = lambda frame, text=text: text in str(frame["items"])  # noqa: E731
+            queue = await socket.until("queue", where=is_there)
+            [item] = queue["items"]
+            name = "" if who == user else who.username  # as in a row of the transcript
+            assert (item["by"], item["author"]) == (name, str(who.pk))
+            assert (f"<b>{who}:&nbsp;</b>" in queue["html"]) is bool(name)
+            await ann.send({"type": "withdraw", "run": item["run"]})
+            await socket.until("queue", where=lambda frame: frame["items"] == [])
+            told = [row["html"] for row in socket.rows if row["event_type"] == "info"]
+            if who == user:
+                assert told == []
+            else:
+                [html] = told
+                assert f"{user} withdrew a message by {other} before it was sent" in html
+                assert "&lt;i&gt;thought&lt;/i&gt; about it" in html
+                assert f'data-withdrawn="{item["run"]}"' in html
+        await ann.send({"type": "stop"})
+        await ann.until_idle()

@@ -344,7 +344,9 @@ class TestWhileAnAnswerRuns:
         }
         await socket.settle()
         item = {"run": waiting["run"], "text": "And peas?", "client_id": "client-0002"} | {
-            "now": False
+            "now": False,
+            "author": str(session.owner_id),
+            "by": "",
         }
         assert [item] in [frame["items"] for frame in socket.of_type("queue")]
         known = {"client_id": "client-0003", "run": waiting["run"]}

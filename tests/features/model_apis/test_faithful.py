@@ -297,7 +297,7 @@ async def test_a_message_that_was_withdrawn_has_no_answer(
     while (run := await Run.objects.filter(state="queued").afirst()) is None:
         await asyncio.sleep(0.01)
     runtime = await current_runtime()
-    await runtime.withdraw(await Session.objects.aget(), run=run.uuid)
+    await runtime.withdraw(await Session.objects.aget(), run=run.uuid, user_pk=user.pk)
     with pytest.raises(anthropic.APIStatusError, match="was withdrawn") as refused:
         await second
     assert refused.value.body["error"]["type"] == "conflict_error"
