@@ -94,8 +94,7 @@ def create_session(
     uuid = uuid or uuid4()
     title = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     now = created_at or timezone.now()
-    if expires_at is None and workspace.expire_after_hours:
-        expires_at = now + timedelta(hours=workspace.expire_after_hours)
+    expires_at = expires_at or _expiry_of_new(workspace, now)
     return Session.objects.create(
         uuid=uuid,
         workspace=workspace,
@@ -117,14 +116,20 @@ def create_session(
     )
 
 
+def _expiry_of_new(workspace: Workspace, now: datetime) -> datetime | None:
+    hours = workspace.expire_after_hours
+    return now + timedelta(hours=hours) if hours else None
+
+
 def open_empty_session(
     workspace: Workspace, *, owner: User, is_taken: Callable[[Session], bool] | None = None
 ) -> Session:
-    """A session without any message yet: the person's last unused one that is not taken, or a
-    new one."""
+    """A session without any message yet: the person's last unused one that is not taken, which
+    expires as if it were new, or a new one."""
+    now = timezone.now()
     unused = (
         Session.objects.filter(
-            is_current(timezone.now()),
+            is_current(now),
             workspace=workspace,
             owner=owner,
             next_turn=1,
@@ -140,7 +145,13 @@ def open_empty_session(
         .order_by("-id")
     )
     free = (session for session in unused if is_taken is None or not is_taken(session))
-    return next(free, None) or create_session(workspace, owner=owner)
+    found, expires_at = next(free, None), _expiry_of_new(workspace, now)
+    if found is None:
+        return create_session(workspace, owner=owner)
+    if found.expires_at != expires_at:
+        found.expires_at = expires_at
+        Session.objects.filter(pk=found.pk).update(expires_at=expires_at)
+    return found
 
 
 def get_or_create_by_key(

@@ -149,3 +149,18 @@ def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, use
     fresh = open_empty_session(workspace, owner=user)
     assert fresh != empty
     assert open_first_session(user) == fresh
+
+
+@pytest.mark.parametrize("hours", [None, 24])
+@pytest.mark.parametrize("left", [None, timedelta(seconds=20)])
+def test_an_unused_session_that_is_opened_again_expires_like_a_new_one(
+    workspace: Workspace, user: User, hours: int | None, left: timedelta | None
+) -> None:
+    workspace.expire_after_hours = hours
+    unused = open_empty_session(workspace, owner=user)
+    now = timezone.now()
+    Session.objects.filter(pk=unused.pk).update(expires_at=left and now + left)
+    again = open_empty_session(workspace, owner=user)
+    assert again == unused
+    for expires_at in (again.expires_at, get_session(unused.uuid).expires_at):
+        assert expires_at is None if hours is None else expires_at >= now + hours * HOUR
