@@ -11,6 +11,7 @@ from django.utils import timezone
 from conversations.agent.undo.records import ChangeScope, begin_revert
 from conversations.archive.context import CompactionRequest, request_compaction
 from conversations.archive.messages import accept_message, continue_run, edit_message, regenerate
+from conversations.archive.runs import claim_next_run
 from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import (
     archive_session,
@@ -24,7 +25,7 @@ from conversations.archive.sessions import (
 )
 from conversations.archive.transcript import read_page
 from conversations.domain.errors import Conflict
-from conversations.models import Session, Workspace
+from conversations.models import Run, Session, Workspace
 from tests.web.conftest import say
 
 pytestmark = pytest.mark.django_db
@@ -163,4 +164,18 @@ def test_an_unused_session_that_is_opened_again_expires_like_a_new_one(
     again = open_empty_session(workspace, owner=user)
     assert again == unused
     for expires_at in (again.expires_at, get_session(unused.uuid).expires_at):
-        assert expires_at is None if hours is None else expires_at >= now + hours * HOUR
+        is_as_new = expires_at and hours and expires_at >= now + hours * HOUR
+        assert is_as_new if hours else expires_at is None
+
+
+def test_what_waited_when_it_expired_is_answered(session: Session) -> None:
+    """Nothing that was accepted is lost."""
+    first, waiting = (
+        accept_message(session, client_id=name, text="Hi", user_pk=None, max_queued=5, owner="here")
+        for name in ("client-1", "client-2")
+    )
+    expire(session)
+    Run.objects.filter(uuid=first.run).update(state="completed")
+    claimed = claim_next_run(session.pk, owner="here")
+    assert claimed is not None
+    assert claimed.run == waiting.run
