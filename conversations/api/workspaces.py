@@ -212,7 +212,7 @@ def list_memory(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
 
 @of_one.post("/memory", auth=needs(WRITE), response={201: MemoryOut}, url_name="workspace_memory")
 def keep_in_memory(request: HttpRequest, slug: Path[str], new: MemoryIn) -> Status[MemoryEntry]:
-    """Keep a rule or a preference. One with the same text is kept already."""
+    """Keep a rule or a preference. One that is kept already stays as it is."""
     context = access_context_of(request)
     workspace, _ = get_workspace_for(context, slug, to=permission_for_memory(new.scope))
     by = caller_of(request).user

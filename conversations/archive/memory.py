@@ -12,7 +12,8 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from conversations.domain.audit import MEMORY
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import Conflict, NotFound, Rejected, require_found
+from conversations.domain.messages import say
 from conversations.domain.session_state import (
     FOR_PERSON,
     FOR_WORKSPACE,
@@ -47,10 +48,10 @@ def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]
 
 def find_entry(workspace: Workspace, uuid: UUID, *, user_pk: int | None) -> MemoryEntry:
     """An entry for the workspace or for this person. Raises NotFound."""
-    found = _entries_in_force(workspace.pk, user_pk).filter(uuid=uuid).first()
-    if found is None:
-        raise NotFound("This is not in the workspace's memory.")
-    return found
+    return require_found(_entries_in_force(workspace.pk, user_pk).filter(uuid=uuid).first(), _GONE)
+
+
+_GONE = say("This is not in the workspace's memory.")
 
 
 def _entries_in_force(workspace_pk: int, owner_pk: int | None) -> QuerySet[MemoryEntry]:
@@ -69,7 +70,7 @@ def add_entry(
     origin: AuditOrigin,
     source: tuple[Session, StateItem] | None = None,
 ) -> MemoryEntry:
-    """Keep a rule or a preference, unless one with the same text is kept already. Raises
+    """Keep a rule or a preference, unless the same one is kept already. Raises
     Rejected; Conflict where there are too many."""
     if kind not in (RULE, PREFERENCE):
         raise Rejected("Only rules and preferences can be kept.", code="memory_kind_unknown")
@@ -79,10 +80,10 @@ def add_entry(
     session, item = source or (None, None)
     with transaction.atomic():
         # Two at once cannot both be the last for which there is room.
-        Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        _lock(workspace.pk)
         known = MemoryEntry.objects.filter(workspace=workspace, owner=owner, is_declined=False)
         for entry in known.order_by("pk"):
-            if entry.text.casefold() == text.casefold():
+            if entry.kind == kind and entry.text.casefold() == text.casefold():
                 return entry
         if known.count() >= MAX_ENTRIES:
             raise Conflict(
@@ -106,44 +107,54 @@ def add_entry(
 
 
 def change_entry(entry: MemoryEntry, *, text: str, origin: AuditOrigin) -> None:
-    """Give it another wording. Raises Rejected."""
+    """Give it another wording. Raises Rejected, and NotFound where it was removed meanwhile."""
     text = _checked(text)
     if text == entry.text:
         return
     with transaction.atomic():
         entry.text, entry.changed_at = text, timezone.now()
-        entry.save(update_fields=["text", "changed_at"])
+        found = MemoryEntry.objects.filter(pk=entry.pk)
+        if not found.update(text=text, changed_at=entry.changed_at):
+            raise NotFound(_GONE)
         _record(entry, "changed", origin)
 
 
 def remove_entry(entry: MemoryEntry, *, origin: AuditOrigin) -> None:
+    """Raises NotFound where it was removed meanwhile."""
     with transaction.atomic():
+        if not MemoryEntry.objects.filter(pk=entry.pk).delete()[0]:
+            raise NotFound(_GONE)
         _record(entry, "removed", origin)
-        entry.delete()
 
 
 def decline_item(session: Session, item: StateItem, *, by: User) -> None:
     """The person does not want to keep it: it is not offered to them again."""
-    MemoryEntry.objects.get_or_create(
-        workspace=session.workspace,
-        owner=by,
-        session=session,
-        item=item.id,
-        is_declined=True,
-        defaults={
-            "kind": item.kind,
-            "text": item.text,
-            "turn": item.turn,
-            "created_by": by,
-            "created_at": timezone.now(),
-        },
-    )
+    with transaction.atomic():
+        _lock(session.workspace_id)  # of several at once one enters it
+        if item.id in list_declined(session, by.pk):
+            return
+        MemoryEntry.objects.create(
+            workspace_id=session.workspace_id,
+            owner=by,
+            session=session,
+            item=item.id,
+            is_declined=True,
+            kind=item.kind,
+            text=item.text,
+            turn=item.turn,
+            created_by=by,
+            created_at=timezone.now(),
+        )
 
 
 def list_declined(session: Session, user_pk: int) -> frozenset[str]:
     """The items of the session that this person did not want to keep."""
     declined = MemoryEntry.objects.filter(session=session, owner=user_pk, is_declined=True)
     return frozenset(declined.order_by("pk").values_list("item", flat=True))
+
+
+def _lock(workspace_pk: int) -> None:
+    Workspace.objects.select_for_update(no_key=True).get(pk=workspace_pk)
 
 
 def _checked(text: str) -> str:

@@ -1,10 +1,13 @@
 """The workspace's memory: in which sessions it stands, and what is entered of its changes."""
 
 from pathlib import Path
+from threading import Barrier, Thread
+from uuid import uuid4
 
 import pytest
 import yaml
 from django.contrib.auth.models import User
+from django.db import connection
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.memory import (
@@ -25,7 +28,7 @@ from conversations.archive.session_state import (
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.audit import MEMORY
-from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.session_state import MAX_STATE_TOKENS
 from conversations.domain.text import estimate_tokens, load_json
 from conversations.models import AuditEntry, MemoryEntry, Session, Workspace
@@ -171,6 +174,8 @@ def test_the_same_text_is_kept_once(workspace: Workspace, user: User, bob: User)
     first = keep(workspace, user, "Use tabs")
     assert keep(workspace, user, "use tabs").pk == first.pk
     assert keep(workspace, bob, "Use tabs", scope="person").pk != first.pk
+    preference = keep(workspace, user, "Use tabs", kind="preference")
+    assert (preference.kind, preference.pk != first.pk) == ("preference", True)
 
 
 def test_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) -> None:
@@ -188,6 +193,18 @@ def test_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) 
         ("removed", "workspace", "Use spaces"),
         ("kept", "person", None),
     ]
+
+
+def test_what_somebody_else_has_removed_is_not_there(workspace: Workspace, user: User) -> None:
+    origin = AuditOrigin(user=user)
+    keep(workspace, user, "Use tabs")
+    first, second = (MemoryEntry.objects.get() for _ in range(2))
+    remove_entry(first, origin=origin)
+    with pytest.raises(NotFound):
+        change_entry(second, text="Use spaces", origin=origin)
+    with pytest.raises(NotFound):
+        remove_entry(second, origin=origin)
+    assert AuditEntry.objects.filter(action=MEMORY).count() == 2
 
 
 def test_there_is_an_end_to_it(workspace: Workspace, user: User) -> None:
@@ -226,3 +243,30 @@ def test_what_was_declined_stands_nowhere(
     assert list_declined(session, bob.pk) == frozenset()
     assert list_entries(workspace, user.pk) == []
     assert rules_in(create_session(workspace, owner=user)) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_declined_several_times_at_once_is_declined_once(
+    session: Session, user: User
+) -> None:
+    write(session, message("All dates must be UTC"))
+    item = find_statement(session.pk, "r1.0")
+    all_are_there = Barrier(4)
+
+    def decline() -> None:
+        all_are_there.wait()
+        try:
+            decline_item(session, item, by=user)
+        finally:
+            connection.close()
+
+    threads = [Thread(target=decline) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [row] = MemoryEntry.objects.all()
+    row.pk, row.uuid = None, uuid4()
+    row.save()  # as there are where it was possible
+    decline_item(session, item, by=user)
+    assert list_declined(session, user.pk) == {"r1.0"}
