@@ -393,11 +393,11 @@ def _record_reading(context: AccessContext, sessions: Iterable[Session]) -> None
 
 def recheck_access(
     place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
-) -> None:
+) -> bool:
     """For a socket that has a session of the workspace open since some time: its
-    person may have signed out or lost the right. Raises SignedOut, NotFound,
-    NotPermitted. That a reviewer reads was noted when the socket opened; who was a member
-    then has to come again.
+    person may have signed out or lost the right. Returns whether they may write now; raises
+    SignedOut, NotFound, NotPermitted. That a reviewer reads was noted when the socket opened;
+    who was a member then has to come again.
 
     While a member's ``earlier`` snapshot is the same but for the role, one query
     answers; otherwise everything is asked again.
@@ -411,13 +411,14 @@ def recheck_access(
         and replace(now, role=earlier.role) == earlier
     ):
         _require(rights.ALLOWED[now.role], to)
-        return
+        return rights.WRITE in rights.ALLOWED[now.role]
     signed_in = read_signed_in(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
     access = _granted(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)
+    return access.can_write
 
 
 def read_signed_in(session_key: str | None) -> rights.Person:

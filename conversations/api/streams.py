@@ -60,7 +60,7 @@ def free_connection() -> None:
             connection.close()
 
 
-async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], None]:
+async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], object]:
     """What asks again whether the caller may still read the session. It raises
     SignedOut, NotFound or NotPermitted."""
     caller, context = caller_of(request), access_context_of(request)

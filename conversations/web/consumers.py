@@ -313,17 +313,20 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _authorised(self, to: str) -> Session:
         # The session, if the person still may: rights can change while a socket is open. What else
         # may have changed of it, the runtime reads when it needs it.
-        await self.runtime.readers.read(
+        may_write = await self.runtime.readers.read(
             recheck_access,
             self.watched_access.place,
             self.session.workspace,
             to=to,
             earlier=self.watched_access.initial,
         )
+        if self.present is not None:
+            self.runtime.presence.record_right(self.present, may_write=may_write)
         return self.session
 
     def recheck_soon(self) -> None:
-        """Close the socket of a person who may not read the session any more."""
+        """Close the socket of a person who may not read the session any more, and tell the others
+        of a right to write that came or went."""
         if self.rechecking is None or self.rechecking.done():
             self.rechecking = asyncio.create_task(self._recheck())
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import add_member
 from conversations.models import Session
-from conversations.runtime import presence
+from conversations.runtime import access_refresh, presence
 from conversations.runtime.current import current_runtime
 
 from .conftest import browser_of
@@ -31,6 +31,10 @@ async def stay(stack: AsyncExitStack, session: Session, who: User) -> Socket:
     socket = await open_socket(session, who)
     stack.push_async_callback(socket.close)
     return socket
+
+
+async def people_of(session: Session) -> list[dict[str, Any]]:
+    return (await current_runtime()).presence.people(session.pk)
 
 
 def shown(frame: dict[str, Any]) -> list[tuple[str, bool, bool]]:
@@ -65,6 +69,26 @@ async def test_people_come_write_and_go(
         await eve.until("people", where=lambda frame: not frame["people"][0]["is_writing"])
         await eve.close()
         assert (await ann.until("people", where=lambda frame: frame["count"] == 1))["people"]
+
+
+async def test_a_role_that_changes_is_shown_and_counts(
+    session: Session, user: User, viewer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
+    async with AsyncExitStack() as stack:
+        ann, eve = [await stay(stack, session, who) for who in (user, viewer)]
+        await ann.until("people")
+        for role, may_write in (("member", True), ("viewer", False)):
+            await sync_to_async(add_member)(session.workspace, user_pk=viewer.pk, role=role)
+            says = lambda frame, now=may_write: frame["people"][1]["may_write"] is now  # noqa: E731
+            await ann.until("people", where=says)
+            ann.frames.clear()
+            await eve.send({"type": "typing", "is_writing": True})
+            await eve.settle()
+            [here] = [one for one in await people_of(session) if one["id"] == viewer.pk]
+            assert here["is_writing"] is may_write
+            await eve.send({"type": "typing", "is_writing": False})
+            await eve.settle()
 
 
 async def test_twenty_people_cost_few_frames_and_read_the_same(session: Session) -> None:

@@ -138,7 +138,7 @@ async def _write_events(
     after_turn: int,
     drafts: "asyncio.Queue[dict[str, Any]]",
     writer: AnswerWriter,
-    recheck: Callable[[], None],
+    recheck: Callable[[], object],
 ) -> AsyncGenerator[str]:
     answering = asyncio.create_task(wait_for_answer(runtime, run, after_turn))
     checked_at = monotonic()
