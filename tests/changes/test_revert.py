@@ -121,7 +121,7 @@ def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, cal
     assert done.back == ["b"]
     assert done.left == {"a": "It was changed afterwards."}
     assert (root / "a").read_bytes() == b"theirs"
-    with pytest.raises(Rejected):
+    with pytest.raises(Rejected, match=r"Nothing can be restored\. a: It was changed afterwards\."):
         revert(calls.session, root)
     assert revert(calls.session, root, replace=["a"]).back == ["a"]
     assert (root / "a").read_bytes() == b"1"

@@ -316,7 +316,15 @@ async def revert_files(
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:
-        raise Rejected("Nothing can be restored.", code="nothing_to_revert")
+        left = next((plan for plan in plans if plan.state != BACK), None)
+        if left is None:
+            raise Rejected("Nothing can be restored.", code="nothing_to_revert")
+        raise Rejected(
+            "Nothing can be restored. %(path)s: %(reason)s",
+            path=shown(left.path),
+            reason=left.reason,
+            code="nothing_to_revert",
+        )
     work = _RevertExecution(root, chosen)
     await asyncio.to_thread(work.save_current)
     return await disk.run_to_completion(
