@@ -27,9 +27,8 @@ from conversations.archive.workspaces import get_workspace
 from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, require_found
 from conversations.domain.messages import say
-from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import load_json, one_line, storable
-from conversations.models import AuditEntry, PurgeOrder, Receipt, Run, Session, Workspace
+from conversations.models import AuditEntry, PurgeOrder, Receipt, Session, Workspace
 
 from .models import Hold
 
@@ -250,16 +249,15 @@ def is_idle(session: Session, now: datetime) -> bool:
 
 
 def idle_sessions(now: datetime) -> Iterator[Session]:
-    """The sessions that were idle for as long as their workspace allows, in which
-    nothing runs or waits and of which no purge is ordered yet."""
-    busy = Run.objects.filter(state__in=(*ACTIVE_STATES, QUEUED)).values("session")
+    """The sessions that were idle for as long as their workspace allows, and of which no
+    purge is ordered yet."""
     for workspace in Workspace.objects.filter(retention_days__isnull=False).order_by("pk"):
         idle = Session.objects.filter(
             workspace=workspace,
             last_active_at__lte=now - timedelta(days=workspace.retention_days or 0),
             purge_order=None,
         )
-        idle = idle.exclude(pk__in=busy).select_related("workspace", "owner").order_by("pk")
+        idle = idle.select_related("workspace", "owner").order_by("pk")
         last = 0
         while sessions := list(idle.filter(pk__gt=last)[:PAGE_ROWS]):
             yield from sessions

@@ -17,6 +17,7 @@ from django.utils import timezone
 from conversations.agent.undo.listing import listed_digests
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import remove_untouched
+from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import (
     forget_purged_contents,
     named_by_features,
@@ -25,7 +26,7 @@ from conversations.archive.purge import (
     waiting_contents,
 )
 from conversations.archive.sessions import list_due, release_expired_key
-from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.errors import Conflict, LoomError, NotFound
 from conversations.models import Session
 from conversations.runtime.ownership import try_lock
 
@@ -69,7 +70,9 @@ class RemovedContents:
 class RetentionReport:
     """What was done; of a dry run, what would have been. An item names the ``session``, its
     ``workspace``, and what there is to say about it. ``held`` are sessions whose time is
-    over and that are on hold; ``failed`` those with which something went wrong."""
+    over and that are on hold; ``busy`` those that are idle for too long, but in which an answer
+    runs or something waits, usually for a person; ``failed`` those with which something went
+    wrong."""
 
     at: str
     dry_run: bool
@@ -77,12 +80,13 @@ class RetentionReport:
     ordered: list[dict[str, Any]] = field(default_factory=list)
     purged: list[dict[str, Any]] = field(default_factory=list)
     held: list[dict[str, Any]] = field(default_factory=list)
+    busy: list[dict[str, Any]] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
     contents: RemovedContents = field(default_factory=RemovedContents)
 
     @property
     def counts(self) -> dict[str, int]:
-        lists = ("expired", "ordered", "purged", "held", "failed")
+        lists = ("expired", "ordered", "purged", "held", "busy", "failed")
         return {name: len(getattr(self, name)) for name in lists}
 
     def report_hold(self, session: Session) -> bool:
@@ -119,6 +123,11 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
 def _order_idle(report: RetentionReport, now: datetime) -> None:
     for session in idle_sessions(now):
         if report.report_hold(session):
+            continue
+        try:
+            refuse_busy(session.pk)
+        except Conflict as error:
+            report.busy.append(_item(session, reason=error.message))
             continue
         reason = f"Idle for {session.workspace.retention_days} days."
         try:

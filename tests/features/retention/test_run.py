@@ -37,6 +37,7 @@ from conversations.models import (
     PurgedContent,
     PurgeOrder,
     Receipt,
+    Run,
     Session,
     Turn,
     Workspace,
@@ -220,6 +221,22 @@ def test_an_order_that_came_while_the_policy_went_is_called_off(
     assert not PurgeOrder.objects.exists()
 
 
+def test_a_session_in_which_something_waits_is_kept_and_reported(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    set_policies(workspace, user, retention_days=1)
+    accept_message(session, client_id="client-1", text="Hi", user_pk=None, max_queued=5, owner="x")
+    later = timezone.now() + 40 * DAY
+    for state in ("running", "waiting_approval", "queued"):
+        Run.objects.update(state=state)
+        for dry_run in (True, False):
+            report = run_retention(now=later, dry_run=dry_run)
+            assert (uuids(report, "busy"), report.ordered) == ([str(session.uuid)], []), state
+    Run.objects.update(state="completed")
+    report = run_retention(now=later)
+    assert (report.busy, uuids(report, "ordered")) == ([], [str(session.uuid)])
+
+
 def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
     order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
@@ -294,7 +311,8 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
     assert count_all() == before
     done = run_retention(now=later)
     assert planned.counts == done.counts
-    assert planned.counts == {"expired": 1, "ordered": 1, "purged": 1, "held": 0, "failed": 0}
+    kept = {"held": 0, "busy": 0, "failed": 0}
+    assert planned.counts == {"expired": 1, "ordered": 1, "purged": 1} | kept
     counts = load_json(Receipt.objects.get().counts)
     assert planned.purged[0]["rows"] == sum(counts.values())
 
@@ -404,7 +422,7 @@ def test_the_command_reports_as_text_and_json(session: Session, user: User) -> N
     text = run_command("expire_sessions")
     assert text.startswith(f"expired  {session.uuid} garden expires_at=")
     assert "key=bead:1" in text
-    assert "1 expired, 0 ordered, 0 purged, 0 held, 0 failed" in text
+    assert "1 expired, 0 ordered, 0 purged, 0 held, 0 busy, 0 failed" in text
     assert load_json(run_command("expire_sessions", "--json"))["expired"] == []
 
 
