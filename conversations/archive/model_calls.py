@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -34,6 +35,7 @@ from .append import (
     insert_row,
     joined_transaction,
     locked_session,
+    placeholders,
     require_first,
     sums_of,
     walk_by_pk,
@@ -101,20 +103,22 @@ def append_answer(
     turn: NewTurn | None,
     events: Sequence[PreparedEvent],
     call: ModelCall,
+    texts: Mapping[str, str] = {},
     tool_calls: Sequence[tuple[UUID, dict[str, Any]]] = (),
     size: ContextSize | None = None,
     has_draft: bool = True,
 ) -> AppendedAnswer:
     """Commit one model call: its turn, rows, record and counters; its draft goes.
-    ``call`` is the record as far as the caller knows it. ``tool_calls`` are its calls,
-    each with the uuid that its record gets. ``has_draft``: something of it may be on disk.
+    ``call`` is the record as far as the caller knows it, ``texts`` are those that its manifest
+    names by digest. ``tool_calls`` are its calls, each with the uuid that its record gets.
+    ``has_draft``: something of it may be on disk.
     Raises RunLost."""
     with _session_of(claimed) as session:
         appended = session.append(turns=[turn] if turn else [], events=events, call=call, size=size)
         number = appended.turns[0] if appended.turns else None
         # Features read the counters, so they are written before the record is.
         session.save()
-        insert_call(claimed, call, turn_number=number)
+        insert_call(claimed, call, texts=texts, turn_number=number)
         now = timezone.now()
         for uuid, tool_call in tool_calls:
             ToolCall.objects.create(
@@ -135,15 +139,15 @@ def append_answer(
         )
 
 
-def append_call(claimed: ClaimedRun, *, call: ModelCall) -> None:
-    """Keep the record of a call that gave no turn, and count what it used. The session stays
-    where it is in lists."""
+def append_call(claimed: ClaimedRun, *, call: ModelCall, texts: Mapping[str, str] = {}) -> None:
+    """Keep the record of a call that gave no turn, with the texts that its manifest names by
+    digest, and count what it used. The session stays where it is in lists."""
     used = {name: F(name) + count for name, count in sums_of(call).items() if count}
     with joined_transaction():
         # Features read the counters, so they are written before the record is.
         if used:
             Session.objects.filter(pk=claimed.session_pk).update(**used)
-        insert_call(claimed, call)
+        insert_call(claimed, call, texts=texts)
 
 
 def save_title(session_pk: int, *, title: str) -> bool:
@@ -152,8 +156,16 @@ def save_title(session_pk: int, *, title: str) -> bool:
     return bool(found.update(title=title))
 
 
-def insert_call(claimed: ClaimedRun, call: ModelCall, *, turn_number: int | None = None) -> None:
+def insert_call(
+    claimed: ClaimedRun,
+    call: ModelCall,
+    *,
+    texts: Mapping[str, str] = {},
+    turn_number: int | None = None,
+) -> None:
     """Keep the record of a call, in the caller's transaction."""
+    # A purge may have taken them while the call ran: no record of this session named them yet.
+    _save_prompt_texts(texts)
     # A transaction that came to nothing may have given it a key, which is another's by now.
     call.pk = None
     call.session_id, call.run_id = claimed.session_pk, claimed.run_pk
@@ -263,11 +275,24 @@ def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
         yield call.pk, call.session.uuid
 
 
-def save_prompt_texts(texts: Mapping[str, str]) -> None:
+def _save_prompt_texts(texts: Mapping[str, str]) -> None:
     """Keep texts that model calls are given beside the turns, by digest; those that are
     there already stay."""
-    rows = [PromptText(digest=digest, text=text) for digest, text in texts.items()]
-    PromptText.objects.bulk_create(rows, ignore_conflicts=True)
+    if not texts:
+        return
+    # A purge that is taking one of them is waited for; one that comes now waits, and then finds
+    # the call. On SQLite there is one transaction at a time.
+    lock = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
+    among = f"digest IN ({placeholders(texts)}) ORDER BY digest"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT digest FROM conversations_prompttext WHERE {among}{lock}",  # noqa: S608 (ours)
+            list(texts),
+        )
+        known = {digest for (digest,) in cursor.fetchall()}
+    # In order, so that two transactions never wait for each other.
+    new = [PromptText(digest=one, text=texts[one]) for one in sorted(texts.keys() - known)]
+    PromptText.objects.bulk_create(new, ignore_conflicts=True)
 
 
 def read_prompt_texts(digests: Iterable[str]) -> dict[str, str]:

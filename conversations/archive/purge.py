@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Model, Q, QuerySet
 
 from conversations.domain.audit import PURGED
@@ -83,7 +83,10 @@ def _own_prompt_texts(pk: int) -> QuerySet[PromptText]:
     shared and say nothing of the session."""
     own = ModelCall.objects.filter(session=pk)
     prompts = PromptText.objects.filter(digest__in=_named(own.filter(_INSTRUCTED), "system_digest"))
-    prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n")
+    prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n").order_by("digest")
+    if connection.in_atomic_block:
+        # The purge of it: calls that are being stored with one of them are waited for.
+        prompts = prompts.select_for_update()
     digests = _used_by_no_other(pk, set(prompts.values_list("digest", flat=True)))
     summarised = own.filter(manifest__contains='"previous_digest"')
     return PromptText.objects.filter(digest__in=digests | _named(summarised, "previous_digest"))

@@ -254,9 +254,6 @@ class CompactionExecution(Execution):
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
         digests = {role: digest_of(text) for role, text in texts.items()}
-        self._context.database.save_prompt_texts(
-            {digest_of(text): text for text in texts.values()}, session_pk=self.claimed.session_pk
-        )
         estimated = sum(part.tokens for part in parts) + estimate_tokens(summary + SYSTEM)
         manifest = summary_manifest(
             request,
@@ -268,7 +265,8 @@ class CompactionExecution(Execution):
             limit=job.limit,
             caps=job.caps,
         )
-        return SideCall(self, request, manifest, estimated)
+        named = {digests[role]: text for role, text in texts.items()}
+        return SideCall(self, request, manifest, estimated, named)
 
     async def _prepare_retry(self, job: _Job, error: ProviderError) -> None:
         """Change what is to be asked, or wait. Raises the error where neither helps."""

@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -35,7 +35,6 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from conversations.archive.model_calls import OWN_INSTRUCTIONS, save_prompt_texts
 from conversations.archive.storage import (
     database_unavailable,
     is_storage_error,
@@ -366,7 +365,6 @@ class Database:
         self.is_stopping = False
         self.background: set[asyncio.Task[Any]] = set()
         self._wait_seconds = wait_seconds
-        self._saved_texts: set[str | tuple[int, str]] = set()
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         def log_error(task: asyncio.Task[Any]) -> None:
@@ -384,32 +382,6 @@ class Database:
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
         self.run_in_background(self.retrying_writer.write(function, *args, **kwargs))
-
-    def save_prompt_texts(self, texts: Mapping[str, str], *, session_pk: int) -> None:
-        """Save what manifests name by digest; each text is written once by a process, and once for
-        each session where the purge of another one may take it."""
-        saved = self._saved_texts
-        new = {
-            digest: text
-            for digest, text in texts.items()
-            if digest not in saved and (session_pk, digest) not in saved
-        }
-        if not new:
-            return
-        known = {
-            (session_pk, digest) if OWN_INSTRUCTIONS in text else digest
-            for digest, text in new.items()
-        }
-        saved |= known
-
-        async def save() -> None:
-            try:
-                await self.retrying_writer.write(save_prompt_texts, new)
-            except BaseException:
-                self._saved_texts -= known  # with the next call, then
-                raise
-
-        self.run_in_background(save())
 
     async def run_forever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Keep a loop going: a database that is away must not end it."""

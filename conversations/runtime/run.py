@@ -293,6 +293,7 @@ class RunExecution(Execution):
                     turn=make_turn(message) if message.blocks else None,
                     events=events,
                     call=call,
+                    texts=answer.window.texts,
                     tool_calls=tool_calls,
                     size=size_after(answer.window, message.usage),
                     has_draft=claimed.run_pk in drafts.handed_over,
@@ -316,7 +317,6 @@ class RunExecution(Execution):
         if context.program_tools.requests:
             more = context.program_tools.with_own_tools(self.claimed, more)
         facts, system, window = await database.readers.read(self._read_window, continues, more)
-        database.save_prompt_texts(window.texts, session_pk=session_pk)
         self._facts = facts
         self.may_need_summary = summarises(facts, context.options)
         self._most_tokens = window.request.max_tokens
@@ -436,7 +436,8 @@ class RunExecution(Execution):
     async def _save_unanswered(self, answer: _Answer, error_code: str) -> None:
         """A call that gave no whole answer is a record too."""
         call = await self._record_answer(answer, None, error_code=error_code)
-        await self.writer.write(append_call, self.claimed, call=call)
+        texts = answer.window.texts
+        await self.writer.write(append_call, self.claimed, call=call, texts=texts)
 
     async def _shorten_window(self, error: ProviderError, window: Window) -> None:
         """Learn from a refusal what the model takes, and how the server counts."""

@@ -2,7 +2,7 @@
 However one ends, what it has used is on record."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -31,13 +31,15 @@ def estimate_request(request: ModelRequest) -> int:
 
 @dataclass(slots=True)
 class SideCall:
-    """``estimated`` tokens are in the request. ``reported`` is what the provider counted at
-    its beginning, ``pieces`` what it has written, ``message`` its whole answer."""
+    """``estimated`` tokens are in the request; ``texts`` are those that the manifest names by
+    digest. ``reported`` is what the provider counted at its beginning, ``pieces`` what it has
+    written, ``message`` its whole answer."""
 
     execution: Execution
     request: ModelRequest
     manifest: str
     estimated: int
+    texts: Mapping[str, str] = field(default_factory=dict)
     began: float = field(default_factory=monotonic)
     reported: Usage | None = None
     answered_as: str = ""
@@ -72,8 +74,8 @@ class SideCall:
 
     def _save(self, error_code: str = "") -> asyncio.Future[None]:
         # Seen through, also when the run is stopped.
-        record = self._record(error_code)
-        writing = self.execution.writer.write(append_call, self.execution.claimed, call=record)
+        record, claimed = self._record(error_code), self.execution.claimed
+        writing = self.execution.writer.write(append_call, claimed, call=record, texts=self.texts)
         return asyncio.shield(self.execution.track(asyncio.create_task(writing)))
 
     def _record(self, error_code: str) -> ModelCall:

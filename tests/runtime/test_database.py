@@ -5,15 +5,13 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection
 
-from conversations.archive.model_calls import OWN_INSTRUCTIONS, read_prompt_texts
 from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.current import recover_session
-from conversations.runtime.database import Database, Readers, Writer
+from conversations.runtime.database import Readers, Writer
 from tests.archive.turns import append_turn, read_turns
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,40 +109,6 @@ async def test_a_slow_read_does_not_hold_up_a_write(writer: Writer, garden: Sess
     go_on.set()
     await slow
     await asyncio.to_thread(readers.close)
-
-
-async def test_a_text_that_could_not_be_saved_is_saved_with_the_next_call(
-    transactional_db: None,
-) -> None:
-    database = Database(wait_seconds=0)
-    for names in (("prompttext", "elsewhere"), ("elsewhere", "prompttext")):
-        await sync_to_async(rename)(*names)
-        database.save_prompt_texts({"d1": "You are an assistant."}, session_pk=1)
-        await asyncio.gather(*database.background, return_exceptions=True)
-    await database.close()
-    assert await sync_to_async(read_prompt_texts)(["d1"]) == {"d1": "You are an assistant."}
-
-
-async def test_a_text_is_saved_once_and_own_instructions_once_for_each_session(
-    transactional_db: None,
-) -> None:
-    database = Database(wait_seconds=0)
-    texts = {"d1": "You are an assistant.", "d2": f"{OWN_INSTRUCTIONS}\nBe brief."}
-
-    async def count_saves(session_pk: int) -> int:
-        database.save_prompt_texts(texts, session_pk=session_pk)
-        saves = len(database.background)
-        await asyncio.gather(*database.background)
-        return saves
-
-    assert [await count_saves(pk) for pk in (1, 1, 2, 2)] == [1, 0, 1, 0]
-    await database.close()
-
-
-def rename(table: str, name: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE conversations_{table} RENAME TO conversations_{name}")
-    connection.close()
 
 
 def test_without_a_runtime_a_page_recovers_nothing(garden: Session) -> None:

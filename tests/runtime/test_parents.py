@@ -28,9 +28,10 @@ from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, ModelCall, PromptText, Session, Workspace
 from conversations.runtime.service import Runtime
 from tests.archive.state_story import answer, message, write
+from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import ask
+from .conftest import Page, ask
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -258,3 +259,16 @@ async def test_a_purge_takes_own_instructions_that_no_other_session_had(
     third = await begin()
     assert await sync_to_async(is_whole)(third)
     assert await sync_to_async(is_whole)(garden)
+
+    # The first answer of the fourth is still running.
+    wire.enqueue(Scenario(hang_after=1))
+    fourth = await sync_to_async(make)()
+    page = Page(runtime, fourth)
+    await runtime.send(fourth, client_id="client-01", text="hello", user_pk=fourth.owner_id)
+    await page.until(lambda: page.of_type("draft"))
+    assert await sync_to_async(purge_one)(third) == 0
+    await runtime.stop_run(fourth)
+    await runtime.wait_idle(fourth.pk)
+    await first_message(runtime, wire, fourth)
+    assert await ModelCall.objects.filter(session=fourth).acount() == 2
+    assert await sync_to_async(is_whole)(fourth)
