@@ -164,9 +164,10 @@ class RunExecution(Execution):
             notice = describe_provider_error(error, run=self.run)
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         except BudgetReached as error:
-            has_answered = bool(self._answered)
-            notice = describe_out_of_budget(error, run=self.run, has_answered=has_answered)
-            state = states.COMPLETED if has_answered else states.FAILED
+            # A run that goes on has the work of those before it, which a retry would discard.
+            has_work = bool(self._answered) or self.claimed.kind == states.CONTINUE
+            notice = describe_out_of_budget(error, run=self.run, has_work=has_work)
+            state = states.COMPLETED if self._answered else states.FAILED
             outcome = RunOutcome(state, error.code, notice, error.code)
         except Exception as error:
             if isinstance(error, RunLost) or is_storage_error(error):

@@ -89,18 +89,18 @@ def describe_refused_files(error: ProviderError) -> Info:
     )
 
 
-def describe_out_of_budget(error: BudgetReached, *, run: str, has_answered: bool) -> Info:
-    """The row for a run that a budget ended, before its first model call or later."""
+def describe_out_of_budget(error: BudgetReached, *, run: str, has_work: bool) -> Info:
+    """The row for a run that a budget ended. ``has_work``: more than the message is there."""
     text = (
         say("%(reason)s Everything so far is saved; continue then.", reason=error.message)
-        if has_answered
+        if has_work
         else say("%(reason)s Your message is saved. Retry then.", reason=error.message)
     )
     return Info(
         text=text,
-        kind="notice" if has_answered else "error",
+        kind="notice" if has_work else "error",
         code=error.code,
-        action="continue" if has_answered else "retry",
+        action="continue" if has_work else "retry",
         run=run,
     )
 

@@ -16,7 +16,7 @@ from conversations.features.usage.budgets import end_budget, read_budgets, set_b
 from conversations.features.usage.models import BudgetWarning, UsageTotal
 from conversations.models import ChatEvent, ModelCall, Session, Turn
 from conversations.runtime.service import Runtime
-from tests.runtime.conftest import Page, ask
+from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.test_compaction import RULES, compact, talk
 from tests.runtime.test_titles import background
 from tests.wire.scenario import Scenario, ToolCall
@@ -160,6 +160,14 @@ async def test_a_budget_that_is_used_up_in_between_keeps_what_there_is(
     assert await ModelCall.objects.acount() == 1
     roles = [turn.role async for turn in Turn.objects.order_by("number")]
     assert roles == ["user", "assistant", "tool"]
+
+    # Going on too early offers the same again: a retry would discard the work.
+    await runtime.continue_run(garden, client_id="client-2", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "failed"
+    ended = [notice for notice in await notices(garden) if notice.code == "budget_reached"]
+    assert [notice.action for notice in ended] == ["continue", "continue"]
+    assert [str(notice.text) for notice in ended] == [str(notice.text)] * 2
 
 
 async def test_other_peoples_budgets_do_not_count(
