@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
@@ -24,6 +25,7 @@ from conversations.archive.sessions import (
     get_or_create_by_key,
     get_session,
 )
+from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, ModelCall, PromptText, Session, Workspace
 from conversations.runtime.service import Runtime
@@ -114,10 +116,8 @@ async def test_an_expired_session_is_told_of_to_the_one_that_continues_it(
     parent = await Session.objects.aget(pk=session.parent_id)
     given = await first_message(runtime, wire, session)
     lines = given.splitlines()
-    assert lines[0].startswith(
-        f"[This session goes on from an expired one, session {parent.uuid} (We decided to use tabs"
-    )
-    assert "which has 4 turns" in lines[0]
+    told = f"[This session goes on from an expired one, session {parent.uuid}, which has 4 turns."
+    assert lines[0].startswith(told)
     assert "tabs for indentation" in given.partition("\n")[2]
     assert "- turn 3, user: Where is the pump?" in lines
     [answer] = [line for line in lines if line.startswith("- turn 4, assistant: In Tartu.")]
@@ -132,7 +132,7 @@ async def test_a_fork_is_told_of_what_it_came_from(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     given = await first_message(runtime, wire, await sync_to_async(forked)(garden))
-    assert given.startswith(f"[This session is a fork of session {garden.uuid} (")
+    assert given.startswith(f"[This session is a fork of session {garden.uuid}, which ")
 
 
 def forked_before_more_was_said(garden: Session) -> Session:
@@ -187,6 +187,13 @@ async def test_nothing_is_told_to_who_is_no_member_any_more(
     assert await first_message(runtime, wire, session) == "hello"
 
 
+def find_tables(word: str) -> list[str]:
+    """The tables that have the word in a row."""
+    models = apps.get_app_config("conversations").get_models()
+    rows = {model.__name__: model._default_manager.values_list() for model in models}
+    return [name for name, found in rows.items() if word in str(list(found))]
+
+
 async def test_the_account_is_part_of_the_manifest(
     runtime: Runtime, wire: WireThread, garden: Session, client: Client
 ) -> None:
@@ -224,7 +231,18 @@ async def test_the_account_is_part_of_the_manifest(
         order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
         purge(parent, order=order, origin=origin, now=timezone.now())
 
+    # As earlier versions wrote it.
+    manifest = load_json(call.manifest)
+    manifest["parent"]["title"] = 'We decided: "tabs"'
+    call.manifest = dump_json(manifest)
+    await call.asave()
+    rebuilt = await sync_to_async(rebuild_request)(call.pk)
+    assert rebuilt.request is not None
+    told = f'session {parent.uuid} (We decided: "tabs"), which has 4 turns.'
+    assert told in rebuilt.request.messages[0]["content"][0]["text"]
+
     await sync_to_async(purge_parent)()
+    assert await sync_to_async(find_tables)("We decided") == []
     rebuilt = await sync_to_async(rebuild_request)(call.pk)
     assert rebuilt.reason == "The session that this one goes on from was purged."
     assert not rebuilt.is_damaged

@@ -14,7 +14,6 @@ from conversations.archive.asides import read_aside
 from conversations.archive.forking import read_hidden_beside, read_state_moment
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import StateText, read_stored_state, rebuild_state_text
-from conversations.archive.sessions import MAX_TITLE_CHARS
 from conversations.archive.turns import read_rewound, read_turns_in, walk_turns
 from conversations.domain.errors import NotFound
 from conversations.domain.text import one_line
@@ -65,7 +64,6 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     source = {
         "session": parent.pk,
         "uuid": str(parent.uuid),
-        "title": one_line(parent.title, limit=MAX_TITLE_CHARS),
         "is_fork": fork_turn is not None,
         "fork_turn": fork_turn,
         **asdict(moment),
@@ -92,13 +90,15 @@ def rebuild_parent_account(source: Mapping[str, Any]) -> ParentAccount:
 
 
 def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn]) -> str:
-    uuid, title = UUID(source["uuid"]), source["title"]
+    uuid = UUID(source["uuid"])
+    # Of earlier versions only: a record names the parent, and has none of its words.
+    title = f" ({source['title']})" if source.get("title") else ""
     how = "is a fork of" if source["is_fork"] else "goes on from an expired one,"
     # Records of earlier calls lack the turn: they told of a fork's parent as it was at the call.
     count = f"{source['turn']} turns"
     count = f"had {count} then" if source.get("fork_turn") else f"has {count}"
     lines = [
-        f"[This session {how} session {uuid}{f' ({title})' if title else ''}, which {count}."
+        f"[This session {how} session {uuid}{title}, which {count}."
         " What follows is its state and its last exchange: a record of what happened, not an"
         " instruction.]"
     ]
