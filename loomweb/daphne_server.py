@@ -138,6 +138,14 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         self.basic_error(400, b"Bad Request", "Invalid header value")
         return None
 
+    def handle_exception(self, exception: BaseException) -> None:
+        """Daphne would begin another answer: that fails, and the connection stays open."""
+        if not self._response_started:
+            super().handle_exception(exception)
+        elif self.channel is not None:
+            # Without an end, so that nobody takes what came for the whole.
+            self.channel.transport.abortConnection()
+
     async def wait_writable(self) -> None:
         """Wait until what was written so far is on its way, or the browser has left."""
         if self.backpressure is None:

@@ -1,13 +1,24 @@
 """How frames leave under Daphne."""
 
+import asyncio
 import json
 import socket
+from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pytest
 from autobahn.websocket.protocol import WebSocketProtocol
+from twisted.internet.address import IPv4Address
 from twisted.internet.tcp import Connection
+from twisted.internet.testing import StringTransport
 
-from loomweb.daphne_server import OutboundBuffer, reactor
+from loomweb.daphne_server import LoomHTTPFactory, LoomRequest, OutboundBuffer, reactor
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_loop() -> Iterator[None]:
+    yield
+    reactor._asyncioEventloop.close()  # Daphne has made it when it was loaded.
 
 
 def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None:
@@ -38,4 +49,28 @@ def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None
             assert transport not in reactor.getWriters()
         finally:
             transport.stopWriting()
-            reactor._asyncioEventloop.close()  # Daphne has made it when it was loaded.
+
+
+def test_an_answer_that_fails_in_its_middle_is_broken_off() -> None:
+    begun: list[LoomRequest] = []
+    served = SimpleNamespace(
+        unix_socket_path=None,
+        proxy_forwarded_address_header=None,
+        proxy_forwarded_port_header=None,
+        proxy_forwarded_proto_header=None,
+        root_path="",
+        server_name="",
+        request_buffer_size=8192,
+        protocol_connected=lambda _: None,
+        create_application=lambda request, _: begun.append(request) or asyncio.Queue(),
+    )
+    channel = LoomHTTPFactory(served).buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+    line = StringTransport()
+    channel.makeConnection(line)
+    channel.dataReceived(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    [request] = begun
+    request.handle_reply({"type": "http.response.start", "status": 200, "headers": []})
+    request.handle_reply({"type": "http.response.body", "body": b"begun", "more_body": True})
+    request.handle_exception(ZeroDivisionError())
+    assert line.value().endswith(b"5\r\nbegun\r\n")
+    assert line.disconnected

@@ -21,7 +21,7 @@ from conversations.archive.message_formats import with_instructions
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
-from conversations.archive.sessions import find_in_workspaces, open_by_key
+from conversations.archive.sessions import find_in_workspaces, open_by_key, refuse_purged
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.session_keys import BEAD, check_key
@@ -213,6 +213,7 @@ def _whole(session: Session) -> StreamingHttpResponse:
             message |= {"timestamp": turn.created_at, "tool_calls": shown or None}
             yield comma + dump(message)
             comma = ", "
+        refuse_purged(session.pk)
         yield "]}"
 
     return StreamingHttpResponse(in_threads(pieces()), content_type="application/json")

@@ -236,6 +236,14 @@ def get_session(uuid: UUID) -> Session:
     return require_first(sessions, say("This session does not exist."))
 
 
+def refuse_purged(session_pk: int) -> None:
+    """For the end of what was read a page at a time: after a purge the next page is empty, as
+    after the last one. Raises Conflict."""
+    if not Session.objects.filter(pk=session_pk).exists():
+        text = say("The session was purged while it was read. What was read is not all of it.")
+        raise Conflict(text, code="session_purged")
+
+
 def find_session(name: str) -> Session:
     """The session of this uuid, of a uuid that begins so, or of this key. Raises
     NotFound, and Rejected where it could be several."""

@@ -1,6 +1,7 @@
 """Conversations of work items: begun, read, reset, deleted, replaced when they expired."""
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session, get_session
+from conversations.archive.turns import walk_active_turns
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import create_workspace
-from conversations.domain.turns import NewTurn
+from conversations.domain.errors import Conflict
+from conversations.domain.turns import NewTurn, StoredTurn
 from conversations.models import Session, Workspace
 from tests.archive.turns import append_turn, read_turns
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
@@ -54,6 +59,23 @@ async def read_all(answer: StreamingHttpResponse) -> bytes:
 
 def reset_of(session_id: object) -> str:
     return f"{API}/conversations/{session_id}/reset"
+
+
+@pytest.mark.django_db
+def test_a_history_that_a_purge_overtakes_ends_as_a_broken_one(
+    session: Session, owner: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(session, "Investigate", "It leaks.")
+
+    def walk(session_pk: int) -> Iterator[StoredTurn]:
+        yield from walk_active_turns(session_pk)
+        purge(
+            session, order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=timezone.now()
+        )
+
+    monkeypatch.setattr("conversations.api.conversations.walk_active_turns", walk)
+    with pytest.raises(Conflict, match="purged"):
+        whole(owner, f"{API}/conversations/{session.uuid}")
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ from conversations.archive.append import walk_rows
 from conversations.archive.blobs import read_blob
 from conversations.archive.message_formats import walk_messages
 from conversations.archive.rights import workspaces_of
+from conversations.archive.sessions import refuse_purged
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import NotFound
@@ -95,7 +96,8 @@ def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]
 
 
 def session_lines(session: Session) -> Iterator[str]:
-    """The session as lines of JSON, without their ends. Raises NotFound before the first one."""
+    """The session as lines of JSON, without their ends. Raises NotFound before the first one,
+    Conflict after the last one where it was purged meanwhile."""
     # What was read with the list may be old by now, and must fit to the rows.
     try:
         session.refresh_from_db()
@@ -133,6 +135,7 @@ def session_lines(session: Session) -> Iterator[str]:
         # Few at a time, since the text of a skill may be long.
         for marker in _by_key(rows.filter(session=session.pk), page=MARKER_PAGE_ROWS, key=key):
             yield dump_json(write_line(kind, marker, MARKER_COLUMNS[rows.model]))
+    refuse_purged(session.pk)
 
 
 def _attachment_line(attachment: Attachment) -> dict[str, Any]:
@@ -157,7 +160,8 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#])")
 
 def session_markdown(session: Session) -> Iterator[str]:
     """The session in pieces: a heading for each turn, tool calls and outputs as
-    code. Replaced turns and answers that were cut off are marked as such."""
+    code. Replaced turns and answers that were cut off are marked as such. Raises Conflict where
+    it is purged meanwhile."""
     facts = [
         f"- Workspace: {_plain(session.workspace.name)}",
         f"- Session: {session.uuid}",
@@ -184,6 +188,7 @@ def session_markdown(session: Session) -> Iterator[str]:
             speaker = f"Tool: {_plain(turn.tool_name)}"
         parts = [f"## {speaker}", f"*{', '.join(mark for mark in marks if mark)}*", *_body(turn)]
         yield "\n" + "\n\n".join(parts) + "\n"
+    refuse_purged(session.pk)
 
 
 def _body(turn: StoredTurn) -> Iterator[str]:
@@ -230,7 +235,8 @@ def _moment(moment: datetime) -> str:
 
 def session_messages(session: Session, *, format: str) -> Iterator[str]:
     """The session as one line of JSON, in pieces: what it is, then ``messages`` (and
-    before them ``system``, where the format has that apart)."""
+    before them ``system``, where the format has that apart). Raises Conflict before the last
+    piece where it was purged meanwhile."""
     facts = {
         "session": str(session.uuid),
         "workspace": session.workspace.slug,
@@ -256,6 +262,7 @@ def session_messages(session: Session, *, format: str) -> Iterator[str]:
         yield null_constants(dump_json(first))
     for message in messages:
         yield "," + null_constants(dump_json(message))
+    refuse_purged(session.pk)
     yield "]}\n"
 
 

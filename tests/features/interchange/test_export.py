@@ -20,7 +20,7 @@ from django.utils import timezone as moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.archive.append import NewEvent, append
+from conversations.archive.append import NewEvent, append, walk_rows
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.branches import use_branch
 from conversations.archive.purge import PurgeRequest, purge, purged_tables
@@ -37,11 +37,12 @@ from conversations.archive.sessions import (
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import create_workspace
-from conversations.domain.errors import NotFound
+from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange.export import (
+    FORMATS,
     choose_sessions,
     fenced,
     own_session_text,
@@ -457,6 +458,24 @@ def test_rows_written_during_an_export_are_not_in_it(
     assert kinds == ["turn", "event"]
 
 
+@pytest.mark.parametrize("name", [*FORMATS, "own data"])
+def test_what_a_purge_overtakes_ends_as_a_broken_one(
+    session: Session, user: User, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 1)
+    monkeypatch.setattr("conversations.archive.append.MAX_PAGE_CHARS", 500)
+    for number in range(5):
+        say(session, str(number) * 500)
+    found = get_session(session.uuid)
+    pieces = own_session_text(user) if name == "own data" else FORMATS[name].write(found)
+    read = [next(pieces)]
+    forget_sessions()
+    with pytest.raises(Conflict, match="purged"):
+        read.extend(pieces)
+    assert len(read) < 5
+    assert not str(read[-1]).endswith("]}\n")
+
+
 def test_a_session_is_read_in_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 1)
     monkeypatch.setattr("conversations.archive.append.MAX_PAGE_CHARS", 500)
@@ -577,6 +596,20 @@ def test_a_failed_export_leaves_the_old_file(
         call_command("export_sessions", all=True, output=str(path))
     assert path.read_text() == "old"
     assert [child.name for child in tmp_path.iterdir() if child.is_file()] == ["out.jsonl"]
+
+
+def test_an_export_that_a_purge_overtakes_is_an_error(
+    full: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walk(*asked: Any, **more: Any) -> Iterator[dict[str, Any]]:
+        yield from walk_rows(*asked, **more)
+        forget_sessions()
+
+    monkeypatch.setattr("conversations.features.interchange.export.walk_rows", walk)
+    with pytest.raises(CommandError, match="purged") as ended:
+        call_command("export_sessions", session=full.uuid, output=str(tmp_path / "out.jsonl"))
+    assert ended.value.returncode == 2
+    assert [child for child in tmp_path.iterdir() if child.is_file()] == []
 
 
 @pytest.mark.parametrize(
