@@ -395,9 +395,9 @@ def recheck_access(
     place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
 ) -> bool:
     """For a socket that has a session of the workspace open since some time: its
-    person may have signed out or lost the right. Returns whether they may write now; raises
-    SignedOut, NotFound, NotPermitted. That a reviewer reads was noted when the socket opened;
-    who was a member then has to come again.
+    person may have signed out or lost the right, or the session is purged. Returns whether they may
+    write now; raises SignedOut, NotFound, NotPermitted. That a reviewer reads was noted when the
+    socket opened; who was a member then has to come again.
 
     While a member's ``earlier`` snapshot is the same but for the role, one query
     answers; otherwise everything is asked again.
@@ -415,6 +415,8 @@ def recheck_access(
     signed_in = read_signed_in(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
+    if now is None:
+        raise NotFound(HIDDEN)
     access = _granted(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)

@@ -65,7 +65,8 @@ async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], obj
     SignedOut, NotFound or NotPermitted."""
     caller, context = caller_of(request), access_context_of(request)
     if caller.token_pk is None:
-        place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
+        key = request.session.session_key or ""
+        place = OpenPage(key, caller.user.pk, session.workspace_id, session.pk)
         earlier = await sync_to_async(read_snapshot)(place)
         return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
 

@@ -281,26 +281,28 @@ class AccessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OpenPage:
-    """Where a page is open: in which browser, whose, and in which workspace."""
+    """Where a page is open: in which browser, whose, and with which session of which workspace."""
 
     session_key: str
     user_pk: int
     workspace_pk: int
+    session_pk: int
 
 
 _ROLES = roles_sql("%s")
 
 
 def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
-    """What the person may do now; None when the browser's session is over. One query,
-    because a socket asks before every message."""
+    """What the person may do now; None when the browser's session is over, and when the session
+    that is open was purged. One query, because a socket asks before every message."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT u.password, u.is_active, r.role"
             " FROM auth_user u JOIN django_session s ON s.session_key = %s"
+            " JOIN conversations_session o ON o.id = %s"
             f" LEFT JOIN ({_ROLES}) r ON TRUE WHERE u.id = %s AND s.expire_date > %s",
             [
-                place.session_key,
+                *(place.session_key, place.session_pk),
                 *(place.workspace_pk, place.user_pk),
                 *(place.workspace_pk, place.user_pk),
                 place.user_pk,
@@ -317,18 +319,21 @@ def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
 
 
 def read_snapshots(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
-    """The same for many pages: three statements for each 500."""
+    """The same for many pages: four statements for each 500."""
     found: dict[OpenPage, AccessSnapshot | None] = {}
     for some in batched(places, MAX_PAGES_AT_ONCE, strict=False):
         keys = {place.session_key for place in some}
         live = BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
         alive = set(live.values_list("session_key", flat=True))
+        open_ones = Session.objects.filter(pk__in={place.session_pk for place in some})
+        there = set(open_ones.values_list("pk", flat=True))
         people = {place.user_pk for place in some}
         accounts = User.objects.filter(pk__in=people).values_list("pk", "password", "is_active")
         known = {pk: (password, is_active) for pk, password, is_active in accounts}
         roles = roles_of_pairs(people, {place.workspace_pk for place in some})
         for place in some:
             is_over = place.session_key not in alive or place.user_pk not in known
+            is_over |= place.session_pk not in there
             role = roles.get((place.user_pk, place.workspace_pk))
             found[place] = None if is_over else AccessSnapshot(*known[place.user_pk], role)
     return found

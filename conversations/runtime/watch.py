@@ -56,10 +56,6 @@ class _ForeignRun(LiveAnswer):
     ordinal = -1
 
 
-# Of a session that is gone.
-_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0), title="", model="")
-
-
 class Watcher:
     def __init__(
         self,
@@ -107,7 +103,9 @@ class Watcher:
         for pk in others:
             if self._own.execution_of(pk) is not None:
                 continue  # it began meanwhile, and announces itself
-            marks = marks_of.get(pk, _NO_MARKS)
+            if pk not in marks_of:
+                continue  # it was purged; its pages are closed when their access is asked again
+            marks = marks_of[pk]
             if marks.rewinds > self._rewinds.setdefault(pk, marks.rewinds):
                 # Another process rewound: which rows is for the page itself to show.
                 self._rewinds[pk] = marks.rewinds

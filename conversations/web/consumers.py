@@ -105,7 +105,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
             )
             session_key = self.scope["session"].session_key or ""
-            place = OpenPage(session_key, self._user_pk, self.session.workspace_id)
+            place = OpenPage(session_key, self._user_pk, self.session.workspace_id, self.session.pk)
             snapshot = await self.runtime.readers.read(read_snapshot, place)
             self.watched_access = WatchedAccess(place, snapshot, self.recheck_soon)
             # Subscribe first, then replay, so that nothing falls in between.

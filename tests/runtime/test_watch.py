@@ -8,7 +8,10 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
@@ -43,6 +46,24 @@ async def test_what_is_not_watched_any_more_is_forgotten(runtime: Runtime, garde
     async with asyncio.timeout(20):
         while runtime.watcher._rewinds:
             await asyncio.sleep(0.01)
+
+
+async def test_a_purged_session_does_not_end_the_look_at_the_others(
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    other = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
+    pages = open_page(runtime), Page(runtime, other)
+    await ask(runtime, garden, "hello")
+    await runtime.watcher._check([garden.pk, other.pk])
+
+    def change_both() -> None:
+        order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
+        purge(garden, order=order, origin=origin, now=timezone.now())
+        Session.objects.filter(pk=other.pk).update(title="Beans")
+
+    await sync_to_async(change_both)()
+    await runtime.watcher._check([garden.pk, other.pk])
+    assert [frame["title"] for frame in pages[1].of_type("title")] == ["Beans"]
 
 
 async def test_a_rewind_of_this_process_does_not_load_the_page_again(

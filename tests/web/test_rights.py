@@ -91,9 +91,9 @@ def join_by(workspace: Workspace, user: User) -> JoinBy:
     return join
 
 
-def place_of(person: User, workspace: Workspace) -> OpenPage:
+def place_of(person: User, session: Session) -> OpenPage:
     key = browser_of(person).session.session_key or ""
-    return OpenPage(key, person.pk, workspace.pk)
+    return OpenPage(key, person.pk, session.workspace_id, session.pk)
 
 
 @pytest.mark.parametrize("by_group", WORKSPACE_ROLES)
@@ -110,7 +110,7 @@ def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
         add_member(workspace, user_pk=other_user.pk, role=own)
     join_by(other_user, by_group)
     expected = max(filter(None, (own, by_group)), key=WORKSPACE_ROLES.index)
-    place = place_of(other_user, workspace)
+    place = place_of(other_user, session)
     standing = read_snapshot(place)
     assert standing is not None
     assert (
@@ -156,7 +156,7 @@ def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
 
 
 def test_the_number_of_groups_and_workspaces_costs_no_query(
-    join_by: JoinBy, workspace: Workspace, user: User, other_user: User
+    join_by: JoinBy, workspace: Workspace, session: Session, user: User, other_user: User
 ) -> None:
     join_by(other_user, "member")
 
@@ -170,7 +170,7 @@ def test_the_number_of_groups_and_workspaces_costs_no_query(
             list_recent_sessions(other_user, limit=9)
         return len(queries)
 
-    place = place_of(other_user, workspace)
+    place = place_of(other_user, session)
     count()  # what Django keeps with the person
     before = count()
     for number in range(5):
