@@ -127,6 +127,26 @@ def _violations_in(
     return [f"{scheme}: {violation}" for violation in found]
 
 
+def marks_unseen_in_forced_colours(page: Page) -> list[str]:
+    """What is chosen, current or pressed, and looks as if it were not where the system sets all
+    colours, as in the high contrast of Windows."""
+    page.emulate_media(forced_colors="active")
+    found = []
+    for attribute in ("aria-current", "aria-selected", "aria-pressed"):
+        # Handles: locators would count anew once an attribute is gone.
+        for one in page.query_selector_all(f"[{attribute}]:not([{attribute}=false])"):
+            if not one.is_visible():
+                continue
+            marked, value = one.screenshot(), one.get_attribute(attribute)
+            one.evaluate("(one, name) => one.removeAttribute(name)", attribute)
+            if one.screenshot() == marked:
+                found.append(f"{attribute} of {one.inner_text()!r}")
+            put_back = "(one, [name, value]) => one.setAttribute(name, value)"
+            one.evaluate(put_back, [attribute, value])
+    page.emulate_media(forced_colors="none")
+    return found
+
+
 SCROLLS_SIDEWAYS = """
 (size) => {
   const root = document.documentElement;

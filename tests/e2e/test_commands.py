@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.e2e.accessibility import (
+    marks_unseen_in_forced_colours,
     violations,
     violations_everywhere,
     violations_light_and_dark,
@@ -48,6 +49,7 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
     assert chosen(page).startswith("/help")
     chat.message.press("ArrowUp")
     assert chosen(page).startswith("/export")
+    assert marks_unseen_in_forced_colours(page) == []
     expect(page.get_by_text("10 choices")).to_be_attached()
     chat.message.press_sequentially("ren")
     expect(choices(page)).to_have_text([re.compile("^/rename")])

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.accessibility import marks_unseen_in_forced_colours, violations_everywhere
 from tests.e2e.conftest import Chat, Server, Visitors, drop_path
 from tests.e2e.hostile import (
     OPEN_ALL,
@@ -83,6 +83,7 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
     expect(versions).to_have_count(3)
     versions.last.get_by_role("link").first.click()
     expect(shown.get_by_role("heading", name="Plan one")).to_be_visible()
+    assert marks_unseen_in_forced_colours(page) == []
     # All files, with what the session has changed, one click from the chat.
     versions.last.get_by_role("link").last.click()
     page.get_by_role("navigation", name="Workspace").get_by_role("link", name="Files").click()

@@ -7,7 +7,11 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
-from tests.e2e.accessibility import violations, violations_everywhere
+from tests.e2e.accessibility import (
+    marks_unseen_in_forced_colours,
+    violations,
+    violations_everywhere,
+)
 from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, settle, take_picture
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -42,6 +46,7 @@ def test_it_is_opened_and_left_by_keyboard_is_a_sheet_where_there_is_no_room_and
     expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
     tab = page.get_by_role("link", name="Context", exact=True)
     expect(tab).to_have_attribute("aria-current", "page")
+    assert marks_unseen_in_forced_colours(page) == []
     page.get_by_role("link", name="Open as a page").click()
     expect(page).to_have_url(f"{chat.server.url}/s/{page.url.split('/s/')[1]}")
     expect(page.get_by_role("heading", name="Context")).to_be_visible()

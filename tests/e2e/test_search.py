@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.e2e.accessibility import violations_everywhere
+from tests.e2e.accessibility import marks_unseen_in_forced_colours, violations_everywhere
 from tests.e2e.conftest import (
     NARROW,
     WIDE,
@@ -212,6 +212,7 @@ def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a
     expect(page.locator(".hit").nth(1)).to_have_attribute("aria-current", "true")
     find_box(page).press("Shift+Enter")
     expect(page.locator(".hit").nth(0)).to_have_attribute("aria-current", "true")
+    assert marks_unseen_in_forced_colours(page) == []
     assert page.evaluate("CSS.highlights.get('found').size") > 0
     expect(page.locator("#rows .target")).to_have_count(0)
     assert chat.rows_html() == before
