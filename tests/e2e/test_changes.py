@@ -25,6 +25,19 @@ COMMAND = (
     " && mv notes.txt diary.txt && chmod 755 run.sh && head -c 100 /dev/zero > build/zeros"
 )
 
+STICKS_OUT = """
+(inGerman) => {
+  const button = document.querySelector(".changes button"), inEnglish = button.textContent;
+  button.textContent = inGerman;
+  const { right } = document.querySelector(".panel-part").getBoundingClientRect();
+  const out = [...document.querySelectorAll(".panel-part :is(.item, .btn)")].filter(
+    (one) => one.getBoundingClientRect().right > right
+  ).map((one) => one.innerText);
+  button.textContent = inEnglish;
+  return out;
+}
+"""
+
 
 def prepare(server: Server, name: str) -> Path:
     folder = next(server.folder.glob("workspaces/example")) / name
@@ -97,6 +110,7 @@ def test_everything_is_undone(
     put_back = panel.get_by_role("heading", name="Put back").locator("xpath=following-sibling::ul")
     expect(put_back.first.locator(".path")).to_have_count(6)
     take_both_pictures(page, "changes-parted")
+    assert page.evaluate(STICKS_OUT, "Alle Änderungen rückgängig machen") == []
     expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
     tick = panel.get_by_role("checkbox", name="Replace what is there now")
     tick.check()
