@@ -12,7 +12,7 @@ from django.templatetags.i18n import TranslateNode, do_translate
 from django.templatetags.static import static
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language, gettext, gettext_noop, ngettext
+from django.utils.translation import get_language, gettext, gettext_noop
 
 from conversations.domain.people import ROLE_NAMES
 
@@ -77,23 +77,13 @@ CHAT_WORDS = (
     gettext_noop("%(count)s tool calls"),
     gettext_noop("%(count)s new"),
 )
-TOO_LONG = "The message is %(count)s character too long. At most %(max)s fit."
 
 
 @register.simple_tag
 def chat_words(language: str) -> SafeString:
     if language == settings.LANGUAGE_CODE:
         return SafeString()
-    words: dict[str, str | list[str]] = {text: gettext(text) for text in CHAT_WORDS}
-    words[TOO_LONG] = [
-        ngettext(
-            "The message is %(count)s character too long. At most %(max)s fit.",
-            "The message is %(count)s characters too long. At most %(max)s fit.",
-            number,
-        )
-        for number in (1, 2)
-    ]
-    return json_script(words, "words")
+    return json_script({text: gettext(text) for text in CHAT_WORDS}, "words")
 
 
 class _TranslatedText(template.Node):

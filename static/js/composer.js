@@ -1,5 +1,5 @@
 // What is typed survives a reload; what is sent is known by its id until it is on disk.
-import { byId, find, fromTemplate, isOver, keep, newId, ngettext, recall, refuse } from "./dom.js";
+import { byId, find, fromTemplate, isOver, keep, newId, recall, refuse } from "./dom.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
 
@@ -31,6 +31,7 @@ function keepPending(done) {
   all.delete(done);
   keep(PENDING, all.size && [...all]);
 }
+const excess = () => [...field.value.trimEnd()].length - form.dataset.max; // as the server counts
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
 
 export function setText(text) {
@@ -76,15 +77,7 @@ export function startComposer(socket) {
   function send(now) {
     const text = field.value.trimEnd();
     if (/^\/([a-z]+|[\w-]+:[\w.-]+)(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
-    const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
-    if (excess > 0) {
-      return refuse(ngettext(
-        "The message is %(count)s character too long. At most %(max)s fit.",
-        "The message is %(count)s characters too long. At most %(max)s fit.",
-        excess,
-        form.dataset,
-      ));
-    }
+    if (excess() > 0) return import("./too-long.js").then(({ refuseLength }) => refuseLength(excess), () => refuse(LOST));
     if (isOver) return refuse(LOST);
     if (opening && !form.takeFiles) return opening.then(() => opening && send(now));
     const files = form.takeFiles?.() ?? [];

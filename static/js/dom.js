@@ -6,12 +6,8 @@ export const fromTemplate = (id) => byId(id).content.firstElementChild.cloneNode
 export const parseHtml = (html) => [...create("template", { innerHTML: html }).content.children];
 
 globalThis.words ??= JSON.parse(byId("words")?.textContent ?? "{}");
-const put = (text, values) => text.replace(/%\((\w+)\)s/g, (_, name) => values[name]);
 /** The text in the page's language, with `values` for its %(name)s. */
-export const gettext = (text, values = {}) => put(globalThis.words[text] ?? text, values);
-/** The same by a number, which is also %(count)s. */
-export const ngettext = (one, many, count, values = {}) =>
-  put((globalThis.words[one] ?? [one, many])[count === 1 ? 0 : 1], { count, ...values });
+export const gettext = (text, values = {}) => (globalThis.words[text] ?? text).replace(/%\((\w+)\)s/g, (_, name) => values[name]);
 
 /** crypto.randomUUID needs TLS. */
 export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;

@@ -4,10 +4,12 @@ import { due, FILES, setText, takePending } from "./composer.js";
 import { LOST } from "./socket.js";
 
 const AGAIN_MS = 2000;
+/** The frames that say that a reason is none any more. */
+const ENDS = { database_unavailable: ["ack", "rows"], queue_full: ["queue"] };
 const field = byId("message");
 let given = "";
 let again = 0;
-let isAway = false;
+let ends = [];
 
 /** Before what was written since, after what came back before. Files are kept at once: the page may go. */
 export function putBack(text, files) {
@@ -41,16 +43,16 @@ function sendLater(id, sendAgain) {
 }
 
 export function take({ client_id: id, code, message }, sendAgain) {
-  isAway = code === "database_unavailable";
+  const isAway = code === "database_unavailable";
   if (isAway) sendLater(id, sendAgain);
   else giveBack(id);
   // Not each time: it would be read out again.
   if (!isAway || byId("refused")?.textContent !== message) refuse(message);
+  ends = ENDS[code] ?? [];
 }
 
-// Something was stored.
 document.addEventListener("loom:frame", ({ detail: { type } }) => {
-  if (!isAway || !["ack", "rows"].includes(type)) return;
-  isAway = false;
+  if (!ends.includes(type)) return;
+  ends = [];
   refuse();
 });

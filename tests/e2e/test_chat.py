@@ -312,7 +312,17 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     theirs.first.click()
     expect(withdraw).to_have_count(1)
     expect(chat.message).to_have_value("nine")
+    full = "There are already too many messages queued."
+    line.answer = lambda sent: (
+        {"type": "error", "client_id": sent["client_id"], "code": "queue_full", "message": full}
+        if sent["type"] == "send"
+        else None
+    )
+    chat.send("eleven")
+    expect(tab.get_by_role("alert")).to_have_text(full)
     theirs.click()
+    expect(tab.locator("#refused")).to_be_hidden()
+    expect(chat.message).to_have_value("eleven")
     expect(other.locator("#queue > *")).to_have_count(0)  # else the next test's answer is its
     other.keyboard.press("Escape")
     chat.wait_idle()
@@ -434,6 +444,13 @@ def test_what_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     settle()
     chat.page.reload()
     expect(chat.message).to_have_value("half a thought")
+    alert = chat.page.get_by_role("alert")
+    chat.send("x" * 40_002)
+    expect(alert).to_have_text("The message is 2 characters too long. At most 40000 fit.")
+    chat.message.press("Backspace")
+    expect(alert).to_be_visible()
+    chat.message.press("Backspace")
+    expect(alert).to_be_hidden()
     # Enter during a composition is no end of the message.
     chat.message.fill("にほん")
     chat.message.dispatch_event("keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
