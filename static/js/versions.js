@@ -30,7 +30,9 @@ function control(turns, turn) {
 }
 
 export function close() {
-  byId("version")?.remove();
+  const section = byId("version");
+  if (section?.contains(document.activeElement)) byId("transcript").focus({ preventScroll: true });
+  section?.remove();
   const row = find("[data-apart]", list);
   row?.removeAttribute("data-apart");
   return row;
@@ -70,6 +72,7 @@ new MutationObserver(close).observe(byId("pending"), { childList: true });
 export async function markVersions() {
   const rows = allRows();
   const newest = Math.max(0, ...rows.map((row) => Number(row.dataset.turn) || 0));
+  if (loaded !== dataset.rewinds) close(); // what it is a version of may be gone
   if (loaded !== dataset.rewinds || (known.is_due && newest > last)) {
     loaded = dataset.rewinds;
     last = newest;

@@ -415,20 +415,28 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     expect(section).to_contain_text("About peas.")
     chat.ask("And lentils?")
     expect(section).to_have_count(0)
+    versions.last.get_by_role("button", name="Earlier version").press("Enter")
+    expect(section).to_contain_text("About peas.")
+    wire.enqueue(Scenario(text="About green peas."))
+    page.get_by_role("button", name="Edit").press("Enter")
+    page.locator("#rows textarea").fill("green peas")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#rows")).to_contain_text("About green peas.")
+    expect(section).to_have_count(0)
 
     # A fork goes on from an answer.
     here, title = page.url, page.get_by_role("heading", level=1).inner_text()
     page.locator('[data-event-type="assistant_text"]').first.hover()
     page.get_by_role("link", name="Fork from here").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"{title} (fork)")
-    expect(page.locator("#rows")).to_contain_text("About peas, again.")
+    expect(page.locator("#rows")).to_contain_text("About green peas.")
     expect(page.locator("#rows")).not_to_contain_text("water")
     branched = page.get_by_text("Branched off")
     expect(branched).to_contain_text(re.compile(rf"{title} after turn \d+"))
     wire.enqueue(Scenario(text="As before."))
     chat.ask("third")
     texts = [message["content"][-1]["text"] for message in wire.requests[-1]["messages"]]
-    assert [texts[0], texts[1]] == ["peas", "About peas, again."]
+    assert [texts[0], texts[1]] == ["green peas", "About green peas."]
     assert not [text for text in texts if "water" in text or "lentils" in text]
     page.get_by_role("link", name=title, exact=True).last.click()
     page.wait_for_url(re.compile(rf"^{re.escape(here)}t/\d+/$"))
