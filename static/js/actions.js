@@ -43,9 +43,11 @@ async function copy(button, text) {
 
 /** The button waits for the answer; `end` gets the problem, or nothing. */
 function request(socket, button, frame, end = refuse) {
+  const isByKeyboard = button.matches(":focus-visible");
   button.disabled = true;
   socket.request(frame, (problem) => {
     button.disabled = false;
+    if (isByKeyboard) (problem ? button : byId("message")).focus(); // disabled it lost the focus, and may go
     end(problem);
   });
 }

@@ -370,7 +370,8 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     [question] = [message["content"] for message in wire.requests[-1]["messages"]]
     assert question[0]["text"] == "peas"
     assert "beans" not in str(question)
-    page.get_by_role("button", name="Regenerate").last.click()
+    page.get_by_role("button", name="Regenerate").last.press("Enter")
+    expect(chat.message).to_be_focused()
     expect(page.locator("#rows")).to_contain_text("About peas, again.")
     chat.ask("water?")
     versions = page.locator("#rows").get_by_role("group", name="Versions")
