@@ -11,6 +11,7 @@ document.head.append(find("link", byId("editor").content).cloneNode());
 let known = { versions: [] };
 let loaded = "";
 let last = 0;
+let asked;
 
 const versionsOf = (turn) => known.versions.find((turns) => turns.includes(turn));
 const isShown = (turn) => Boolean(find(`:scope > .row[data-turn="${turn}"]:not([data-event-type=turn_separator])`, list));
@@ -68,6 +69,11 @@ async function show(turns, turn, isLater) {
 // Who writes, goes on with the conversation.
 new MutationObserver(close).observe(byId("pending"), { childList: true });
 
+async function load() {
+  const response = await fetch(`${dataset.url}versions/`).catch(() => ({}));
+  return response.ok ? response.json() : known;
+}
+
 /** Say at rows which version they are. */
 export async function markVersions() {
   const rows = allRows();
@@ -76,8 +82,11 @@ export async function markVersions() {
   if (loaded !== dataset.rewinds || (known.is_due && newest > last)) {
     loaded = dataset.rewinds;
     last = newest;
-    const response = await fetch(`${dataset.url}versions/`).catch(() => ({}));
-    if (response.ok) known = await response.json();
+    const mine = asked = load();
+    const answer = await mine;
+    if (mine !== asked) return; // it was asked again meanwhile
+    known = answer;
+    return markVersions(); // of the rows that are there by now
   }
   let before = 0;
   for (const row of rows) {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from conversations.domain.errors import DATABASE_UNAVAILABLE
 from conversations.rendering.streaming import BlockStream
@@ -370,11 +370,18 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     [question] = [message["content"] for message in wire.requests[-1]["messages"]]
     assert question[0]["text"] == "peas"
     assert "beans" not in str(question)
+    versions = page.locator("#rows").get_by_role("group", name="Versions")
+    expect(versions).to_have_text(["‹2/2›"])
+    held: list[Route] = []  # the answer is there before it is known which version it is
+    page.route("**/versions/", lambda route: held.append(route), times=1)
     page.get_by_role("button", name="Regenerate").last.press("Enter")
     expect(chat.message).to_be_focused()
     expect(page.locator("#rows")).to_contain_text("About peas, again.")
+    chat.wait_idle()
+    for route in held:
+        route.continue_()
+    expect(versions).to_have_text(["‹2/2›", "‹2/2›"])
     chat.ask("water?")
-    versions = page.locator("#rows").get_by_role("group", name="Versions")
     for _ in range(2):
         expect(versions).to_have_text(["‹2/2›", "‹2/2›"])
         page.reload()
