@@ -1,6 +1,6 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
-import { announce, byId, create, find, fromTemplate, keep, recall, refuse } from "./dom.js";
+import { announce, byId, create, find, fromTemplate, isOver, keep, recall, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack, putBackQueued } from "./refused.js";
 import { LOST } from "./socket.js";
@@ -245,6 +245,11 @@ const ACTIONS = {
     field.focus();
     field.selectionStart = field.value.length;
     document.execCommand("insertText", false, `${field.value && "\n\n"}${button.textContent}`);
+  },
+  // What is written after a sign-out goes with the page.
+  "sign-in": (link) => {
+    const isLost = isOver && byId("message")?.value;
+    if (!isLost || confirm(gettext("The message you are writing will be lost. Leave this page?"))) location.assign(link.href);
   },
   attach: () => import("./attach.js").then(({ choose }) => choose()),
   view: (link) => import("./view.js").then(({ view }) => view(link)),

@@ -1,8 +1,8 @@
 // The connection to one session: it comes back by itself.
-import { gettext, newId } from "./dom.js";
+import { fromTemplate, gettext, newId } from "./dom.js";
 
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
-export const LOST = gettext("Not connected. Try again in a moment.");
+export let LOST = gettext("Not connected. Try again in a moment.");
 
 /** `onState` gets open, closed or a refusal. */
 export class Socket {
@@ -32,8 +32,10 @@ export class Socket {
   }
 
   closed(code) {
-    this.over = code in REFUSALS;
-    this.onState(REFUSALS[code] ?? "closed");
+    const why = this.over = REFUSALS[code];
+    this.onState(why ?? "closed");
+    // A moment helps no more.
+    if (why) LOST = fromTemplate(`line-${why}`).textContent;
     for (const id of this.requests.keys()) this.answer(id, LOST);
     clearTimeout(this.timer);
     const wait = Math.min(30000, 500 * 2 ** this.attempt++) * (0.5 + Math.random());

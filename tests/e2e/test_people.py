@@ -184,6 +184,16 @@ def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_
         chat.message.press("Enter")
         expect(page.get_by_role("alert")).to_have_text("Not connected. Try again in a moment.")
         expect(chat.message).to_have_value("Second")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    again = page.get_by_role("link", name="Sign in again")
+    expect(again).to_be_visible()
+    chat.message.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("Signed out. Sign in again")
+    with page.expect_event("dialog") as asked:
+        again.evaluate("(link) => setTimeout(() => link.click())")  # a click waits for the dialog
+    assert asked.value.message == "The message you are writing will be lost. Leave this page?"
+    asked.value.dismiss()
+    expect(chat.message).to_have_value("Second")
     assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # which is the admin's
     assert page.evaluate("Object.keys(sessionStorage)") == []
     assert "loom_signed_out" not in str(page.context.cookies())
