@@ -12,6 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations.domain.errors import Rejected
@@ -53,6 +54,18 @@ def save_secrets(key: ServerKey, **changed: Any) -> None:
         found.save(update_fields=["secrets"])
 
 
+def replace_tokens(key: ServerKey, before: Any, **changed: Any) -> None:
+    """Keep these where the tokens are still those of ``before``: somebody may have signed out
+    meanwhile, or somebody else in."""
+    with transaction.atomic():
+        rows = ToolServerGrant.objects.select_for_update()
+        found = rows.filter(workspace=key.workspace, server=key.name, url=key.url).first()
+        kept = _decrypt(found.secrets) if found is not None else {}
+        if found is not None and kept.get("tokens") == before:
+            found.secrets = _encrypt({**kept, **changed})
+            found.save(update_fields=["secrets"])
+
+
 def forget_grant(key: ServerKey) -> None:
     ToolServerGrant.objects.filter(workspace=key.workspace, server=key.name).delete()
 
@@ -89,24 +102,33 @@ def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
 
 def read_answer(key: ServerKey, state: str) -> dict[str, Any] | None:
     """The answer, once it is there. Raises Rejected where another sign-in has begun."""
-    found = ToolServerGrant.objects.filter(
-        workspace=key.workspace, server=key.name, state_digest=_digest(state)
-    ).first()
+    found = _signing_in(key, state).first()
     if found is None:
         raise Rejected(_IS_OVER, code="sign_in_over")
     return _decrypt(found.answer) if found.answer else None
 
 
+def save_sign_in(key: ServerKey, state: str, granted: Mapping[str, Any]) -> None:
+    """Keep what was granted, as that of the person who began. Raises Rejected where another sign-in
+    has begun, or somebody has signed out."""
+    with transaction.atomic():
+        found = _signing_in(key, state).select_for_update().first()
+        if found is None:
+            raise Rejected(_IS_OVER, code="sign_in_over")
+        found.secrets = _encrypt({**_decrypt(found.secrets), **granted})
+        found.granted_by_id, found.granted_at = found.asked_by_id, timezone.now()
+        found.save(update_fields=["secrets", "granted_by", "granted_at"])
+
+
 def finish_sign_in(key: ServerKey, state: str, *, problem: str) -> None:
     """No answer is expected any more; without a ``problem`` what was asked for is there."""
-    with transaction.atomic():
-        found = _locked(key)
-        if found.state_digest != _digest(state):
-            return
-        found.state_digest, found.answer, found.problem = "", "", problem
-        if not problem:
-            found.granted_by_id, found.granted_at = found.asked_by_id, timezone.now()
-        found.save()
+    _signing_in(key, state).update(state_digest="", answer="", problem=problem)
+
+
+def _signing_in(key: ServerKey, state: str) -> QuerySet[ToolServerGrant]:
+    return ToolServerGrant.objects.filter(
+        workspace=key.workspace, server=key.name, url=key.url, state_digest=_digest(state)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 ``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
 ``ISSUER`` is another name than its own; ``NESTED`` (``register``, ``token``): what it gives there
 is a level too deep; ``JSON``: it answers calls with JSON, at their end;
-``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
+A refresh token counts once. ``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
 """
 
 import base64
@@ -28,6 +28,7 @@ log: list[str] = []
 challenges: dict[str, str] = {}
 valid: set[str] = set()
 refreshing: set[str] = set()
+used: set[str] = set()
 
 
 async def describe_resource(_: Request) -> Response:
@@ -79,16 +80,21 @@ async def token(request: Request) -> Response:
     elif form["grant_type"] == "client_credentials":
         is_right = request.headers["authorization"].startswith("Basic ")
     else:
-        is_right = str(form["refresh_token"]) in refreshing
-        refreshing.discard(str(form["refresh_token"]))
+        given = str(form["refresh_token"])
+        if given in used:  # somebody has stolen it: nothing of the grant is good any more
+            valid.clear()
+            refreshing.clear()
+        is_right = given in refreshing
+        refreshing.discard(given)
+        used.add(given)
     if not is_right:
         return JSONResponse({"error": "invalid_grant"}, status_code=400)
     access, refresh = secrets.token_urlsafe(), secrets.token_urlsafe()
     valid.clear()
     valid.add(access)
     refreshing.add(refresh)
-    given = {"access_token": access, "token_type": "Bearer", "expires_in": 3600}
-    return give(given | {"refresh_token": refresh}, "token")
+    tokens = {"access_token": access, "refresh_token": refresh}
+    return give(tokens | {"token_type": "Bearer", "expires_in": 3600}, "token")
 
 
 async def revoke(request: Request) -> Response:

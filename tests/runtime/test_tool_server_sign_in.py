@@ -18,10 +18,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import CommandError, call_command
 
+from conversations.agent.mcp.config import ServerFailed
 from conversations.agent.mcp.servers import ServerState
 from conversations.archive.tool_server_grants import (
     ServerKey,
     read_secrets,
+    replace_tokens,
     save_answer,
     save_secrets,
 )
@@ -144,6 +146,37 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     assert not await ToolServerGrant.objects.aexists()
     assert (await log_of(server))[-1] == "revoke"
     await until(runtime, garden, lambda state: state.needs_sign_in)
+
+
+async def test_processes_share_a_grant(
+    start_runtime: Start, garden_auto: Session, server: HttpServer
+) -> None:
+    garden, workspace = garden_auto, garden_auto.workspace
+    made = config(**{NAME: {"url": server.url}})
+    runtimes = [await start_runtime(mcp=made, mcp_timing=QUICK) for _ in range(2)]
+    one, other = runtimes
+    await sign_in(one, garden)
+    key = ServerKey(workspace="", name=NAME, url=server.url)
+    await sync_to_async(save_secrets)(key, expires_at=time() - 1)
+    where = workspace.slug, Path(workspace.root), NAME
+    await asyncio.gather(*(runtime.tool_servers.connect_again(*where) for runtime in runtimes))
+    for runtime in runtimes:
+        await until(runtime, garden, lambda state: state.state == "ready")
+    assert (await log_of(server)).count("refresh_token") == 1
+    # Signed out at one of them, it is over for the other too.
+    before = (await sync_to_async(read_secrets)(key))["tokens"]
+    await one.tool_servers.sign_out(*where)
+    [connection] = other.tool_servers._connections.values()
+    with pytest.raises(ServerFailed, match="Sign-in needed"):
+        await connection.call("echo", {"text": "hello"}, report=print)
+    assert other.tool_servers.describe(workspace.slug)[0].needs_sign_in
+    # A refresh that was on its way is of nobody's grant, and neither of the one after it.
+    await sync_to_async(replace_tokens)(key, before, tokens={"access_token": "late"})
+    assert not await ToolServerGrant.objects.aexists()
+    await sign_in(one, garden)
+    await sync_to_async(replace_tokens)(key, before, tokens={"access_token": "late"})
+    given = await connection.call("echo", {"text": "hello"}, report=print)
+    assert given["content"][0]["text"].startswith("hello")
 
 
 async def test_an_answer_of_somebody_else_does_not_count(

@@ -11,6 +11,7 @@ import json
 import re
 import stat
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,13 @@ class CallRefused(McpError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantStore:
-    """Where a server's grant is kept: :mod:`conversations.archive.tool_server_grants`."""
+    """Where a server's grant is kept: :mod:`conversations.archive.tool_server_grants`.
+    ``refresh_lock`` is held by one process at a time."""
 
     read: Callable[[], Awaitable[dict[str, Any]]]
     save: Callable[..., Awaitable[None]]
+    replace: Callable[..., Awaitable[None]]
+    refresh_lock: Callable[[], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ person is needed, SignInNeeded ends the connection, and :func:`sign_in` begins a
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from time import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
 import httpx2
 from mcp.client.auth import (
     OAuthClientProvider,
@@ -19,7 +19,12 @@ from mcp.client.auth import (
     OAuthTokenError,
 )
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.client.auth.utils import union_scopes
+from mcp.client.auth.utils import (
+    extract_field_from_www_auth,
+    extract_scope_from_www_auth,
+    get_client_metadata_scopes,
+    union_scopes,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -28,7 +33,8 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, ValidationError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from pydantic import AnyUrl, BaseModel, ValidationError
 
 from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
@@ -49,44 +55,42 @@ _REFUSALS = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
 _ACCEPT = {"Accept": f"application/json, {EVENTS}"}
 
 
-class GrantStorage:
-    """The SDK's ``TokenStorage``. ``expires_at`` is in seconds since 1970. With ``redirect_uri``
-    a person signs in: what was granted before does not count."""
+class _MemoryStorage:
+    """The SDK's ``TokenStorage`` where what is granted is kept as a whole, by whoever asked for
+    it."""
 
-    def __init__(self, config: ServerConfig, grants: GrantStore, redirect_uri: str = "") -> None:
-        self._config = config
-        self._grants = grants
-        self._redirect_uri = redirect_uri
+    def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
+        self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
-        kept = None if self._redirect_uri else (await self._grants.read()).get("tokens")
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        pass
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        pass
+
+
+class _OwnTokenStorage(_MemoryStorage):
+    """For tokens that the client can get anew by itself."""
+
+    def __init__(self, grants: GrantStore) -> None:
+        super().__init__()
+        self._grants = grants
+
+    async def get_tokens(self) -> OAuthToken | None:
+        kept = (await self._grants.read()).get("tokens")
         return OAuthToken.model_validate(kept) if kept else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        lasts = tokens.expires_in
-        await self._grants.save(
-            tokens=tokens.model_dump(mode="json"), expires_at=lasts and time() + lasts
-        )
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        oauth = self._config.oauth
-        if oauth.client_id:
-            return OAuthClientInformationFull(
-                client_id=oauth.client_id,
-                client_secret=oauth.client_secret or None,
-                redirect_uris=[AnyUrl(self._redirect_uri or NOWHERE)],
-                token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
-            )
-        kept = (await self._grants.read()).get("client")
-        found = OAuthClientInformationFull.model_validate(kept) if kept else None
-        is_known = found is None or self._redirect_uri in ("", *map(str, found.redirect_uris or ()))
-        return found if is_known else None  # it was registered for another address of ours
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        await self._grants.save(client=client_info.model_dump(mode="json"))
+        await self._grants.save(tokens=tokens.model_dump(mode="json"))
 
 
-class _UnlockedProvider(OAuthClientProvider):
+class _ClientCredentialsProvider(ClientCredentialsOAuthProvider):
     """The SDK holds its lock until the server's response begins, which may be at the end of a call.
     Here it is held for the work on tokens only."""
 
@@ -117,111 +121,167 @@ class _UnlockedProvider(OAuthClientProvider):
                 return
 
 
-class _ClientCredentialsProvider(_UnlockedProvider, ClientCredentialsOAuthProvider):
-    pass
+class _GrantProvider(OAuthClientProvider):
+    """For requests without a person, by the grant that there is at this moment: another process may
+    have refreshed it, and somebody may have signed out, or in as somebody else."""
 
-
-class _AuthorizationCodeProvider(_UnlockedProvider):
-    """With what the SDK keeps in memory only, without which a grant could not be refreshed after a
-    restart: when it expires, and where it was given. ``scopes`` are asked for beside those that
-    the server names."""
-
-    def __init__(self, grants: GrantStore, scopes: str, **fields: Any) -> None:
-        super().__init__(**fields)
+    def __init__(
+        self, config: ServerConfig, grants: GrantStore, on_failed: Callable[[str], None]
+    ) -> None:
+        super().__init__(
+            server_url=config.url,
+            client_metadata=_describe_client(NOWHERE),
+            storage=_MemoryStorage(),
+        )
+        self._config = config
         self._grants = grants
-        self._scopes = scopes
+        self._on_failed = on_failed
 
-    async def _initialize(self) -> None:
-        await super()._initialize()
-        kept = await self._grants.read()
-        self.context.token_expiry_time = kept.get("expires_at")
-        self.context.auth_server_url = kept.get("auth_server_url")
-        self._scopes = union_scopes(self._scopes or None, kept.get("scopes")) or ""
-        if metadata := kept.get("oauth_metadata"):
-            self.context.oauth_metadata = OAuthMetadata.model_validate(metadata)
-        if resource := kept.get("resource_metadata"):
-            found = ProtectedResourceMetadata.model_validate(resource)
-            self.context.protected_resource_metadata = found
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        context = self.context
+        context.protocol_version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        response: httpx2.Response | None = None
+        for _ in range(2):
+            await self._read()
+            if self._is_expired():
+                async with self._grants.refresh_lock():
+                    before = await self._read()
+                    if self._is_expired():  # whoever had the lock has not refreshed it
+                        await self._refresh(before)
+                await self._read()
+            used = request.headers.pop("Authorization", None)
+            if context.current_tokens is not None:
+                self._add_auth_header(request)
+            if response is not None and request.headers.get("Authorization") == used:
+                break  # nothing else has come meanwhile
+            response = yield request
+            is_step_up = _needs_more(response)
+            if response.status_code != httpx2.codes.UNAUTHORIZED and not is_step_up:
+                return
+            if is_step_up:
+                await self._save_scopes(response)
+        raise self._fail(SignInNeeded())
+
+    async def _read(self) -> Any:
+        """The tokens as they are kept, which the context has with what belongs to them."""
+        kept, context = await self._grants.read(), self.context
+        tokens = kept.get("tokens")
+        metadata, resource = kept.get("oauth_metadata"), kept.get("resource_metadata")
+        context.current_tokens = OAuthToken.model_validate(tokens) if tokens else None
+        context.token_expiry_time = kept.get("expires_at")
+        context.client_info = _find_client(self._config, kept)
+        # Else a refresh after a restart would be asked for at an address that is a guess.
+        context.auth_server_url = kept.get("auth_server_url")
+        context.oauth_metadata = OAuthMetadata.model_validate(metadata) if metadata else None
+        context.protected_resource_metadata = (
+            ProtectedResourceMetadata.model_validate(resource) if resource else None
+        )
+        return tokens
+
+    def _is_expired(self) -> bool:
+        return self.context.can_refresh_token() and not self.context.is_token_valid()
+
+    async def _refresh(self, before: Any) -> None:
+        # A refresh token often counts once: cancelled on the way, the grant would be lost.
+        with anyio.fail_after(RESPONSE_TIMEOUT_SECONDS, shield=True):
+            async with make_client(self._config) as client:
+                response = await client.send(await self._refresh_token())
+            if not await self._handle_refresh_response(response):
+                raise self._fail(SignInNeeded())
+            context = self.context
+            assert context.current_tokens is not None
+            tokens = context.current_tokens.model_dump(mode="json")
+            await self._grants.replace(before, tokens=tokens, expires_at=context.token_expiry_time)
+
+    async def _save_scopes(self, response: httpx2.Response) -> None:
+        """What has turned out to be needed, for the next sign-in."""
+        context, kept = self.context, await self._grants.read()
+        wanted = get_client_metadata_scopes(
+            extract_scope_from_www_auth(response),
+            context.protected_resource_metadata,
+            context.oauth_metadata,
+            context.client_metadata.grant_types,
+        )
+        granted = context.current_tokens.scope if context.current_tokens is not None else None
+        scopes = union_scopes(union_scopes(kept.get("scopes"), granted), wanted)
+        await self._grants.replace(kept.get("tokens"), scopes=scopes)
+
+    def _fail(self, error: ServerFailed) -> ServerFailed:
+        self._on_failed(error.message)
+        return error
+
+
+def _needs_more(response: httpx2.Response) -> bool:
+    """A call needs more than was granted."""
+    is_refused = response.status_code == httpx2.codes.FORBIDDEN
+    error = extract_field_from_www_auth(response, "error")
+    return is_refused and error == "insufficient_scope"
+
+
+class _SignInProvider(OAuthClientProvider):
+    """``scopes`` are asked for beside those that the server names."""
+
+    def __init__(self, scopes: str | None, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._scopes = scopes
 
     async def _perform_authorization(self) -> httpx2.Request:
         metadata = self.context.client_metadata
-        metadata.scope = union_scopes(metadata.scope, self._scopes or None)
+        metadata.scope = union_scopes(metadata.scope, self._scopes)
         return await super()._perform_authorization()
 
-    async def save_scopes(self) -> None:
-        """What has turned out to be needed, for the next sign-in."""
-        await self._grants.save(scopes=self.context.client_metadata.scope)
 
-    async def save_endpoints(self) -> None:
-        context = self.context
-        metadata, resource = context.oauth_metadata, context.protected_resource_metadata
-        await self._grants.save(
-            auth_server_url=context.auth_server_url,
-            oauth_metadata=metadata and metadata.model_dump(mode="json"),
-            resource_metadata=resource and resource.model_dump(mode="json"),
+def _describe_client(redirect_uri: str) -> OAuthClientMetadata:
+    fields = {"client_name": CLIENT_NAME, "redirect_uris": [redirect_uri]}
+    return OAuthClientMetadata.model_validate(fields)
+
+
+def _find_client(
+    config: ServerConfig, kept: Mapping[str, Any], redirect_uri: str = NOWHERE
+) -> OAuthClientInformationFull | None:
+    """The client that the configuration names, or the one that was registered."""
+    oauth = config.oauth
+    if oauth.client_id:
+        return OAuthClientInformationFull(
+            client_id=oauth.client_id,
+            client_secret=oauth.client_secret or None,
+            redirect_uris=[AnyUrl(redirect_uri)],
+            token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
         )
+    client = kept.get("client")
+    return OAuthClientInformationFull.model_validate(client) if client else None
 
 
 def make_auth(
-    config: ServerConfig, grants: GrantStore, on_needed: Callable[[], None]
+    config: ServerConfig, grants: GrantStore, on_failed: Callable[[str], None]
 ) -> httpx2.Auth:
-    """For requests without a person: ``on_needed`` is called where one is needed."""
-    if config.oauth.is_own_account:
-        return _ClientCredentialsProvider(
-            server_url=config.url,
-            storage=GrantStorage(config, grants),
-            client_id=config.oauth.client_id,
-            client_secret=config.oauth.client_secret,
-            scope=config.oauth.scopes or None,
-            issuer=config.oauth.issuer,
-        )
-
-    async def refuse(_: str) -> None:
-        await provider.save_scopes()
-        on_needed()
-        raise SignInNeeded
-
-    async def wait() -> AuthorizationCodeResult:
-        raise SignInNeeded
-
-    provider = _make_provider(config, grants, "", refuse, wait)
-    return provider
-
-
-def _make_provider(
-    config: ServerConfig,
-    grants: GrantStore,
-    redirect_uri: str,
-    redirect: Callable[[str], Awaitable[None]],
-    wait: Callable[[], Awaitable[AuthorizationCodeResult]],
-) -> _AuthorizationCodeProvider:
-    metadata = OAuthClientMetadata.model_validate(
-        {
-            "client_name": CLIENT_NAME,
-            "redirect_uris": [redirect_uri or NOWHERE],
-        }
-    )
-    return _AuthorizationCodeProvider(
-        grants,
-        config.oauth.scopes,
+    """For requests without a person. ``on_failed`` is given the reason where they cannot be
+    signed."""
+    if not config.oauth.is_own_account:
+        return _GrantProvider(config, grants, on_failed)
+    return _ClientCredentialsProvider(
         server_url=config.url,
-        client_metadata=metadata,
-        storage=GrantStorage(config, grants, redirect_uri),
-        redirect_handler=redirect,
-        callback_handler=wait,
+        storage=_OwnTokenStorage(grants),
+        client_id=config.oauth.client_id,
+        client_secret=config.oauth.client_secret,
+        scope=config.oauth.scopes or None,
+        issuer=config.oauth.issuer,
     )
 
 
 async def sign_in(
     config: ServerConfig,
-    grants: GrantStore,
+    kept: Mapping[str, Any],
     *,
     redirect_uri: str,
     show: Callable[[str, str], Awaitable[None]],
     wait_for_answer: Callable[[str], Awaitable[Mapping[str, str]]],
-) -> None:
-    """Have a person sign in. ``show`` is given the address to go to and the state that its answer
-    has; ``wait_for_answer`` gives that answer. Raises ServerFailed with a sentence."""
+) -> dict[str, Any]:
+    """Have a person sign in; what is to be kept of the grant, in the place of what was ``kept``.
+    ``show`` is given the address to go to and the state that its answer has; ``wait_for_answer``
+    gives that answer. Raises ServerFailed with a sentence."""
     states: list[str] = []
 
     async def redirect(url: str) -> None:
@@ -239,7 +299,17 @@ async def sign_in(
         given = {name: answer.get(name) for name in ("code", "state", "iss")}
         return AuthorizationCodeResult.model_validate(given)
 
-    provider = _make_provider(config, grants, redirect_uri, redirect, wait)
+    known = _find_client(config, kept, redirect_uri)
+    if known is not None and redirect_uri not in map(str, known.redirect_uris or ()):
+        known = None  # it was registered for another address of ours
+    provider = _SignInProvider(
+        union_scopes(config.oauth.scopes or None, kept.get("scopes")),
+        server_url=config.url,
+        client_metadata=_describe_client(redirect_uri),
+        storage=_MemoryStorage(known),
+        redirect_handler=redirect,
+        callback_handler=wait,
+    )
     try:
         async with (
             asyncio.timeout(SIGN_IN_TIMEOUT_SECONDS) as limit,
@@ -252,7 +322,7 @@ async def sign_in(
             raise ServerFailed(say("It does not ask for a sign-in."))
         if response.status_code == httpx2.codes.UNAUTHORIZED:
             raise ServerFailed(say("It does not accept what the authorization server granted."))
-        await provider.save_endpoints()
+        return _describe_grant(config, provider)
     except OAUTH_ERRORS as error:
         raise ServerFailed(explain(error)) from error
     except TimeoutError as error:
@@ -262,6 +332,24 @@ async def sign_in(
     except (httpx2.HTTPError, ValueError, OSError) as error:
         words = one_line(str(error), limit=200) or type(error).__name__
         raise ServerFailed(say("The sign-in failed (%(reason)s).", reason=words)) from error
+
+
+def _describe_grant(config: ServerConfig, provider: OAuthClientProvider) -> dict[str, Any]:
+    """With what the SDK keeps in memory only, without which it could not be refreshed after a
+    restart: when it expires, and where it was given."""
+
+    def plain(model: BaseModel | None) -> Any:
+        return model and model.model_dump(mode="json")
+
+    context = provider.context
+    return {
+        "client": None if config.oauth.client_id else plain(context.client_info),
+        "tokens": plain(context.current_tokens),
+        "expires_at": context.token_expiry_time,
+        "auth_server_url": context.auth_server_url,
+        "oauth_metadata": plain(context.oauth_metadata),
+        "resource_metadata": plain(context.protected_resource_metadata),
+    }
 
 
 def explain(error: BaseException) -> str:

@@ -7,12 +7,21 @@ once for each workspace, in its folder.
 import asyncio
 import base64
 import binascii
+import fcntl
 import importlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -37,7 +46,9 @@ from conversations.archive.tool_server_grants import (
     forget_grant,
     read_answer,
     read_secrets,
+    replace_tokens,
     save_secrets,
+    save_sign_in,
 )
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.messages import say
@@ -64,6 +75,7 @@ logger = logging.getLogger(__name__)
 MAX_FILES = 10  # Images and PDFs of one result that are kept
 
 SWEEP_SECONDS = 60.0
+LOCK_PAUSE_SECONDS = 0.1  # Between two tries to get a lock
 
 _WORD = re.compile(r'"([^"]*)"|\S+')
 
@@ -303,6 +315,20 @@ def _read_contents(uri: str, contents: Sequence[Mapping[str, Any]]) -> list[tupl
     return files
 
 
+@asynccontextmanager
+async def refresh_lock(key: ServerKey) -> AsyncIterator[None]:
+    """Held by one process at a time, until it lets go of it or ends."""
+    path = Path(settings.LOOM.data_dir) / "run" / f"tool-server-{key.workspace}-{key.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        yield
+
+
 class ToolServers:
     """Lives on the loop of the runtime; what only looks may be called from any thread."""
 
@@ -495,8 +521,9 @@ class ToolServers:
         key = self._grant_key(connection.config, workspace)
         assert self._read is not None
         assert self._write is not None
-        kept = await self._read(read_secrets, key)
-        await self._write(forget_grant, key)
+        async with refresh_lock(key):  # what a refresh on its way is given is to be revoked too
+            kept = await self._read(read_secrets, key)
+            await self._write(forget_grant, key)
         oauth = await _load_oauth()
         await oauth.revoke(connection.config, kept)
         connection.connect_again()
@@ -516,8 +543,7 @@ class ToolServers:
         redirect_uri: str,
         shown: "asyncio.Future[str]",
     ) -> None:
-        config, grants, read, write = connection.config, connection.grants, self._read, self._write
-        assert grants is not None
+        config, read, write = connection.config, self._read, self._write
         assert read is not None
         assert write is not None
         key, states = self._grant_key(config, workspace), list[str]()
@@ -536,13 +562,14 @@ class ToolServers:
         problem = ""
         try:
             oauth = await _load_oauth()
-            await oauth.sign_in(
+            granted = await oauth.sign_in(
                 config,
-                grants,
+                await read(read_secrets, key),
                 redirect_uri=redirect_uri,
                 show=show,
                 wait_for_answer=wait_for_answer,
             )
+            await write(save_sign_in, key, states[0], granted)
             connection = self._connection(config, workspace, None)  # of the moment
             connection.connect_again()
             await connection.wait_connected(seconds=self._timing.connect)
@@ -572,6 +599,8 @@ class ToolServers:
         return GrantStore(
             read=partial(self._read, read_secrets, key),
             save=partial(self._write, save_secrets, key),
+            replace=partial(self._write, replace_tokens, key),
+            refresh_lock=partial(refresh_lock, key),
         )
 
     def count_states(self) -> dict[str, int]:

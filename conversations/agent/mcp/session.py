@@ -79,7 +79,7 @@ type Streams = tuple[
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
-SIGN_IN_NEEDED = "sign-in needed"
+SIGN_IN_NEEDED = SignInNeeded().message
 # What the SDK says of a connection that is no more. Its code for that is the first of those that
 # servers may use for errors of their own, so the words tell the two apart.
 _LOST = ("Session terminated", "Connection closed")
@@ -428,16 +428,13 @@ async def _http(
     config: ServerConfig, said: list[str], grants: GrantStore | None
 ) -> AsyncIterator[Any]:
     auth: httpx2.Auth | None = None
-    can_sign_in = config.can_sign_in and grants is not None
-    if grants is not None and (config.oauth.is_own_account or (await grants.read()).get("tokens")):
+    if grants is not None and (config.oauth.is_own_account or config.can_sign_in):
         from .oauth import make_auth
 
-        auth = make_auth(config, grants, lambda: said.__setitem__(slice(None), [SIGN_IN_NEEDED]))
+        auth = make_auth(config, grants, lambda words: said.__setitem__(slice(None), [words]))
 
     async def explain_status(response: httpx2.Response) -> None:
-        if response.status_code == 401 and can_sign_in and auth is None:
-            said[:] = [SIGN_IN_NEEDED]
-        elif response.status_code in (401, 403):
+        if response.status_code in (401, 403):
             said[:] = [say("It refused access (HTTP %(status)s).", status=response.status_code)]
         elif response.status_code >= 500:
             said[:] = [

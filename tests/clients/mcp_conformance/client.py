@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -39,7 +40,10 @@ class Kept(dict[str, Any]):
         async def keep(**changed: Any) -> None:
             self.update(changed)
 
-        return GrantStore(read=read, save=keep)
+        async def replace(_: Any, **changed: Any) -> None:
+            self.update(changed)
+
+        return GrantStore(read=read, save=keep, replace=replace, refresh_lock=nullcontext)
 
 
 async def sign_in_at_once(config: ServerConfig, grants: GrantStore) -> None:
@@ -54,7 +58,11 @@ async def sign_in_at_once(config: ServerConfig, grants: GrantStore) -> None:
     async def wait_for_answer(_: str) -> dict[str, str]:
         return answers[-1]
 
-    await sign_in(config, grants, redirect_uri=BACK, show=show, wait_for_answer=wait_for_answer)
+    kept = await grants.read()
+    granted = await sign_in(
+        config, kept, redirect_uri=BACK, show=show, wait_for_answer=wait_for_answer
+    )
+    await grants.save(**granted)
 
 
 async def read_oauth(url: str) -> dict[str, str]:
