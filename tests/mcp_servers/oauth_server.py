@@ -3,7 +3,10 @@
 ``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
 ``ISSUER`` is another name than its own; ``NESTED`` (``register``, ``token``): what it gives there
 is a level too deep; ``JSON``: it answers calls with JSON, at their end;
-A refresh token counts once. ``/forget`` makes all tokens invalid, ``/log`` says what was asked for.
+A refresh token counts once. ``/forget`` makes all tokens invalid,
+or with ``?clients`` the clients unknown; ``/fail?STATUS`` is what refreshes end with from then on;
+``/log`` says what was asked for. ``GATE``: it answers requests with that header only. ``CALLS``: it
+asks for a sign-in at calls only.
 """
 
 import base64
@@ -24,11 +27,15 @@ from starlette.routing import Mount, Route
 listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
 BASE = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
+GATE = os.environ.get("GATE")
+
 log: list[str] = []
 challenges: dict[str, str] = {}
 valid: set[str] = set()
 refreshing: set[str] = set()
 used: set[str] = set()
+clients: set[str] = set()
+failing: list[int] = []
 
 
 async def describe_resource(_: Request) -> Response:
@@ -58,11 +65,23 @@ def give(what: dict[str, Any], where: str, *, status_code: int = 200) -> Respons
 
 async def register(request: Request) -> Response:
     log.append("register")
-    return give({**await request.json(), "client_id": "loom"}, "register", status_code=201)
+    client = {"client_id": secrets.token_hex(4), "client_secret": "secret"}
+    clients.add(client["client_id"])
+    how = {"token_endpoint_auth_method": "client_secret_basic"}
+    return give({**await request.json(), **client, **how}, "register", status_code=201)
+
+
+def knows_client(request: Request) -> bool:
+    """By the one way that its clients have been told."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    name, _, secret = base64.b64decode(given).decode().partition(":")
+    return kind == "Basic" and name in clients and secret == "secret"
 
 
 async def authorize(request: Request) -> Response:
     query = request.query_params
+    if query["client_id"] not in clients:
+        return Response("An unknown client.", status_code=400)
     log.append(f"authorize {query['resource']}")
     code = secrets.token_urlsafe()
     challenges[code] = query["code_challenge"]
@@ -79,6 +98,8 @@ async def token(request: Request) -> Response:
         is_right = challenges.pop(str(form["code"]), "") == challenge
     elif form["grant_type"] == "client_credentials":
         is_right = request.headers["authorization"].startswith("Basic ")
+    elif failing:
+        return JSONResponse({"error": "not_now"}, status_code=failing[-1])
     else:
         given = str(form["refresh_token"])
         if given in used:  # somebody has stolen it: nothing of the grant is good any more
@@ -99,14 +120,24 @@ async def token(request: Request) -> Response:
 
 async def revoke(request: Request) -> Response:
     form = await request.form()
+    if not knows_client(request):
+        return JSONResponse({"error": "invalid_client"}, status_code=401)
     log.append("revoke")
     refreshing.discard(str(form["token"]))
     return Response()
 
 
-async def forget(_: Request) -> Response:
-    valid.clear()
-    refreshing.clear()
+async def forget(request: Request) -> Response:
+    if "clients" in request.query_params:
+        clients.clear()
+    else:
+        valid.clear()
+        refreshing.clear()
+    return Response()
+
+
+async def fail(request: Request) -> Response:
+    failing[:] = map(int, request.query_params)
     return Response()
 
 
@@ -119,15 +150,28 @@ class Protected:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/mcp"):
-            headers = dict(scope["headers"])
+        headers, path = dict(scope.get("headers", ())), scope.get("path", "")
+        is_closed = GATE is not None and GATE.encode() not in headers
+        if is_closed and path.startswith(("/mcp", "/.well-known")):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        if path.startswith("/mcp"):
+            first = await receive()
+            is_open = "CALLS" in os.environ and b'"tools/call"' not in first.get("body", b"")
             given = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
-            if given not in valid:
+            if given not in valid and not is_open:
                 where = f"{BASE}/.well-known/oauth-protected-resource/mcp"
                 refused = {"WWW-Authenticate": f'Bearer resource_metadata="{where}"'}
                 await Response(status_code=401, headers=refused)(scope, receive, send)
                 return
+            given_back = [first]
+            await self.app(scope, lambda: again(given_back, receive), send)
+            return
         await self.app(scope, receive, send)
+
+
+async def again(first: list[Any], receive: Any) -> Any:
+    return first.pop() if first else await receive()
 
 
 inner = server.streamable_http_app(json_response="JSON" in os.environ)
@@ -140,6 +184,7 @@ app = Starlette(
         Route("/token", token, methods=["POST"]),
         Route("/revoke", revoke, methods=["POST"]),
         Route("/forget", forget),
+        Route("/fail", fail),
         Route("/log", show_log),
         Mount("/", app=inner),
     ],

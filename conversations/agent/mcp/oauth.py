@@ -19,6 +19,7 @@ from mcp.client.auth import (
     OAuthTokenError,
 )
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import (
     extract_field_from_www_auth,
     extract_scope_from_www_auth,
@@ -363,16 +364,20 @@ async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
     """Tell the authorization server that a grant is not needed any more, if it wants to know.
     Its answer does not matter: the grant is forgotten here."""
     endpoint = (kept.get("oauth_metadata") or {}).get("revocation_endpoint")
-    tokens, client_info = kept.get("tokens") or {}, kept.get("client") or {}
+    tokens = kept.get("tokens") or {}
     token = tokens.get("refresh_token") or tokens.get("access_token")
     if not endpoint or not token:
         return
-    data = {"token": token, "client_id": client_info.get("client_id") or config.oauth.client_id}
-    if secret := client_info.get("client_secret") or config.oauth.client_secret:
-        data["client_secret"] = secret
     with suppress(McpError, httpx2.HTTPError, OSError, ValueError):
+        context = OAuthContext(config.url, _describe_client(NOWHERE), _MemoryStorage(), None, None)
+        context.client_info = _find_client(config, kept)
+        data = {"token": token}
+        if context.client_info is not None:
+            data["client_id"] = context.client_info.client_id
+        # The client says who it is as it does for tokens.
+        data, headers = context.prepare_token_auth(data, {})
         async with asyncio.timeout(RESPONSE_TIMEOUT_SECONDS), make_client(config) as client:
-            await client.post(endpoint, data=data)
+            await client.post(endpoint, data=data, headers=headers)
 
 
 def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
