@@ -300,14 +300,12 @@ async def sign_in(
         given = {name: answer.get(name) for name in ("code", "state", "iss")}
         return AuthorizationCodeResult.model_validate(given)
 
-    known = _find_client(config, kept, redirect_uri)
-    if known is not None and redirect_uri not in map(str, known.redirect_uris or ()):
-        known = None  # it was registered for another address of ours
     provider = _SignInProvider(
         union_scopes(config.oauth.scopes or None, kept.get("scopes")),
         server_url=config.url,
         client_metadata=_describe_client(redirect_uri),
-        storage=_MemoryStorage(known),
+        # One that was registered may be forgotten there, or is for another address of ours.
+        storage=_MemoryStorage(_find_client(config, {}, redirect_uri)),
         redirect_handler=redirect,
         callback_handler=wait,
     )
