@@ -169,7 +169,7 @@ def _locked(key: ServerKey) -> ToolServerGrant:
 
 
 def _digest(state: str) -> str:
-    return sha256(state.encode()).hexdigest() if state else ""
+    return sha256(state.encode()).hexdigest()  # of no state too: empty where none is expected
 
 
 def _encrypt(data: Mapping[str, Any]) -> str:
