@@ -184,6 +184,24 @@ async def test_processes_share_a_grant(
     assert given["content"][0]["text"].startswith("hello")
 
 
+async def test_only_a_refusal_needs_a_sign_in(
+    start_runtime: Start, garden_auto: Session, server: HttpServer
+) -> None:
+    made = config(**{NAME: {"url": server.url}})
+    runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+    await sign_in(runtime, garden_auto)
+    key = ServerKey(workspace="", name=NAME, url=server.url)
+    [connection] = runtime.tool_servers._connections.values()
+    for status, words in ((503, "HTTP 503"), (400, "Sign-in needed")):
+        await until(runtime, garden_auto, lambda state: state.state == "ready")
+        await asyncio.to_thread(get, server.url.replace("/mcp", f"/fail?{status}"))
+        await sync_to_async(save_secrets)(key, expires_at=time() - 1)
+        with pytest.raises(ServerFailed, match=words):
+            await connection.call("echo", {"text": "hello"}, report=print)
+        assert state_of(runtime, garden_auto).needs_sign_in == (status == 400)
+        await asyncio.to_thread(get, server.url.replace("/mcp", "/fail"))
+
+
 async def test_an_answer_of_somebody_else_does_not_count(
     start_runtime: Start, garden_auto: Session, server: HttpServer, django_user_model: Any
 ) -> None:

@@ -53,6 +53,7 @@ OAUTH_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError)
 # Unsigned: whoever answers it asks for a sign-in first.
 _PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _REFUSALS = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
+_PASSING = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
 _ACCEPT = {"Accept": f"application/json, {EVENTS}"}
 
 
@@ -189,6 +190,9 @@ class _GrantProvider(OAuthClientProvider):
         with anyio.fail_after(RESPONSE_TIMEOUT_SECONDS, shield=True):
             async with make_client(self._config) as client:
                 response = await client.send(await self._refresh_token())
+            if (status := response.status_code) >= 500 or status in _PASSING:
+                words = say("The authorization server failed (HTTP %(status)s).", status=status)
+                raise self._fail(ServerFailed(words))
             if not await self._handle_refresh_response(response):
                 raise self._fail(SignInNeeded())
             context = self.context
