@@ -362,9 +362,10 @@ def own_account(server: HttpServer) -> dict[str, str]:
 async def test_a_long_call_does_not_hold_up_others(
     start_runtime: Start, garden_auto: Session, http_servers: HttpServers, is_own_account: bool
 ) -> None:
-    with http_servers("oauth_server.py", JSON="1") as server:
+    with http_servers("oauth_server.py", JSON="1", GATE="x-gate") as server:
         oauth = own_account(server) if is_own_account else {}
-        made = config(**{NAME: {"url": server.url, "oauth": oauth}})
+        fields: dict[str, Any] = {"oauth": oauth, "headers": {"X-Gate": "open"}}
+        made = config(**{NAME: {"url": server.url, **fields}})
         runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
         if not is_own_account:
             await sign_in(runtime, garden_auto)

@@ -53,7 +53,10 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         is_own = self.is_own(request)
-        if not is_own:
+        if is_own:  # also those of a sign-in, which the SDK makes without what the client sends
+            for name, value in self._config.headers.items():
+                request.headers.setdefault(name, value)
+        else:
             require_secure(str(request.url), self._config)
         if request.method == "DELETE":  # a session's end
             request.extensions["timeout"] = httpx2.Timeout(END_SECONDS).as_dict()
