@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
 from conversations.agent.mcp.connection import (
@@ -281,6 +282,21 @@ async def test_a_server_says_with_any_code_why_a_call_failed(open_servers: Open)
 async def test_half_a_character_in_a_result_is_replaced(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain()))
     assert await call(servers, "echo", cut=True) == "half a smile: \ufffd"
+
+
+@pytest.mark.parametrize("given", ['"a \\ud83d"', b'"a \\uD83D"', b'"a \xed"'])
+def test_half_a_character_in_a_response_is_replaced(given: Any) -> None:
+    from mcp.client import streamable_http
+
+    from conversations.agent.mcp import session  # noqa: F401
+
+    frame: tuple[Any, Any] = ('{"jsonrpc":"2.0","id":1,"result":{"text":', "}}")
+    before, after = frame if isinstance(given, str) else (part.encode() for part in frame)
+    adapter: Any = vars(streamable_http)["jsonrpc_message_adapter"]
+    read = adapter.validate_json(before + given + after, by_name=False)
+    assert read.result == {"text": "a \ufffd"}
+    with pytest.raises(ValidationError):  # which the SDK expects
+        adapter.validate_json(given + given, by_name=False)
 
 
 async def test_a_message_of_very_many_values_ends_the_connection(

@@ -16,6 +16,7 @@ import anyio
 import httpx2
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client import streamable_http
 from mcp.client.client import Client
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
@@ -500,7 +501,7 @@ async def _read(
                 if has_more_values(line.decode(errors="replace"), MAX_JSON_VALUES):
                     raise ServerProcessError(say("It sent a message with too many values."))
                 try:
-                    message = _read_message(line)
+                    message = _READER.validate_json(line)
                 except ValueError:
                     if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
                         raise ServerProcessError(say("It sent an unreadable message.")) from None
@@ -525,16 +526,28 @@ async def _read(
             on_end()
 
 
-def _read_message(line: bytes) -> types.JSONRPCMessage:
-    """Raises ValueError for what is no message."""
-    try:
-        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        # JavaScript writes half a character of a text that was cut, which Pydantic takes for none.
-        if b"\\ud" not in line.lower():
-            raise
-        whole = storable(write_json(load_json(line)))
-        return types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
+class _MessageReader:
+    """Reads messages, in the place of the SDK's own for those that come by HTTP too."""
+
+    def validate_json(self, data: str | bytes, *, by_name: bool = False) -> types.JSONRPCMessage:
+        """Raises ValueError for what is no message."""
+        try:
+            return types.jsonrpc_message_adapter.validate_json(data, by_name=by_name)
+        except ValueError:
+            # JavaScript writes half a character of a text that was cut, which Pydantic takes for
+            # none; others cut it in the middle of its bytes.
+            text = data if isinstance(data, str) else data.decode(errors="replace")
+            if "\\ud" not in text.lower() and "\ufffd" not in text:
+                raise
+            with suppress(ValueError, RecursionError):
+                whole = storable(write_json(load_json(text)))
+                return types.jsonrpc_message_adapter.validate_json(whole, by_name=by_name)
+            raise  # Pydantic's error: the SDK expects no other
+
+
+_READER = _MessageReader()
+_transport: Any = streamable_http
+_transport.jsonrpc_message_adapter = _READER
 
 
 async def _write(
