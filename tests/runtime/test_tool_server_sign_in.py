@@ -202,6 +202,26 @@ async def test_only_a_refusal_needs_a_sign_in(
         await asyncio.to_thread(get, server.url.replace("/mcp", "/fail"))
 
 
+async def test_a_server_can_ask_for_a_sign_in_at_calls_only(
+    start_runtime: Start, garden_auto: Session, http_servers: HttpServers
+) -> None:
+    garden = garden_auto
+    with http_servers("oauth_server.py", CALLS="1") as server:
+        made = config(**{NAME: {"url": server.url}})
+        runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
+        await until(runtime, garden, lambda state: state.state == "ready")
+        [connection] = runtime.tool_servers._connections.values()
+        with pytest.raises(ServerFailed, match="Sign-in needed"):
+            await connection.call("echo", {"text": "hello"}, report=print)
+        await until(runtime, garden, lambda state: state.state == "ready")
+        state = state_of(runtime, garden)
+        assert (state.needs_sign_in, state.reason) == (True, "Sign-in needed.")
+        await sign_in(runtime, garden)
+        await until(runtime, garden, lambda state: not state.needs_sign_in)
+        given = await connection.call("echo", {"text": "hello"}, report=print)
+        assert given["content"][0]["text"].startswith("hello")
+
+
 async def test_an_answer_of_somebody_else_does_not_count(
     start_runtime: Start, garden_auto: Session, server: HttpServer, django_user_model: Any
 ) -> None:

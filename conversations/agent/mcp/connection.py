@@ -298,6 +298,7 @@ class ToolServerConnection:
         self.resources: tuple[ResourceOffer, ...] = ()
         self.version = 0
         self.needs_sign_in = False
+        self._refused: Any = None  # The tokens with which a sign-in was needed
         self.open_calls = 0
         self.last_used = monotonic()
         self._timing = timing
@@ -506,7 +507,7 @@ class ToolServerConnection:
         wait = self._timing.first_wait
         while not self._is_closing:
             self._is_lost = self._has_new_list = self._is_asked_again = False
-            began, self.needs_sign_in = monotonic(), False
+            began = monotonic()
             reason = await self._connect()
             if self._is_closing:
                 break
@@ -517,6 +518,9 @@ class ToolServerConnection:
                 wait = self._timing.first_wait
             self._is_recovering = self.state == READY and wait == self._timing.first_wait
             self._change(FAILED, reason)
+            if self.needs_sign_in:
+                with contextlib.suppress(Exception):  # the database may be away
+                    self._refused = await self._read_tokens()
             logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
             # Until it is time to try again, or somebody asks for that
             self._woken.clear()
@@ -530,6 +534,7 @@ class ToolServerConnection:
 
     async def _connect(self) -> str:
         """Connect, and attend to the session until it ends; why it did."""
+        needs_sign_in = False
         try:
             async with asyncio.timeout(self._timing.connect) as self._limit:
                 await self._serve(self._limit)
@@ -538,13 +543,14 @@ class ToolServerConnection:
                 "It did not respond within %(seconds)s s.", seconds=f"{self._timing.connect:g}"
             )
         except McpError as error:
-            self.needs_sign_in = isinstance(error, SignInNeeded)
+            needs_sign_in = isinstance(error, SignInNeeded)
             return error.message
         except Exception as error:
             logger.exception("mcp_connection_failed")
             return say("The connection failed (%(reason)s).", reason=type(error).__name__)
         finally:
             self._session = self._limit = None
+            self.needs_sign_in = needs_sign_in
         return say("The connection was closed.")
 
     async def _serve(self, limit: asyncio.Timeout) -> None:
@@ -564,7 +570,7 @@ class ToolServerConnection:
                 return
             self._session = self._held = session
             self.title = session.title
-            self._change(READY)
+            await self._become_ready()
             logger.info("mcp_connected", extra={"fields": self._fields()})
             listening = asyncio.create_task(session.listen(self._on_list_changed))
             try:
@@ -596,7 +602,16 @@ class ToolServerConnection:
                     self._is_recovering = False
                     self._change(FAILED, say("It did not respond in time."))
                     raise
-                self._change(READY)
+                await self._become_ready()
+
+    async def _become_ready(self) -> None:
+        # A server that lists its tools to everybody, or needs more for some, asks at a call only.
+        if self.needs_sign_in:
+            self.needs_sign_in = await self._read_tokens() == self._refused
+        self._change(READY, SignInNeeded().message if self.needs_sign_in else "")
+
+    async def _read_tokens(self) -> Any:
+        return (await self.grants.read()).get("tokens") if self.grants is not None else None
 
     async def _refresh_lists(self, session: "ToolServerSession") -> None:
         with contextlib.suppress(CallRefused):  # it does without them

@@ -50,8 +50,13 @@ NOWHERE = "http://127.0.0.1/"  # The way back where nobody is sent away
 
 OAUTH_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError)
 
-# Unsigned: whoever answers it asks for a sign-in first.
-_PROBE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+# Unsigned, and of no tool: some servers ask for a sign-in at calls only.
+_PROBE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "no-tool-of-this-name", "arguments": {}},
+}
 _REFUSALS = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
 _PASSING = (httpx2.codes.REQUEST_TIMEOUT, httpx2.codes.TOO_MANY_REQUESTS)
 _ACCEPT = {"Accept": f"application/json, {EVENTS}"}
