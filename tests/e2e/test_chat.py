@@ -610,7 +610,8 @@ def follow_only_at_the_bottom(chat: Chat, wire: WireThread) -> None:
 
 def the_end_of_an_answer_moves_nothing(chat: Chat, wire: WireThread) -> None:
     """Neither the place of who reads further up, nor the selection, the focus or what is open."""
-    text = f"{make_words(600)}\n\n```py\nhere = 1\n```\n\nMarked *and* **read**.\n\n{make_words(600)}"
+    words = make_words(600)
+    text = f"{words}\n\n```py\nhere = 1\n```\n\nMarked *and* **read**.\n\n{words}"
     wire.enqueue(Scenario(thinking=400, text=text, chunk=40, ahead=190, rate=1))
     chat.send("go")
     draft = chat.page.locator("#draft")
