@@ -149,9 +149,9 @@ class PasswordView(PasswordChangeView):
         user = request.user
         # The form for a first password asks for no other one.
         if user.is_authenticated and not user.has_usable_password() and settings.LOOM.uses_allauth:
-            from conversations.accounts.sso.ways import is_confirmed
+            from allauth.account.internal.flows import reauthentication
 
-            if not is_confirmed(request):
+            if not reauthentication.did_recently_reauthenticate(request):
                 # The form is sent anew afterwards: allauth would keep it with the session, in
                 # which the password would be readable.
                 next_page = urlencode({REDIRECT_FIELD_NAME: request.path})

@@ -70,9 +70,8 @@ class Presence:
         self._publish_soon(page.session_pk)
 
     def record_right(self, page: PresentPage, *, may_write: bool) -> None:
-        if page.may_write != may_write:
-            page.may_write = may_write
-            self._publish_soon(page.session_pk)
+        page.may_write = may_write
+        self._publish_soon(page.session_pk)
 
     def record_typing(self, page: PresentPage, *, is_writing: bool) -> None:
         if is_writing and page.typing_until > monotonic() + TYPING_SECONDS - 1:

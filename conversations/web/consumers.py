@@ -320,7 +320,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             to=to,
             earlier=self.watched_access.initial,
         )
-        if self.present is not None:
+        if self.present is not None and self.present.may_write != may_write:
             self.runtime.presence.record_right(self.present, may_write=may_write)
         return self.session
 

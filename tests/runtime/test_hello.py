@@ -23,7 +23,7 @@ from conversations.runtime.current import stop_current_runtime
 from loomweb.env import BASE_DIR
 from tests.web.sockets import Socket, open_socket
 
-MAX_FILES = 61
+MAX_FILES = 62
 MAX_STATEMENTS = 30
 MAX_SESSION_UPDATES = 4
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from allauth.account.forms import ReauthenticateForm
-from allauth.account.internal.flows.reauthentication import did_recently_reauthenticate
 from allauth.account.views import ReauthenticateView
 from django import forms
 from django.conf import settings
@@ -27,11 +26,6 @@ class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
 password_again = ReauthenticateView.as_view(
     template_name="sso/ask_again.html", form_class=PasswordAgainForm
 )
-
-
-def is_confirmed(request: HttpRequest) -> bool:
-    """Whether the person has shown lately who they are, or has nothing here to show it by."""
-    return bool(did_recently_reauthenticate(request))
 
 
 @login_required
