@@ -25,7 +25,7 @@ from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.db.models import Sum
 from django.db.models.signals import pre_save
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse, reverse_lazy
 from django.utils.http import urlencode
@@ -144,19 +144,6 @@ class PasswordView(PasswordChangeView):
 
     template_name = "registration/password_change.html"
     success_url = reverse_lazy("password_change_done")
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        user = request.user
-        # The form for a first password asks for no other one.
-        if user.is_authenticated and not user.has_usable_password() and settings.LOOM.uses_allauth:
-            from allauth.account.internal.flows import reauthentication
-
-            if not reauthentication.did_recently_reauthenticate(request):
-                # The form is sent anew afterwards: allauth would keep it with the session, in
-                # which the password would be readable.
-                next_page = urlencode({REDIRECT_FIELD_NAME: request.path})
-                return redirect(f"{reverse('account_reauthenticate')}?{next_page}")
-        return super().dispatch(request, *args, **kwargs)
 
     def get_form_class(self) -> Any:
         assert isinstance(self.request.user, User)

@@ -213,7 +213,7 @@ for feature in features():
 if settings.LOOM.uses_allauth:
     from conversations.accounts.sso.urls import urlpatterns as sso_patterns
 
-    urlpatterns += sso_patterns
+    urlpatterns = [*sso_patterns, *urlpatterns]  # its own page of the password comes first
 
 websocket_urlpatterns = [
     path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi()),

@@ -41,6 +41,7 @@ CLOSED = (302, 302)
 TABLE = {
     "sign_in_ways": Row(CLOSED, (200, 405), (200, 405)),
     "account_reauthenticate": Row(CLOSED, (200, 200), (200, 200)),
+    "password_change": Row(CLOSED, (200, 200), (200, 200)),
     "account_login": Row(CLOSED, CLOSED, CLOSED),
     "oidc_sign_in": Row((302, 405), (302, 405), (302, 405)),
     "oidc_callback": Row((400, 405), (400, 405), (400, 405)),

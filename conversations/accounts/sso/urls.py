@@ -17,6 +17,7 @@ to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
 urlpatterns: list[URLPattern] = [
     path("account/sign-in/", ways.sign_in_ways, name="sign_in_ways"),
     path("account/confirm/", ways.password_again, name="account_reauthenticate"),
+    path("password/", ways.ConfirmedPasswordView.as_view(), name="password_change"),
     path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
 ]
 

@@ -3,15 +3,21 @@
 from typing import Any
 
 from allauth.account.forms import ReauthenticateForm
+from allauth.account.internal.flows.reauthentication import did_recently_reauthenticate
 from allauth.account.views import ReauthenticateView
 from django import forms
 from django.conf import settings
+from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
+
+from conversations.accounts.signing_in import PasswordView
 
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
@@ -26,6 +32,20 @@ class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
 password_again = ReauthenticateView.as_view(
     template_name="sso/ask_again.html", form_class=PasswordAgainForm
 )
+
+
+class ConfirmedPasswordView(PasswordView):
+    """The form for a first password asks for no other one, so that the person is asked before."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        user = request.user
+        is_first = user.is_authenticated and not user.has_usable_password()
+        if is_first and not did_recently_reauthenticate(request):
+            # The form is sent anew afterwards: allauth would keep it with the session, in which
+            # the password would be readable.
+            next_page = urlencode({REDIRECT_FIELD_NAME: request.path})
+            return redirect(f"{reverse('account_reauthenticate')}?{next_page}")
+        return super().dispatch(request, *args, **kwargs)
 
 
 @login_required
