@@ -106,6 +106,7 @@ def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
     (root / folder).mkdir(exist_ok=True)
     plan = commands.plan("git_command", arguments=arguments, folder=folder)
     assert isinstance(plan, CallPlan)
+    assert plan.summary.endswith(f" in {folder}" if folder else arguments)
     assert (plan.kind_key, plan.kind_label) == ("", "")
     assert NAMES_SELF_RUNNING in plan.note
 

@@ -24,7 +24,7 @@ from conversations.agent.undo.disk import ChangeAuthor, run_to_completion
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.messages import join_messages, say
-from conversations.domain.text import is_storable
+from conversations.domain.text import is_storable, one_line
 from conversations.domain.tool_calls import PLAIN_PROGRAMS, CallKind
 
 from .git_words import WordNotAllowed, read_list, read_words
@@ -83,6 +83,14 @@ def read_folder(path: str, root: Path) -> Path:
 def hides_something(text: str) -> bool:
     """Whether it holds characters that are not seen, or change what is."""
     return any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in text)
+
+
+def command_summary(command: str, *, folder: str) -> str:
+    """``folder`` is empty for the workspace's own."""
+    shown = one_line(command, limit=100)
+    if not folder:
+        return say("Run %(command)s", command=shown)
+    return say("Run %(command)s in %(folder)s", command=shown, folder=one_line(folder, limit=200))
 
 
 def command_note(*, allows_network: bool, text: str) -> str:

@@ -25,7 +25,15 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS, CallPlan, ToolScope
 
 from . import git_words
-from .commands import Folder, Seconds, check_text, command_note, execute, read_folder
+from .commands import (
+    Folder,
+    Seconds,
+    check_text,
+    command_note,
+    command_summary,
+    execute,
+    read_folder,
+)
 from .git_words import GitCall
 from .tool import BadArgument, Requirement, ToolArguments, ToolContext, ToolResult, declare_tool
 
@@ -95,10 +103,11 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
     if not git.changes:
         return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
     text = f"{command}\n{folder.relative_to(context.root, walk_up=True)}"
+    is_inside = folder != context.root
     is_kind = git.is_kind and not names_self_running(text)
     return CallPlan(
         effect=CHANGES,
-        summary=say("Run %(command)s", command=one_line(command, limit=100)),
+        summary=command_summary(command, folder=asked.folder if is_inside else ""),
         command=command,
         note=command_note(allows_network=git.needs_network, text=text),
         basis=support.find_mode(),

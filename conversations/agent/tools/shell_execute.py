@@ -7,11 +7,18 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.agent.sandbox import support
-from conversations.domain.messages import say
-from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, CallPlan, ToolScope
 
-from .commands import Folder, Seconds, check_text, command_note, execute, kind_of, read_folder
+from .commands import (
+    Folder,
+    Seconds,
+    check_text,
+    command_note,
+    command_summary,
+    execute,
+    kind_of,
+    read_folder,
+)
 from .tool import Text, ToolArguments, ToolContext, ToolResult, declare_tool
 
 DESCRIPTION = """\
@@ -39,20 +46,10 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
     at = await asyncio.to_thread(read_folder, asked.folder, context.root)
     folder = "" if at == context.root else str(at.relative_to(context.root, walk_up=True))
     kind = kind_of(text, folder=folder)
-    command = one_line(text, limit=100)
-    summary = (
-        say(
-            "Run %(command)s in %(folder)s",
-            command=command,
-            folder=one_line(asked.folder, limit=200),
-        )
-        if folder
-        else say("Run %(command)s", command=command)
-    )
     allows_network = support.has_network(workspace_allows=context.scope.allows_network)
     return CallPlan(
         effect=CHANGES,
-        summary=summary,
+        summary=command_summary(text, folder=asked.folder if folder else ""),
         command=text,
         note=command_note(allows_network=allows_network, text=f"{text}\n{folder}"),
         basis=support.find_mode(),

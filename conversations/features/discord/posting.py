@@ -28,7 +28,7 @@ from .message_parts import MAX_MESSAGE_UNITS, size_of, split_message
 
 logger = logging.getLogger(__name__)
 
-MAX_PLAN_CHARS = 1_200  # Of a command or a diff
+MAX_LINE_CHARS = 200  # Of what a call is going to do, and of what there is to know about it
 
 RESERVED_UNITS = 100  # For the block's fences, and to say that there is more than a message shows.
 
@@ -40,12 +40,13 @@ FILE_NAME = "answer.md"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyItem:
     """One message. ``call`` is the uuid of a call that waits for a person, ``always`` what else
-    could be allowed with it. ``action``: what can be done about how the run ended (``retry``,
-    ``continue``). ``file`` is attached, as text."""
+    could be allowed with it; ``is_whole``: it shows all that is decided. ``action``: what can be
+    done about how the run ended (``retry``, ``continue``). ``file`` is attached, as text."""
 
     text: str
     call: str = ""
     always: str = ""
+    is_whole: bool = True
     action: str = ""
     file: str = ""
 
@@ -55,22 +56,31 @@ class _Question:
         self.asked = asked
         self.outcome = ""
 
-    def as_item(self) -> ReplyItem:
+    def as_item(self, page: str) -> ReplyItem:
         asked = self.asked
-        lines = [f"**Approval needed:** {escape(asked.summary or asked.name, limit=200)}"]
+        what = escape(asked.summary or asked.name, limit=MAX_LINE_CHARS)
+        lines = [f"**Approval needed:** {what}"]
         if asked.note:
-            lines.append(f"-# {escape(asked.note, limit=200)}")
-        if len(f"Always allow {asked.kind_label}") > MAX_LABEL_CHARS and not self.outcome:
-            lines.append(f"-# Always allow {escape(asked.kind_label, limit=255)}")
+            lines.append(f"-# {escape(asked.note, limit=MAX_LINE_CHARS)}")
+        always = f"-# Always allow {escape(asked.kind_label, limit=255)}"
+        elsewhere = f"-# Approve it at {page}"
+        is_whole = max(len(asked.summary), len(asked.note)) <= MAX_LINE_CHARS
+        if shown := asked.diff or asked.command:
+            last = [always, elsewhere, escape(self.outcome, limit=100)]
+            room = MAX_MESSAGE_UNITS - size_of("\n".join([*lines, *last])) - RESERVED_UNITS
+            block, left_out = fenced(shown, "diff" if asked.diff else "sh", room=room)
+            lines.insert(1, block)
+            is_whole = is_whole and not left_out
         if self.outcome:
             lines.append(f"-# {escape(self.outcome, limit=100)}")
-        if shown := asked.diff or asked.command:
-            room = MAX_MESSAGE_UNITS - size_of("\n".join(lines)) - RESERVED_UNITS
-            lines.insert(1, fenced(shown, "diff" if asked.diff else "sh", room=room))
+        elif not is_whole:
+            lines.append(elsewhere)
+        elif len(f"Always allow {asked.kind_label}") > MAX_LABEL_CHARS:
+            lines.append(always)
         text = split_message("\n".join(lines))[0]
         if self.outcome:
             return ReplyItem(text=text)
-        return ReplyItem(text=text, call=asked.call, always=asked.kind_label)
+        return ReplyItem(text=text, call=asked.call, always=asked.kind_label, is_whole=is_whole)
 
 
 class _ReplyComposer:
@@ -170,7 +180,7 @@ def make_items(
     items: list[ReplyItem] = []
     for piece in sheet.pieces:
         if isinstance(piece, _Question):
-            items.append(piece.as_item())
+            items.append(piece.as_item(page))
         else:
             items += [ReplyItem(text=part) for part in split_message(piece)]
     if done:
@@ -195,15 +205,18 @@ def escape(text: str, *, limit: int) -> str:
     return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
 
 
-def fenced(text: str, language: str, *, room: int) -> str:
-    """As a block of code, or as much of its beginning as has room. A person decides by it: what
-    does not show, or turns the order of other characters around, is written out."""
-    shown = text[:MAX_PLAN_CHARS]
+def fenced(text: str, language: str, *, room: int) -> tuple[str, int]:
+    """As a block of code, or as much of its beginning as has room; and how many characters are
+    left out. A person decides by it: what does not show, or turns the order of other characters
+    around, is written out."""
+    shown = text[:room]
     while (size := size_of(_quoted(shown))) > room:
         shown = shown[: len(shown) * room // size]
     left_out = len(text) - len(shown)
     block = f"```{language}\n{_quoted(shown)}\n```"
-    return f"{block}\n-# … and {left_out:,} characters more" if left_out > 0 else block
+    if left_out:
+        block = f"{block}\n-# … and {left_out:,} characters more"
+    return block, left_out
 
 
 def _quoted(text: str) -> str:
@@ -263,8 +276,9 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
     if item.action:
         chosen = [(item.action.title(), ButtonStyle.primary, item.action)]
     elif item.call:
-        chosen = [("Approve", ButtonStyle.success, "once")]
-        if item.always:
+        if item.is_whole:
+            chosen = [("Approve", ButtonStyle.success, "once")]
+        if item.is_whole and item.always:
             label = f"Always allow {item.always}"
             label = label if len(label) <= MAX_LABEL_CHARS else "Always"  # the message says what
             chosen.append((label, ButtonStyle.secondary, "always"))

@@ -33,7 +33,7 @@ from conversations.access import (
 from conversations.accounts.devices import name_of_agent
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.messages import say
-from conversations.domain.text import an_object, load_json
+from conversations.domain.text import an_object, load_json, one_line
 from conversations.domain.tool_calls import DENY, ONCE, read_asked
 from conversations.models import Session, ToolCall
 from conversations.rendering.messages import translate
@@ -190,15 +190,19 @@ def _describe_test(subscription: PushSubscription) -> dict[str, Any]:
 def _question_text(call: ToolCall) -> tuple[str, bool]:
     """What a call would do, and whether that is all there is to see before approving it."""
     asked = read_asked(load_json(call.asked, default={}))
-    what, note = asked.command or asked.summary or call.name, asked.note
-    is_whole = not asked.diff and what.isprintable() and len(what) + len(note) <= MAX_SHOWN_CHARS
-    shown = " ".join(what.split())
-    if len(shown) > MAX_SHOWN_CHARS:
-        shown = f"{shown[: MAX_SHOWN_CHARS - 1]}…"
+    # The summary alone names the folder of a command, and the tool and its server.
+    what = translate(asked.summary or call.name)
+    lines = [what, "" if asked.command in what else asked.command, translate(asked.note)]
+    is_whole = (
+        not asked.diff
+        and "…" not in what  # or something of it was cut off
+        and all(line.isprintable() for line in lines)
+        and sum(map(len, lines)) <= MAX_SHOWN_CHARS
+    )
+    shown = "\n".join(filter(None, lines)) if is_whole else one_line(what, limit=MAX_SHOWN_CHARS)
     # What cannot be seen may make a text look like another one.
-    shown = "".join(one if one.isprintable() else "\ufffd" for one in shown)
-    said = gettext("Needs your approval: %(call)s") % {"call": shown}
-    return said + (f"\n{note}" if is_whole and note else ""), is_whole
+    shown = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in shown)
+    return gettext("Needs your approval: %(call)s") % {"call": shown}, is_whole
 
 
 @_by_worker

@@ -23,11 +23,7 @@ from conversations.domain.tool_questions import (
 )
 from conversations.features.discord import posting
 from conversations.features.discord.message_parts import MAX_MESSAGE_UNITS, size_of
-from conversations.features.discord.posting import (
-    MAX_PLAN_CHARS,
-    ReplyItem,
-    make_buttons,
-)
+from conversations.features.discord.posting import ReplyItem, make_buttons
 
 PAGE = "https://loom.example.org/s/1/"
 
@@ -115,7 +111,7 @@ def test_a_question_fits_whatever_is_asked() -> None:
     assert question.text.count("```") == 2
     more = re.search(r"([\d,]+) characters more", question.text)
     assert more is not None
-    assert int(more[1].replace(",", "")) >= len(wild) - MAX_PLAN_CHARS
+    assert int(more[1].replace(",", "")) >= len(wild) - MAX_MESSAGE_UNITS
 
 
 def test_what_is_being_written_follows_what_was() -> None:
@@ -155,13 +151,21 @@ def test_a_damaged_row_says_so() -> None:
         ("```" * 400 + "rm", {"summary": "*" * 200, "note": "_" * 200}),
         ("\U0001f331" * 1_500, {}),
         ("a\u202eb" * 500, {"summary": "\u202e" * 300, "note": "\u202e" * 300}),
+        ("make", {"summary": f"Run make in {'a' * 200}"}),
+        ("make", {"note": "It reaches the network. " * 9}),
     ],
 )
-def test_a_question_that_shows_not_all_says_so(command: str, plan: dict[str, str]) -> None:
-    [question] = make_items([asked(command=command, **plan)], done=False, most=5)
+def test_a_question_that_shows_not_all_is_approved_on_the_page(
+    command: str, plan: dict[str, str]
+) -> None:
+    [question] = make_items(
+        [asked(command=command, kind_label="“x” with any arguments", **plan)], done=False, most=5
+    )
     assert size_of(question.text) <= MAX_MESSAGE_UNITS
-    assert "characters more" in question.text
+    assert ("characters more" in question.text) == (command != "make")
     assert question.text.count("\n```") == 2
+    assert question.text.endswith(f"\n-# Approve it at {PAGE}")
+    assert [button.label for button in make_buttons(question, uuid4())] == ["Deny"]
 
 
 def test_a_question_shows_what_does_not_show() -> None:

@@ -141,13 +141,17 @@ def ask_as(call: ToolCall, **asked: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "actions"),
     [
-        ({"command": "make test"}, ["approve", "deny"]),
+        ({"summary": "Run make in sub", "command": "make"}, ["approve", "deny"]),
+        ({"summary": "cancel_all of shop", "command": "{}"}, ["approve", "deny"]),
+        ({"summary": "cancel_all of shop", "command": '{\n  "id": 7\n}'}, ["deny"]),
         ({"summary": "Fetch https://example.org"}, ["approve", "deny"]),
         ({"diff": "+beans"}, ["deny"]),
         ({"command": "make test", "note": "It reaches the network."}, ["approve", "deny"]),
         ({"command": "make test", "note": "It reaches the network. " * 9}, ["deny"]),
-        ({"command": "ls\nrm -r ."}, ["deny"]),
+        ({"summary": "Run ls rm -r .", "command": "ls\nrm -r ."}, ["deny"]),
         ({"command": "ls \u202e.r- mr"}, ["deny"]),
+        ({"summary": "Run ls \u202e.r- mr"}, ["deny"]),
+        ({"summary": "Delete aaa…"}, ["deny"]),
         ({"command": "true; " * 40}, ["deny"]),
     ],
 )
@@ -163,7 +167,9 @@ def test_approve_is_offered_only_where_all_that_would_be_done_is_shown(
     [notice] = waiting(owner)["new"]
     assert notice["actions"] == actions
     assert notice["body"].replace("\n", "").isprintable()
-    assert asked.get("note", "")[:9] in notice["body"] or "approve" not in actions
+    said = [asked.get(name, "") for name in ("summary", "command", "note")]
+    assert all(one in notice["body"] for one in said) or "approve" not in actions
+    assert "shop" in notice["body"] or "shop" not in str(asked), "the tool and its server"
     NoticeChoice.objects.update(has_buttons=False)
     assert "actions" not in waiting(owner)["new"][0]
 
