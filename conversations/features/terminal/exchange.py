@@ -10,7 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from conversations.domain.errors import Conflict, LoomError, Rejected
-from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
+from conversations.domain.events import (
+    APPROVAL_ASKED,
+    APPROVAL_DECIDED,
+    Info,
+    ToolCallCompleted,
+    TurnSeparator,
+)
 from conversations.domain.tool_calls import (
     ALWAYS,
     DENY,
@@ -110,8 +116,8 @@ class ChatExchange:
     later: deque[str]
     reached: int
     state: str = ""
-    _waiting: dict[UUID, ApprovalRequest] = field(default_factory=dict)
-    _shown: UUID | None = None
+    _waiting: dict[str, ApprovalRequest] = field(default_factory=dict)
+    _shown: str | None = None
     _is_stopping: bool = False
     _interrupts: list[int] = field(default_factory=list)
 
@@ -144,12 +150,23 @@ class ChatExchange:
                 self._handle_row(happening, printer)
             case RunEnded():
                 self.state = happening.state
-            case None if self._waiting and self.keyboard:
-                call, asked = next(iter(self._waiting.items()))
-                if call != self._shown:
-                    self._shown = call
-                    show_question(self.screen, asked, url=self.session.url)
-                    self.screen.ask(choices(asked))
+            case None if self._waiting:
+                # Nothing more comes: what the rows have told by now is not over yet.
+                self._handle_waiting(*next(iter(self._waiting.items())))
+
+    def _handle_waiting(self, call: str, asked: ApprovalRequest) -> None:
+        if self.approve is not None:
+            decision = (ONCE, "") if self.approve == ALL else (DENY, NOBODY_THERE)
+            if not self._decide(call, *decision):
+                self.approve = None  # a person has to decide
+        elif self.keyboard is None:
+            del self._waiting[call]
+            text = f"Waiting for approval: {asked.summary}. Answer at {self.session.url}"
+            self.screen.notice(text)
+        elif call != self._shown:
+            self._shown = call
+            show_question(self.screen, asked, url=self.session.url)
+            self.screen.ask(choices(asked))
 
     def _handle_line(self) -> None:
         if not self.keyboard:
@@ -179,8 +196,7 @@ class ChatExchange:
                 self.screen.ask(choices(asked))
                 return
             call, self._shown = self._shown, None
-            self._waiting.pop(call)
-            self._decide(call, *decision)
+            self._decide(call, *decision)  # where that fails, the question is asked again
         elif line.strip():
             self.later.append(line)
             self.screen.notice("[Will be sent next.]")
@@ -188,27 +204,20 @@ class ChatExchange:
     def _handle_row(self, row: RowReceived, printer: TranscriptPrinter) -> None:
         self.reached = max(self.reached, row.seq)
         payload = row.payload
-        if isinstance(payload, Info) and payload.code == APPROVAL_DECIDED:
-            with suppress(ValueError):
-                self._waiting.pop(UUID(str((payload.data or {}).get("call"))), None)
-            if self._shown not in self._waiting:
-                self._shown = None
+        match payload:
+            case Info(code=code, data=data) if code == APPROVAL_DECIDED:
+                self._waiting.pop(str((data or {}).get("call")), None)
+            case ToolCallCompleted():
+                self._waiting.pop(payload.call, None)
+            case TurnSeparator():
+                self._waiting.clear()  # with its run
+        if self._shown not in self._waiting:
+            self._shown = None
         printer.show(payload)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
             asked = read_asked(payload.data or {})
-            try:
-                call = UUID(asked.call)
-            except ValueError:  # imported from elsewhere
-                return
-            if self.approve == ALL:
-                self._decide(call, ONCE, "")
-            elif self.approve is not None:
-                self._decide(call, DENY, NOBODY_THERE)
-            elif self.keyboard is None:
-                text = f"Waiting for approval: {asked.summary}. Answer at {self.session.url}"
-                self.screen.notice(text)
-            else:
-                self._waiting[call] = asked
+            with suppress(ValueError):  # imported from elsewhere
+                self._waiting[str(UUID(asked.call))] = asked
         if isinstance(payload, Info) and payload.code == QUESTION_ASKED:
             self._handle_question(read_question(payload.data))
 
@@ -223,11 +232,15 @@ class ChatExchange:
             session, call = self.session.uuid, UUID(question.call)
             self._run_interruptible(self.connection.decline(session, call, question=question.id))
 
-    def _decide(self, call: UUID, decision: str, reason: str) -> None:
+    def _decide(self, call: str, decision: str, reason: str) -> bool:
+        """Whether the call is decided, if only by somebody else."""
         session = self.session.uuid
-        self._run_interruptible(
-            self.connection.decide(session, call, decision=decision, reason=reason)
+        is_decided = self._run_interruptible(
+            self.connection.decide(session, UUID(call), decision=decision, reason=reason)
         )
+        if is_decided:
+            self._waiting.pop(call, None)
+        return is_decided
 
     def _stop(self) -> None:
         if self._is_stopping:
@@ -238,19 +251,21 @@ class ChatExchange:
         self.screen.notice("[Stopping. Press Ctrl-C again to leave.]")
         self._run_interruptible(self.connection.stop(self.session.uuid))
 
-    def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> None:
-        """Until it is done, or Ctrl-C comes. Raises ChatInterrupted for that of somebody who has
-        stopped."""
+    def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Until it is done, or Ctrl-C comes; False where it was not done, nor by somebody else.
+        Raises ChatInterrupted for the Ctrl-C of somebody who has stopped."""
         trying = self.bridge.start(work)
         while not wait((trying,), LOOK_INTERVAL_SECONDS).done:
             if self._interrupts:
                 trying.cancel()
                 if self._is_stopping:
                     raise ChatInterrupted
-                return
+                return False
         try:
             trying.result()
         except Conflict as error:  # somebody else was faster
             self.screen.notice(f"[{error.message}]")
         except LoomError as error:
             self.screen.notice(f"[{error.message}]", RED)
+            return False
+        return True
