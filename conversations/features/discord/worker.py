@@ -7,6 +7,7 @@ import signal
 from functools import partial
 from typing import Any
 
+import aiohttp
 import discord
 import yarl
 from discord import app_commands
@@ -72,7 +73,7 @@ class Bot(discord.Client):
             self._replies.follow(record, is_left_over=True)
         try:
             await self._tree.sync()
-        except discord.HTTPException as error:
+        except (discord.HTTPException, aiohttp.ClientError, OSError) as error:
             logger.warning(
                 "discord_commands_not_published", extra={"fields": {"reason": str(error)}}
             )
@@ -128,6 +129,8 @@ class Bot(discord.Client):
 
 REST_SECONDS = 10.0
 
+BAD_TOKEN = 4004  # With which Discord closes a connection whose token is no longer valid
+
 
 async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: RuntimeOptions) -> None:
     """Answer until SIGINT or SIGTERM. Raises Unavailable where Discord lets the bot not in,
@@ -147,16 +150,28 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
         await runtime.start()
         try:
             use_addresses()
-            bot = Bot(runtime, workspace, rules)
-            connected = asyncio.create_task(bot.start(settings.LOOM.discord_token))
             stopped = asyncio.create_task(stopping.wait())
+            # A machine may start before its network does.
+            signing_in = asyncio.create_task(
+                retry_until_done(partial(_sign_in, runtime, workspace, rules))
+            )
+            await asyncio.wait({signing_in, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not signing_in.done():
+                signing_in.cancel()
+                await asyncio.gather(signing_in, return_exceptions=True)
+                return
+            bot = await signing_in
+            assert bot is not None
+            connected = asyncio.create_task(bot.connect())
             await asyncio.wait({connected, stopped}, return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             if not connected.done():
                 await bot.pause(seconds=REST_SECONDS)
             await bot.close()
             await connected
-        except discord.LoginFailure as error:
+        except (discord.LoginFailure, discord.ConnectionClosed) as error:
+            if isinstance(error, discord.ConnectionClosed) and error.code != BAD_TOKEN:
+                raise
             raise Unavailable("Discord rejected this token.") from error
         except discord.PrivilegedIntentsRequired as error:
             raise Unavailable(
@@ -166,6 +181,16 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
             ) from error
         finally:
             await runtime.stop()
+
+
+async def _sign_in(runtime: Runtime, workspace: Workspace, rules: DiscordRules) -> Bot:
+    bot = Bot(runtime, workspace, rules)
+    try:
+        await bot.login(settings.LOOM.discord_token)
+    except BaseException:
+        await bot.close()  # one that has tried cannot try again
+        raise
+    return bot
 
 
 def use_addresses() -> None:

@@ -180,6 +180,11 @@ class DiscordServer:
                 if transport is not None:
                     transport.abort()
 
+    async def close_connections(self, *, code: int) -> None:
+        for session in self._sessions.values():
+            if session.socket is not None:
+                await session.socket.close(code=code)
+
     async def lose_connections(self) -> None:
         """The process at the other end is gone, and what it had of them."""
         await self.drop()

@@ -1,6 +1,7 @@
 """Connections break, processes end: no message is lost, and none is answered twice."""
 
 import asyncio
+import signal
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -8,12 +9,16 @@ from functools import partial
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import connection
 
+from conversations.domain.errors import Unavailable
 from conversations.features.discord import inbox, posting
 from conversations.features.discord.models import ChannelPlace, ChannelReply
 from conversations.features.discord.posting import retry_until_done
-from conversations.models import Run
+from conversations.features.discord.worker import serve
+from conversations.models import Run, Workspace
+from conversations.runtime.options import RuntimeOptions
 from tests.features.discord.conftest import RULES, Club
 from tests.features.discord.discord_server import (
     ANN,
@@ -24,6 +29,8 @@ from tests.features.discord.discord_server import (
     GUILD,
     INVALID,
     RECONNECT,
+    TOKEN,
+    DiscordServer,
     Request,
 )
 from tests.features.discord.test_discord import turns_of
@@ -47,6 +54,40 @@ async def settled(club: Club, channel: int, *texts: str) -> None:
     """Exactly these were answered, in this order, and nothing more is on its way."""
     await club.until(lambda: len(club.server.said(channel)) >= len(texts) and not club.is_busy)
     assert club.server.said(channel) == answers_to(*texts)
+
+
+async def test_it_waits_for_discord_and_says_when_its_token_is_refused(
+    server: DiscordServer,
+    garden: Workspace,
+    options: RuntimeOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 0.01)
+    given = {"token": TOKEN, "api": f"{server.url}/api/v10", "gateway": server.gateway_url}
+    for name, value in given.items():
+        monkeypatch.setattr(settings.LOOM, f"discord_{name}", value)
+    server.fail = lambda asked: 503 if len(server.requests) < 3 else 0
+
+    async def reset_token() -> None:
+        while not server.identified:
+            await asyncio.sleep(0.01)
+        await server.close_connections(code=4004)
+
+    async with asyncio.timeout(20):
+        resetting = asyncio.create_task(reset_token())
+        with pytest.raises(Unavailable, match="rejected this token"):
+            await serve(garden, RULES, replace(options, supervise=False))
+        await resetting
+        # Who stops it while it waits does not wait for Discord.
+        server.fail = lambda _: 503
+        asked = len(server.requests)
+        monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 60.0)
+        waiting = asyncio.create_task(serve(garden, RULES, replace(options, supervise=False)))
+        while len(server.requests) == asked:
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        signal.raise_signal(signal.SIGTERM)
+        await waiting
 
 
 async def test_a_broken_connection_is_resumed(club: Club, wire: WireThread) -> None:
