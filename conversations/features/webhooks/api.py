@@ -18,7 +18,6 @@ from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page, Paging, Text, key_header, make_page, page_request_of
 from conversations.api.idempotency import idempotent
 from conversations.archive.rights import MANAGE
-from conversations.domain.errors import Conflict
 from conversations.models import Workspace
 from conversations.web.addresses import site_of
 
@@ -171,10 +170,7 @@ def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
 @idempotent(to=MANAGE)
 def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, Any]]:
     """Send a message of the event ``webhook.test``."""
-    found = _find(request, slug, hook)
-    if not found.is_active:
-        raise Conflict("The webhook is off; turn it on first.", code="hook_off")
-    return Status(202, _as_delivery(deliveries.send_test(found)))
+    return Status(202, _as_delivery(deliveries.send_test(_find(request, slug, hook))))
 
 
 @router.get(

@@ -153,12 +153,18 @@ def _summary_of(call: ToolCall) -> str:
 
 
 def send_test(webhook: Webhook) -> Delivery:
-    """A message that tells nothing. While the webhook is turned off it waits to be delivered."""
+    """A message that tells nothing. Raises Conflict where the webhook is off."""
+    _require_on(webhook)
     slug = webhook.workspace.slug
     data = {"workspace": slug, "links": {"workspace": f"{webhook.site}/w/{slug}/"}}
     delivery = _make_delivery(webhook, TEST, data)
     delivery.save()
     return delivery
+
+
+def _require_on(webhook: Webhook) -> None:
+    if not webhook.is_active:
+        raise Conflict("The webhook is off; turn it on first.", code="hook_off")
 
 
 # Whether there is a webhook with a message that is due (``_webhooks_with_due``). Asked every
@@ -256,7 +262,9 @@ def walk_deliveries(
 
 
 def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
-    """Deliver a message again, with the same id. Raises NotFound, and Conflict while it waits."""
+    """Deliver a message again, with the same id. Raises NotFound, and Conflict while it waits or
+    the webhook is off."""
+    _require_on(webhook)
     with transaction.atomic():
         known = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
         delivery = require_found(known, "This delivery does not exist or has expired.")

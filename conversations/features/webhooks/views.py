@@ -107,11 +107,9 @@ def _find(request: HttpRequest, slug: str, uuid: UUID) -> tuple[Workspace, Webho
 @post_by_person
 def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     _, found = _find(request, slug, webhook)
-    if found.is_active:
+    with refusal_as_message(request):
         deliveries.send_test(found)
         messages.success(request, gettext("A test message is being sent. Refresh in a moment."))
-    else:
-        messages.error(request, gettext("The webhook is off; turn it on first."))
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
 

@@ -105,13 +105,16 @@ def test_one_is_changed_and_removed(owner: Client, hook: str) -> None:
     def patch(**values: Any) -> Any:
         return owner.patch(hook, values, content_type="application/json").json()
 
+    delivery = owner.post(f"{hook}/test").json()["uuid"]
+    Delivery.objects.update(state="failed")
     assert patch(active=False)["state"] == "off"
     assert patch(events=["run.failed"])["events"] == ["run.failed"]
     assert patch(url="https://b.example.org/")["url"] == "https://b.example.org/"
     assert owner.get(hook).json()["state"] == "off"
     assert owner.patch(hook, [None], content_type="application/json").status_code == 400
-    refused = owner.post(f"{hook}/test")
-    assert (refused.status_code, refused.json()["code"]) == (409, "hook_off")
+    for act in ("test", f"deliveries/{delivery}/again"):
+        refused = owner.post(f"{hook}/{act}")
+        assert (refused.status_code, refused.json()["code"]) == (409, "hook_off")
     assert owner.delete(hook).status_code == 204
     assert owner.get(hook).status_code == 404
 

@@ -83,9 +83,16 @@ def test_what_the_server_has_turned_off_can_be_turned_on(
     long_ago = timezone.now() - timedelta(days=9)
     Webhook.objects.update(failing_since=long_ago)
     assert "Deliveries are failing and are retried." in owner.get(page).text
+    owner.post(f"{page}test/")
+    Delivery.objects.update(state="failed", status=410)
     Webhook.objects.update(is_active=False, switched_off_at=timezone.now())
     assert "The server has disabled it" in owner.get(page).text
     assert "turn it on first" in owner.post(f"{page}test/", follow=True).text
+    failed = Delivery.objects.get()
+    again = owner.post(f"{page}deliveries/{failed.uuid}/again/", follow=True).text
+    assert "turn it on first" in again
+    failed.refresh_from_db()
+    assert failed.state == "failed"
     owner.post(page, WISH | {"is_active": "on"})
     webhook.refresh_from_db()
     assert (webhook.is_active, webhook.failing_since) == (True, None)
