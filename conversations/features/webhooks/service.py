@@ -21,7 +21,7 @@ from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, Rejected, require_found
 from conversations.domain.text import dump_json, load_json
-from conversations.models import Workspace
+from conversations.models import AuditEntry, Workspace
 
 from .models import EVENTS, PENDING, Delivery, Webhook
 
@@ -30,6 +30,8 @@ SALT = "loom.webhook"
 MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 MAX_SECRETS = 5  # secrets of a webhook that sign at a time
 SECRET_OVERLAP = timedelta(hours=24)  # for which earlier secrets still sign after a rotation
+
+ROTATED = "rotated"  # what the audit log says of another secret
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 
@@ -120,21 +122,30 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
     with transaction.atomic():
         found = Webhook.objects.select_for_update().get(pk=webhook.pk)
         now = timezone.now()
-        # All of the last day sign beside it: whoever presses twice has not lost the one that
-        # the receiver knows.
-        if not _overlaps(found, now):
-            found.oldest_generation = found.generation
-        found.generation += 1
-        if found.generation - found.oldest_generation >= MAX_SECRETS:
+        rotations = _count_rotations(found, since=now - SECRET_OVERLAP)
+        if rotations >= MAX_SECRETS - 1:
             raise Conflict(
                 "The secret was already changed %(count)s times today. Try again tomorrow.",
                 code="too_many_secrets",
-                count=MAX_SECRETS - 1,
+                count=rotations,
             )
+        # All of the last day sign beside it: whoever presses twice has not lost the one that
+        # the receiver knows.
+        found.oldest_generation = found.generation - rotations
+        found.generation += 1
         found.rotated_at = now
         found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
-        record(origin, _audit_event(found, "rotated"))
+        record(origin, _audit_event(found, ROTATED))
     webhook.refresh_from_db(fields=["generation", "oldest_generation", "rotated_at"])
+
+
+def _count_rotations(webhook: Webhook, *, since: datetime) -> int:
+    # The audit log alone has their times. Each has replaced one generation.
+    entries = AuditEntry.objects.filter(
+        action=WEBHOOK, at__gt=since, metadata__contains=str(webhook.uuid)
+    )
+    told = [load_json(text, default={}) for text in entries.values_list("metadata", flat=True)]
+    return sum(one.get("what") == ROTATED for one in told)
 
 
 def _overlaps(webhook: Webhook, now: datetime) -> bool:
@@ -170,7 +181,7 @@ def read_secret(webhook: Webhook) -> str:
 
 
 def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
-    """The key of now, and for a day after a rotation those before it."""
+    """The key of now, and for a day after a rotation those of the day before it."""
     newest = webhook.generation
     oldest = webhook.oldest_generation if _overlaps(webhook, now) else newest
     return [_key(webhook, generation) for generation in range(newest, oldest - 1, -1)]

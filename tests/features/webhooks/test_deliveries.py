@@ -283,14 +283,29 @@ def test_a_change_undoes_nothing_that_happened_since_it_was_read(
     assert (read.generation, read.host) == (2, "b.example.org")
 
 
-def test_only_so_many_secrets_sign_at_a_time(webhook: Webhook, user: User) -> None:
+def test_only_so_many_secrets_sign_at_a_time(
+    webhook: Webhook, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(MAX_SECRETS - 1):
         rotate_secret(webhook, origin=AuditOrigin(user=user))
     with pytest.raises(Conflict):
         rotate_secret(webhook, origin=AuditOrigin(user=user))
-    Webhook.objects.update(rotated_at=timezone.now() - SECRET_OVERLAP)
+    tomorrow = timezone.now() + SECRET_OVERLAP
+    monkeypatch.setattr(timezone, "now", lambda: tomorrow)
     rotate_secret(webhook, origin=AuditOrigin(user=user))
     assert len(signing_keys(webhook, now=timezone.now())) == 2
+
+
+def test_a_secret_that_was_replaced_more_than_a_day_ago_does_not_sign_again(
+    webhook: Webhook, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = timezone.now()
+    for number in range(1, 2 * MAX_SECRETS):
+        now = began + number * (SECRET_OVERLAP - timedelta(minutes=30))
+        monkeypatch.setattr(timezone, "now", lambda now=now: now)
+        rotate_secret(webhook, origin=AuditOrigin(user=user))
+        # That of before, and the one before it: it was replaced within the day.
+        assert len(signing_keys(webhook, now=now)) == min(number + 1, 3)
 
 
 def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
