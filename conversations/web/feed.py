@@ -18,7 +18,6 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.feedgenerator import Atom1Feed
 from django.utils.html import escape
-from django.utils.http import http_date
 from django.utils.translation import gettext
 from django.views.decorators.http import require_safe
 
@@ -80,17 +79,15 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     )
     workspace, access = get_workspace_for(context, slug)
     feed = make_feed(request, workspace, with_previews=access.role is not None)
-    body, updated = feed.writeString("utf-8").encode(), feed.latest_post_date()
+    body = feed.writeString("utf-8").encode()
     response = HttpResponse(body, content_type=PagedFeed.content_type)
     response["Cache-Control"] = "private, no-cache"
     # The address may hold a token, which no other site is to see.
     response["Referrer-Policy"] = "no-referrer"
+    # Without Last-Modified: no time tells that a session was renamed, archived or purged.
     response["ETag"] = etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    response["Last-Modified"] = http_date(updated.timestamp())
     patch_vary_headers(response, ("Authorization", "Cookie"))
-    answered = get_conditional_response(
-        request, etag=etag, last_modified=int(updated.timestamp()), response=response
-    )
+    answered = get_conditional_response(request, etag=etag, response=response)
     return answered if isinstance(answered, HttpResponse) else response
 
 
