@@ -29,7 +29,7 @@ from .models import ChannelPlace
 from .options import CHANNEL, DiscordRules, MessageLocation
 from .posting import escape, is_transient
 from .replies import ReplyTasks
-from .service import record_taken, shows_last_message
+from .service import is_answering, record_taken, shows_last_message
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class MessageHandler:
         session = await self._open_session(location, account, author=author)
         if command == "history":
             return await self._runtime.readers.read(describe_history, session)
-        was_running = self._replies.is_open_in(session.pk)
+        was_running = await self._runtime.readers.read(is_answering, session.pk)
         if was_running:
             await self._runtime.stop_run(session)
         if command == "stop":

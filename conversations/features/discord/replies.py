@@ -285,9 +285,6 @@ class ReplyTasks:
     def are_open(self) -> bool:
         return bool(self._open)
 
-    def is_open_in(self, session_pk: int) -> bool:
-        return any(reply.record.session_id == session_pk for reply, _ in self._open.values())
-
     async def end(self, *, seconds: float) -> None:
         """Show the runs that are over to their end, for so long, and leave the others to the next
         process."""

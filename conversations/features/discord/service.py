@@ -9,6 +9,7 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from conversations.archive.messages import last_user_turn
+from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import Run, Workspace
 
@@ -77,6 +78,11 @@ def list_posted(address: int, *, but: int) -> set[int]:
     """Ids of messages there that show other runs, of the newest ones."""
     replies = ChannelReply.objects.filter(address=address).exclude(pk=but).order_by("-pk")
     return {number for reply in replies[:MAX_SEARCHED_REPLIES] for number in reply.posted_ids}
+
+
+def is_answering(session_pk: int) -> bool:
+    """Whether an answer of the session runs or waits, whoever asked for it."""
+    return Run.objects.filter(session=session_pk, state__in=(QUEUED, *ACTIVE_STATES)).exists()
 
 
 def shows_last_message(session_pk: int, message: int) -> bool:

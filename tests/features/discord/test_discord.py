@@ -304,7 +304,7 @@ async def test_strangers_cannot_use_the_list(club: Club, wire: WireThread) -> No
 
 
 async def test_stop_ends_the_answer_and_keeps_what_there_is(club: Club, wire: WireThread) -> None:
-    wire.enqueue(Scenario(words=3000, rate=50))
+    wire.enqueue(*[Scenario(words=3000, rate=50)] * 2)
     await club.open()
     await club.server.say(DM, "Tell me everything")
     await club.until(lambda: club.server.said(DM))
@@ -313,8 +313,18 @@ async def test_stop_ends_the_answer_and_keeps_what_there_is(club: Club, wire: Wi
     said = club.server.said(DM)
     assert said[0].endswith("-# Stopped.")
     assert "Stopped." in said
-    run = await Run.objects.aget()
+    run = await Run.objects.select_related("session", "session__owner").aget()
     assert run.state == "stopped"
+    # So does one that was asked for on the page.
+    session = run.session
+    await club.runtime.send(session, client_id="page-1", text="More", user_pk=session.owner_id)
+    await club.server.say(DM, "/stop")
+    await club.until(lambda: len(club.server.said(DM)) == 3)
+    assert club.server.said(DM)[2] == "Stopped."
+    await club.runtime.wait_idle(session.pk)
+    await club.server.say(DM, "/stop")
+    await club.until(lambda: len(club.server.said(DM)) == 4)
+    assert club.server.said(DM)[3] == "No answer is running."
 
 
 async def test_an_archived_session_says_so(club: Club, wire: WireThread) -> None:
