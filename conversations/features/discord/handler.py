@@ -16,7 +16,7 @@ from conversations.archive.messages import AcceptedMessage
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import begin_anew
 from conversations.archive.turns import walk_active_turns_back
-from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted
+from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.text import load_json, one_line, strip_marks
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session, Workspace
@@ -116,9 +116,6 @@ class MessageHandler:
             return
         try:
             said = await self._handle(place, message)
-        except (NotFound, NotPermitted) as error:
-            logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
-            said = "The bot's account may not write in its workspace."
         except LoomError as error:
             if is_transient(error):
                 raise
@@ -203,9 +200,19 @@ class MessageHandler:
         except (discord.Forbidden, discord.NotFound) as error:
             logger.warning("discord_message_refused", extra={"fields": {"reason": str(error)}})
 
-    async def _account_of(self, person: int) -> User:
+    async def _account_of(self, person: int | None) -> User:
+        """Of nobody, it is the bot's. Raises NotPermitted for one that is closed, or not there."""
         name = self._rules.account_of(person) or settings.LOOM.discord_account
-        return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
+        try:
+            return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
+        except Rejected as error:
+            raise self._refusal(person, error) from error
+
+    def _refusal(self, person: int | None, error: LoomError) -> NotPermitted:
+        logger.warning("discord_account_refused", extra={"fields": {"reason": error.message}})
+        if self._rules.account_of(person):
+            return NotPermitted("Your account may not write in the bot's workspace.")
+        return NotPermitted("The bot's account may not write in its workspace.")
 
     async def _open_session(
         self, location: MessageLocation, account: User, *, author: int
@@ -213,12 +220,14 @@ class MessageHandler:
         owner = account
         if location.guild is not None:
             # Direct messages are their writer's; what several people write is the bot's.
-            name = settings.LOOM.discord_account
-            owner = await self._runtime.readers.read(inbox.account_for, name, self._workspace)
+            owner = await self._account_of(None)
         key, slug = location.key(author=author), self._workspace.slug
-        return await self._runtime.writer.write(
-            inbox.open_place_session, account, owner, slug=slug, key=key
-        )
+        try:
+            return await self._runtime.writer.write(
+                inbox.open_place_session, account, owner, slug=slug, key=key
+            )
+        except (NotFound, NotPermitted) as error:
+            raise self._refusal(author, error) from error
 
     def on_chosen(self, command: str) -> Callable[[discord.Interaction], Coroutine[Any, Any, None]]:
         """What is done when a command is chosen from Discord's list."""
@@ -266,11 +275,10 @@ class MessageHandler:
     async def _execute_button(
         self, interaction: discord.Interaction, act: str, session: str, call: str
     ) -> str:
-        name = self._rules.account_of(interaction.user.id)
-        if not name:
+        if not self._rules.account_of(interaction.user.id):
             return "Only people whose account is listed in the bot's settings can decide this."
         runtime, message = self._runtime, interaction.message
-        account = await runtime.readers.read(inbox.account_for, name, self._workspace)
+        account = await self._account_of(interaction.user.id)
         find = partial(get_session_for, to=WRITE)
         found, _ = await runtime.readers.read(
             find, inbox.access_context_for(account, CHANNEL), UUID(session)

@@ -58,9 +58,9 @@ class DiscordRules:
         """Whether anybody is let in who has no account."""
         return self.everybody or not all(self.people.values())
 
-    def account_of(self, author: int) -> str:
+    def account_of(self, author: int | None) -> str:
         """The account of somebody, by which they act here; empty: they have none."""
-        return self.people.get(author, "")
+        return self.people.get(author, "") if author is not None else ""
 
 
 def read_ids(texts: Iterable[str]) -> frozenset[int]:

@@ -133,10 +133,18 @@ async def test_nobody_else_is_answered_or_kept(club: Club, wire: WireThread) -> 
 
 async def test_the_account_needs_a_role_in_the_workspace(club: Club, garden: Workspace) -> None:
     await User.objects.acreate(username="eve")
-    await club.open(rules=replace(RULES, people={EVE: "eve"}))
+    await User.objects.acreate(username="guest", is_active=False)
+    await club.open(rules=replace(RULES, people={EVE: "eve"}), account="guest")
     await club.server.say(DM_OF[EVE], "Hello", author=EVE)
     await club.until(lambda: club.server.said(DM_OF[EVE]))
-    assert "may not write" in club.server.said(DM_OF[EVE])[0]
+    await User.objects.filter(username="eve").aupdate(is_active=False)
+    await club.server.say(DM_OF[EVE], "Hello", author=EVE)
+    await club.until(lambda: len(club.server.said(DM_OF[EVE])) == 2)
+    own = "Your account may not write in the bot's workspace."
+    assert club.server.said(DM_OF[EVE]) == [own, own]
+    await club.server.say(GENERAL, f"{AT_BOT} hello", author=BOB)
+    await club.until(lambda: club.server.said(GENERAL))
+    assert club.server.said(GENERAL) == ["The bot's account may not write in its workspace."]
     assert await club.sessions() == []
 
 
