@@ -103,6 +103,7 @@ class PlaceInbox:
                 await self._handle(message)
         except (discord.Forbidden, discord.NotFound) as error:
             logger.info("discord_place_closed", extra={"fields": {"reason": str(error)}})
+            return  # It may be opened again: the next message shows that, and follows these.
         self.is_behind = False
 
     async def _handle(self, message: discord.Message) -> None:
