@@ -70,6 +70,7 @@ _ERRORS: dict[int, type[LoomError]] = {
     404: NotFound,
     409: Conflict,
 }
+NOT_OURS = "That server is not Loom Web."
 _BUSY = (429, 502, 503, 504)
 _HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
 
@@ -108,7 +109,9 @@ class ApiClient:
 
     async def check(self) -> None:
         """Whether the server is there and knows us. Raises at once where not."""
-        await self._ask("GET", "workspaces", params={"limit": 1}, waits=iter(()))
+        page = await self._ask("GET", "workspaces", params={"limit": 1}, waits=iter(()))
+        if not isinstance(page.get("items"), list):
+            raise Rejected(NOT_OURS)
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
         return await self._ask("GET", path, params=query)
@@ -166,7 +169,7 @@ class ApiClient:
                     await _check(response)
                     text = await response.text()
                     if text and not (found := load_object(text)):
-                        raise Rejected("That server is not Loom Web.")
+                        raise Rejected(NOT_OURS)
                     return found if text else {}
             except BROKEN as error:
                 await _wait(left, error)

@@ -89,14 +89,17 @@ async def test_a_refusal_says_why(status: int, kind: type[LoomError]) -> None:
 
 
 async def test_another_server_is_told_from_ours() -> None:
+    greetings = ["<html>Hello</html>", '{"hello": "world"}', '{"items": {}}']
+
     async def greet(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("moved"):
             raise web.HTTPFound("https://elsewhere.example/")
-        return web.Response(text="<html>Hello</html>")
+        return web.Response(text=greetings.pop())
 
     async with serving(greet) as api:
-        with pytest.raises(Rejected, match="not Loom Web"):
-            await api.check()
+        while greetings:
+            with pytest.raises(Rejected, match="not Loom Web"):
+                await api.check()
         with pytest.raises(Rejected, match="302"):
             await api.get("moved")
 
