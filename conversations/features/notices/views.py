@@ -298,6 +298,19 @@ def watch(request: HttpRequest, uuid: UUID) -> HttpResponse:
     return HttpResponse(status=204)
 
 
+def _refusals_as_json(view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    async def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        try:
+            response: HttpResponse = await view(request, **where)
+        except LoomError as error:
+            return _json({"error": translate(error.message)}, status=error.status)
+        return response
+
+    return checked
+
+
+@_refusals_as_json
 @post_to_session
 async def decide(request: HttpRequest, found: Session, access: Access, user: User) -> HttpResponse:
     """Answer a call from a notice."""
@@ -308,9 +321,6 @@ async def decide(request: HttpRequest, found: Session, access: Access, user: Use
     decision = {"approve": ONCE, "deny": DENY}.get(request.POST.get("act", ""))
     if decision is None:
         return _json({"error": gettext("Approve or deny.")}, status=400)
-    try:
-        runtime = await current_runtime()
-        await runtime.decide_call(found, call=call, decision=decision, user_pk=user.pk, reason="")
-    except LoomError as error:
-        return _json({"error": translate(error.message)}, status=error.status)
+    runtime = await current_runtime()
+    await runtime.decide_call(found, call=call, decision=decision, user_pk=user.pk, reason="")
     return _json({})

@@ -204,6 +204,9 @@ async def test_a_call_is_answered_from_a_notice_and_only_once(session: Session) 
     ]
     assert [answer.status_code for answer in answers] == [400, 200, 409]
     assert "denied" in answers[2].json()["error"]
+    await Membership.objects.aupdate(role="viewer")
+    refused = await client.post(path, {"call": str(call.uuid), "act": "approve"})
+    assert (refused.status_code, "not" in refused.json()["error"]) == (403, True)
     await call.arefresh_from_db()
     assert call.decision == "deny"
 
