@@ -197,7 +197,9 @@ class MessageHandler:
                 suppress_embeds=True,
                 mention_author=False,
             )
-        except (discord.Forbidden, discord.NotFound) as error:
+        except discord.HTTPException as error:
+            if is_transient(error):
+                raise
             logger.warning("discord_message_refused", extra={"fields": {"reason": str(error)}})
 
     async def _account_of(self, person: int | None) -> User:

@@ -9,6 +9,7 @@ Discord return it then, and later it is recognised among the last ones of the ch
 import asyncio
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from time import monotonic
 
 import discord
@@ -216,6 +217,8 @@ class RunReply:
         if index == len(self._posted):
             self._posted.append(0)
             self._shown.append(item)
+        elif error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            self._posted[index] = 0  # no edit would be taken either
         self._shown[index] = item
 
     async def _save(self, *, done: bool) -> None:

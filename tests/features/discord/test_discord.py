@@ -28,6 +28,7 @@ from tests.features.discord.discord_server import (
     GENERAL,
     OTHER,
     THREAD,
+    Request,
     user,
 )
 from tests.runtime.sample_tools import sample_tools, witness
@@ -165,6 +166,24 @@ async def test_an_answer_streams_by_edits_and_pings_nobody(club: Club, wire: Wir
     assert len(edits) >= 3
     assert lengths == sorted(lengths)
     assert any(r.path.endswith("/typing") for r in club.server.requests)
+
+
+async def test_what_discord_refuses_for_good_is_not_tried_again(
+    club: Club, wire: WireThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(asked: Request) -> int:
+        is_help = "`/new`" in str(asked.body)
+        return 404 if asked.method == "PATCH" else 400 if is_help else 0
+
+    wire.enqueue(Scenario(text="and the beans grow " * 30, rate=60))
+    club.server.fail = refuse
+    await club.open()
+    await club.server.say(DM, "Tell me")
+    await club.until(lambda: club.server.said(DM) and not club.is_busy)
+    await club.server.say(DM, "/help")
+    await club.until(lambda: 400 in map(refuse, club.server.requests) and not club.is_busy)
+    assert [refuse(one) for one in club.server.requests if refuse(one)] == [404, 400]
+    assert "discord_message_failed" not in caplog.text
 
 
 async def test_a_long_answer_is_several_messages(club: Club, wire: WireThread) -> None:
