@@ -110,14 +110,8 @@ class Watcher:
                 # Another process rewound: which rows is for the page itself to show.
                 self._rewinds[pk] = marks.rewinds
                 self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
-            if marks.last_seq > (reached := self._hub.lowest_reached(pk)):
-                rows = await self._readers.read(
-                    read_live_rows, pk, after_seq=reached, limit=MAX_MISSED_ROWS
-                )
-                self._foreign.pop(pk, None)
-                if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
-                    run, *_ = self._running.get(pk, ("",))
-                    self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
+            if marks.last_seq > self._hub.lowest_reached(pk):
+                await self._publish_rows(pk)
             if marks.window != self._windows.setdefault(pk, marks.window):
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
@@ -131,7 +125,20 @@ class Watcher:
                 # Read anew: since the first look this process may have told of what is newer.
                 waiting = await self._readers.read(queued_messages, pk)
                 if waiting != self._hub.queues.get(pk, []):
+                    # The author's page takes a withdrawn message back from the queue that it shows,
+                    # when it gets the row.
+                    await self._publish_rows(pk)
                     self._hub.publish(pk, queue_frame(waiting))
+
+    async def _publish_rows(self, pk: int) -> None:
+        reached = self._hub.lowest_reached(pk)
+        rows = await self._readers.read(
+            read_live_rows, pk, after_seq=reached, limit=MAX_MISSED_ROWS
+        )
+        self._foreign.pop(pk, None)
+        if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
+            run, *_ = self._running.get(pk, ("",))
+            self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
 
     def _read(
         self, sessions: list[int], others: list[int]

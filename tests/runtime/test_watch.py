@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -140,4 +141,27 @@ async def test_messages_that_another_process_queues_are_shown_where_the_answer_r
     for _ in range(2):
         await here.watcher._check([garden.pk])
     assert queues() == [["from there"], ["from there", "from here"], ["from here"]]
+    await here.stop_run(garden)
+
+
+async def test_the_row_of_a_withdrawn_message_comes_before_the_queue_without_it(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    other_user: User,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    """Also where the answer runs: from the queue that it still shows, the author's page takes the
+    message back."""
+    wire.enqueue(Scenario(words=2000, rate=50))
+    here, there = await start_runtime(watch_interval=600), await start_runtime()
+    page = open_page(here)
+    await here.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    queued = await here.send(garden, client_id="client-2", text="beans", user_pk=other_user.pk)
+    await there.withdraw(garden, run=queued.run, user_pk=garden.owner_id)
+    page.frames.clear()
+    await here.watcher._check([garden.pk])
+    told = [frame for frame in page.frames if frame["type"] in ("rows", "queue")]
+    assert [frame["type"] for frame in told] == ["rows", "queue"]
+    assert f'data-withdrawn="{queued.run}"' in told[0]["rows"][-1]["html"]
     await here.stop_run(garden)
