@@ -11,7 +11,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.errors import Conflict, LoomError, NotFound
 from conversations.features.interchange.export import FORMATS, choose_sessions
 from conversations.management.base import DatabaseCommand, open_output
 from conversations.models import Session
@@ -58,6 +58,8 @@ class Command(DatabaseCommand):
                         sys.stderr.flush()
                 if is_watched and count >= PROGRESS_LINES:
                     sys.stderr.write("\r\033[K")
+        except Conflict as error:  # purged meanwhile: nobody asked wrongly
+            raise CommandError(error.message) from error
         except BrokenPipeError:
             # Whoever read has had enough; the interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
