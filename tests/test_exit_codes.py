@@ -28,6 +28,8 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
         (("sign_in_link", ""), "account “” does not exist"),
         (("create_workspace", "/", "--owner", ""), "account “” does not exist"),
         (("export_audit", "--person", ""), "account “” does not exist"),
+        (("export_audit", "--workspace", ""), "--workspace is empty"),
+        (("sign_in_link", "--address", ""), "--address is empty"),
         (("rebuild_index", "--session", ""), "session does not exist"),
         (("import_sessions", "--owner", "", "-"), "account “” does not exist"),
         (("import_sessions", "--workspace", "", "-"), "workspace does not exist"),

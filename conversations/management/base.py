@@ -85,6 +85,14 @@ class DatabaseCommand(BaseCommand):
             ) from error
 
 
+def refuse_empty(**options: str | None) -> None:
+    """An option that is given empty, as from a variable of a script that is not set, would count
+    as not given. Raises CommandError."""
+    for name, value in options.items():
+        if value == "":
+            raise CommandError(f"--{name.replace('_', '-')} is empty.", returncode=2)
+
+
 def read_lines() -> Iterator[str]:
     """Those of standard input, without their ends; what is not UTF-8 in them becomes U+FFFD."""
     for line in getattr(sys.stdin, "buffer", sys.stdin):

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
-from conversations.management.base import DatabaseCommand, open_output
+from conversations.management.base import DatabaseCommand, open_output, refuse_empty
 from conversations.review.audit_log import ACTIONS, FORMATS, AuditLogFilter, export_log
 
 
@@ -25,7 +25,7 @@ class Command(DatabaseCommand):
         parser.add_argument("--person", metavar="NAME", help="Only entries of this person.")
         parser.add_argument("--action", choices=sorted(ACTIONS), default="", metavar="ACTION")
         parser.add_argument("--session", type=UUID, metavar="UUID")
-        parser.add_argument("--workspace", default="", metavar="SLUG")
+        parser.add_argument("--workspace", metavar="SLUG")
         parser.add_argument(
             "--after", type=day, metavar="DATE", help="From this day on, inclusive."
         )
@@ -35,9 +35,11 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
-        names = ("action", "session", "workspace", "after", "before")
+        refuse_empty(workspace=asked["workspace"])
+        names = ("action", "session", "after", "before")
         user = find_user(person, even_closed=True) if person is not None else None
-        wanted = AuditLogFilter(person=user, **{name: asked[name] for name in names})
+        chosen = {name: asked[name] for name in names}
+        wanted = AuditLogFilter(person=user, workspace=asked["workspace"] or "", **chosen)
         with open_output(output, self.stdout) as stream:
             stream.writelines(
                 export_log(wanted, format=format, origin=AuditOrigin(name="export_audit"))

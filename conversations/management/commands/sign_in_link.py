@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from django.urls import reverse
 
 from conversations.archive.workspaces import create_sign_in_link, find_user
-from conversations.management.base import DatabaseCommand
+from conversations.management.base import DatabaseCommand, refuse_empty
 
 
 class Command(DatabaseCommand):
@@ -20,6 +20,7 @@ class Command(DatabaseCommand):
         )
 
     def handle(self, *, username: str | None, address: str | None, **_: Any) -> None:
+        refuse_empty(address=address)
         if address and not address.startswith(("https://", "http://")):
             raise CommandError("--address must begin with https:// or http://.", returncode=2)
         people = User.objects.filter(is_active=True, is_superuser=True).order_by("pk")

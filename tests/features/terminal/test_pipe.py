@@ -115,6 +115,8 @@ def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path)
     for arguments, reason in (
         ((), "garden, kitchen"),
         (("--workspace", "nowhere"), "This workspace does not exist"),
+        (("--workspace", "", "--session", "beans"), "--workspace is empty"),
+        (("--workspace", "garden", "--session", ""), "--session is empty"),
         (("--workspace", "garden", "--session", "a\nb"), "A key"),
         (("--session", "11111111-2222-4333-8444-555555555555"), "This session does not exist"),
     ):

@@ -176,6 +176,7 @@ def test_without_a_token_or_a_server_it_says_so(
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
         (at, "No token"),
+        ((*at, "--token-file", ""), "--token-file is empty"),
         ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
         ((*at, "--token-file", str(token)), "not responding"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),

@@ -18,7 +18,7 @@ from conversations.features.terminal.direct import DirectConnection
 from conversations.features.terminal.exchange import ALL, NONE, ChatInterrupted
 from conversations.features.terminal.remote import ServerConnection, is_readable_on_the_way
 from conversations.features.terminal.screen import YELLOW, Keyboard, TerminalScreen
-from conversations.management.base import DatabaseCommand, read_lines
+from conversations.management.base import DatabaseCommand, read_lines, refuse_empty
 
 INTERRUPTED = 130
 
@@ -45,6 +45,7 @@ class Command(DatabaseCommand):
         return not (options["server"] or settings.LOOM.chat_server)
 
     def handle(self, **options: Any) -> None:
+        refuse_empty(**{name: options[name] for name in ("workspace", "session", "token_file")})
         is_terminal = sys.stdin.isatty() and bool(self.stdout.isatty())
         screen = TerminalScreen(
             _Stream(self.stdout),
