@@ -26,7 +26,7 @@ from conversations.archive.audit import AuditOrigin, readings_of, record, sessio
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.rights import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.workspaces import create_sign_in_link
+from conversations.archive.workspaces import create_sign_in_link, create_workspace
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
@@ -443,6 +443,17 @@ def test_sessions_are_filtered_by_workspace_and_end(staff: Client, session: Sess
     assert "1 session" in page(staff, list_url(Session), **of_garden, archived_at__isempty=1)
     assert "0 sessions" in page(staff, list_url(Session), **of_garden, archived_at__isempty=0)
     assert "0 sessions" in page(staff, list_url(Session), workspace__id__exact=0)
+
+
+def test_a_workspace_is_found_by_its_folder(
+    staff: Client, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path / "data")
+    for place in ("data/orchard", "elsewhere/orchard"):
+        create_workspace(root=tmp_path / place, name="Orchard", owner=user)
+        shown = page(staff, list_url(Workspace), q=str(tmp_path / place))
+        assert "1 workspace" in shown
+        assert str(tmp_path / place) in shown
 
 
 def test_a_session_links_to_its_transcript(staff: Client, session: Session) -> None:

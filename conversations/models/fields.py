@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models
+from django.db.models.lookups import IContains
 
 from conversations.domain.text import strip_invisible
 
@@ -50,6 +51,13 @@ class FolderField(models.CharField):  # type: ignore[type-arg]
         # In the database it is an ordinary column.
         name, _, args, kwargs = super().deconstruct()
         return name, "django.db.models.CharField", args, kwargs
+
+
+@FolderField.register_lookup
+class FolderContains(IContains):
+    """A list shows the whole path, and is searched by it."""
+
+    prepare_rhs = True  # a pattern is not prepared as what is stored
 
 
 def actor_field(*, blank: bool = False) -> "models.ForeignKey[User | None, User | None]":
