@@ -97,25 +97,29 @@ export function clearDraft() {
   holder.replaceChildren();
 }
 
-/** Where a node and an offset in it are in the blocks: which one, and after how many characters. */
+/** Where a point is in the blocks: in which one, or the last one before it, and after how many characters. */
 function pointIn(blocks, node, offset) {
-  const index = blocks.findIndex((block) => block.contains(node));
-  if (index < 0) return { node, offset };
+  if (!holder.contains(node)) return { node, offset };
   const range = new Range();
-  range.setStart(blocks[index], 0);
-  range.setEnd(node, offset);
+  const index = Math.max(0, blocks.findLastIndex((block) => {
+    range.selectNode(block);
+    return range.comparePoint(node, offset) >= 0;
+  }));
+  range.selectNodeContents(blocks[index]);
+  if (range.comparePoint(node, offset) <= 0) range.setEnd(node, offset);
   return { index, length: range.toString().length };
 }
 
+/** Nothing where the rows have no such block. */
 function nodeAt(blocks, { index, length, node, offset }) {
-  if (node) return [node, offset];
-  const texts = document.createTreeWalker(blocks[index] ?? document.body, NodeFilter.SHOW_TEXT);
+  if (node || !blocks[index]) return node && [node, offset];
+  const texts = document.createTreeWalker(blocks[index], NodeFilter.SHOW_TEXT);
   let text = texts.nextNode();
   while (text?.length < length) {
     length -= text.length;
     text = texts.nextNode();
   }
-  return text ? [text, length] : [document.body, 0];
+  return text ? [text, length] : [blocks[index], 0];
 }
 
 /** The parts so far give way to the rows that `add` adds. The reader's place, selection and focus
@@ -150,5 +154,6 @@ export function endDraft(add) {
   log.scrollTop = scrollTop;
   if (after[seen]) log.scrollTop += after[seen].getBoundingClientRect().top - top;
   if (after[held]) inside(after[held])[nth]?.focus({ preventScroll: true });
-  if (ends) selection.setBaseAndExtent(...nodeAt(after, ends[0]), ...nodeAt(after, ends[1]));
+  const [from, to] = ends ? ends.map((end) => nodeAt(after, end)) : [];
+  if (from && to) selection.setBaseAndExtent(...from, ...to);
 }

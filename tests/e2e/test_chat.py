@@ -639,6 +639,33 @@ def the_end_of_an_answer_moves_nothing(chat: Chat, wire: WireThread) -> None:
     expect(row.locator(".think")).to_have_attribute("open", "")
 
 
+def test_the_end_of_an_answer_selects_nothing_else(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    """Also where the selection goes beyond the text, and where no rows take its place."""
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(words=900, rate=8))
+    chat.send("go")
+    draft = tab.locator("#draft")
+    select = """(draft) => getSelection().setBaseAndExtent(
+      draft.querySelector("p").firstChild, 4, draft, draft.childNodes.length
+    )"""
+    for is_cut in (True, False):
+        expect(draft.locator("p")).to_contain_text("archive keeps")
+        written = draft.locator("p").element_handle()
+        draft.evaluate(select)
+        if is_cut:
+            line.send({"type": "rows", "rows": [], "ends_draft": "*"})
+        else:
+            chat.page.keyboard.press("Escape")
+            chat.wait_idle()
+        tab.wait_for_function("(written) => !written.isConnected", arg=written)
+        selected = tab.evaluate("getSelection().toString()")
+        assert selected.startswith("" if is_cut else "archive keeps")
+        assert bool(selected) != is_cut
+
+
 def test_a_refused_message_is_left_out_until_it_is_included_again(
     chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
