@@ -46,8 +46,10 @@ function request(socket, button, frame, end = refuse) {
   const isByKeyboard = button.matches(":focus-visible");
   button.disabled = true;
   socket.request(frame, (problem) => {
+    const isStill = [button, document.body].includes(document.activeElement); // else the person went on
     button.disabled = false;
-    if (isByKeyboard) (problem ? button : byId("message")).focus(); // disabled it lost the focus, and may go
+    // Disabled it lost the focus, and may go.
+    if (isByKeyboard && isStill) (problem && button.isConnected ? button : byId("message")).focus();
     end(problem);
   });
 }

@@ -666,6 +666,48 @@ def test_the_end_of_an_answer_selects_nothing_else(
         assert bool(selected) != is_cut
 
 
+def test_the_focus_goes_from_a_button_only_where_nobody_took_it_on(
+    tab: Page, server: Server, wire: WireThread
+) -> None:
+    held: list[Frame] = []
+
+    def hold(frame: Frame) -> Frame | None:
+        if frame["type"] != "ack":
+            return frame
+        held.append(frame)
+        return None
+
+    def refuse(asked: Frame) -> Frame | None:
+        if asked["type"] != "withdraw":
+            return None
+        line.send({"type": "queue", "items": [], "html": ""})
+        return {"type": "error", "client_id": asked["client_id"], "message": "It has begun."}
+
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(text="One."), Scenario(text="Two."), Scenario(words=900, rate=8))
+    chat.ask("go")
+    line.change = hold
+    tab.get_by_role("button", name="Regenerate").press("Enter")
+    expect(tab.locator("#rows")).to_contain_text("Two.")
+    chat.wait_idle()
+    chat.transcript.focus()
+    line.change = lambda frame: frame
+    line.send(held[0])
+    line.send({"type": "title", "title": "After the answer"})
+    expect(tab.get_by_role("heading", level=1)).to_have_text("After the answer")
+    expect(chat.transcript).to_be_focused()
+
+    # The button is gone before it is known that it was too late.
+    chat.send("more")
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
+    chat.send("and this")
+    line.answer = refuse
+    tab.locator("#queue").get_by_role("button", name="Withdraw").press("Enter")
+    expect(tab.get_by_role("alert")).to_have_text("It has begun.")
+    expect(chat.message).to_be_focused()
+
+
 def test_a_refused_message_is_left_out_until_it_is_included_again(
     chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
