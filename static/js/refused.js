@@ -10,6 +10,7 @@ const field = byId("message");
 let given = "";
 let again = 0;
 let ends = [];
+let said = "";
 
 /** Before what was written since, after what came back before. Files are kept at once: the page may go. */
 export function putBack(text, files) {
@@ -49,10 +50,11 @@ export function take({ client_id: id, code, message }, sendAgain) {
   // Not each time: it would be read out again.
   if (!isAway || byId("refused")?.textContent !== message) refuse(message);
   ends = ENDS[code] ?? [];
+  said = message;
 }
 
 document.addEventListener("loom:frame", ({ detail: { type } }) => {
   if (!ends.includes(type)) return;
   ends = [];
-  refuse();
+  if (byId("refused")?.textContent === said) refuse();
 });

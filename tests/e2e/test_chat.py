@@ -328,6 +328,24 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     chat.wait_idle()
 
 
+def test_what_ends_one_refusal_leaves_a_later_one(tab: Page, server: Server) -> None:
+    line = Line(tab)
+    chat = Chat(tab, server).new()
+    full = {"type": "error", "code": "queue_full", "message": "Too many."}
+    line.answer = lambda sent: (
+        full | {"client_id": sent["client_id"]} if sent["type"] == "send" else None
+    )
+    chat.send("one")
+    expect(tab.get_by_role("alert")).to_have_text("Too many.")
+    tab.locator("#composer").evaluate("(form) => { form.dataset.max = 1; }")
+    chat.message.press("Enter")
+    expect(tab.get_by_role("alert")).to_contain_text("too long")
+    line.send({"type": "queue", "items": [], "html": ""})
+    line.send({"type": "title", "title": "After the queue"})
+    expect(tab.get_by_role("heading", level=1)).to_have_text("After the queue")
+    expect(tab.get_by_role("alert")).to_contain_text("too long")
+
+
 def test_a_queued_message_goes_in_first_or_at_once_or_is_withdrawn(
     chat: Chat, wire: WireThread
 ) -> None:
