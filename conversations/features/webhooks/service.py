@@ -122,7 +122,9 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
     with transaction.atomic():
         found = Webhook.objects.select_for_update().get(pk=webhook.pk)
         now = timezone.now()
-        rotations = _count_rotations(found, since=now - SECRET_OVERLAP)
+        # One that was removed and made anew with the same key has the same uuid.
+        since = max(now - SECRET_OVERLAP, found.created_at)
+        rotations = _count_rotations(found, since=since)
         if rotations >= MAX_SECRETS - 1:
             raise Conflict(
                 "The secret was already changed %(count)s times today. Try again tomorrow.",

@@ -308,6 +308,17 @@ def test_a_secret_that_was_replaced_more_than_a_day_ago_does_not_sign_again(
         assert len(signing_keys(webhook, now=now)) == min(number + 1, 3)
 
 
+def test_the_secrets_of_one_that_was_removed_do_not_count_for_the_next(
+    webhook: Webhook, user: User
+) -> None:
+    for _ in range(MAX_SECRETS - 1):
+        rotate_secret(webhook, origin=AuditOrigin(user=user))
+    remove_webhook(webhook, origin=AuditOrigin(user=user))
+    anew = make(webhook.workspace, user, uuid=webhook.uuid)
+    rotate_secret(anew, origin=AuditOrigin(user=user))
+    assert (anew.generation, anew.oldest_generation) == (2, 1)
+
+
 def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
     webhook: Webhook, session: Session, user: User
 ) -> None:
