@@ -66,8 +66,9 @@ class _Question:
         elsewhere = f"-# Approve it at {page}"
         is_whole = max(len(asked.summary), len(asked.note)) <= MAX_LINE_CHARS
         if shown := asked.diff or asked.command:
-            last = [always, elsewhere, escape(self.outcome, limit=100)]
-            room = MAX_MESSAGE_UNITS - size_of("\n".join([*lines, *last])) - RESERVED_UNITS
+            # One of them follows; as much of the block is shown with each.
+            last = max(map(size_of, (always, elsewhere, escape(self.outcome, limit=100))))
+            room = MAX_MESSAGE_UNITS - size_of("\n".join(lines)) - last - RESERVED_UNITS
             block, left_out = fenced(shown, "diff" if asked.diff else "sh", room=room)
             lines.insert(1, block)
             is_whole = is_whole and not left_out

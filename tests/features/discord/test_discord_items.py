@@ -168,6 +168,22 @@ def test_a_question_that_shows_not_all_is_approved_on_the_page(
     assert [button.label for button in make_buttons(question, uuid4())] == ["Deny"]
 
 
+def test_a_question_is_shown_however_long_its_lines_are() -> None:
+    def widest(chars: int) -> str:
+        return "\U000e0001" * 10 + "_" * (chars - 10)
+
+    shown, note, kind = widest(200), widest(200), widest(255)
+    question = asked(summary=shown, note=note, kind_label=kind, command="make " * 500)
+    [asks] = make_items([question], done=False, most=5)
+    [answered] = make_items([question, decided(reason=widest(200))], done=False, most=5)
+    for item in (asks, answered):
+        assert size_of(item.text) <= MAX_MESSAGE_UNITS
+        assert item.text.count("\n```") == 2
+    block = asks.text.split("```")[1]
+    assert block == answered.text.split("```")[1], "it stays as it was when it is decided"
+    assert "make" in block
+
+
 def test_a_question_shows_what_does_not_show() -> None:
     [question] = make_items(
         [asked(command="rm \u202egpj.x\u200b", summary="Run \u202ex")], done=False, most=5
