@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,17 +18,18 @@ from pydantic import ValidationError
 from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
 from conversations.agent.mcp.connection import (
     MAX_NOTES,
+    MAX_OWN_NAME_CHARS,
     ConnectionTiming,
     ToolServerConnection,
     check_schema,
     make_offers,
 )
 from conversations.agent.mcp.program import NOISE_LINES_PER_PAUSE, ServerProcess
-from conversations.agent.mcp.servers import ServerState, ToolServers, split_words
+from conversations.agent.mcp.servers import ServerState, ToolServers, make_tool, split_words
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
 from conversations.domain.errors import Rejected, Unavailable
-from conversations.domain.tool_calls import ToolScope
+from conversations.domain.tool_calls import CallPlan, ToolScope
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
 
@@ -146,6 +148,18 @@ def test_no_more_tools_are_checked_than_are_offered() -> None:
     checked = check_schema.cache_info().misses
     make_offers(server, unfit + tools)
     assert check_schema.cache_info().misses == checked
+
+
+async def test_whoever_decides_a_call_sees_the_whole_name_of_its_tool() -> None:
+    server = config(plain=plain()).servers["plain"]
+    name = "delete_".ljust(MAX_OWN_NAME_CHARS, "x")
+    [offer], _ = make_offers(server, [{"name": name, "inputSchema": {"type": "object"}}])
+    tool = make_tool(server, offer, lambda _: pytest.fail("nothing is called"))
+    assert tool.plan is not None
+    context: Any = SimpleNamespace(basis="")
+    plan = await tool.plan(context, {})
+    assert isinstance(plan, CallPlan)
+    assert plan.summary == f"{name} of plain"
 
 
 async def test_a_malformed_tool_takes_no_other_with_it(open_servers: Open) -> None:

@@ -59,6 +59,7 @@ from .config import CallRefused, GrantStore, McpConfig, McpError, ServerConfig, 
 from .connection import (
     CONNECTING,
     FAILED,
+    MAX_OWN_NAME_CHARS,
     OFF,
     PREFIX,
     READY,
@@ -213,8 +214,11 @@ def make_tool(
         basis = context.basis or offer.basis  # what is approved stays what it is
         return CallPlan(
             effect=offer.effect,
+            # The whole name: what is cut looks like all of it where there is room for that.
             summary=say(
-                "%(tool)s of %(server)s", tool=one_line(offer.own_name, limit=100), server=server
+                "%(tool)s of %(server)s",
+                tool=one_line(offer.own_name, limit=MAX_OWN_NAME_CHARS),
+                server=server,
             ),
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
             note=say("The arguments are sent to %(host)s.", host=host) if host else "",
