@@ -32,7 +32,7 @@ from conversations.features.terminal.printing import TranscriptPrinter
 from conversations.features.terminal.screen import Keyboard, TerminalScreen
 
 PAGE = "https://loom.example.org/s/1/"
-QUIET_SECONDS = 0.25  # After these rows nothing comes for a while.
+QUIET_SECONDS = 0.25  # Nothing comes for a while before the run ends.
 CALL = uuid4()
 ASKED = ApprovalRequest(call=str(CALL), call_id="1", name="shell_execute", summary="Run rm -rf x")
 ASKS = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=ASKED.as_data())
@@ -62,8 +62,8 @@ class Typed:
 
 
 class Chat:
-    """Attends to a run that tells ``rows``, and ends soon after, or when ``until`` was said.
-    Decisions are refused by ``problem``."""
+    """Attends to a run that tells ``rows``, and ends soon after ``until`` was said. Decisions are
+    refused by ``problem``."""
 
     def __init__(self, *rows: Payload, problem: Exception | None = None, until: str = "") -> None:
         self.out = io.StringIO()
@@ -81,9 +81,9 @@ class Chat:
     async def tell(self) -> AsyncIterator[Happening]:
         for seq, payload in enumerate(self._rows, 1):
             yield RowReceived(seq=seq, payload=payload)
-        await asyncio.sleep(0 if self._until else QUIET_SECONDS)
         while self._until not in self.out.getvalue():
             await asyncio.sleep(0.02)
+        await asyncio.sleep(QUIET_SECONDS)
         yield RunEnded("completed")
 
     def follow(self, *, keyboard: Typed | None = None, approve: str | None = None) -> str:
@@ -132,6 +132,6 @@ def test_a_call_that_could_not_be_approved_beforehand_waits_for_the_page() -> No
 
 
 def test_a_call_that_somebody_else_has_decided_asks_no_more() -> None:
-    chat = Chat(ASKS, problem=Conflict("Already decided."))
+    chat = Chat(ASKS, problem=Conflict("Already decided."), until="Already decided.")
     said = chat.follow(keyboard=Typed(chat.out, "y"))
     assert said.count("Allow it?") == 1
