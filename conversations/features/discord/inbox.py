@@ -92,6 +92,8 @@ class PlaceInbox:
             if self.is_behind:
                 await self._retry(self._read_missed)
             if message is not None:
+                # It moves the mark past whatever could not be read.
+                self.is_behind = False
                 await self._handle(message)
 
     async def _read_missed(self) -> None:

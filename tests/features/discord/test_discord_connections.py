@@ -340,6 +340,28 @@ async def test_what_was_missed_comes_first_even_if_it_cannot_be_read_at_once(
     await settled(club, DM, "one", "two", "three")
 
 
+async def test_a_place_that_cannot_be_read_back_is_not_asked_for_each_message(
+    club: Club, wire: WireThread
+) -> None:
+    echo(wire, "one", "two", "three", "four")
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    asked = len(club.server.requests)
+    club.server.fail = lambda asked: 403 if (asked.method, asked.path) == HISTORY else 0
+
+    def refused() -> int:
+        return [(one.method, one.path) for one in club.server.requests[asked:]].count(HISTORY)
+
+    await club.open()
+    await club.until(lambda: refused() == 1)
+    for told in (["one", "two"], ["one", "two", "three"], ["one", "two", "three", "four"]):
+        await club.server.say(DM, told[-1])
+        await settled(club, DM, *told)
+    assert refused() == 2, "once more with the first message, which may come since it is open again"
+
+
 async def test_a_message_whose_id_was_not_kept_is_looked_for_until_that_works(
     club: Club, wire: WireThread
 ) -> None:
