@@ -146,7 +146,8 @@ export function endDraft(add) {
 
   const added = allRows().filter((row) => !rows.has(row));
   // Rows that were not painted yet have a guessed height, drafts have their own.
-  const paint = (isDraft) => added.forEach((row) => row.classList.toggle("draft", isDraft));
+  const answers = added.filter((row) => !row.matches(".row-user"));
+  const paint = (isDraft) => answers.forEach((row) => row.classList.toggle("draft", isDraft));
   paint(true);
   requestAnimationFrame(() => requestAnimationFrame(() => paint(false)));
   const after = added.flatMap((row) => findAll(":scope.row-assistant > .think, :scope.row-assistant > .md > *", row));
