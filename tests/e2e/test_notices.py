@@ -195,7 +195,7 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     worker.push()
     [notice] = worker.shown
     assert notice["title"] == "Remove the beans"
-    assert notice["body"].startswith("Needs your approval: rm -f beans.txt\n")
+    assert notice["body"].startswith("Needs your approval: Run rm -f beans.txt\n")
     assert notice["actions"] == ["approve", "deny"]
     worker.evaluate(
         "async () => { const [one] = await registration.getNotifications(); one.close();"
