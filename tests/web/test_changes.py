@@ -12,9 +12,11 @@ from django.db import connection
 from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from conversations.agent.undo.apply import MoveAction, RemoveAction, WriteAction, apply_changes
 from conversations.models import Run, Session, ToolCall, Workspace
+from conversations.runtime.current import current_runtime
 from tests.changes.conftest import Calls, crossing
 
 from .conftest import MakePerson, browser_of, flat
@@ -236,8 +238,12 @@ async def test_nothing_is_put_back_while_an_answer_is_written(
     async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"1"))
-    await undo(async_browser, calls.session)  # the runtime has started
-    await Run.objects.filter(pk=call.run_id).aupdate(state="queued")
+    # What only waits, the runtime would begin.
+    runtime = await current_runtime()
+    run = Run.objects.filter(pk=call.run_id)
+    now = timezone.now()
+    owned = {"owner": runtime.owner.id, "started_at": now, "heartbeat_at": now}
+    await run.aupdate(state="running", **owned)
     response = await undo(async_browser, calls.session, all="1")
     assert response.status_code == 409
     assert "An answer is still running. Stop it first." in response.text
