@@ -120,6 +120,7 @@ def test_what_is_written_where_somebody_else_answers_is_moved_and_not_sent(
     second.page.locator("#rows").get_by_role("button", name="Approve").click()
     expect(first.message).to_be_focused()
     expect(first.message).to_have_value("")
+    first.wait_idle()  # else the next test's answer is its
 
 
 def test_controls_stay_in_sight_where_there_is_little_room(
