@@ -261,8 +261,8 @@ def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
     late[0].continue_()
     there(page, 1)
     chat.message.press("Enter")
-    chat.wait_idle()
     expect(page.locator("#rows .row-user")).to_contain_text("first.txt")
+    expect(page.locator("#rows .row-end")).to_have_count(1)
 
 
 @pytest.mark.noisy
