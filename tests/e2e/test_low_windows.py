@@ -59,6 +59,7 @@ def test_a_low_window_shows_the_end_and_keeps_the_focus_when_rows_go(
     seq = focused.get_attribute("data-seq")
     chat.load("Load newer", lambda: last.count() > 0)
     expect(page.locator(f'[data-seq="{seq}"]')).to_have_count(0)
+    settle()  # until the rows that have come stand
     page.keyboard.press("End")
     expect(last).to_be_in_viewport()
 
