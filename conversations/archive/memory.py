@@ -27,6 +27,7 @@ from conversations.domain.text import one_line, storable
 from conversations.models import MemoryEntry, Session, Workspace
 
 from .audit import AuditEvent, AuditOrigin, record
+from .workspaces import lock_workspace
 
 MAX_ENTRIES = 20  # For the workspace, and for each person in it.
 SCOPES = (FOR_PERSON, FOR_WORKSPACE)
@@ -80,7 +81,7 @@ def add_entry(
     session, item = source or (None, None)
     with transaction.atomic():
         # Two at once cannot both be the last for which there is room.
-        _lock(workspace.pk)
+        lock_workspace(workspace)
         known = MemoryEntry.objects.filter(workspace=workspace, owner=owner, is_declined=False)
         for entry in known.order_by("pk"):
             if entry.kind == kind and entry.text.casefold() == text.casefold():
@@ -130,7 +131,7 @@ def remove_entry(entry: MemoryEntry, *, origin: AuditOrigin) -> None:
 def decline_item(session: Session, item: StateItem, *, by: User) -> None:
     """The person does not want to keep it: it is not offered to them again."""
     with transaction.atomic():
-        _lock(session.workspace_id)  # of several at once one enters it
+        lock_workspace(session.workspace)  # of several at once one enters it
         if item.id in list_declined(session, by.pk):
             return
         MemoryEntry.objects.create(
@@ -151,10 +152,6 @@ def list_declined(session: Session, user_pk: int) -> frozenset[str]:
     """The items of the session that this person did not want to keep."""
     declined = MemoryEntry.objects.filter(session=session, owner=user_pk, is_declined=True)
     return frozenset(declined.order_by("pk").values_list("item", flat=True))
-
-
-def _lock(workspace_pk: int) -> None:
-    Workspace.objects.select_for_update(no_key=True).get(pk=workspace_pk)
 
 
 def _checked(text: str) -> str:

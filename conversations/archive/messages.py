@@ -488,7 +488,7 @@ def _rewind(
 
 def refuse_busy(session_pk: int) -> None:
     """Raises Conflict while a run is active or waits."""
-    runs = Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED))
+    runs = Run.objects.filter(session=session_pk, state__in=_NOT_OVER)
     found = runs.order_by("pk").values_list("state", flat=True)[:1]
     for state in found:
         raise Conflict(

@@ -23,7 +23,7 @@ from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import PurgeRequest, digest_of_receipt, purge
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_session
-from conversations.archive.workspaces import get_workspace
+from conversations.archive.workspaces import get_workspace, lock_workspace
 from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, require_found
 from conversations.domain.messages import say
@@ -66,7 +66,7 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
             lock_session(of.pk)  # a purge that has begun ends first
             note = session_event(of, audit.HOLD)
         else:
-            Workspace.objects.select_for_update(no_key=True).get(pk=of.pk)
+            lock_workspace(of)
             note, target = AuditEvent(action=audit.HOLD, workspace=of.slug), {"workspace": of}
         hold = Hold.objects.create(
             **target, reason=reason, actor=origin.user, created_at=timezone.now()
@@ -270,7 +270,7 @@ def change_policies(
     """Set the workspace's columns that say how long its sessions are kept; entered in the
     audit log where it changes. Sessions that there are expire as they would have."""
     with transaction.atomic():
-        known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        known = lock_workspace(workspace)
         changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
         if not changed:
             return

@@ -18,6 +18,7 @@ from django.utils.crypto import salted_hmac
 
 from conversations.api.idempotency import KeyMismatch
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
+from conversations.archive.workspaces import lock_workspace
 from conversations.domain.audit import WEBHOOK
 from conversations.domain.errors import Conflict, Rejected, require_found
 from conversations.domain.text import dump_json, load_json
@@ -54,7 +55,7 @@ def create_webhook(
     digest = sha256(dump_json([url, chosen, with_text, is_active]).encode()).hexdigest()
     with transaction.atomic():
         # Of two at once that would be the last one, the second waits and is refused.
-        Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        lock_workspace(workspace)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
             if found.wish_digest not in (None, digest):
                 raise KeyMismatch("This key was already used for another webhook.")
