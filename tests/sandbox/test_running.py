@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ import pytest
 import uvloop
 
 from conversations.agent.sandbox.running import CommandOutput, run_command
-from conversations.agent.sandbox.supervise import children, descendants
+from conversations.agent.sandbox.supervise import (
+    TICK_SECONDS,
+    MemoryMeter,
+    children,
+    descendants,
+    private_bytes,
+)
 from conversations.domain.errors import Rejected
 from loomweb.env import BASE_DIR
 
@@ -195,6 +202,25 @@ async def test_memory_that_processes_share_counts_once(sh: Callable[..., Any]) -
     # What lies in /tmp has a limit of its own.
     done = await sh(f"head -c 100M /dev/zero > /tmp/x; {text}", memory_bytes=400 * 2**20)
     assert (done.reason, done.exit_code) == ("", 0)
+
+
+def test_a_look_at_memory_while_processes_end_ends_nothing(root: Path) -> None:
+    text = SHARED.removeprefix('python3 -c "').removesuffix('" ').replace("time.sleep(LONG)", "")
+    script = text.replace("300 << 20", "100 << 20") + "print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        limit = (100 << 20) + 2 * private_bytes(process.pid)
+        # Who is left has all of the memory that those who were counted before had a part of.
+        counted_again = [process.pid] * 3
+        for second, exceeded in (([process.pid], False), (counted_again, True)):
+            memory = MemoryMeter(limit)
+            assert not memory.exceeded(counted_again)
+            time.sleep(TICK_SECONDS)
+            assert memory.exceeded(second) == exceeded
+        process.communicate(b"\n")
 
 
 async def test_a_file_has_a_limit(sh: Callable[..., Any], root: Path) -> None:

@@ -178,7 +178,7 @@ class MemoryMeter:
 
     Shared mappings and nameless files are no process's own. How much of such memory the whole
     machine uses costs nothing to ask; only where that is more than the command has left, its
-    processes are looked through.
+    processes are looked through. Only two looks one after the other say that it is too much.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -186,16 +186,20 @@ class MemoryMeter:
         with open(os.memfd_create("")) as nameless:
             self._device = os.fstat(nameless.fileno()).st_dev
         self._next_look = 0.0
+        self._in_doubt = False
 
     def exceeded(self, pids: list[int]) -> bool:
         left = self._most_bytes - sum(map(private_bytes, pids))
         now = time.monotonic()
         if left < 0 or now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= left:
             return left < 0
-        self._next_look = now + SHARED_LOOK_INTERVAL_SECONDS
-        # The kernel divides each page by those who have it mapped. A nameless file may be mapped.
+        # The kernel divides each page by those who have it mapped, so it counts several times if
+        # processes end meanwhile. A nameless file may be mapped.
         mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
-        return max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > left
+        found = max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > left
+        exceeded, self._in_doubt = found and self._in_doubt, found
+        self._next_look = now + (TICK_SECONDS / 2 if found else SHARED_LOOK_INTERVAL_SECONDS)
+        return exceeded
 
 
 class DiskMeter:
