@@ -1,1 +1,1 @@
-"""The window: the turns that the model is given, and the record of the choice."""
+"""The window: the turns that the model is given, and the manifest that records the choice."""

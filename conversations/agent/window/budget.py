@@ -1,4 +1,4 @@
-"""How many tokens the window may have."""
+"""The token budget of a window, and the choice of turns and cache breakpoints within it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,33 +9,37 @@ from conversations.domain.windows import WindowRules
 
 from .messages import Message, MessageCaps, WindowPiece
 
-# Of the input, left free because tokens are estimated: once the provider has reported how its count
-# compares, and before.
+# Shares of the input that are left free because tokens are only estimated: after the provider has
+# reported its own count, and before.
 KNOWN_MARGIN_SHARE, UNKNOWN_MARGIN_SHARE = 0.05, 0.15
 
-# Bounds of the correction: a report outside is a mistake of the report.
+# Bounds of the ratio. A ratio outside them is taken to be a reporting error.
 MIN_RATIO, MAX_RATIO = 0.5, 4.0
 
-# At least an eighth of the input, or all that the model may answer, is kept for the answer; a long
-# answer gets more where the window leaves room.
+# An eighth of the limit, or the model's maximum output if that is less, is reserved for the answer.
+# A long answer gets more if the prompt leaves room.
 RESERVED_DIVISOR = 8
 
-# What the history has of the budget even if the system prompt is enormous: a share of it, and in
-# small windows so many estimated tokens (a message of 500 words), but no more than two thirds.
+# The minimum budget of the history, even if the system prompt is enormous: a share of the budget,
+# or in small windows a number of estimated tokens (a message of 500 words), but at most two thirds
+# of the budget.
 MIN_HISTORY_SHARE, MIN_HISTORY_TOKENS, MAX_HISTORY_SHARE = 0.2, 900, 2 / 3
 
-MAX_FRAME_TOKENS = 200  # Around state, summary and omitted turns
+MAX_FRAME_TOKENS = 200  # Tokens of the texts around state, summary and omitted turns
 
-# Tools and system prompt stand first in what the provider caches, so what is given of them must
-# not change with every report: the correction counts for them as the next of these.
+# The provider caches tools and system prompt first, so they must not change with every reported
+# ratio. Their budget uses the ratio rounded up to the next of these values.
 STEADY_RATIOS = (0.9, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowBudget:
-    """``limit``: tokens of input and answer that the model takes. ``reserve`` of them are for the
-    answer. ``tokens``: estimated tokens that the whole prompt may have; ``ratio``: real tokens for
-    one that is estimated."""
+    """The token limits of one window.
+
+    ``limit`` is the number of tokens of input and answer that the model accepts, and ``reserve``
+    the part of it that is reserved for the answer. ``tokens`` is the limit of the whole prompt in
+    estimated tokens. ``ratio`` is the number of real tokens per estimated token.
+    """
 
     limit: int
     reserve: int
@@ -45,23 +49,23 @@ class WindowBudget:
     max_output: int
 
     def for_history(self, *, fixed: int) -> int:
-        """What is left beside ``fixed`` estimated tokens."""
+        """Return the tokens that are left for the history beside ``fixed`` estimated tokens."""
         return max(self.tokens - fixed, least_history(self.tokens))
 
     @property
     def for_parts(self) -> int:
-        """What is left beside the least that the history has."""
+        """Return the tokens that are left beside the history's minimum."""
         return room_beside(self.tokens)
 
     @property
     def for_prompt(self) -> int:
-        """The same, as it is counted for tools and system prompt."""
+        """Return the same as ``for_parts``, with a steady ratio, for tools and system prompt."""
         exact = self.ratio * (1 + self.margin)
         steady = next((ratio for ratio in STEADY_RATIOS if exact <= ratio), exact)
         return room_beside(int(self.tokens * exact / steady))
 
     def max_tokens(self, *, estimated: int) -> int:
-        """The longest answer beside a prompt of that size, in the provider's tokens."""
+        """Return the maximum length of the answer to such a prompt, in the provider's tokens."""
         prompt = int(estimated * self.ratio * (1 + self.margin))
         return max(min(self.max_output, self.limit - prompt), min(self.reserve, self.max_output))
 
@@ -76,13 +80,16 @@ def frames_of(tokens: int) -> int:
 
 
 def room_beside(tokens: int) -> int:
-    """Of a prompt's tokens, what is not for the history and the frames."""
+    """Return the part of a prompt's tokens that is not for the history and the frames."""
     return tokens - least_history(tokens) - frames_of(tokens)
 
 
 def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> WindowBudget:
-    """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider found too long
-    shorter."""
+    """Make the budget of a window.
+
+    ``ratio`` is 0 if it is not known yet. A ``share`` below 1 makes a shorter window, for example
+    after the provider has rejected one as too long.
+    """
     margin = KNOWN_MARGIN_SHARE if ratio else UNKNOWN_MARGIN_SHARE
     bounded = min(MAX_RATIO, max(MIN_RATIO, ratio)) if ratio else 1.0
     reserve = min(max_output, limit // RESERVED_DIVISOR)
@@ -98,8 +105,11 @@ def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0
 
 
 def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
-    """From the limit alone and not from the ratio, which changes with every answer: a turn has to
-    be the same bytes in every call, or the cache is lost."""
+    """Return the caps for the turns of a window.
+
+    They depend on the limit alone and not on the ratio, which changes with every answer. A turn has
+    to have the same bytes in every call, or the cache is lost.
+    """
     room = budget.limit - budget.reserve
     return MessageCaps(
         message=int(room * rules.message_share),
@@ -109,8 +119,9 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
     )
 
 
-LOOK_BACK_BLOCKS = 20  # Before a breakpoint, where the provider looks for what it has kept
-# From the end of the history to the breakpoint between, below the look-back.
+# The number of blocks before a breakpoint in which the provider looks for cached content
+LOOK_BACK_BLOCKS = 20
+# The distance of the intermediate breakpoint from the end of the history, less than the look-back.
 SPACING_BLOCKS = LOOK_BACK_BLOCKS - 2
 
 type Place = tuple[str, int, int]
@@ -119,9 +130,13 @@ type Place = tuple[str, int, int]
 def mark_cache(
     system: list[Block], messages: list[Message], *, lifetime: str
 ) -> tuple[list[Block], list[Message], list[Place]]:
-    """Copies with the breakpoints set, and where they are: ``("system", block, 0)`` or
-    ``("messages", message, block)``: behind the system prompt, at the ends of the last two messages
-    of the person, and at one place between. ``lifetime``: ``5m``, ``1h`` or ``off``."""
+    """Return copies with the cache breakpoints set, and the places of the breakpoints.
+
+    A place is ``("system", block, 0)`` or ``("messages", message, block)``. Breakpoints are set
+    behind the system prompt, at the ends of the person's last two messages, and at one place in
+    between if the history after the first of these is long. ``lifetime`` is ``5m``, ``1h`` or
+    ``off``.
+    """
     if lifetime == "off":
         return system, messages, []
     control = {"type": "ephemeral"} | ({"ttl": "1h"} if lifetime == "1h" else {})
@@ -139,7 +154,7 @@ def mark_cache(
         if (at, block) > first
     ]
     if len(after) > SPACING_BLOCKS:
-        # The provider would not find the breakpoint before from the last one.
+        # From the last breakpoint, the provider's look-back would not reach the one before it.
         ends[1:1] = [place for place in after[:-SPACING_BLOCKS] if place[0] in people][-1:]
     messages = list(messages)
     for at, block in ends:
@@ -150,15 +165,18 @@ def mark_cache(
     return system, messages, places
 
 
-MIN_CAP_TOKENS = 8  # A window counts as full when everything is shortened to it
+MIN_CAP_TOKENS = 8  # Caps are halved until they reach this value
 
 type MakePiece = Callable[[StoredTurn, MessageCaps], WindowPiece]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnChoice:
-    """``pieces`` in order, from the floor on. ``head``: a message below the floor that is given
-    too. ``tight``: lower caps, where one exchange was still too much."""
+    """The turns chosen for a window.
+
+    ``pieces`` are in order, starting at the floor. ``head`` is a message below the floor that is
+    given too. ``tight`` has the lower caps that were used if a single exchange was too long.
+    """
 
     pieces: list[WindowPiece]
     floor: int
@@ -176,13 +194,17 @@ def choose_turns(
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> TurnChoice:
-    """``newest_first`` are the active turns down to the floor, ``find_head`` gives the last message
-    of a person before a turn."""
+    """Choose the turns that fit into the budget.
+
+    ``newest_first`` are the active turns down to the floor. ``find_head`` returns the last message
+    of a person before a turn.
+    """
     low, high = budget * rules.low_water, budget * rules.high_water
     turns: list[StoredTurn] = []
     pieces: list[WindowPiece] = []
     cost = 0
-    # The places where a window can start: the cost and the number of turns from there on.
+    # The places where a window can start, each with the cost and the number of turns from it to the
+    # end.
     exchanges: list[tuple[int, int]] = []
     units: list[tuple[int, int]] = []
     for turn in newest_first:
@@ -202,12 +224,13 @@ def choose_turns(
         if cost + (head.cost if head else 0) <= high or not units:
             return TurnChoice(pieces=pieces[::-1], floor=floor, head=head)
     sizes = [size for cost, size in exchanges if cost <= low]
-    # A few recent exchanges are worth more room than old ones, and the newest all that there is.
+    # A few recent exchanges may take more room than old ones, and the newest may take all of it.
     sizes += [s for cost, s in exchanges[: rules.keep_recent] if cost <= (low + high) / 2]
     sizes = sizes or [size for cost, size in exchanges[:1] if cost <= high]
     if sizes:
         return _fit(turns[: max(sizes)][::-1], None, budget, caps, make)
-    # Even the newest exchange is too long: its message, and what follows from a call on.
+    # Even the newest exchange is too long. Keep its message and the turns from one of its answers
+    # on.
     found = turns[exchanges[0][1] - 1] if exchanges else find_head(turns[-1].number)
     room = low - (make(found, caps).cost if found else 0)
     sizes = [size for cost, size in units if cost <= room] or [units[0][1]]
@@ -219,8 +242,11 @@ def choose_turns(
 def _fit(
     kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
 ) -> TurnChoice:
-    """Shorten further until the pieces fit: tool results first, then leave out what is attached,
-    then shorten skills and messages."""
+    """Shorten the pieces until they fit the budget.
+
+    Tool results are shortened first. Then attachments are left out, and then skills and messages
+    are shortened.
+    """
     tighter = [caps]
     for name in ("result", "attached", "skill", "message"):
         while getattr(tighter[-1], name) > MIN_CAP_TOKENS:

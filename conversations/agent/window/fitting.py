@@ -1,12 +1,11 @@
-"""What stands beside the history, in a window that has no room for all of it.
+"""The parts of a prompt beside the history, reduced if the window has no room for all of them.
 
-Tools and system prompt alone are larger than the window of many a local model. They get a
-fixed share of what the history leaves, and are reduced in this order until they fit: the
-descriptions of the tools, the product's part of the system prompt, arguments that tools can do
-without, the tools that matter least, and the end of the system prompt. The rest goes, one after
-the other, to what fits of the session state, the hint, the summary, the account of an earlier
-session, loaded skills and the index of omitted messages. Whatever is reduced is named in the
-manifest.
+Tools and system prompt alone are larger than the window of many local models. They get a fixed
+share of the room beside the history, and are reduced in this order until they fit: the descriptions
+of the tools, the product's part of the system prompt, optional arguments of the tools, the least
+important tools, and the end of the system prompt. The remaining room is given, in this order, to
+the session state, the hint, the summary, the account of an earlier session, loaded skills and the
+index of omitted messages. The manifest names every part that was reduced.
 """
 
 from collections.abc import Sequence
@@ -23,31 +22,32 @@ from .budget import WindowBudget
 from .parent import ParentAccount
 from .system_prompt import shorten_product_part
 
-FORMS_SHARE = 0.7  # Of the room beside the history, what tools and system prompt may have
-SYSTEM_SHARE = 0.5  # Of that, what the system prompt has at most where both are reduced
+FORMS_SHARE = 0.7  # Share of the room beside the history for tools and system prompt together
+SYSTEM_SHARE = 0.5  # Maximum part of that share for the system prompt if both are reduced
 
-MIN_SUMMARY_TOKENS = 80  # A smaller part says nothing
+MIN_SUMMARY_TOKENS = 80  # A shorter part of a summary is useless
 
-MAX_BRIEF_CHARS = 160  # Of a tool's description
-MAX_OPTIONAL_ARGUMENTS = 2  # Of a tool, where not all tools fit
-# Of recall, which without them could not read what it names, or go on
+MAX_BRIEF_CHARS = 160  # Per tool description
+MAX_OPTIONAL_ARGUMENTS = 2  # Per tool, if the tools do not all fit
+# Arguments that recall keeps. Without them it could not read the turns that it names, or go on.
 RECALL_ARGUMENTS = frozenset(("query", "tool_name", "turns", "cursor"))
 
-MAX_INDEX_LINES = 8  # Messages that are named as what went before
+MAX_INDEX_LINES = 8  # Messages that are listed in the index of omitted messages
 MAX_INDEX_LINE_CHARS = 90
 
 NO_TOOLS = "[]"
 
 CUT = "\n[The rest does not fit into the model's window.]"
 
-# Keys of a JSON schema that only explain, and those whose values are no schemas.
+# Keys of a JSON schema that only explain, keys whose values are not schemas, and keys whose values
+# map names to schemas.
 _EXPLAINING = frozenset(("description", "title", "examples", "$schema", "$comment"))
 _VALUES = frozenset(("enum", "const", "required", "default"))
 _NAMED = frozenset(("properties", "$defs", "definitions", "patternProperties"))
 
 
 class FittedPrompt(NamedTuple):
-    """System prompt and tools as they are given, and what was reduced of them."""
+    """The system prompt and tools as they are given, and the names of the reduced parts."""
 
     system: str
     tools: str
@@ -56,9 +56,11 @@ class FittedPrompt(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class FittedParts:
-    """What is given beside the history; ``cost`` in estimated tokens. Of the summary the first
-    ``summary_chars`` characters, None: all of it. ``reduced`` are the names of what is shortened or
-    left out."""
+    """The parts of a prompt that are given beside the history.
+
+    ``cost`` is in estimated tokens. ``summary_chars`` is the number of characters of the summary
+    that are given, or None for all. ``reduced`` names the parts that are shortened or left out.
+    """
 
     prompt: FittedPrompt
     cost: int
@@ -83,7 +85,10 @@ def fit_parts(
     parent: ParentAccount | None,
     skills: Sequence[SessionSkill],
 ) -> FittedParts:
-    """``tools`` are JSON, ``first`` the names of those that matter most here."""
+    """Reduce the parts of a prompt to the room beside the history.
+
+    ``tools`` are JSON. ``first`` names the tools that are most important in this session.
+    """
     forms = fit_prompt(system, tools, room=int(budget.for_prompt * FORMS_SHARE), first=first)
     cost = estimate_tokens(forms.system) + estimate_tokens(forms.tools)
     left = max(0, budget.for_parts - cost)
@@ -109,7 +114,7 @@ def fit_parts(
             parts.reduced[-1] = say("end of the summary")
     if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
         parts.parent = parent
-    for skill in reversed(skills):  # the one that was loaded last first
+    for skill in reversed(skills):  # The skill that was loaded last comes first
         if fits(say("skill %(name)s", name=skill.name), estimate_tokens(skill.content)):
             parts.skills.insert(0, skill)
     parts.lines = (
@@ -126,8 +131,7 @@ def has_recall(tools: str) -> bool:
 
 @lru_cache(maxsize=16)
 def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = ()) -> FittedPrompt:
-    """The forms of both that cost ``room`` estimated tokens together at most, as far as that can
-    be."""
+    """Reduce both until they cost at most ``room`` estimated tokens together, if possible."""
     system_cost = estimate_tokens(system)
     if system_cost + estimate_tokens(tools) <= room:
         return FittedPrompt(system, tools)
@@ -145,7 +149,8 @@ def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = (
     most = room - estimate_tokens(_join(brief))
     most = max(most, int(room * SYSTEM_SHARE))
     if ranked and (beside := room - _cost_of(ranked[0])) >= room // 4:
-        most = min(most, beside)  # else a model that has called a tool may lose all of them
+        # Otherwise a model that has called a tool may lose all of its tools
+        most = min(most, beside)
     reduced += (say("product's part of the system prompt"),) if short != system else ()
     if estimate_tokens(short) > most:
         short = cut_to_tokens(short, most)
@@ -161,13 +166,13 @@ def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = (
 
 
 def _rank_tools(tools: list[tuple[str, str]], first: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Those that matter most first."""
+    """Return the tools sorted by importance, the most important first."""
     order = {name: rank for rank, name in enumerate((*first, *BY_IMPORTANCE))}
     return sorted(tools, key=lambda tool: order.get(tool[0], len(order)))
 
 
 def _choose_tools(ranked: list[tuple[str, str]], *, room: int) -> list[tuple[str, str]]:
-    """Those that fit."""
+    """Return the tools that fit into ``room``, in order of importance."""
     kept = []
     for tool in ranked:
         if (cost := _cost_of(tool)) <= room:
@@ -185,8 +190,10 @@ def _join(tools: list[tuple[str, str]]) -> str:
 
 
 def shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """The tool with the first sentence of its description, and a schema that only names and types
-    its arguments."""
+    """Return the tool with only the first sentence of its description and a bare schema.
+
+    The schema only has the names and types of the arguments.
+    """
     sentence, _, _ = str(tool.get("description", "")).partition(". ")
     return tool | {
         "description": one_line(sentence, limit=MAX_BRIEF_CHARS),
@@ -195,7 +202,7 @@ def shorten_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def leave_out_arguments(tool: dict[str, Any]) -> dict[str, Any]:
-    """The tool with what it must be called with, and the first of what it may be."""
+    """Return the tool with its required arguments and the first few optional ones."""
     schema = tool["input_schema"]
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
@@ -225,7 +232,7 @@ def _without_explanations(schema: Any) -> Any:
 
 
 def cut_to_tokens(text: str, tokens: int) -> str:
-    """The beginning of a text that is too long, with a notice where it ends."""
+    """Return the beginning of a text that is too long, with a notice where it ends."""
     room = max(0, tokens - estimate_tokens(CUT))
     keep = len(text)
     while (cost := estimate_tokens(text[:keep])) > room:

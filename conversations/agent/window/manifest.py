@@ -1,6 +1,6 @@
-"""The record of what one model call was given, read from its stored JSON.
+"""The manifest: the record of a model call's input, read from its stored JSON.
 
-What a manifest lacks is None or empty, so that all kinds are shown by the same page.
+Fields that a manifest lacks are None or empty, so one page can show manifests of all kinds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,12 +39,12 @@ from .window import (
 
 
 class _ManifestModel(BaseModel):
-    # Else every start of a server builds what only a reader of a window needs.
+    # Otherwise every server start would build validators that only readers of a window need.
     model_config = ConfigDict(defer_build=True)
 
 
 class ShortenedTurn(_ManifestModel):
-    """A message that was given in part; in estimated tokens."""
+    """A message that was shortened, with its size before and after in estimated tokens."""
 
     turn: int
     before: int = Field(alias="from")
@@ -52,8 +52,11 @@ class ShortenedTurn(_ManifestModel):
 
 
 class StateMark(_ManifestModel):
-    """The session state that was given: after which turn, by its digest, and what of the
-    workspace's memory stood in it."""
+    """The session state that was given.
+
+    It is identified by the turn it follows and its digest. ``kept`` are the items of the workspace
+    memory in it.
+    """
 
     turn: int
     digest: str
@@ -69,13 +72,17 @@ class ParentMark(_ManifestModel):
 
 
 class Manifest(_ManifestModel):
-    """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
-    ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
-    keys of their tables, ``choices`` what a program asked of the answer. ``withheld`` says why the
-    content of attachments, by digest, was left out; ``aside`` are turns that an earlier request was
-    refused with, ``lacks_thinking`` in which turns another model's thinking was, ``has_tools`` that
-    the model takes tools and the window has some. ``reduced`` names what is shortened or
-    left out to fit into a small window."""
+    """The decisions about one model call.
+
+    ``turns`` are inclusive ranges in order. ``estimated`` has the tokens of each part, and their
+    sum as ``total``. ``breakpoints`` have a part and a number within it, from 0. ``skills`` and
+    ``compaction`` are primary keys. ``choices`` are the options that a program asked for.
+
+    ``withheld`` has the reason why an attachment was left out, by digest. ``aside`` are turns of a
+    request that the provider refused. ``lacks_thinking`` are turns that had another model's
+    thinking. ``has_tools`` is true if the model supports tools and the window has some. ``reduced``
+    names the parts that were shortened or left out to fit into a small window.
+    """
 
     kind: str = ""
     turns: tuple[tuple[int, int], ...] = ()
@@ -107,7 +114,7 @@ class Manifest(_ManifestModel):
 
 
 def read_manifest(text: str) -> Manifest:
-    """Raises MalformedPayload with the reason for one that cannot be understood."""
+    """Parse a stored manifest. Raise MalformedPayload with the reason if it is invalid."""
     try:
         value = load_json(text)
     except ValueError as error:
@@ -121,15 +128,18 @@ def read_manifest(text: str) -> Manifest:
         places = [(name, *numbers[:1]) for name, *numbers in known.get("breakpoints", ())]
         known["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
         return Manifest.model_validate(known)
-    except (TypeError, ValueError) as error:  # pydantic's is a ValueError
+    except (TypeError, ValueError) as error:  # pydantic's ValidationError is a ValueError
         raise MalformedPayload(say("a part of it is not what it should be")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltRequest:
-    """``matches``: the request has the digest that was stored with the call. Where it cannot be
-    rebuilt, ``request`` is None and ``reason`` a sentence that says why; ``is_damaged``: it should
-    be possible."""
+    """The result of rebuilding a request.
+
+    ``matches`` is true if the request has the digest that was stored with the call. If the request
+    cannot be rebuilt, ``request`` is None and ``reason`` is a sentence that says why.
+    ``is_damaged`` is true if rebuilding should have been possible.
+    """
 
     request: ModelRequest | None = None
     matches: bool = False
@@ -137,7 +147,7 @@ class RebuiltRequest:
     is_damaged: bool = False
 
 
-# What else than a window is made of, by the kind of the manifest.
+# Functions that rebuild other requests than those of a window, by the kind of the manifest.
 REBUILT_BY = {
     COMPACTION: rebuild_summary_request,
     SAMPLED: rebuild_sampling_request,
@@ -146,8 +156,10 @@ REBUILT_BY = {
 
 
 def rebuild_request(call_pk: int) -> RebuiltRequest:
-    """The request of a model call, as it was sent, attachments by reference. Reads as many rows as
-    the window had. Raises NotFound for a call that does not exist."""
+    """Rebuild the request of a model call as it was sent, with attachments by reference.
+
+    Read as many rows as the window had. Raise NotFound if the call does not exist.
+    """
     call = read_call(call_pk)
     try:
         manifest = load_json(call.manifest, default={})
@@ -169,10 +181,13 @@ def rebuild_request(call_pk: int) -> RebuiltRequest:
 
 
 def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
-    """Model calls whose request cannot be made again, oldest first: the session, the call's key and
-    why. Reads one call at a time; ``session`` None: of all."""
+    """Yield the model calls whose request cannot be rebuilt, oldest first.
+
+    Each item is the session, the call's primary key and the reason. One call is read at a time. If
+    ``session`` is None, the calls of all sessions are checked.
+    """
     for call_pk, uuid in walk_calls(session):
-        with suppress(NotFound):  # its session was purged meanwhile
+        with suppress(NotFound):  # The call's session was purged meanwhile
             rebuilt = rebuild_request(call_pk)
             if rebuilt.is_damaged and read_call(call_pk):
                 yield uuid, call_pk, rebuilt.reason
@@ -184,7 +199,7 @@ def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelReques
     if (mark := manifest["state"]) is not None:
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
         memory = [KeptItem(*one) for one in mark.get("kept", ())]
-        # Records of earlier calls lack the folder.
+        # Manifests of earlier versions lack the folder.
         state = rebuild_state_text(session_pk, **place, root=mark.get("root"), kept=memory)
     texts = WindowTexts(
         system=kept[manifest["system_digest"]],

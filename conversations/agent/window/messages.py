@@ -1,9 +1,9 @@
-"""Turns as messages of the Messages API, with what it would refuse repaired.
+"""Turns as messages of the Messages API, with everything repaired that the API would reject.
 
-Repairs are made here, in the window, and never in the archive: a tool call whose result is missing
-gets an error result, a result without its call is left out, an id that an earlier call had is told
-apart, blank texts are dropped, refused answers too (the provider asks for that), what is too long
-is shortened, and the conversation begins and ends with the person.
+Repairs are made in the window and never in the archive. A tool call without a result gets an error
+result, and a result without its call is left out. An id that an earlier call had is made unique.
+Blank texts are dropped, as are refused answers (the provider asks for that). Long texts are
+shortened. The conversation begins and ends with the person.
 """
 
 import re
@@ -45,7 +45,7 @@ from conversations.domain.turns import (
 )
 
 MAX_ATTACHED_BYTES = 28_000_000  # As base64, of a request's 32 MB
-MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
+MAX_IMAGES, MAX_PAGES = 100, 100  # The provider's limits for one request
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
 NOT_TAKEN, REPEATED = "not_taken", "repeated"
@@ -60,7 +60,7 @@ REASONS = {
 }
 
 
-# A text goes as text, which every model reads.
+# Text attachments need no capability because every model reads text.
 CAPABILITY_OF = {IMAGE: IMAGES, DOCUMENT: DOCUMENTS}
 
 
@@ -77,10 +77,13 @@ def withhold(
     are_refused: bool = False,
     takes: Mapping[str, bool] | None = None,
 ) -> dict[str, str]:
-    """The digests of contents that cannot go along, with the reason: what is gone or none of the
-    session's, what the model cannot read (``takes``), and of what is too much for one request the
-    oldest (of what is ``REPEATED`` the last one goes along). All, where the provider has refused a
-    request with them."""
+    """Return the digests of attachments that cannot be sent, each with the reason.
+
+    An attachment is withheld if its content is missing or does not belong to the session, or if the
+    model cannot read it (``takes``). If the attachments are too much for one request, the oldest
+    are withheld; the last copy of one that is ``REPEATED`` is sent. If ``are_refused`` is true, all
+    are withheld because the provider has refused a request with them.
+    """
     digests = [_digest(block) for block in references]
     if are_refused:
         return dict.fromkeys(digests, REFUSED)
@@ -134,7 +137,7 @@ def expand_request(request: ModelRequest) -> ModelRequest:
 
 
 def _map(blocks: list[Any], change: Callable[[Block], Block]) -> list[Any]:
-    """The blocks with each reference changed, inside results of tools too."""
+    """Return the blocks with each reference changed, also inside tool results."""
     changed: list[Any] = []
     for block in blocks:
         if is_reference(block):
@@ -147,7 +150,7 @@ def _map(blocks: list[Any], change: Callable[[Block], Block]) -> list[Any]:
 
 
 def name_images(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks with the name of each image before it, since it has no title."""
+    """Return the blocks with each image's name before it, because an image block has no title."""
     named: list[Block] = []
     for block in blocks:
         if is_reference(block) and kind_of(block) == IMAGE:
@@ -167,9 +170,11 @@ THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCaps:
-    """Estimated tokens above which one message, one tool result, or one loaded skill is shortened,
-    and above which what is attached to them is left out. ``skill`` 0: it is a result like others,
-    as it was in earlier versions."""
+    """Limits in estimated tokens for one message, one tool result and one loaded skill.
+
+    Longer texts are shortened, and attachments above ``attached`` are left out. If ``skill`` is 0,
+    a skill is treated like other results, as in earlier versions.
+    """
 
     message: int
     result: int
@@ -179,9 +184,12 @@ class MessageCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPiece:
-    """A turn as it stands in the window. ``cost`` is in estimated tokens, and ``full_cost`` what it
-    would be if it were not shortened. ``lacks_thinking``: another model's is left out.
-    ``references`` are those among the blocks, to attachments."""
+    """A turn as it stands in the window.
+
+    ``cost`` is in estimated tokens, and ``full_cost`` is the cost without shortening.
+    ``lacks_thinking`` is true if another model's thinking is left out. ``references`` are the
+    blocks that refer to attachments.
+    """
 
     number: int
     role: str
@@ -195,7 +203,7 @@ class WindowPiece:
 def replace_withheld(
     pieces: Sequence[WindowPiece], withheld: Mapping[str, str]
 ) -> list[WindowPiece]:
-    """The pieces with a sentence for each attachment that does not go along."""
+    """Return the pieces with a sentence in place of each withheld attachment."""
     left = Counter(_digest(block) for piece in pieces for block in piece.references)
 
     def put(block: Block) -> Block:
@@ -210,7 +218,7 @@ def replace_withheld(
 
 
 def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiece:
-    """The turn's content blocks for this model, shortened to the caps."""
+    """Return the turn's content blocks for this model, shortened to the caps."""
     blocks: list[Block] = []
     if turn.role == USER:
         blocks = _user_blocks(turn)
@@ -221,7 +229,7 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
     elif turn.role == TOOL:
         blocks = [_result_block(turn)]
     full_cost = sum(map(cost_of_block, blocks))
-    # Attachments are kept from the last back, as many as fit.
+    # Keep as many attachments as fit, the last ones first.
     gone: list[Block] = []
     left = list_references(blocks)
     attached = sum(map(cost_of_block, left))
@@ -235,7 +243,7 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
     fitting = _map(blocks, leave_out) if gone else blocks
     cap = caps.message
     if turn.role == TOOL:
-        # Half of a skill misleads, and loading it again gives nothing more.
+        # Half of a skill misleads the model, and loading it again would give no more of it.
         cap = (caps.skill if turn.tool_name == LOAD_SKILL else 0) or caps.result
     short = shorten_blocks(fitting, cap=cap, turn=turn.number)
     cost = full_cost if short is blocks else sum(map(cost_of_block, short))
@@ -251,14 +259,17 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
 
 
 def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> list[Message]:
-    """Messages of these pieces, oldest first; the first is a person's. Empty when no piece says
-    anything. Without ``keeps_words``, as requests once were, words that follow results without
-    their calls go with these."""
+    """Return the messages of these pieces, oldest first, beginning with a person's message.
+
+    The list is empty if no piece has any content. ``keeps_words`` False rebuilds requests of
+    earlier versions: a first message that has results without their calls is then dropped with all
+    its words.
+    """
     messages: list[Message] = []
     given: set[str] = set()
-    # Calls without a result yet: their ids as the archive and as the model has them.
+    # Calls without a result yet: the ids that they have in the request, by their id in the archive.
     waiting: dict[str, list[str]] = {}
-    # Notes that came while calls waited: the results have to follow the calls at once.
+    # Notes that came while calls were waiting. The results have to follow the calls immediately.
     held: list[Block] = []
     for piece in pieces:
         if piece.role == TOOL:
@@ -276,8 +287,8 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
             blocks: list[Block] = []
             for block in piece.blocks:
                 if block.get("type") == "tool_use":
-                    # Some programs number calls anew in each answer, and the provider wants each id
-                    # once.
+                    # Some servers restart the numbering of calls in each answer, but the provider
+                    # requires unique ids.
                     call_id, number = block["id"], 1
                     while call_id in given:
                         number += 1
@@ -300,8 +311,10 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
 
 
 def write_calls_as_text(messages: list[Message]) -> list[Message]:
-    """The messages for a model that is given no tools: calls and their results as text, what is
-    attached to these as it is."""
+    """Return the messages for a model that is given no tools.
+
+    Calls and their results become text. Attachments of results are kept.
+    """
     names: dict[str, str] = {}
 
     def write(block: Block) -> list[Block]:
@@ -322,7 +335,7 @@ def write_calls_as_text(messages: list[Message]) -> list[Message]:
 
 
 def _end_calls(messages: list[Message], waiting: dict[str, list[str]], held: list[Block]) -> None:
-    """Answer calls that have no result, and add what was held back for the results."""
+    """Answer calls that have no result, and add the notes that were held back for the results."""
     for call_id in chain.from_iterable(waiting.values()):
         result = {"type": "tool_result", "tool_use_id": call_id}
         _add(messages, "user", [result | {"is_error": True, "content": NO_RESULT}])
@@ -344,7 +357,7 @@ def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-# Blocks of a person's message that the model is given.
+# Types of blocks in a person's message that the model is given.
 GIVEN = ("text", "image", "document", "search_result")
 
 
@@ -356,8 +369,8 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
     kept = []
     for block in blocks:
         kind, source = block.get("type"), block.get("source")
-        # Other programs said in theirs what would have to be loaded from somewhere, and what the
-        # provider would refuse: a text stands for it.
+        # Messages from other programs may contain blocks that would have to be loaded from
+        # somewhere, or that the provider would refuse. They are replaced by a text.
         is_named = kind not in GIVEN or (kind in ATTACHED_TOKENS and not isinstance(source, dict))
         place = an_object(source)
         if is_named or place.get("type") == "file":
@@ -381,9 +394,9 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
         return _text(turn.content)
     if blocks is None:
         return _text(turn.content) + [_sendable_call(call) for call in calls]
-    # Thinking is signed for the model that thought it, and so is what is sealed with a call;
-    # another one refuses both. Models of another protocol refuse the latter from anybody, so it
-    # is given only where the turn says whose it is.
+    # Thinking is signed for the model that produced it, as is the sealed data of a call. Other
+    # models refuse both. Models of another protocol refuse sealed data from any model, so it is
+    # sent only if the turn names its model.
     same_model = _is_own(turn, model)
     if read_metadata(turn).get("model") != model:
         blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
@@ -399,7 +412,7 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
 
 
 def _is_own(turn: StoredTurn, model: str) -> bool:
-    """The turn is this model's, as far as is known."""
+    """Return whether the turn is by this model, as far as is known."""
     return bool(read_metadata(turn).get("model", model) == model)
 
 
@@ -426,7 +439,7 @@ def _result_block(turn: StoredTurn) -> Block:
     result: Block = {"type": "tool_result", "tool_use_id": _sendable_id(turn.tool_call_id or "")}
     if turn.content.strip():
         result["content"] = turn.content
-    if read_metadata(turn).get("ok") is False:  # what failed has text only
+    if read_metadata(turn).get("ok") is False:  # A failed call has only text
         result["is_error"] = True
         result.setdefault("content", "The tool failed without a message.")
         return result
@@ -437,25 +450,27 @@ def _result_block(turn: StoredTurn) -> Block:
     return result
 
 
-# Shortening what is too long for the window. The archive keeps all of it.
+# Shortening of texts that are too long for the window. The archive keeps them whole.
 
-MIN_SHORTENED_TOKENS = 8  # Below it nothing is shortened any further
-MIN_NOTICE_TOKENS = 100  # In a smaller text a cut is not explained in a sentence
+MIN_SHORTENED_TOKENS = 8  # Texts are not shortened below this size
+MIN_NOTICE_TOKENS = 100  # Below this cap, the notice of a cut is only a short mark
 
 # An image costs (width x height) / 750 tokens, about 1,600 at the size to which the provider scales
-# it down; a page of a document 1,500 to 3,000 (its pages on vision and PDF support). The reported
-# usage corrects both.
+# it down. A page of a document costs 1,500 to 3,000 (see the provider's pages on vision and PDF
+# support). The reported usage corrects both.
 ATTACHED_TOKENS = {"image": 1_600, "document": 6_000}
 
-BLOCK_FRAME_TOKENS = 12  # Around its text: type, ids and names
+BLOCK_FRAME_TOKENS = 12  # For the type, ids and names around a block's text
 
-# What is shortened of a block, by its type.
+# The key whose value is shortened, by the type of the block.
 SHORTENED = {"text": "text", "tool_use": "input", "tool_result": "content"}
 
 
 def shorten_text(text: str, *, cap: int, turn: int) -> str:
-    """The beginning and the end of a text that costs more than ``cap`` estimated tokens, with a
-    notice between them that says where the rest is."""
+    """Return the beginning and the end of a text that costs more than ``cap`` estimated tokens.
+
+    A notice between them says where the rest is.
+    """
     cost = estimate_tokens(text)
     if cost <= cap:
         return text
@@ -474,7 +489,7 @@ def shorten_text(text: str, *, cap: int, turn: int) -> str:
 
 
 def cost_of_block(block: Block) -> int:
-    """Estimated tokens of a content block."""
+    """Return the estimated tokens of a content block."""
     kind = block.get("type")
     if kind == "text":
         return estimate_tokens(str(block.get("text", ""))) + 3
@@ -489,7 +504,7 @@ def cost_of_block(block: Block) -> int:
     if kind == "thinking":
         return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
     if kind in ATTACHED_TOKENS:
-        # What was estimated when it was attached
+        # The estimate from when the file was attached
         if is_reference(block) and isinstance(block["source"].get("tokens"), int):
             return int(block["source"]["tokens"]) + BLOCK_FRAME_TOKENS
         return ATTACHED_TOKENS[str(kind)]
@@ -514,8 +529,10 @@ def _cost_of_value(value: Any) -> int:
 
 
 def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
-    """The same blocks, their texts shortened in proportion so that together they cost about
-    ``cap``; what is signed and what is no text stays as it is."""
+    """Return the blocks with their texts shortened in proportion, to cost about ``cap`` together.
+
+    Signed blocks and blocks that are not text are not changed.
+    """
     cost = sum(map(cost_of_block, blocks))
     if cost <= cap:
         return blocks
@@ -540,8 +557,10 @@ def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
 
 
 def _fixed_cost(block: Block) -> int:
-    """Of a block's cost, what shortening does not change. The provider wants back unchanged what it
-    has signed."""
+    """Return the part of a block's cost that shortening does not change.
+
+    The provider requires signed blocks back unchanged.
+    """
     kind = block.get("type")
     if kind in THINKING or kind in ATTACHED_TOKENS:
         return cost_of_block(block)

@@ -1,8 +1,8 @@
-"""The account of the session that this one goes on from, or was forked from.
+"""The account of the session that a session continues or was forked from.
 
-A few lines that stand before the history: its state with the rules and decisions in force, its
-last exchange, and how to look further back. Of the parent of a fork what was so at the fork's turn.
-Only of a session that can be quoted in this one.
+The account is a few lines before the history: the state of that session with its rules and
+decisions in force, its last exchange, and how to look further back. For a fork it describes the
+parent as of the fork's turn. It is given only if the other session can be quoted in this one.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,27 @@ from conversations.domain.errors import NotFound
 from conversations.domain.text import one_line
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 
-MAX_TURNS = 40  # Of the parent that are looked through for its last exchange
-MAX_QUOTED_CHARS = {USER: 400, ASSISTANT: 800}  # Of a message of that exchange
+MAX_TURNS = 40  # Turns of the parent that are searched for its last exchange
+MAX_QUOTED_CHARS = {USER: 400, ASSISTANT: 800}  # Per message of that exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentAccount:
-    """What was given of the session with the key ``session``: its state at one moment, and the
-    turns that are quoted. ``source`` is all of that as a manifest keeps it."""
+    """The account of a session: its state at one moment, and the turns that are quoted.
+
+    ``source`` is the data from which the account can be rebuilt, as a manifest stores it.
+    """
 
     source: dict[str, Any]
     text: str
 
 
 def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount | None:
-    """None where there is no parent, where it has no turns, and where it cannot be quoted here in
-    an answer to this person."""
+    """Return the account of the session's parent, or None.
+
+    The account is None if the session has no parent, if the parent has no turns, or if the parent
+    cannot be quoted here in an answer to this person.
+    """
     parent = quotable_sessions(session_pk, user_pk).filter(forks=session_pk).first()
     if parent is None or not parent.turn_count:
         return None
@@ -45,7 +50,7 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     elif fork_turn < 1:
         return None
     else:
-        # What its parent said later is no more of this session than what another one says.
+        # Later turns of the parent belong to this session as little as those of any other session.
         end = min(fork_turn, parent.turn_count)
         moment, gone = read_state_moment(parent.pk, end), read_hidden_beside(parent, end)
     gone = [*gone, *read_aside(parent.pk, gone=gone)]
@@ -73,11 +78,11 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
 
 
 class ParentPurged(Exception):
-    """An account cannot be made again."""
+    """Raised when the session of an account was purged, so the account cannot be rebuilt."""
 
 
 def rebuild_parent_account(source: Mapping[str, Any]) -> ParentAccount:
-    """The account as it was given. Raises ParentPurged."""
+    """Rebuild an account as it was given. Raise ParentPurged if its session was purged."""
     pk = source["session"]
     moment = {name: source[name] for name in ("turn", "seq", "rewinds")}
     try:
@@ -91,10 +96,11 @@ def rebuild_parent_account(source: Mapping[str, Any]) -> ParentAccount:
 
 def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn]) -> str:
     uuid = UUID(source["uuid"])
-    # Of earlier versions only: a record names the parent, and has none of its words.
+    # Only manifests of earlier versions have a title. Newer ones name the parent and contain none
+    # of its text.
     title = f" ({source['title']})" if source.get("title") else ""
     how = "is a fork of" if source["is_fork"] else "goes on from an expired one,"
-    # Records of earlier calls lack the turn: they told of a fork's parent as it was at the call.
+    # Manifests of earlier versions lack the turn. They described a fork's parent as of the call.
     count = f"{source['turn']} turns"
     count = f"had {count} then" if source.get("fork_turn") else f"has {count}"
     lines = [

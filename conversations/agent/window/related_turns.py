@@ -1,12 +1,12 @@
-"""Which older turns a message is about, if it plainly needs some.
+"""The older turns that a message is about, if it plainly needs any.
 
-Whether it does is read from the message: whether it asks, whether it refers to the person or to
-what was talked of ("my", "did I", "earlier"), and how much its words say. A word says the more the
-rarer it is among the turns below the floor; words that people use about anything say little, and
-what was never said there nothing. Which turns those are is the search's business.
+The message shows whether it needs older turns: whether it asks something, whether it refers to the
+person or to earlier talk ("my", "did I", "earlier"), and how much weight its words have. A word has
+more weight the rarer it is among the turns below the floor. Common words have little weight, and
+words that do not occur there have none. A search then finds the turns.
 
-The constants were tuned on BEAM's odd chats and on one half of ``tests/context/samples``;
-``docs/tools.md`` has the figures for what was held out.
+The constants were tuned on BEAM's odd-numbered chats and on one half of ``tests/context/samples``;
+``docs/tools.md`` has the figures for the held-out data.
 """
 
 import math
@@ -20,8 +20,8 @@ from conversations.domain.words import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS, make_query
 
-# Words that people use about anything: to meet one again says little about what is meant.
-# Function words are not among them; a search leaves those out anyway.
+# Words that occur in conversations about any subject, so a match says little about the meaning.
+# Function words are not included because a search leaves them out anyway.
 _WORDS = """
     able accept accordingly actual add address advice agree ahead allow already always answer
     anything anyone approach area article ask available away back bad base basic become begin behind
@@ -57,17 +57,17 @@ _WORDS = """
 COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(word))
 
 
-# The beginning says what a message is about. Of its words, those that are not common are looked up
-# first.
+# The beginning of a message says what it is about. Its less common words are looked up first.
 MAX_MESSAGE_CHARS, MAX_WORDS = 600, 12
 
-MAX_OCCURRENCES = 1000  # Turns with a word, from which on it says nothing
-COMMON_WEIGHT = 0.3  # Of a common word, beside another one as rare
+MAX_OCCURRENCES = 1000  # A word in so many turns has no weight
+COMMON_WEIGHT = 0.3  # The weight of a common word, relative to another word that is as rare
 
-MAX_HITS, MAX_PLACES = 24, 12  # Hits that are looked at; those next to each other are one place
-MIN_SCORE_SHARE = 0.4  # Of the best score
+MAX_HITS, MAX_PLACES = 24, 12  # Hits that are considered. Adjacent hits are one place
+MIN_SCORE_SHARE = 0.4  # Relative to the best score
 
-# Of all that the words say, in a single turn of the window; one that has more is what is meant.
+# If a single turn of the window has at least this share of the weight of all words, the message is
+# about that turn.
 MAX_KNOWN_SHARE = 0.95
 
 ASKING = re.compile(
@@ -76,7 +76,7 @@ ASKING = re.compile(
     re.IGNORECASE,
 )
 
-# What speaks of the person or of earlier talk; "how do I …" asks about anything.
+# Words that refer to the person or to earlier talk. "How do I …" is a general question.
 _REFERRING = re.compile(
     r"\b(?:i|my|mine|we|our|ours|us|earlier|previous|previously|last time)\b", re.IGNORECASE
 )
@@ -87,23 +87,26 @@ _HOW_TO = re.compile(
 
 type Word = tuple[str, ...]  # The tokens of one word as written
 
-# The share of what the message's words say that is known below the floor, and how much that is in
-# all, where 1.0 is a word that was said there once.
+# The minimum share of the weight of the message's words that is known below the floor, and the
+# minimum known weight. A word that was said there once has the weight 1.0.
 REFERRING_QUESTION, QUESTION = (0.3, 0.4), (0.9, 1.5)
 
-# Of the same, in the best turn: for a question, and for an order or a new subject, which often
-# share a word with something old.
+# The minimum share of the weight in the best turn: for a question, and for an instruction or a new
+# subject, which often share a word with something old.
 MIN_QUESTION_SHARE, MIN_STATEMENT_SHARE = 0.6, 0.7
 
-# A turn that has more of it than most: how much, how many of its words are not common, and how many
-# turns may be as good (within 10 %).
+# A turn that has most of the weight by itself: the minimum weight, the minimum number of
+# distinctive words, and the maximum number of turns that are as good (within 10 %).
 QUESTION_ALONE, STATEMENT_ALONE = (0.7, 2, 2), (1.2, 2, 3)
 MIN_TIE_SHARE = 0.9
 
 
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
-    """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless it
-    plainly needs some. One query a word, and a search."""
+    """Return the turns below ``floor`` that the message in ``turn`` is about, in order.
+
+    Return no turns unless the message plainly needs some. This takes one query per word and a
+    search.
+    """
     text = text[:MAX_MESSAGE_CHARS]
     words = read_telling_words(text)
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
@@ -126,7 +129,7 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
 
 
 def read_telling_words(text: str) -> list[Word]:
-    """At most MAX_WORDS, each once, those that are not common first."""
+    """Return at most MAX_WORDS distinct words, with the less common ones first."""
     found: dict[Word, None] = {}
     for match in find_words(text):
         telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
@@ -138,11 +141,13 @@ def read_telling_words(text: str) -> list[Word]:
 def needs_older_turns(
     text: str, words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int
 ) -> bool:
-    """Whether a message with these words is about turns below the floor; ``found`` has the turns
-    with each token."""
+    """Return whether a message with these words is about turns below the floor.
+
+    ``found`` has the turns that contain each token.
+    """
     below: dict[int, float] = defaultdict(float)
     window: dict[int, float] = defaultdict(float)
-    rare_words: dict[int, int] = defaultdict(int)  # Of each turn, those that are not common
+    rare_words: dict[int, int] = defaultdict(int)  # The number of less common words, by turn
     total = known = 0.0
     for word in words:
         turns = {turn for token in word for turn in found.get(token, ())}
@@ -179,17 +184,18 @@ def is_referring(text: str) -> bool:
     return _REFERRING.search(_HOW_TO.sub(" ", text)) is not None
 
 
-# The recall hint: one line for the model that names turns outside the window. Seed 000's list.
+# The recall hint: one line for the model that names turns outside the window. The list is that of
+# seed 000.
 PHRASES = (
     *("like we discussed", "as before", "remember when", "go back to", "that file", "that error"),
     *("that function", "what we did", "earlier", "the previous", "as I said", "like I mentioned"),
     *("that thing", "we already"),
 )
 
-# Phrases that may as well mean something in the window, and what they point at.
+# Phrases that may also refer to something in the window, and the word for what they refer to.
 POINTING = {"that file": "file", "that error": "error", "that function": "function"}
 
-# Seed 000's sentence.
+# The wording is that of seed 000.
 PHRASE_HINT = (
     "[System: The user may be referencing earlier conversation that is no longer in your"
     " context window. Use the conversation_recall tool to search for relevant context before"
@@ -202,8 +208,11 @@ _PHRASE = re.compile(
 
 
 def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
-    """A line about turns below ``floor`` that the person's message ``text`` in ``turn`` seems to be
-    about; empty when there is none. Reads a bounded number of rows."""
+    """Return a line about turns below ``floor`` that the person's message seems to be about.
+
+    ``text`` is the message in ``turn``. The line is empty if there are no such turns. A bounded
+    number of rows is read.
+    """
     if floor <= 1:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)
@@ -215,7 +224,7 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
     if match is None:
         return ""
     if thing := POINTING.get(match[0].lower()):
-        # The window may speak of the thing that the phrase points at.
+        # The phrase may refer to something that the window mentions.
         [token] = tokens_of_word(thing)
         found = read_occurrences(session_pk, [token], before_turn=turn, limit=1)
         if any(number >= floor for number in found.get(token, ())):

@@ -1,4 +1,4 @@
-"""The request to the model that a tool server makes, and the answer that it is given."""
+"""The request that an MCP server makes to the model (sampling), and its answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +13,17 @@ from conversations.domain.turns import text_of_answer
 
 from .window import MANIFEST_VERSION
 
-SAMPLED = "sampling"  # The kind of its manifest
+SAMPLED = "sampling"  # The kind of the manifest
 
-# Why the model stopped, in the words of the Model Context Protocol.
+# Reasons why the model stopped, as the Model Context Protocol names them.
 STOP_REASONS = {"max_tokens": "maxTokens", "stop_sequence": "stopSequence"}
 
 
 def make_sampling_request(prompt: Mapping[str, Any]) -> ModelRequest:
-    """``prompt`` is that of a :class:`~conversations.domain.tool_questions.ToolQuestion`."""
+    """Make the request for the ``prompt`` of a tool server's question.
+
+    See :class:`~conversations.domain.tool_questions.ToolQuestion` for the prompt.
+    """
     messages = [
         {"role": one["role"], "content": [{"type": "text", "text": one["text"]}]}
         for one in prompt["messages"]
@@ -36,14 +39,14 @@ def make_sampling_request(prompt: Mapping[str, Any]) -> ModelRequest:
 
 
 def sampling_manifest(prompt: Mapping[str, Any], *, seq: int) -> str:
-    """``seq`` is that of the row in which the server asked."""
+    """Return the manifest; ``seq`` is the number of the row in which the server asked."""
     return dump_json(
         {"v": MANIFEST_VERSION, "kind": SAMPLED, "model": prompt["model"], "asked_at": seq}
     )
 
 
 def rebuild_sampling_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
-    """The request as it was sent."""
+    """Rebuild the request as it was sent."""
     [asked] = walk_events(session_pk, start=manifest["asked_at"] - 1, limit=1)
     question = read_question(asked.payload.data) if isinstance(asked.payload, Info) else None
     if question is None or not question.prompt:
@@ -52,7 +55,7 @@ def rebuild_sampling_request(session_pk: int, manifest: Mapping[str, Any]) -> Mo
 
 
 def sampling_result(message: MessageCompleted) -> dict[str, Any]:
-    """The answer as the protocol has it."""
+    """Return the answer in the protocol's format."""
     return {
         "role": "assistant",
         "content": {"type": "text", "text": text_of_answer(message.blocks)},

@@ -1,9 +1,9 @@
-"""What the summarising model is given, in as many stages as its window needs.
+"""The requests to the model that writes a summary, in as many stages as its window needs.
 
-A stage is one request: the summary so far, and the turns that follow it as a quotation, with long
-messages and tool results shortened. Its answer is the summary of the next stage. So a conversation
-of any length fits, and the next compaction begins where the last one ended. Every request can be
-made again from its manifest and the archive.
+A stage is one request: the summary so far, and a quotation of the turns that follow it, with long
+messages and tool results shortened. Its answer is the summary for the next stage. A conversation of
+any length can be summarised in this way, and the next compaction starts where the last one ended.
+Every request can be rebuilt from its manifest and the archive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,10 @@ done unless it is."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryCaps:
-    """Estimated tokens above which a message, a tool's result and the arguments of a call are
-    shortened."""
+    """Limits in estimated tokens for a message, a tool result and a call's arguments.
+
+    Longer texts are shortened.
+    """
 
     message: int = 2000
     result: int = 300
@@ -58,7 +60,7 @@ class SummaryCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTurn:
-    """A turn as a stage quotes it. ``cost``: its estimated tokens in a window."""
+    """A turn as a stage quotes it. ``cost`` is its size in a window in estimated tokens."""
 
     number: int
     role: str
@@ -69,9 +71,12 @@ class SummaryTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a compaction is to do. ``parts`` are the turns that are new to the summary, in order,
-    after ``previous``. Of the window, ``stays`` and ``goes`` are the estimated tokens of what is
-    kept and of what the summary replaces; turns are counted too."""
+    """The plan of a compaction.
+
+    ``parts`` are the turns that are added to the summary ``previous``, in order. ``stays`` and
+    ``goes`` are the estimated tokens of the window that are kept and that the summary replaces.
+    ``turns_kept`` and ``turns_before`` count the turns of the window that remain, and all of them.
+    """
 
     from_turn: int
     to_turn: int
@@ -83,13 +88,13 @@ class CompactionPlan:
     turns_before: int
 
     def keep_newest(self, most_tokens: int) -> "CompactionPlan":
-        """The same without the oldest parts, where all are more than so many tokens."""
+        """Return the plan without its oldest parts if all have more than ``most_tokens``."""
         parts = self.parts[-count_fitting(self.parts[::-1], budget=most_tokens) :]
         start = self.previous.from_turn if self.previous else parts[0].number
         return replace(self, parts=parts, from_turn=start)
 
     def keep_oldest(self, count: int, *, floor: int) -> "CompactionPlan":
-        """The same with only so many parts; the others stay in the window after all."""
+        """Return the plan with the first ``count`` parts. The others stay in the window."""
         parts, others = self.parts[:count], self.parts[count:]
         left = [part.cost for part in others if part.number >= floor]
         return replace(
@@ -111,14 +116,16 @@ def plan_summary(
     most_tokens: int,
     caps: SummaryCaps = SummaryCaps(),
 ) -> CompactionPlan | None:
-    """Which turns to summarise: all but the last ``keep_recent`` exchanges, after the summary that
-    is in force, and no more than ``most_tokens`` of them. None when there are none. Reads a number
-    of rows that these two bound."""
+    """Return which turns to summarise, or None if there are none.
+
+    These are the turns after the summary in force, without the last ``keep_recent`` exchanges, and
+    at most ``most_tokens`` of them. These two limits also bound the number of rows that are read.
+    """
     previous = read_active_compaction(session_pk)
     after = previous.to_turn if previous else 0
     exchanges = kept = gone = stays = tokens = 0
     goes = estimate_tokens(previous.summary) if previous else 0
-    parts: list[SummaryTurn] = []  # from the newest back
+    parts: list[SummaryTurn] = []  # From the newest back
     walk = walk_active_turns_back(
         session_pk, has_rewinds=has_rewinds, down_to=after + 1, aside=read_aside(session_pk)
     )
@@ -133,7 +140,7 @@ def plan_summary(
             break
         parts.append(part)
         tokens += part.tokens
-        if turn.number >= floor:  # what lies below is not in the window anyway
+        if turn.number >= floor:  # Turns below the floor are not in the window anyway
             goes += cost_of(turn)
             gone += 1
     if not parts:
@@ -152,7 +159,7 @@ def plan_summary(
 
 def cost_of(turn: StoredTurn) -> int:
     if turn.role == USER and turn.blocks is not None:
-        return max(turn.token_count, estimate_tokens(turn.content)) + 8  # with attachments
+        return max(turn.token_count, estimate_tokens(turn.content)) + 8  # With attachments
     return estimate_tokens(turn.content) + estimate_tokens(turn.tool_calls or "") + 8
 
 
@@ -181,7 +188,7 @@ def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
 
 
 def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
-    """How many of these fit, from the first on; at least one."""
+    """Return how many of the parts fit, from the first on; at least one."""
     tokens, count = 0, 0
     for part in parts:
         tokens += part.tokens
@@ -192,7 +199,7 @@ def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
 
 
 def count_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
-    """How many parts a stage has; where that can be, none of its calls lacks its results."""
+    """Return how many parts a stage has. If possible, calls stay together with their results."""
     most = count = count_fitting(parts, budget=budget)
     while 0 < count < len(parts) and parts[count].role == TOOL:
         count -= 1
@@ -208,7 +215,7 @@ def make_summary_request(
     words: int,
     output: int,
 ) -> ModelRequest:
-    """One stage: ``previous`` is the summary of the turns up to ``to_previous``."""
+    """Make the request of one stage; ``previous`` summarises the turns up to ``to_previous``."""
     pieces = []
     if previous:
         pieces.append(
@@ -244,8 +251,11 @@ def summary_manifest(
     limit: int,
     caps: SummaryCaps = SummaryCaps(),
 ) -> str:
-    """``digests``: of the texts that the request holds beside turns, by role (``system``,
-    ``previous``)."""
+    """Return the manifest of a stage's request.
+
+    ``digests`` names the texts that the request contains beside turns, by role (``system``,
+    ``previous``).
+    """
     return dump_json(
         {
             "v": MANIFEST_VERSION,
@@ -265,7 +275,7 @@ def summary_manifest(
 
 
 def rebuild_summary_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
-    """The request of a stage as it was sent. Raises KeyError where a text is missing."""
+    """Rebuild the request of a stage as it was sent. Raise KeyError if a text is missing."""
     digests = [d for d in (manifest["system_digest"], manifest["previous_digest"]) if d]
     kept = read_prompt_texts(digests)
     caps = SummaryCaps(**manifest["caps"])

@@ -1,4 +1,4 @@
-"""The request for a session's title, made of its first message and the answer."""
+"""The request for a session's title, made from its first message and the answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from conversations.domain.turns import ASSISTANT, USER, AnyTurn
 
 from .window import MANIFEST_VERSION, ranges_of
 
-TITLE = "title"  # The kind of its manifest
-MAX_TEXT_CHARS = 1_500  # Of each text
-MAX_ANSWER_TOKENS = 200  # A model that thinks needs more than the title
+TITLE = "title"  # The kind of the manifest
+MAX_TEXT_CHARS = 1_500  # Per text
+MAX_ANSWER_TOKENS = 200  # A thinking model needs more tokens than the title has
 
 TASK = (
     "Write a title for the conversation below: at most six words, in the language of the"
@@ -46,7 +46,7 @@ def title_manifest(request: ModelRequest, numbers: Sequence[int]) -> str:
 
 
 def rebuild_title_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
-    """The request as it was sent."""
+    """Rebuild the request as it was sent."""
     turns = read_turns_in(session_pk, [(low, high) for low, high in manifest["turns"]])
     model, max_tokens = manifest["model"], manifest["max_tokens"]
     return make_title_request(turns, model=model, max_tokens=max_tokens)

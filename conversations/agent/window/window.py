@@ -1,9 +1,10 @@
-"""The window: what one model call is given, and the record of it.
+"""The window: the input of one model call, and the manifest that records it.
 
-The order is tools, system prompt, preamble (the account of the session that this one goes on from,
-and what stands for the turns that are left out) and history from the floor, then what changes with
-every message (session state, hint) behind the last cache breakpoint. Whatever is decided here is
-written into the manifest, from which ``rebuild`` makes the very same request again.
+The order is tools, system prompt, preamble and history from the floor. The preamble has the account
+of the session that this one continues, and the texts that stand for omitted turns. Content that
+changes with every message (session state, hint) follows behind the last cache breakpoint. Every
+decision is written to the manifest, from which ``manifest.rebuild_request`` makes the same request
+again.
 """
 
 from collections import OrderedDict
@@ -63,7 +64,7 @@ from .parent import ParentAccount
 
 MANIFEST_VERSION = 2
 
-BEGINNING_CHARS = 180  # Of a message that is named as what went before; with some for spaces
+BEGINNING_CHARS = 180  # Per omitted message in the index, with some characters for spaces
 
 LOOKED_UP = f", and {RECALL} looks them up"
 
@@ -77,12 +78,15 @@ STATE_MARK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
-    """What a window is to be made of. ``floor`` is where the last one started, ``rewinds`` how many
-    the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
-    ``refuses_files``: the provider refused a request with what is attached; ``takes`` is what is
-    known of the model (:data:`~conversations.domain.stream.CAPABILITIES`), ``first_tools`` names
-    those that matter most. ``has_compactions``, ``has_skills`` and ``has_asides`` False
-    save looking for them."""
+    """The input for assembling a window.
+
+    ``floor`` is the start of the last window, and ``rewinds`` the number of the session's rewinds.
+    A ``share`` below 1 asks for a shorter window. ``tools`` are JSON. ``refuses_files`` is true if
+    the provider refused a request with the attachments. ``takes`` are the known capabilities of the
+    model (:data:`~conversations.domain.stream.CAPABILITIES`). ``first_tools`` names the most
+    important tools. If ``has_compactions``, ``has_skills`` or ``has_asides`` is False, the query
+    for them is saved.
+    """
 
     session_pk: int
     floor: int
@@ -110,8 +114,11 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTexts:
-    """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings of messages
-    that stand below the floor. ``summary_chars``: of the compaction's summary, None: all of it."""
+    """The content of a window besides its turns.
+
+    ``tools`` are JSON. ``lines`` are the beginnings of messages below the floor. ``summary_chars``
+    is the number of characters of the compaction's summary that are given, or None for all.
+    """
 
     system: str
     tools: str
@@ -126,10 +133,14 @@ class WindowTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the model is given. ``floor`` is the number of its first turn. ``texts`` are those that
-    a manifest names by digest. ``estimated`` is the prompt's size in estimated tokens, ``limit`` in
-    real ones, ``ratio`` how many of these one of those is taken for, 0 where that is not known.
-    ``referring`` is the request with attachments by reference, as it is described."""
+    """An assembled window.
+
+    ``floor`` is the number of its first turn. ``texts`` are the texts that the manifest names by
+    digest. ``estimated`` is the prompt's size in estimated tokens, and ``limit`` is in real tokens.
+    ``ratio`` is the number of real tokens per estimated token, or 0 if it is not known.
+    ``referring`` is the request with attachments by reference, to which the manifest's digest
+    belongs.
+    """
 
     request: ModelRequest
     referring: ModelRequest
@@ -145,14 +156,18 @@ class Window:
         return self.request is not self.referring
 
     def describe(self) -> tuple[str, str]:
-        """The manifest and the request's digest. For a long window that takes some milliseconds, so
-        the request goes out first."""
+        """Return the manifest and the request's digest.
+
+        This takes some milliseconds for a long window, so the request is sent first.
+        """
         return dump_json(self.decisions), request_digest(self.referring)
 
 
 def assemble_window(spec: WindowSpec) -> Window:
-    """Read the turns of the window and make the request. Reads a number of rows that the window
-    bounds and not the session."""
+    """Read the turns of the window and make the request.
+
+    The number of rows read is bounded by the window and does not depend on the session's length.
+    """
     session, has_rewinds = spec.session_pk, spec.rewinds > 0
     budget = make_budget(
         limit=spec.limit, max_output=spec.max_output, ratio=spec.ratio, share=spec.share
@@ -196,7 +211,7 @@ def assemble_window(spec: WindowSpec) -> Window:
         before = list_user_turns_before(
             session, choice.floor, limit=limit, has_rewinds=has_rewinds, aside=aside
         )
-    # What was loaded at turn 1, a fork had from the start: the call is in none of its turns.
+    # Skills with turn 1 are those that a fork had from the start. None of its turns has their call.
     low = max(choice.floor, 2)
     texts = WindowTexts(
         system=parts.prompt.system,
@@ -212,14 +227,14 @@ def assemble_window(spec: WindowSpec) -> Window:
     return _make_window(spec, budget, caps, choice, texts, parts.reduced, aside)
 
 
-# Of the active turns in the windows of the sessions that were answered last: characters in all
-# (what is made of them takes about twice as much again), and the page in which new ones are read.
+# Limits of the cache of active turns: the characters of all cached turns (the pieces made from them
+# take about twice as much again), and the page size for reading new turns.
 MAX_KNOWN_CHARS, NEW_PAGE_TURNS = 16_000_000, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSelection:
-    """Which turns of a session: down to the floor, without those that stand ``aside``."""
+    """A selection of a session's turns: down to the floor, without the turns ``aside``."""
 
     session_pk: int
     rewinds: int
@@ -229,7 +244,7 @@ class TurnSelection:
 
 @dataclass(frozen=True, slots=True)
 class _CachedTurns:
-    """Turns in order, and their pieces by number for one model and these caps."""
+    """Turns in order, and their pieces by number for one model and one set of caps."""
 
     turns: tuple[StoredTurn, ...] = ()
     chars: int = 0
@@ -237,14 +252,16 @@ class _CachedTurns:
     pieces: dict[int, WindowPiece] = field(default_factory=dict)
 
 
-# The place that was used last at the end.
+# The selection that was used last is at the end.
 _known: OrderedDict[TurnSelection, _CachedTurns] = OrderedDict()
 _lock = Lock()
 
 
 class TurnCache:
-    """What is known of the turns at a place. A turn never changes, and the next call needs nearly
-    all of them again."""
+    """The cached turns of a selection.
+
+    A turn never changes, and the next call needs nearly all of the turns again.
+    """
 
     def __init__(self, place: TurnSelection, *, model: str, caps: MessageCaps) -> None:
         self._place = place
@@ -253,7 +270,7 @@ class TurnCache:
         self._pieces = self._known.pieces if self._known.form == (model, caps) else {}
 
     def make_piece(self, turn: StoredTurn, caps: MessageCaps) -> WindowPiece:
-        """The same as :func:`~.messages.make_piece`. Nobody changes a piece's blocks."""
+        """Do the same as :func:`~.messages.make_piece`. A piece's blocks must not be changed."""
         if caps is not self._caps:
             return make_piece(turn, model=self._model, caps=caps)
         piece = self._pieces.get(turn.number)
@@ -264,8 +281,11 @@ class TurnCache:
         return piece
 
     def walk_back(self) -> Iterator[StoredTurn]:
-        """The active turns down to the floor, newest first. Those that an earlier window had are
-        not read again, since turns are only appended while the rewinds are the same."""
+        """Yield the active turns down to the floor, newest first.
+
+        Turns of an earlier window are not read again, because turns are only appended as long as
+        the number of rewinds is the same.
+        """
         place, known = self._place, self._known
         last = known.turns[-1].digest if known.turns else ""
         later: list[StoredTurn] = []
@@ -276,7 +296,7 @@ class TurnCache:
             page=NEW_PAGE_TURNS if last else 100,
             aside=place.aside,
         ):
-            # The digest is of the whole chain: where it is the same, all turns before it are.
+            # The digest covers the whole chain, so if it is the same, all turns before it are too.
             if last and turn.digest == last:
                 break
             later.append(turn)
@@ -323,7 +343,7 @@ def _make_window(
     withheld = withhold(session, files, are_refused=spec.refuses_files, takes=spec.takes)
     has_tools = texts.tools != NO_TOOLS
     choices = spec.choices.for_tools(has_any=has_tools, has_own=True).within(max_tokens)
-    # An answer that was interrupted before its first word left nothing to go on from.
+    # An answer that was interrupted before its first word cannot be continued.
     said = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
     go_on = spec.go_on and said[-1:] == [ASSISTANT]
     request, places = make_request(
@@ -342,8 +362,9 @@ def _make_window(
     if texts.state.yaml:
         given = texts.state
         state = {"turn": given.turn, "seq": given.seq, "digest": digest_of(given.yaml)}
-        state["root"] = given.root  # the data folder may be moved
-        # The memory changes beside the session: what was given of it is told here.
+        state["root"] = given.root  # The data folder may be moved
+        # The memory changes independently of the session, so the manifest lists the items that were
+        # given.
         if given.kept:
             state["kept"] = [list(one) for one in given.kept]
     decisions = {
@@ -401,8 +422,10 @@ def _make_window(
 
 
 def preamble_of(texts: WindowTexts, *, strategy: str, floor: int, left_out: int) -> str:
-    """What stands for the turns below the floor, and for the session before this one; empty when
-    there are none."""
+    """Return the text for the turns below the floor and the session before this one.
+
+    The text is empty if there are none.
+    """
     parts = [texts.parent.text] if texts.parent else []
     if (compaction := texts.compaction) and (summary := compaction.summary[: texts.summary_chars]):
         is_cut = len(summary) < len(compaction.summary)
@@ -450,9 +473,12 @@ def make_request(
     has_tools: bool = True,
     keeps_words: bool = True,
 ) -> tuple[ModelRequest, list[Place]]:
-    """The request, and where its cache breakpoints are. What is added behind them is not part of
-    the next call's history. Attachments are references in it still. ``has_tools``: the model
-    takes tools; ``keeps_words``: see :func:`join_pieces`."""
+    """Return the request, and the places of its cache breakpoints.
+
+    Blocks that are added behind the breakpoints are not part of the next call's history.
+    Attachments are still references. ``has_tools`` is true if the model is given tools. For
+    ``keeps_words`` see :func:`join_pieces`.
+    """
     given = replace_withheld(pieces, withheld) if withheld else pieces
     messages = join_pieces(given, keeps_words=keeps_words)
     if not has_tools:
@@ -478,7 +504,7 @@ def make_request(
 
 @lru_cache(maxsize=16)
 def _load_tools(text: str) -> list[dict[str, Any]]:
-    """The same list for the same text; nobody changes it."""
+    """Return the same list for the same text. Callers must not change it."""
     tools: list[dict[str, Any]] = load_json(text)
     return tools
 
@@ -490,25 +516,28 @@ def _add_text(messages: list[Message], text: str) -> None:
 
 
 def request_digest(request: ModelRequest) -> str:
-    """Of a request whose attachments are references: they name their contents."""
+    """Return the digest of a request whose attachments are references.
+
+    The references contain the digests of the attachments' content.
+    """
     after: list[Any] = [request.tools, *([request.choices] if request.choices else [])]
     parts = (dump_json(request.system), request.messages_json, *map(dump_json, after))
     return digest_of(f"[{','.join(parts)}]")
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 of a text, by which a manifest names it."""
+    """Return the SHA-256 of a text, by which a manifest names it."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def _measure(text: str) -> tuple[str, int]:
-    """Of a text that is the same in most calls: its digest and estimated tokens."""
+    """Return the digest and the estimated tokens of a text that most calls share."""
     return digest_of(text), estimate_tokens(text)
 
 
 def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
-    """Ascending numbers as inclusive ranges."""
+    """Return ascending numbers as inclusive ranges."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
