@@ -1,1 +1,1 @@
-"""``conversation_recall``: what is asked, what is read for it, and how it is quoted."""
+"""The tool ``conversation_recall``: its arguments, its queries and the format of its quotations."""

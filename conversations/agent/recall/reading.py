@@ -1,6 +1,6 @@
-"""What the recall tool reads: turns by number, calls by tool, figures of a session.
+"""The queries of the recall tool: turns by number, calls by tool, figures of a session.
 
-Every function reads a bounded number of rows, however long the session is.
+Every function reads a bounded number of rows, regardless of the session's length.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,11 +27,12 @@ from conversations.domain.turns import (
 from conversations.models import Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
-MAX_PIECE_CHARS = 40_000  # More than a tool may say
+MAX_PIECE_CHARS = 40_000  # More than a tool may return
 
-# Calls of one answer are executed in order, so as many turns may lie between a call and its result.
+# Calls of one answer are executed in order, so this many turns may lie between a call and its
+# result.
 MAX_CALL_DISTANCE_TURNS = 40
-MAX_EXCHANGE_TURNS = 300  # Among which the running exchange begins
+MAX_EXCHANGE_TURNS = 300  # Turns that are searched for the start of the running exchange
 
 MAX_COUNTED_CALLS, MAX_TOOL_NAMES = 1000, 40
 
@@ -48,9 +49,12 @@ class RecalledCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledTurn:
-    """A turn as recall shows it. ``text`` is a part of it, ``length`` characters the whole;
-    ``attached`` names files. ``ok``: the outcome of a result, where known. ``is_replaced``: no
-    longer on the active path."""
+    """A turn as recall shows it.
+
+    ``text`` is a part of the turn's text, whose whole length is ``length`` characters. ``attached``
+    has the names of files. ``ok`` is the outcome of a result, if known. ``is_replaced`` is true if
+    the turn is no longer on the active path.
+    """
 
     number: int
     role: str
@@ -68,8 +72,10 @@ class RecalledTurn:
 
 @dataclass(frozen=True, slots=True)
 class RecallTarget:
-    """The session that is looked into. ``before``: only turns below it are searched, since what the
-    window has of the running exchange answers itself. ``uuid``: None for the session of the call.
+    """The session that a call reads.
+
+    Only turns below ``before`` are searched, because the model sees the others in its window.
+    ``uuid`` is None for the session of the call.
     """
 
     session: Session
@@ -78,8 +84,11 @@ class RecallTarget:
 
 
 def find_session(session_pk: int, user_pk: int | None, uuid: UUID | None) -> Session | None:
-    """The session itself, with its workspace; or another one by its uuid. None alike where
-    there is none, and where it cannot be quoted in this one."""
+    """Return the session itself, or another one by its uuid, with its workspace.
+
+    Return None if the session does not exist or cannot be quoted in this one. The caller cannot
+    tell these cases apart.
+    """
     sessions = Session.objects.filter(pk=session_pk)
     if uuid is not None:
         sessions = quotable_sessions(session_pk, user_pk).filter(uuid=uuid)
@@ -87,25 +96,25 @@ def find_session(session_pk: int, user_pk: int | None, uuid: UUID | None) -> Ses
 
 
 def read_ends(session: Session) -> list[datetime]:
-    """When the first and the last turn were written; none in a session without turns."""
+    """Return the times of the first and the last turn; empty for a session without turns."""
     turns = Turn.objects.filter(session=session, number__in=(1, session.turn_count))
     return list(turns.order_by("number").values_list("created_at", flat=True))
 
 
 def read_past_turns(session_pk: int, numbers: Iterable[int]) -> list[RecalledTurn]:
-    """These turns, in order; those that do not exist are left out."""
+    """Return these turns in order. Turns that do not exist are left out."""
     turns = Turn.objects.filter(session=session_pk, number__in=set(numbers))
     return _past_turns(session_pk, turns.order_by("number"))
 
 
 def read_past_range(session_pk: int, *, start: int, end: int, limit: int) -> list[RecalledTurn]:
-    """The first turns of a range, both ends included."""
+    """Return the first turns of a range that includes both ends."""
     turns = Turn.objects.filter(session=session_pk, number__range=(start, end))
     return _past_turns(session_pk, turns.order_by("number")[:limit])
 
 
 def read_past_turn(session_pk: int, number: int) -> RecalledTurn | None:
-    """One turn with its whole text."""
+    """Return one turn with its whole text."""
     turns = Turn.objects.filter(session=session_pk, number=number)
     found = _past_turns(session_pk, turns, piece=None)
     return found[0] if found else None
@@ -114,14 +123,15 @@ def read_past_turn(session_pk: int, number: int) -> RecalledTurn | None:
 def read_past_results(
     session_pk: int, tool_name: str, *, before: int, limit: int
 ) -> list[RecalledTurn]:
-    """Results of one tool in turns below ``before``, newest first."""
+    """Return results of one tool in turns below ``before``, newest first."""
     turns = Turn.objects.filter(session=session_pk, tool_name=tool_name, number__lt=before)
     return _past_turns(session_pk, turns.order_by("-number")[:limit])
 
 
 def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int, RecalledCall]:
-    """For each result whose call is found, by the result's number: the call."""
-    # By number: SQLite reads the whole session for ranges that are joined by OR.
+    """Return the calls of these results by the result's number. Some may not be found."""
+    # The query lists numbers, because SQLite reads the whole session for ranges that are joined by
+    # OR.
     numbers = {
         n for turn in results for n in range(turn.number - MAX_CALL_DISTANCE_TURNS, turn.number)
     }
@@ -130,7 +140,7 @@ def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int,
     calls = [call for caller in callers for call in caller.calls]
     found: dict[int, RecalledCall] = {}
     for result in results:
-        # An id may come again in a later answer: the latest call before the result counts.
+        # A later answer may reuse an id, so the latest call before the result is taken.
         for call in calls:
             is_near = result.number - MAX_CALL_DISTANCE_TURNS <= call.turn < result.number
             if is_near and call.call_id == result.call_id:
@@ -140,7 +150,7 @@ def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int,
 
 
 def find_exchange_start(session_pk: int, call_turn: int) -> int:
-    """The turn of the message that is being answered by the call in ``call_turn``."""
+    """Return the turn of the message that is being answered by the run with this call."""
     turns = Turn.objects.filter(session=session_pk, number__lte=call_turn).order_by("-number")
     for number, role in turns.values_list("number", "role")[:MAX_EXCHANGE_TURNS]:
         if role == USER:
@@ -149,17 +159,17 @@ def find_exchange_start(session_pk: int, call_turn: int) -> int:
 
 
 def has_results(session_pk: int) -> bool:
-    """Whether any tool was used in the session."""
+    """Return whether any tool was used in the session."""
     return Turn.objects.filter(session=session_pk, tool_name__gt="").exists()
 
 
 def list_tools(session_pk: int) -> str:
-    """The tools of a session by name, each with the number of its results, as one text."""
+    """Return a text with the tools of a session by name, each with the number of its results."""
     used: list[str] = []
     results = Turn.objects.filter(session=session_pk, tool_name__isnull=False)
     last = ""
     while len(used) < MAX_TOOL_NAMES:
-        # One seek in the index finds the next name, and no tool is counted to its end.
+        # One seek in the index finds the next name, and the count of each tool is limited.
         following = results.filter(tool_name__gt=last).order_by("tool_name")
         last = following.values_list("tool_name", flat=True).first() or ""
         if not last:
@@ -172,8 +182,11 @@ def list_tools(session_pk: int) -> str:
 def list_siblings(
     session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None = None
 ) -> QuerySet[Session] | None:
-    """Sessions with turns that can be quoted in this one, the latest active first; those ``after``
-    one of them. None: that one cannot be quoted any more."""
+    """Return sessions with turns that can be quoted in this one, the latest active first.
+
+    Only sessions that follow the session ``after`` in this order are returned. Return None if that
+    session cannot be quoted any more.
+    """
     sessions = quotable_sessions(session_pk, user_pk)
     found = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
     if after is not None:

@@ -1,4 +1,4 @@
-"""What was asked of recall: for whom, about which session, from which place on."""
+"""The arguments of a recall call: its target session, filters and cursor."""
 
 import re
 from dataclasses import dataclass, replace
@@ -27,13 +27,13 @@ from .quotation import (
 )
 from .reading import RecallTarget, find_exchange_start, find_session
 
-# Results of one call: seed 000's default, and as many short messages as an answer has room for.
+# Results per call: seed 000's default, and as many short messages as an answer has room for.
 DEFAULT_LIMIT, MAX_LIMIT = 10, 50
 Action = Literal["search", "range", "tool_calls", "summary", "sessions"]
 
 
 class RecallArguments(ToolArguments):
-    """Turns are numbered from 1; 0: none was sent."""
+    """The arguments of a call. Turn numbers start at 1, and 0 means that none was sent."""
 
     action: Annotated[
         Action,
@@ -104,15 +104,15 @@ class RecallArguments(ToolArguments):
     ] = ""
 
 
-ROLES = (USER, ASSISTANT, TOOL)  # What ``only`` may be
-# What the arguments narrow of a query
+ROLES = (USER, ASSISTANT, TOOL)  # Values of ``only``
+# Fields of a query that the arguments can set
 NARROWED = ("roles", "before_turn", "before_moment", "from_turn", "from_moment")
 MAX_QUERY_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """One call: where it was made, and what it asks for."""
+    """One call: its context and its arguments."""
 
     context: ToolContext
     arguments: RecallArguments
@@ -123,13 +123,16 @@ class RecallRequest:
 
     @property
     def search_text(self) -> str:
-        """The query with what narrows it, as a cursor goes with it."""
+        """Return the query with the filters of the arguments, as a cursor is bound to it."""
         return f"{' '.join(self._filters)} {self.query}".strip()
 
     @property
     def search_query(self) -> SearchQuery:
-        """The query with what narrows it, which stands in the place of its own filters of the same
-        kind. Raises BadArgument where a filter is unknown."""
+        """Return the query with the filters of the arguments.
+
+        These replace the query's own filters of the same kind. Raise BadArgument if a filter is
+        unknown.
+        """
         asked, narrowed = parse_query(self.query), parse_query(" ".join(self._filters))
         given = {n: value for n in NARROWED if (value := getattr(narrowed, n)) not in (None, ())}
         return replace(asked, **given)
@@ -152,12 +155,12 @@ class RecallRequest:
 
     @property
     def max_tokens(self) -> int:
-        """Of the answer: more the model would not see whole."""
+        """Return the limit of the answer. The model would not see all of a longer one."""
         return min(MAX_OUTPUT_TOKENS, self.context.result_cap)
 
     @property
     def budget(self) -> int:
-        """What of that the quotation may have."""
+        """Return the part of the limit that is for the quotation."""
         reserved = min(RESERVED_TOKENS, MIN_RESERVED_TOKENS + self.max_tokens // 8)
         return max(MIN_QUOTED_TOKENS, self.max_tokens - reserved)
 
@@ -166,8 +169,10 @@ class RecallRequest:
         return min(self.arguments.limit, MAX_LIMIT)
 
     def target(self) -> RecallTarget:
-        """The session to look into. Raises BadArgument unless it is this one or another that can be
-        quoted in it."""
+        """Return the session to read.
+
+        Raise BadArgument unless it is this session or another one that can be quoted in it.
+        """
         context, text = self.context, self.arguments.session
         try:
             uuid = UUID(text) if text else None
@@ -179,21 +184,25 @@ class RecallRequest:
         uuid = None if uuid == context.session else uuid
         session = find_session(context.session_pk, context.user_pk, uuid)
         if session is None:
-            # The same words for one that does not exist and one that may not be quoted.
+            # The message is the same for a session that does not exist and one that may not be
+            # quoted.
             raise BadArgument(
                 "There is no such session in this workspace, or it cannot be quoted here. Action"
                 " 'sessions' lists those that can."
             )
         before = session.next_turn
         if uuid is None:
-            # What has left the window answers too, where it is of the running exchange.
+            # Turns of the running exchange are searched too if they have left the window.
             start = find_exchange_start(session.pk, context.call_turn)
             before = max(start, session.floor_turn)
         return RecallTarget(session, uuid, before)
 
     def sealed_cursor(self, *about: object) -> str:
-        """The inner part of a cursor that goes with these arguments only; empty if none was sent.
-        Raises BadArgument for one of another call."""
+        """Return the inner part of a cursor that is only valid with the same arguments.
+
+        Return an empty string if no cursor was sent. Raise BadArgument if the cursor is of another
+        call.
+        """
         text = self.arguments.cursor
         if not text:
             return ""
@@ -206,7 +215,7 @@ class RecallRequest:
         return inner
 
     def matched_cursor(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        """The cursor in the form that the action gives out; None if none was sent."""
+        """Match the cursor against the format of the action. Return None if none was sent."""
         text = self.arguments.cursor
         match = form.fullmatch(text)
         if text and match is None:
@@ -218,6 +227,6 @@ class RecallRequest:
 
 
 def seal_cursor(inner: str, *about: object) -> str:
-    """A cursor that :meth:`RecallRequest.sealed_cursor` takes with the same ``about``."""
+    """Return a cursor that :meth:`RecallRequest.sealed_cursor` accepts with the same ``about``."""
     seal = sha256(repr(tuple(map(str, about))).encode("utf-8", "replace")).hexdigest()[:6]
     return f"{seal}.{inner}"

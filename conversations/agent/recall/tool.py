@@ -1,8 +1,9 @@
-"""``conversation_recall``: the model looks things up in the archive (seed 000).
+"""The tool ``conversation_recall``, with which the model searches the archive (seed 000).
 
-Each action is a function from a :class:`RecallRequest` to the text that is said. All read a bounded
-number of rows, stay within seed 000's 8,000 tokens and what the window leaves whole of a result,
-mark what they quote as a quotation, and hand out a cursor where there is more.
+Each action is a function from a :class:`RecallRequest` to the text of the result. Every action
+reads a bounded number of rows and stays within seed 000's 8,000 tokens and the size of a result
+that the window does not shorten. It marks quoted text as a quotation and returns a cursor if there
+is more.
 """
 
 import re
@@ -58,15 +59,15 @@ from .reading import (
 )
 from .request import MAX_LIMIT, Action, RecallArguments, RecallRequest, seal_cursor
 
-# Action ``range``: turns by number, in order; one alone is quoted whole, in pieces.
+# Action ``range``: turns by number, in order. A single turn is quoted whole, in pieces.
 
 PAGE_TURNS = 60
-TURNS_AROUND = 5  # On either side of the one that is asked for
-MAX_RESULT_CHARS = 1_500  # Where several turns do not fit
+TURNS_AROUND = 5  # On either side of the requested turn
+MAX_RESULT_CHARS = 1_500  # If several turns do not fit
 _RANGE_CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _NUMBERS = re.compile(r"(\d{1,15})(?:\s*[-–]\s*(\d{1,15}))?")
 
-# Turns from the first number to the second, from that character of the first turn on.
+# The first turn, the last turn, and the character at which the first turn begins.
 type Stretch = tuple[int, int, int]
 
 
@@ -105,8 +106,11 @@ def turn_range(request: RecallRequest) -> str:
 
 
 def _read_numbers(text: str, *, last: int) -> set[int]:
-    """The numbers in a list such as "3, 7-9"; of a stretch only those that the session has, and
-    no more of them than show that it has too many."""
+    """Return the numbers in a list such as "3, 7-9".
+
+    A range such as "7-9" is limited to turns of the session, and to the few numbers that suffice to
+    show that it has too many.
+    """
     numbers: set[int] = set()
     for first, end in _NUMBERS.findall(text):
         low = int(first)
@@ -116,7 +120,7 @@ def _read_numbers(text: str, *, last: int) -> set[int]:
 
 
 def _around(request: RecallRequest, target: RecallTarget, number: int) -> str:
-    """A turn with those before and after it."""
+    """Return a turn with the turns before and after it."""
     last = target.session.turn_count
     if number > last:
         raise BadArgument(f"The last turn is {last}; ask for one from 1 to {last}.")
@@ -132,7 +136,7 @@ def _around(request: RecallRequest, target: RecallTarget, number: int) -> str:
 
 
 def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]) -> str:
-    """Turns by their numbers, in order."""
+    """Return turns by their numbers, in order."""
     if len(numbers) > MAX_LIMIT:
         raise BadArgument(f"'turns' may name {MAX_LIMIT} turns at most.")
     turns = read_past_turns(target.session.pk, numbers)
@@ -148,7 +152,7 @@ def _named_turns(request: RecallRequest, target: RecallTarget, numbers: set[int]
 def _one_group(
     target: RecallTarget, turns: list[RecalledTurn], wanted: set[int]
 ) -> list[QuotedGroup]:
-    """The turns, of which those that are wanted keep most where there is no room for all."""
+    """Return the turns as one group. The ``wanted`` turns are shortened least."""
     messages = [said for turn in turns for said in quote_turn(turn)]
     kept = [replace(said, at=0) if said.turn in wanted else said for said in messages]
     return [_group(target, kept)]
@@ -157,7 +161,7 @@ def _one_group(
 def _read_page(
     session_pk: int, asked: Stretch, *, budget: int
 ) -> tuple[list[QuotedMessage], Stretch]:
-    """Turns in order until the budget is spent, and the rest."""
+    """Return turns in order until the budget is spent, and the rest of the stretch."""
     start, end, _ = asked
     turns = read_past_range(session_pk, start=start, end=end, limit=PAGE_TURNS)
     messages = [quote_turn(turn) for turn in turns]
@@ -183,7 +187,7 @@ def _read_page(
 def _read_piece(
     session_pk: int, asked: Stretch, *, budget: int
 ) -> tuple[list[QuotedMessage], Stretch]:
-    """As much of one turn's whole text as the budget allows, and the rest."""
+    """Return as much of one turn's whole text as fits into the budget, and the rest."""
     start, end, offset = asked
     turn = read_past_turn(session_pk, start)
     if turn is None:
@@ -192,7 +196,7 @@ def _read_piece(
     while (cost := said.cost()) > budget and len(said.text) > 1:
         size = max(1, min(len(said.text) - 1, len(said.text) * budget // cost))
         said = quote_whole_turn(turn, offset=offset, size=size)
-    # A piece that is not the last ends with a line, where lines are short.
+    # Let a piece other than the last end with a line break, if its lines are short.
     line_end = said.text.rfind("\n") + 1
     if offset + len(said.text) < said.length and line_end >= len(said.text) // 2:
         said = quote_whole_turn(turn, offset=offset, size=line_end)
@@ -202,7 +206,7 @@ def _read_piece(
 
 # Action ``tool_calls``: earlier calls of one tool, newest first, with their outcome.
 
-MAX_SCANNED_RESULTS, BATCH_RESULTS = 400, 50  # By one call with a query
+MAX_SCANNED_RESULTS, BATCH_RESULTS = 400, 50  # Per call with a query
 _CALLS_CURSOR = re.compile(r"\d{1,15}")
 
 
@@ -214,7 +218,7 @@ def past_calls(request: RecallRequest) -> str:
             f"'tool_calls' needs 'tool_name'. Tools that were used: {list_tools(pk)}."
         )
     match = request.matched_cursor(_CALLS_CURSOR)
-    # Calls are listed rather than searched, so those of the running exchange are among them.
+    # Calls are listed rather than searched, so the calls of the running exchange are included.
     newest = target.session.next_turn if target.uuid else request.context.call_turn
     before = min(int(match[0]), newest) if match else newest
     asked = parse_query(query)
@@ -242,8 +246,10 @@ def past_calls(request: RecallRequest) -> str:
 def _find_calls(
     session_pk: int, name: str, asked: SearchQuery, *, before: int, limit: int
 ) -> tuple[list[tuple[RecalledTurn, RecalledCall | None]], int]:
-    """Results that hold all that is asked for, in themselves or in what was asked of the tool, and
-    the turn below which there may be more (0: there are none)."""
+    """Return results that match the query in their output or in the arguments of their call.
+
+    The number is the turn below which there may be more results, or 0 if there are none.
+    """
     found: list[tuple[RecalledTurn, RecalledCall | None]] = []
     scanned = 0
     while scanned < MAX_SCANNED_RESULTS:
@@ -274,8 +280,11 @@ def _is_within(turn: RecalledTurn, asked: SearchQuery) -> bool:
 
 
 def _has_all_words(text: str, asked: SearchQuery) -> bool:
-    """By the tokens of the index: those of each word, of which a compound may stand in parts, and
-    each phrase as one."""
+    """Return whether the text has all words and phrases of the query.
+
+    They are compared by the tokens of the index. A compound word also matches if the text has all
+    of its parts.
+    """
     tokens = read_tokens(text)
     parts = (tokens for word in asked.words for *_, tokens in find_parts(word.text))
     wanted = {token for part in parts for token in part[:-1] or part}
@@ -284,7 +293,7 @@ def _has_all_words(text: str, asked: SearchQuery) -> bool:
     return wanted <= {*tokens} and all(phrase in line for phrase in phrases)
 
 
-# Action ``summary``: the session's state and its figures; no model is asked.
+# Action ``summary``: the session's state and its figures. No model is called.
 def summary(request: RecallRequest) -> str:
     session = request.target().session
     moments = read_ends(session)
@@ -307,10 +316,10 @@ def summary(request: RecallRequest) -> str:
 # Action ``search``: turns by words, best first, each with its neighbours.
 
 NEIGHBOUR_TURNS = 1  # Before and after a hit (seed 000)
-MAX_MISSING_WORDS = 20  # That are named
+MAX_MISSING_WORDS = 20  # Words that are named as missing
 
 
-# What a search may be narrowed to, the likeliest to help first.
+# Roles to which a search may be narrowed, the likeliest to help first.
 ONLY = {
     USER: "what the person said, without the answers",
     ASSISTANT: "your answers",
@@ -340,7 +349,10 @@ def search(request: RecallRequest) -> str:
 def _search_offers(
     request: RecallRequest, target: RecallTarget, hits: Sequence[TurnHit]
 ) -> list[str]:
-    """What to ask next, as arguments to send and what they give, the likeliest to help first."""
+    """Return suggestions for the next call, the likeliest to help first.
+
+    Each has the arguments to send and a description of their effect.
+    """
     if not hits:
         return []
     sent, numbers = request.arguments, [hit.turn for hit in hits]
@@ -372,7 +384,11 @@ def _format_found(
     about: tuple[object, ...],
     offers: Sequence[str] = (),
 ) -> str:
-    """The whole answer: how many matched, what matched nothing, the quotation, what is left out."""
+    """Return the whole answer to a search.
+
+    It tells how many turns matched and which words matched nothing, quotes the turns, and names
+    those that are left out.
+    """
     missing = ""
     if found.missing:
         named = ", ".join(
@@ -415,7 +431,7 @@ def _hits_of(groups: Iterable[QuotedGroup]) -> set[Place]:
 
 
 def _name_left_out(left_out: Iterable[Place]) -> str:
-    """A sentence about the turns for which there was no room, as 'range' takes them."""
+    """Return a sentence that lists the turns without room, in the form that 'range' accepts."""
     by_session: dict[str, list[int]] = {}
     for session, turn in sorted(left_out, key=lambda place: (str(place[0] or ""), place[1])):
         by_session.setdefault(f" of session {session}" if session else "", []).append(turn)
@@ -428,8 +444,11 @@ def _name_left_out(left_out: Iterable[Place]) -> str:
 def _group_hits(
     request: RecallRequest, target: RecallTarget, hits: Iterable[TurnHit]
 ) -> list[QuotedGroup]:
-    """Hits with their neighbours, which are left out where one role was asked for. Stretches that
-    overlap are one, in turn order, and stand where the best of their hits does."""
+    """Return the hits with their neighbours as groups.
+
+    Neighbours are left out if one role was asked for. Overlapping stretches are merged in turn
+    order, at the position of their best hit.
+    """
     pk, matched = target.session.pk, {hit.turn for hit in hits}
     find = make_finder(request.query)
     reach = 0 if request.arguments.only else NEIGHBOUR_TURNS
@@ -446,7 +465,7 @@ def _group_hits(
     numbers = [number for low, high in stretches for number in range(low, high + 1)]
     turns = {turn.number: turn for turn in read_past_turns(pk, numbers)}
     for number in matched & turns.keys():
-        # The passage may stand anywhere in all of its text.
+        # The passage may be anywhere in the whole text.
         if turns[number].length > len(turns[number].text):
             turns[number] = read_past_turn(pk, number) or turns[number]
     return [
@@ -485,7 +504,7 @@ def siblings(request: RecallRequest) -> str:
         )
         groups: list[QuotedGroup] = []
         for uuid, hits in groupby(found.hits, key=attrgetter("session")):
-            # One that was purged meanwhile is left out.
+            # A session that was purged meanwhile is left out.
             if session := find_session(context.session_pk, context.user_pk, uuid):
                 target = RecallTarget(session, uuid, session.next_turn)
                 groups += _group_hits(request, target, list(hits))
@@ -532,8 +551,10 @@ def _fit_answer(
     more: str = "",
     offers: Sequence[str] = (),
 ) -> str:
-    """The answer with as much of the groups as it has room for; ``tell`` says what of them is
-    quoted."""
+    """Return the answer with as much of the groups as fits.
+
+    ``tell`` returns a sentence about the quoted groups.
+    """
     budget = request.budget
     while True:
         fitted = fit(groups, budget=budget)
@@ -541,14 +562,14 @@ def _fit_answer(
         excess = estimate_tokens(answer) - request.max_tokens
         if excess <= 0 or budget <= 0:
             return answer
-        # What to ask next goes before what was found.
+        # Suggestions are left out before results are.
         offers, budget = offers[:-1], budget if offers else budget - excess
 
 
 def _fit_turns(
     request: RecallRequest, facts: str, groups: Sequence[QuotedGroup], **more: Any
 ) -> str:
-    """The answer with as many of these turns as it has room for; the others are named."""
+    """Return the answer with as many of these turns as fit, and the numbers of the others."""
 
     def tell(fitted: list[QuotedGroup]) -> str:
         return facts + _name_left_out(_turns_of(groups) - _turns_of(fitted))
@@ -573,7 +594,7 @@ def _answer(
 
 
 def _more_line(cursor: str) -> str:
-    """How the model is told that there is more."""
+    """Return a line that tells the model how to get more."""
     return f'More: call again with the same arguments and cursor="{cursor}".' if cursor else ""
 
 
