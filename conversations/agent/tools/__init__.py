@@ -1,1 +1,1 @@
-"""What the model may do. A tool is one module plus one line in ``registry``."""
+"""The tools that the model may call. A tool is one module and one line in ``registry``."""

@@ -1,5 +1,6 @@
-"""What ``shell_execute`` and ``git_command`` share: where and how long a command runs, and how its
-end is told.
+"""Shared code of ``shell_execute`` and ``git_command``.
+
+It reads the working folder, runs the command within its limits, and describes how it ended.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from conversations.domain.tool_calls import PLAIN_PROGRAMS, CallKind
 from .git_words import WordNotAllowed, read_list, read_words
 from .tool import BadArgument, Text, ToolContext, ToolResult, Whole
 
-# The system takes 128 KiB as one argument; a character has up to four bytes.
+# The system accepts arguments of up to 128 KiB, and a character has up to four bytes.
 MAX_COMMAND_CHARS = 30_000
 
 ENDED = {
@@ -52,14 +53,14 @@ NO_SANDBOX = (
 Folder = Annotated[
     Text, Field(description="Where to run it, relative to the workspace's folder. Default: there.")
 ]
-# 0: the default.
+# 0 stands for the default.
 Seconds = Annotated[
     Whole, Field(description="Seconds after which it is ended, where the default is too short.")
 ]
 
 
 def check_text(text: str, name: str) -> None:
-    """That a program can be given it. Raises BadArgument."""
+    """Check that the text can be passed to a program. Raise BadArgument if it cannot."""
     if len(text) > MAX_COMMAND_CHARS:
         raise BadArgument(
             f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file and run that "
@@ -70,7 +71,7 @@ def check_text(text: str, name: str) -> None:
 
 
 def read_folder(path: str, root: Path) -> Path:
-    """The working folder. Raises BadArgument."""
+    """Return the working folder. Raise BadArgument if the workspace has no such folder."""
     try:
         place = Path(find_place(root, path or ".").real)
     except Rejected as error:
@@ -81,12 +82,12 @@ def read_folder(path: str, root: Path) -> Path:
 
 
 def hides_something(text: str) -> bool:
-    """Whether it holds characters that are not seen, or change what is."""
+    """Return whether the text has invisible characters, or characters that change its display."""
     return any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in text)
 
 
 def command_summary(command: str, *, folder: str) -> str:
-    """``folder`` is empty for the workspace's own."""
+    """Return a one-line summary; ``folder`` is empty for the workspace's own folder."""
     shown = one_line(command, limit=100)
     if not folder:
         return say("Run %(command)s", command=shown)
@@ -94,7 +95,7 @@ def command_summary(command: str, *, folder: str) -> str:
 
 
 def command_note(*, allows_network: bool, text: str) -> str:
-    """What a person should know before this is run."""
+    """Return a note for the person who decides whether the command may run."""
     notes = []
     if support.find_mode() == support.UNSANDBOXED:
         notes.append(say("Runs without a sandbox, with all rights of the server."))
@@ -122,10 +123,12 @@ async def execute(
     may_write_config: bool = False,
     **options: Any,
 ) -> ToolResult:
-    """Run the command, and put on record which files it changed. What was approved for a sandbox
-    (the call's basis) does not run without one. ``may_write`` False: it sees the workspace
-    read-only. ``may_write_config``: it may write what git is configured by. ``options`` are more of
-    ``running.run_command``."""
+    """Run the command and record which files it changed.
+
+    A command that was approved for a sandbox (the call's basis) does not run without one. If
+    ``may_write`` is False, the command sees the workspace read-only. With ``may_write_config`` it
+    may write the files that configure git. ``options`` are passed to ``running.run_command``.
+    """
     if (context.basis, support.find_mode()) == (support.SANDBOXED, support.UNSANDBOXED):
         return ToolResult(ok=False, output=NO_SANDBOX)
     loom = settings.LOOM
@@ -162,13 +165,15 @@ async def execute(
             result = await run(protection)
     except (Rejected, StorageFull) as error:
         return ToolResult(ok=False, output=error.message)
-    # The last line stays the one that tells the exit code.
+    # The line with the exit code has to stay the last one.
     return replace(result, output=f"[{watch.note}]\n{result.output}") if watch.note else result
 
 
 def make_command_result(done: running.CompletedCommand, *, seconds: int) -> ToolResult:
-    """The output, then how it ended unless all is well; the last line names the exit code as
-    ``domain.session_state.statements`` reads it."""
+    """Return the output, followed by how the command ended unless it succeeded.
+
+    The last line has the exit code, in the form that ``domain.session_state.statements`` reads.
+    """
     loom, reason = settings.LOOM, ""
     if done.reason == "time":
         more = f"'timeout_seconds' may be at most {loom.command_max_seconds}."
@@ -192,17 +197,17 @@ def make_command_result(done: running.CompletedCommand, *, seconds: int) -> Tool
     return ToolResult(ok=is_ok, output=output + "\n".join(lines), exit_code=done.exit_code)
 
 
-# What "always" stands for in a question about a shell command
+# The kinds of commands that an answer of "always" covers in a question about a shell command.
 
-# Of a command and its folder that "always" may stand for: what is allowed has to be read in a
+# Maximum length of a command and its folder that "always" may cover, because both are shown on a
 # button and in a list.
 MAX_LINE_CHARS = 160
 
-# Words that mean the same to a shell as they stand there: no syntax, no expansion. What is between
-# single quotes is anything.
+# Words without syntax or expansion, which a shell takes literally. Single quotes may contain any
+# character.
 _PLAIN_WORDS = re.compile(r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""")
 
-# Programs of which some options run another: those that do not.
+# Options that run no other program, for programs that also have options that do.
 _OPTIONS = {
     "diff": """-i --ignore-case -E --ignore-tab-expansion -Z --ignore-trailing-space -b
         --ignore-space-change -w --ignore-all-space -B --ignore-blank-lines -I=
@@ -226,7 +231,7 @@ _OPTIONS = {
         --zero-terminated""",
 }
 
-# ``find`` has no bundles and no abbreviations; left out is what runs, deletes or writes.
+# ``find`` has no bundled or abbreviated options. Options that run, delete or write are left out.
 _FIND_WORDS = frozenset(
     """-H -L -P -a -amin -and -anewer -atime -cmin -cnewer -ctime -daystart -depth -empty
     -executable -false -follow -gid -group -ignore_readdir_race -iname -inum -ipath -iregex
@@ -239,9 +244,12 @@ _NUMBER = re.compile(r"[-+]\d+[a-zA-Z]?")
 
 
 def kind_of(command: str, *, folder: str = "") -> CallKind | None:
-    """``folder`` is where it runs, relative to the workspace's; empty: there. None where it holds
-    what cannot be seen, names what other programs run by themselves, has several lines or is too
-    long to be read."""
+    """Return the kind of the command, or None if "always" may not cover it.
+
+    ``folder`` is where the command runs, relative to the workspace's folder, or empty for that
+    folder. There is no kind for a command that has invisible characters, names files that other
+    programs run by themselves, has several lines, or is too long to be read.
+    """
     if hides_something(command) or names_self_running(f"{command}\n{folder}"):
         return None
     if program := _plain_program(command):
@@ -266,7 +274,7 @@ def kind_of(command: str, *, folder: str = "") -> CallKind | None:
 
 
 def _plain_program(command: str) -> str:
-    """The program, if the command is it with plain words and options that run no other."""
+    """Return the program of a command that has only plain words and starts no other program."""
     if not _PLAIN_WORDS.fullmatch(command):
         return ""
     program, *words = shlex.split(command) or [""]

@@ -1,7 +1,7 @@
-"""``fetch_url``: a page of the web as text. Only where a workspace allows the network.
+"""``fetch_url``: read a web page as text, if the workspace allows the network.
 
-It changes nothing here, but what stands in an address reaches whoever it belongs to; so a person is
-asked, and a redirect to another host is told instead of followed.
+The tool changes nothing here, but the owner of the host receives the whole address. A person is
+therefore asked, and a redirect to another host is reported instead of followed.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
 
 
 async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
-    """Execute a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
+    """Execute a call. ``allows`` decides to which addresses it may connect. Raise Rejected."""
     fetched = await fetch(read_url(asked.url), allows=allows)
     if fetched.moved_to:
         return ToolResult(
@@ -106,7 +106,7 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
 
 
 async def _read_text(fetched: FetchResponse, offset: int) -> dict[str, Any] | None:
-    """What the worker says; None if it was ended, or had not enough memory."""
+    """Return the worker's answer, or None if it took too much time or memory."""
     asked = {
         "charset": fetched.charset,
         "is_html": fetched.media_type in _HTML,

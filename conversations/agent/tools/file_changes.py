@@ -1,8 +1,7 @@
-"""``write_file``, ``edit_file``, ``delete_file`` and ``move_file``: the tools that change files of
-the workspace.
+"""The tools ``write_file``, ``edit_file``, ``delete_file`` and ``move_file``.
 
-A call is prepared first, which changes nothing; what was prepared is what a person is asked about,
-and only then applied.
+A call is prepared first, which changes nothing. A person is asked about the prepared change, and
+only then it is applied.
 """
 
 import asyncio
@@ -47,8 +46,12 @@ CHANGED_SINCE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedChange:
-    """What a call would do. ``basis`` stands for the files that this was made from, ``place`` is
-    the real path of the one. Without an ``action`` there is nothing to do."""
+    """The change that a call would make.
+
+    ``basis`` identifies the state of the files from which the change was prepared. ``place`` is the
+    real path of the file, or of the source of a move. If ``action`` is None, there is nothing to
+    change.
+    """
 
     action: FileAction | None
     summary: str
@@ -62,8 +65,10 @@ class PreparedChange:
 def _declare[A: tool.ToolArguments](
     name: str, arguments: type[A], prepare: Callable[[Path, A], PreparedChange], *, description: str
 ) -> tool.Tool:
-    """A tool of which ``prepare`` looks at the folder and changes nothing; it raises BadArgument or
-    Rejected."""
+    """Declare a tool that prepares a change and then applies it.
+
+    ``prepare`` reads the folder and changes nothing. It may raise BadArgument or Rejected.
+    """
 
     async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
         def look() -> tuple[PreparedChange, bool]:
@@ -72,14 +77,14 @@ def _declare[A: tool.ToolArguments](
             if action is None:
                 return prepared, False
             path = action.target if isinstance(action, MoveAction) else action.path
-            # By the name that was given, and by that of what it leads to
+            # Check the given name, and the name of the file to which it leads.
             real = paths.find_place(context.root, path).path
             return prepared, runs_itself(path) or runs_itself(real)
 
         prepared, runs = await asyncio.to_thread(look)
         is_cut = file_edits.is_cut_short(prepared.diff)
-        # "Always" is no answer for these: nobody would see the next one. What is deleted is clear
-        # without its text.
+        # "Always" is not offered for these changes, because later ones would not be seen by anyone.
+        # A deletion is clear even if not all of its text is shown.
         has_kind = not runs and (not is_cut or isinstance(prepared.action, RemoveAction))
         cut = say("Not all of the change is shown.") if is_cut else ""
         return CallPlan(
@@ -112,15 +117,15 @@ def _declare[A: tool.ToolArguments](
 
 
 def _bind(root: Path, prepared: PreparedChange) -> PreparedChange:
-    """To the real paths as well: a link on the way may lead elsewhere when the call runs."""
+    """Add the real paths to the basis, because a link may lead elsewhere when the call runs."""
     action, note = prepared.action, prepared.note
     if action is None:
         return prepared
     given = (action.source, action.target) if isinstance(action, MoveAction) else (action.path,)
-    # Where a file is written, what a link leads to is meant, else the link itself.
+    # A write changes the target of a link, the other actions the link itself.
     follow = isinstance(action, WriteAction)
     places = [paths.find_place(root, path, follow_last=follow).path for path in given]
-    # The summary of a move names the real paths.
+    # The summary of a move already has the real paths.
     if len(places) == 1 and os.path.normpath(root / given[0]) != str(root / places[0]):
         note = join_messages((note, say("It is %(path)s.", path=shown(places[0]))))
     basis = "\n".join((prepared.basis, *map(stored_path, places)))
@@ -129,7 +134,7 @@ def _bind(root: Path, prepared: PreparedChange) -> PreparedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFile:
-    """A file of the workspace; ``text`` None: it is binary."""
+    """A file of the workspace with its content. ``text`` is None if the file is binary."""
 
     found: paths.FileStatus
     data: bytes
@@ -141,7 +146,7 @@ class WholeFile:
 
 
 def read_whole(root: Path, path: str) -> WholeFile:
-    """Raises TooLarge beyond what the tools read of a file."""
+    """Read a file. Raise TooLarge if it is larger than the tools read."""
     limit = settings.LOOM.max_read_bytes
     content = read_bytes(root, path, limit=limit)
     if content.is_cut:
@@ -155,8 +160,7 @@ def read_whole(root: Path, path: str) -> WholeFile:
 
 
 def check_writable(found: paths.FileStatus) -> None:
-    """A file that somebody made read-only is left alone, although replacing it would be
-    possible."""
+    """Raise Rejected if the file is read-only, although replacing it would be possible."""
     if not found.mode & 0o222:
         raise Rejected(f"{shown(found.path)} is read-only (mode {found.mode:04o}).")
 
@@ -224,7 +228,7 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
 
 
 def _describe_recoding(before: TextFile, after: TextFile) -> str:
-    """What a diff does not show: another encoding, and other newlines."""
+    """Describe changes that a diff does not show: of the encoding and of the newlines."""
     notes, encoding = [], before.encoding_name
     if encoding not in ("", "UTF-8", after.encoding_name):
         notes.append(say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding))
@@ -247,7 +251,7 @@ WRITE = _declare(
 
 LINES_AROUND, MAX_SNIPPET_LINES = 3, 40
 MAX_NAMED_PLACES = 20  # By their line numbers
-MAX_SHOWN_PLACES = 4  # When it is not clear which one is meant
+MAX_SHOWN_PLACES = 4  # If it is not clear which place is meant
 
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
 
@@ -293,7 +297,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
             f"Nothing would change: {shown(path)} has this text already, and keeps its newlines."
             " To change its newlines, write the whole file with write_file."
         )
-    # What was done, and the lines around the first place as they are now
+    # Describe the edit, with the lines around the first place as they are afterwards.
     numbers, grown, count = [], 0, len(match.spans)
     for span in match.spans[:MAX_NAMED_PLACES]:
         numbers.append(file_edits.line_of(text, span.start + grown))
@@ -316,7 +320,7 @@ def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
 
 
 def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> EditMatch:
-    """The places to replace. Raises BadArgument with what to send instead."""
+    """Return the places to replace. Raise BadArgument with a sentence that says what to send."""
     match = file_edits.find_match(file, old, new)
     if not match.spans and not file.text:
         raise BadArgument(f"{shown(path)} is empty. Use write_file.")

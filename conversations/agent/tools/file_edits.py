@@ -1,8 +1,8 @@
-"""Finding the place of a text that is to be replaced: as it stands, or nearly so.
+"""The search for a text that is to be replaced, exact or nearly so, and diffs of the change.
 
-Models copy text imperfectly: with other newlines, with typographic quotes made plain, without the
-space at the end of lines, with other indentation, with the numbers that lines were shown with. Each
-of these is looked for in that order, and taken only if it leads to exactly one place.
+Models copy text imperfectly: with other newlines, plain instead of typographic quotes, without
+spaces at the end of lines, with other indentation, or with the line numbers that were shown. Each
+of these differences is tried in this order, and a match is used only if there is exactly one.
 """
 
 import difflib
@@ -21,18 +21,18 @@ from conversations.domain.text import storable
 
 from .file_texts import cut
 
-# What is going to change, as a unified diff, however large or odd the files are.
+# The change as a unified diff, regardless of the size or content of the files.
 
 CONTEXT_LINES = 3
 MAX_DIFF_CHARS = 100_000
 MAX_LINE_CHARS = 5000
-BEFORE_CHARS = 200  # Of a longer line that are shown before what differs
+BEFORE_CHARS = 200  # Characters of a longer line that are shown before the difference
 
 NO_NEWLINE = "\\ No newline at end of file"
 
-# Lines of one side by those of the other, and comparisons of a line with another for lines that
-# both sides have many times: beyond it comparing would hold up everyone, and the part that differs
-# is shown as replaced whole.
+# Limits the product of the line counts of both sides, and the number of comparisons for lines that
+# occur many times on both sides. Above the limit, comparing would delay everyone, and the part that
+# differs is shown as replaced whole.
 MAX_COMPARISONS = 1_000_000
 
 
@@ -41,8 +41,11 @@ class TooManyComparisons(Exception):
 
 
 class BoundedMatcher(difflib.SequenceMatcher[str]):
-    """Counts what it compares. It looks for the longest run that both sides have, again and again
-    in what is left and right of it, and each time through all equal pairs."""
+    """A sequence matcher that limits its number of comparisons.
+
+    It looks for the longest run that both sides share, then again to the left and right of that
+    run. Each search goes through all equal pairs.
+    """
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)
@@ -63,7 +66,7 @@ class BoundedMatcher(difflib.SequenceMatcher[str]):
 
 
 def unified_diff(path: str, before: str | None, after: str | None) -> str:
-    """None: there was, or is, no such file. Empty if nothing differs."""
+    """Return the diff, which is empty if nothing differs. None stands for a missing file."""
     old, new = _lines(before), _lines(after)
     body = list(_hunks(old, new))
     if not body:
@@ -84,12 +87,12 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
 
 
 def is_cut_short(diff: str) -> bool:
-    """Whether a part of what changes is not in the diff."""
+    """Return whether the diff lacks a part of the change."""
     return any(line.startswith("\\") and line != NO_NEWLINE for line in diff.split("\n"))
 
 
 def _lines(text: str | None) -> list[str]:
-    """By newlines only, which stay with their lines."""
+    """Split at newlines only. Each line keeps its newline."""
     parts = storable(text or "").split("\n")
     lines = [f"{part}\n" for part in parts[:-1]]
     return [*lines, parts[-1]] if parts[-1] else lines
@@ -98,7 +101,7 @@ def _lines(text: str | None) -> list[str]:
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
     if old == new:
         return
-    # Only what differs is compared: that costs its lines of one side by those of the other.
+    # Only the part that differs is compared, because the cost is the product of its line counts.
     start = _count_equal(old, new)
     end = _count_equal(reversed(old[start:]), reversed(new[start:]))
     a, b = len(old) - end, len(new) - end
@@ -134,7 +137,7 @@ def _count_equal(one: Iterable[str], other: Iterable[str]) -> int:
 
 
 def _range(start: int, end: int) -> str:
-    """As ``diff`` counts: from 1, and an empty range names the line before it."""
+    """Return a range as ``diff`` writes it: from 1; an empty range names the line before it."""
     length = end - start
     if length == 1:
         return str(start + 1)
@@ -142,7 +145,10 @@ def _range(start: int, end: int) -> str:
 
 
 def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator[str]:
-    """Of long lines the part from ``starts`` on. What is left out is said of those that change."""
+    """Yield the lines with a mark. Long lines are cut to the part that begins at ``starts``.
+
+    A note after a changed line says how much of it is left out.
+    """
     for line, start in zip(lines, chain(starts, repeat(0)), strict=False):
         text = shown = line.removesuffix("\n")
         if len(text) > MAX_LINE_CHARS:
@@ -156,8 +162,8 @@ def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator
             yield NO_NEWLINE
 
 
-MAX_SIMILAR_PLACES, MAX_COMPARED_LINES = 2, 12  # When a search has found nothing
-MAX_SCANNED_PLACES = 3000  # Lines that are compared letter by letter
+MAX_SIMILAR_PLACES, MAX_COMPARED_LINES = 2, 12  # If a search has found nothing
+MAX_SCANNED_PLACES = 3000  # Lines that are compared character by character
 
 _TYPOGRAPHIC = str.maketrans(
     "‘’‚‛“”„‟′″‐‑‒–—−\u00a0\u2002\u2003\u2009\u202f", "''''\"\"\"\"'\"------     "
@@ -168,7 +174,7 @@ _NUMBER = re.compile(r" *\d+\t")
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Characters of the file's text, and what to put there."""
+    """A range of characters in the file's text, and the text that replaces it."""
 
     start: int
     end: int
@@ -177,19 +183,22 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditMatch:
-    """``drift`` says how the file differs from what was looked for, empty: not at all (or by
-    newlines only)."""
+    """The places that match a text.
+
+    ``drift`` says how the file differs from the text that was searched for. It is empty if there is
+    no difference except of newlines.
+    """
 
     spans: list[TextEdit]
     drift: str = ""
 
 
 def find_match(file: TextFile, old: str, new: str) -> EditMatch:
-    """All places of ``old``, each with the text that replaces it."""
+    """Return all places of ``old``, each with the text that replaces it."""
     new = new.replace(CRLF, LF).replace(LF, file.newline)
     text = file.text
     starts = list(_find_all(text, old))
-    # Half of a newline is no place; where there is one, those of all places are made plain.
+    # A match must not begin within a CRLF. If one does, newlines are normalised for all matches.
     in_newline = old.startswith(LF) and any(text[at - 1 : at] == "\r" for at in starts)
     if starts and not in_newline:
         return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
@@ -197,7 +206,7 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
 
     def place(at: int) -> int:
-        """Where the character is in the text with its own newlines."""
+        """Return the position of a character in the text with its original newlines."""
         return at + bisect_left(ends, at)
 
     for drift, table in (("", {}), (say("typographic quotes, dashes or spaces"), _TYPOGRAPHIC)):
@@ -208,7 +217,7 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
             return EditMatch(spans=spans, drift=drift)
-    # Whether each line begins as ``read_file`` shows it
+    # Whether each line begins with a number as ``read_file`` shows it
     if all(_NUMBER.match(line) for line in old.strip(LF).split(LF)):
         bare = find_match(file, _without_numbers(old), _without_numbers(new))
         return EditMatch(spans=bare.spans, drift=bare.drift or say("the line numbers"))
@@ -224,16 +233,19 @@ def replace_spans(text: str, spans: list[TextEdit]) -> str:
 
 
 def line_of(text: str, offset: int) -> int:
-    """The number, from 1, of the line that the character is in."""
+    """Return the number, from 1, of the line with that character."""
     return text.count(LF, 0, offset) + 1
 
 
 def describe_nearest(file: TextFile, old: str) -> str:
-    """What in the file is most like the text, line by line; empty if nothing is."""
+    """Return the part of the file that is most similar to the text, line by line.
+
+    Return an empty string if no part is similar.
+    """
     wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:MAX_COMPARED_LINES]
     lines, keys = file.lines, [_line_words(line) for line in wanted]
-    # Where the windows begin that share the most lines; else that hold the line most like the
-    # longest one
+    # The starts of the groups of lines that share the most lines with the text. If none does, the
+    # start of the group with the line that is most similar to the longest line of the text.
     known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
     scores = Counter(
         max(0, number - known[key])
@@ -253,7 +265,8 @@ def describe_nearest(file: TextFile, old: str) -> str:
             f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
         )
         asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
-        # Whole lines, since to compare each with each sign by sign takes a power of their length
+        # Compare whole lines, because the time for comparing them character by character grows with
+        # a power of their length.
         matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
         for tag, a, b, c, d in matcher.get_opcodes():
             told += [f"{'-' if tag != 'equal' else ' '} {line}" for line in asked[a:b]]
@@ -285,9 +298,10 @@ _DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
 def _find_lines(
     file: TextFile, old: str, new: str, plain: Callable[[str], str]
 ) -> Iterator[TextEdit]:
-    """Whole lines that are the same once they are made plain."""
+    """Yield runs of whole lines that are equal after ``plain`` was applied to each line."""
     new = new.replace(CRLF, LF)
-    # Without the blank lines that both have at an end; the old one without any
+    # Remove the blank lines that both texts have at an end, then all others at the ends of the old
+    # one.
     while old.startswith(LF) and new.startswith(LF):
         old, new = old[1:], new[1:]
     while old.endswith(LF) and new.endswith(LF):
@@ -309,7 +323,7 @@ def _find_lines(
             end = starts[at + len(keys)]
             if not removes_lines:
                 end -= 2 if found[-1].endswith("\r") else 1
-            # The new lines with the indentation that the file has where the old ones had theirs
+            # In the new lines, replace the indentation of the old lines by that of the file.
             known: dict[str, str] = {}
             for asked, there in zip(wanted, found, strict=True):
                 if asked.strip():

@@ -1,5 +1,7 @@
-"""What a result says of files: lines with their numbers, counts and sizes, what a walk through
-folders left out, and where to go on."""
+"""Parts of results about files.
+
+They are numbered lines, counts and sizes, notes on what a folder walk left out, and cursors.
+"""
 
 import os
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -14,7 +16,7 @@ MAX_LINE_CHARS = 2000
 
 
 def numbered(lines: list[str], first: int) -> str:
-    """Lines with their numbers, as ``cat -n`` has them."""
+    """Return the lines with their numbers, in the format of ``cat -n``."""
     return "\n".join(f"{number:>6}\t{cut(line)}" for number, line in enumerate(lines, first))
 
 
@@ -26,7 +28,7 @@ def cut(line: str, limit: int = MAX_LINE_CHARS) -> str:
 
 
 def count_text(count: int, what: str) -> str:
-    """ "1 line", "1,200 lines"."""
+    """Return a count as in "1 line" and "1,200 lines"."""
     plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
     return f"{count:,} {what if count == 1 else plural}"
 
@@ -36,7 +38,7 @@ def lines_text(count: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """ "840 bytes", "12.3 kB"."""
+    """Return a size as in "840 bytes" and "12.3 kB"."""
     if size < 1000:
         return say_number("%(count)s byte", "%(count)s bytes", size, count=f"{size:,}")
     amount, units = size / 1000, ["kB", "MB", "GB", "TB"]
@@ -57,7 +59,7 @@ def describe_walk(walk: FolderWalk) -> list[str]:
 
 
 def describe_passed_over(paths: list[str]) -> str:
-    """Folders that were not gone into; git's own go without saying."""
+    """Name the folders that were not searched, except git's own."""
     paths = [path for path in paths if not is_git_name(path.rpartition("/")[2])]
     if not paths:
         return ""
@@ -67,7 +69,7 @@ def describe_passed_over(paths: list[str]) -> str:
 
 
 def make_cursor(path: str) -> str:
-    """A path, whatever is in it, as a text that a model can copy."""
+    """Return any path as a text that a model can copy."""
     return quote_from_bytes(os.fsencode(path), safe="/ !#$&'()*+,;=@[]{}~^")
 
 

@@ -1,5 +1,4 @@
-"""``list_files`` and ``glob_files``: what lies in a folder of the workspace, and files whose path
-matches a pattern."""
+"""``list_files`` and ``glob_files``: list a folder, and find files by a pattern for their path."""
 
 import asyncio
 import time
@@ -25,7 +24,7 @@ from .tool import BadArgument, ToolContext, ToolResult
 def _declare[A: tool.ToolArguments](
     name: str, arguments: type[A], look: Callable[[Path, A], str], *, description: str
 ) -> tool.Tool:
-    """A tool that gives text about the folder, made off the event loop."""
+    """Declare a tool whose result is text about the folder, made off the event loop."""
 
     async def run(context: ToolContext, asked: A) -> ToolResult:
         return ToolResult(ok=True, output=await asyncio.to_thread(look, context.root, asked))
@@ -58,7 +57,8 @@ def list_files(root: Path, asked: ListFiles) -> str:
     walk = FolderWalk(
         root=root,
         path=path,
-        # One folder is shown as it is; in a tree, what git ignores would be in the way.
+        # A single folder is listed completely. In a tree, files that git ignores would be in the
+        # way.
         with_ignored=depth == 1,
         max_depth=depth,
         deadline=time.monotonic() + LIST_SECONDS,

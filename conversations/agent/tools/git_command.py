@@ -1,9 +1,9 @@
 """``git_command``: git in the workspace's folder, without a shell.
 
-A repository names programs of its own (hooks, filters, pagers, editors, credential helpers) that
-git runs. So it always runs in the sandbox, with those turned off that can be, and where it only
-looks, with the workspace read-only. Where there is no sandbox, every call may do anything and is
-treated so.
+A repository can name programs that git runs: hooks, filters, pagers, editors and credential
+helpers. git therefore always runs in the sandbox, with these programs turned off as far as
+possible, and with a read-only workspace for commands that only read. Without a sandbox, every call
+may do anything and is treated accordingly.
 """
 
 import asyncio
@@ -67,8 +67,9 @@ _CONFIG = (
     "advice.detachedHead=false",
 )
 
-# What a call that needs the network may use; others also fetch no missing object. It goes before
-# the configuration, and a protocol that git has no code for is a program.
+# The protocols of calls that need the network. Other calls may use none, so they do not fetch
+# missing objects either. The environment variable takes precedence over the configuration. For a
+# protocol without code of its own, git would run a program.
 _PROTOCOLS = "file:git:http:https:ssh"
 
 DESCRIPTION = """\
@@ -91,7 +92,10 @@ class GitCommand(ToolArguments):
 
 
 def is_offered(scope: ToolScope) -> bool:
-    """Also where nothing may be changed, as long as a sandbox sees to that."""
+    """Return whether the tool is offered.
+
+    If nothing may be changed, the tool is still offered if there is a sandbox to enforce that.
+    """
     if support.find_mode() == support.UNSANDBOXED:
         return scope.offers_changes
     return support.can_run()
@@ -148,7 +152,7 @@ async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
 
 @contextmanager
 def _identity_file(name: str) -> Iterator[Path]:
-    """A configuration with who commits; the repository's own goes before it."""
+    """Yield a git configuration with the committer. The repository's own takes precedence."""
     plain = one_line("".join(sign for sign in name if sign.isprintable()), limit=200)
     quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
     with tempfile.NamedTemporaryFile("w", prefix="loom-git-", encoding="utf-8") as file:
@@ -182,7 +186,7 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
         raise BadArgument(
             f"git {git.subcommand} needs the network, which commands cannot use in this workspace."
         )
-    # Where there is no sandbox, each may change something.
+    # Without a sandbox, every call may change something.
     if support.find_mode() == support.UNSANDBOXED:
         git = replace(git, changes=True)
     return git, await asyncio.to_thread(read_folder, asked.folder, context.root)

@@ -1,15 +1,19 @@
-"""The git command lines that are offered, with the options that each may have.
+"""The git command lines that are offered, with the options that are allowed for each.
 
-An option is in a list when it runs no program, writes nothing but the repository, the working tree
-and the folder it names there, and needs nobody at a keyboard. Left out on purpose, in whatever
-spelling: what names a program (``--exec``, ``--upload-pack``, ``--receive-pack``,
-``--open-files-in-pager``, ``--config``, ``--template``), what runs one that a configuration names
-(``--ext-diff``, ``--textconv``, ``--filters``, signing and verifying, ``--remerge-diff`` with its
-merge drivers, ``--trailer``, ``--alternate-refs``), what writes or reads any file (``--output``,
-``--no-index``, ``--contents``, ``--separate-git-dir``, ``--build-fake-ancestor``,
-``--unsafe-paths``), what follows the addresses in ``.gitmodules`` (``--recurse-submodules``), and
-what asks (``--patch`` of ``add`` and its like, ``--interactive`` except of ``rebase``, whose editor
-is off).
+An option is allowed if it runs no program, writes only to the repository, the working tree and a
+folder in it that the option names, and needs no input from a keyboard. These options are left out
+on purpose, in every spelling:
+
+- options that name a program: ``--exec``, ``--upload-pack``, ``--receive-pack``,
+  ``--open-files-in-pager``, ``--config``, ``--template``
+- options that run a program that a configuration names: ``--ext-diff``, ``--textconv``,
+  ``--filters``, signing and verifying, ``--remerge-diff`` with its merge drivers, ``--trailer``,
+  ``--alternate-refs``
+- options that write or read any file: ``--output``, ``--no-index``, ``--contents``,
+  ``--separate-git-dir``, ``--build-fake-ancestor``, ``--unsafe-paths``
+- options that use the addresses in ``.gitmodules``: ``--recurse-submodules``
+- interactive options: ``--patch`` of ``add`` and similar commands, and ``--interactive`` except of
+  ``rebase``, whose editor is turned off
 """
 
 from collections.abc import Mapping
@@ -98,9 +102,12 @@ _NOTE = "-f --force --allow-empty -m= --message= -F= --file= -C= --reuse-message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcommandRule:
-    """``effect`` empty: it depends on the options, see ``git_words``. ``writes_config``: it
-    writes ``.git/config`` or makes a repository. ``has_url``: its words may be addresses.
-    ``takes_words`` False: no words but options."""
+    """The options and effects of a subcommand.
+
+    An empty ``effect`` means that it depends on the options, see ``git_words``. ``writes_config``
+    is true if the subcommand writes ``.git/config`` or makes a repository, ``has_url`` if its words
+    may be addresses. If ``takes_words`` is False, only options are allowed.
+    """
 
     options: str = ""
     effect: str = CHANGES

@@ -1,9 +1,9 @@
-"""What a git command line means: whether it only looks, changes, or needs the network.
+"""The meaning of a git command line: whether it only reads, changes, or needs the network.
 
-What is offered and which options each may have stands in ``git_options``. Everything else is
-refused: git would look for an alias or a program of that name, and an option may name one. What a
-command can reach besides is the sandbox's matter, which holds the workspace read-only for those
-that look.
+``git_options`` lists the subcommands that are offered and their allowed options. Everything else is
+refused, because git would look for an alias or a program of that name, and an option may name one.
+The sandbox limits everything else that a command can reach, and keeps the workspace read-only for
+commands that only read.
 """
 
 import re
@@ -16,18 +16,22 @@ from conversations.domain.tool_calls import CHANGES
 
 from .git_options import CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, SubcommandRule
 
-# The options of a program's command line, read by the grammar that git's parse-options and
-# GNU's getopt_long share, against a list of the options that are allowed.
+# Parsing of a command line against a list of allowed options, by the grammar that git's
+# parse-options and GNU's getopt_long share.
 
 _MARKS = "=?~"
 
 
 class WordNotAllowed(Exception):
-    """A word that the list does not allow. The message is a sentence that names it."""
+    """A word is not allowed. The message is a sentence that names it."""
 
 
 class ParsedWords:
-    """``options`` are (name as written, value or None), ``plain`` the other words."""
+    """The words of a command line.
+
+    ``options`` are pairs of the name as written and the value or None. ``plain`` are the other
+    words.
+    """
 
     def __init__(self) -> None:
         self.options: list[tuple[str, str | None]] = []
@@ -40,7 +44,7 @@ class ParsedWords:
 
 @cache
 def read_list(text: str) -> Mapping[str, str]:
-    """The allowed options with their marks. Of two of one name the later counts."""
+    """Return the allowed options with their marks. The last entry for a name counts."""
     allowed = {}
     for word in text.split():
         at = min((at for mark in _MARKS if (at := word.find(mark)) > 0), default=len(word))
@@ -49,9 +53,12 @@ def read_list(text: str) -> Mapping[str, str]:
 
 
 def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
-    """Raises WordNotAllowed for every word that begins with ``-`` and is no allowed option, behind
-    ``--`` and in the place of a value as well: so it does not matter when the program's own idea of
-    which option takes a value is another one."""
+    """Parse the words.
+
+    Raise WordNotAllowed for every word that begins with ``-`` and is not an allowed option, even
+    behind ``--`` and in the place of a value. The result is therefore safe even if the program has
+    another idea of which options take a value.
+    """
     found, rest = ParsedWords(), iter(enumerate(words))
     for at, word in rest:
         if word == "--":
@@ -70,7 +77,7 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
         read = _read_long if word[1] == "-" else _read_bundle
         options = list(read(word, allowed))
         found.options.extend((name, value) for name, value, _ in options)
-        name, value, mark = options[-1]  # only the last of a bundle can have a value
+        name, value, mark = options[-1]  # Only the last option of a bundle can have a value
         if value is None and mark[:1] in ("=", "~") and (mark[0] == "=" or _is_value(following)):
             if following is None:
                 raise WordNotAllowed(f"The option {name} needs a value.")
@@ -136,7 +143,7 @@ _PLAIN_DIFFS = ("--no-ext-diff", "--no-textconv")
 _SHOWS_DIFFS = {"annotate", "blame", "diff", "diff-tree", "log", "reflog", "show", "whatchanged"}
 _SHOWS_STASHES = {"list", "show"}
 
-# ``ext::…``: git runs ``git-remote-ext``, as its ``transport_get`` reads it.
+# For ``ext::…`` git runs ``git-remote-ext``, as in its function ``transport_get``.
 _NAMES_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("file", "git", "http", "https", "ssh")
@@ -159,10 +166,13 @@ _MAKES_BRANCH = ("-b", "-B", "-c", "-C", "--create", "--force-create", "-t", "--
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitCall:
-    """A command line as it was understood. ``words`` follow the subcommand as they were given,
-    ``runs`` is what git is started with. ``writes_config``: it has to write ``.git/config`` or to
-    make a repository, and what it writes there is harmless. ``is_kind``: "always" may stand for all
-    such calls of the subcommand."""
+    """A parsed git command line.
+
+    ``words`` follow the subcommand as given, and ``runs`` are the arguments with which git is
+    started. ``writes_config`` is true if the command has to write ``.git/config`` or to make a
+    repository, and the content written is harmless. ``is_kind`` is true if "always" may cover all
+    such calls of the subcommand.
+    """
 
     subcommand: str
     words: Sequence[str]
@@ -174,14 +184,14 @@ class GitCall:
 
 
 def read_call(words: Sequence[str]) -> GitCall:
-    """What follows ``git``. Raises WordNotAllowed with a sentence for the model."""
+    """Parse the words after ``git``. Raise WordNotAllowed with a sentence for the model."""
     subcommand, rest = words[0], list(words[1:])
     if subcommand not in SUBCOMMANDS:
         known = ", ".join(sorted(SUBCOMMANDS))
         raise WordNotAllowed(f"'git {subcommand[:100]}' is not available. Available: {known}.")
     if subcommand == "config":
         return _read_config(rest)
-    # The verb ("list" of ``stash list``), empty for none, and what it may have
+    # The verb ("list" of ``stash list``), empty if there is none, and its rule.
     verb = rest[0] if rest and f"{subcommand} {rest[0]}" in FORMS else ""
     form = FORMS.get(f"{subcommand} {verb}" if verb else subcommand)
     if form is None:
@@ -207,8 +217,8 @@ def read_call(words: Sequence[str]) -> GitCall:
     changes = _changes(subcommand, form, found)
     writes_config = form.writes_config
     if subcommand == "branch":
-        # A new branch is told which one it follows; so it is when a branch is guessed from the name
-        # of one of a remote.
+        # git writes the upstream of a new branch to the configuration, also when it guesses the
+        # branch from the name of a remote branch.
         writes_config = changes
     elif subcommand in ("checkout", "switch"):
         is_name = len(found.plain) == 1 and not found.has_dashes
@@ -222,16 +232,17 @@ def read_call(words: Sequence[str]) -> GitCall:
         changes=changes,
         needs_network=form.needs_network,
         writes_config=writes_config,
-        # What is left of a rebase stands in a file that commands can write, programs included.
+        # A rebase continues with the steps in a file that commands can write, and these may run
+        # programs.
         is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
     )
 
 
 def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
-    """With what keeps a command that looks from running a repository's programs."""
+    """Add options that keep a reading command from running programs that the repository names."""
     rest = list(words[1:] if verb else words)
     if subcommand == "stash" and verb in _SHOWS_STASHES:
-        # With any option `stash show` gives a patch instead of its usual list.
+        # With any option, `stash show` prints a patch instead of its usual list.
         summary = ["--stat"] if verb == "show" and not any(w[:1] == "-" for w in rest) else []
         return [subcommand, verb, *_PLAIN_DIFFS, *summary, *rest]
     if subcommand == "reflog" and verb in ("", "show"):
@@ -244,13 +255,13 @@ def _changes(subcommand: str, form: SubcommandRule, found: ParsedWords) -> bool:
     if form.effect:
         return form.effect == CHANGES
     lists = _LISTS + (_LISTS_BRANCHES if subcommand == "branch" else ())
-    # Names are plainly looked for, and not made, only behind an option that asks.
+    # Only with an option that asks, names are searched. Otherwise they would be created.
     is_list = all(name in lists for name, _ in found.options)
     return not (is_list and (found.has(*_ASKS) or not found.plain))
 
 
 def _read_config(words: Sequence[str]) -> GitCall:
-    """``config`` by its old options or its newer verbs."""
+    """Parse ``config`` with its old options or its newer verbs."""
     verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
     rest = words[1:] if verb else words
     changes = verb in ("set", "unset")
@@ -262,14 +273,15 @@ def _read_config(words: Sequence[str]) -> GitCall:
     allowed = read_list(CONFIG_WRITES if changes else CONFIG_READS)
     found = read_words(rest, allowed)
     if negated := [name for name, _ in found.options if name not in allowed]:
-        # It could turn a command that asks into one that sets.
+        # A negated option could turn a command that asks into one that sets.
         raise WordNotAllowed(f"The option {negated[0][:100]} is not allowed here.")
     if changes:
         if not found.plain:
             raise WordNotAllowed("The name of the setting is missing.")
         takes_away = verb == "unset" or found.has("--unset", "--unset-all")
         key, *values = found.plain
-        # That the setting lets nothing run; git ignores the case of all but the middle.
+        # Check that the setting cannot run a program. git ignores the case of all parts but the
+        # middle.
         parts = _KEY.fullmatch(key)
         section, middle, name = parts.groups() if parts else ("", "", "")
         if middle == "" or not is_settable(section, name, has_name=middle is not None):

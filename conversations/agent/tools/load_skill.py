@@ -1,7 +1,7 @@
-"""``load_skill``: the instructions of one of the workspace's skills.
+"""``load_skill``: return the instructions of one of the workspace's skills.
 
-What was loaded is kept with the session, so that the window can go on showing it when the turn of
-the call is far below its floor.
+The loaded skill is stored with the session, so the window can show it even when the turn of the
+call is far below the floor.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
     skills, name = await asyncio.to_thread(find_skills, context.root), asked.name.strip()
     if not name:
         return _refused(skills, f"'name' must {NAMED}")
-    # By name; or by that of its folder, which people mistake for it
+    # Find the skill by its name or by the name of its folder, because people confuse the two.
     wanted = name.lower()
     by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
     by_name = {skill.name.lower(): skill for skill in skills}

@@ -1,10 +1,12 @@
-"""Reads a page of the web as text, in a process of its own: a small page can fill the memory or
-keep what parses it busy for minutes, and names the encoding that it is decoded by.
+"""The process that converts a web page to text.
 
-It is started as a script and imports nothing of ours. In: a line of JSON with ``charset``,
-``is_html``, ``base`` (the page's address), ``offset`` and ``limit`` (in characters), then the
-page's bytes. Out: JSON with ``chars``, how many the text has, and ``part``, those that were asked
-for.
+It is a process of its own because a small page can fill the memory or keep the parser busy for
+minutes, and because the page chooses the encoding by which it is decoded.
+
+It is started as a script and imports nothing of this project. The input is a line of JSON with
+``charset``, ``is_html``, ``base`` (the page's address), ``offset`` and ``limit`` (in characters),
+followed by the page's bytes. The output is JSON with ``chars``, the length of the text, and
+``part``, the requested part of it.
 """
 
 import codecs
@@ -19,9 +21,9 @@ from urllib.parse import urljoin
 import nh3
 
 MAX_MEMORY_BYTES = 512 * 2**20
-MAX_CPU_SECONDS = 20  # Should the server die before it can end this
+MAX_CPU_SECONDS = 20  # In case the server dies before it can end this process
 
-# Where a page that was sent without a charset may name its encoding (HTML Standard, 4.2.5.4)
+# The beginning of a page, where it may declare its encoding (HTML Standard, 4.2.5.4)
 CHARSET_HEAD_BYTES = 1024
 _DECLARED = re.compile(rb"<meta\s[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 
@@ -46,7 +48,7 @@ def main() -> None:
 def declared_encoding(data: bytes) -> str:
     found = _DECLARED.search(data[:CHARSET_HEAD_BYTES])
     name = found[1].decode().lower() if found and not data.startswith(_MARKS) else ""
-    # Where it could be read, it is none of these (13.2.3.2)
+    # A declaration that can be read as ASCII cannot be in UTF-16 (13.2.3.2)
     return "" if name.startswith("utf-16") else name
 
 
@@ -57,7 +59,7 @@ def decode(data: bytes, charset: str) -> str:
         return data.decode(errors="replace")
 
 
-# A web page as text that a model reads: headings, paragraphs, lists, code, links.
+# A web page as text for a model: headings, paragraphs, lists, code and links.
 
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _BLOCKS = {
@@ -69,12 +71,15 @@ _INLINE = {"a", "br", "code", "img", "td", "th", "title"}
 _LEFT_OUT = {"iframe", "math", "noscript", "object", "script", "style", "svg", "template"}
 _SPACE = re.compile(r"\s+")
 _GAPS = re.compile(r"\n{3,}")
-_ENDS = re.compile(r"(?<![ \t])[ \t]+\n")  # Tried where the space begins, not from each of it
+# Matches only from the start of a run of spaces, not from each of them
+_ENDS = re.compile(r"(?<![ \t])[ \t]+\n")
 
 
 def html_to_text(html: str, *, base: str) -> str:
-    """The page's readable text. Links are written as ``[text](address)``, addresses in full. nh3
-    repairs the page first."""
+    """Return the page's readable text.
+
+    Links are written as ``[text](address)`` with full addresses. nh3 repairs the page first.
+    """
     clean = nh3.clean(
         html,
         tags=_BLOCKS | _INLINE,
@@ -120,7 +125,7 @@ class _Reader(HTMLParser):
             address, begin = self._links.pop()
             text = _SPACE.sub(" ", "".join(self.pieces[begin:]).strip())
             if text and address and not address.startswith("#"):
-                with suppress(ValueError):  # no address
+                with suppress(ValueError):  # The link is not a valid address
                     self.pieces[begin:] = [f"[{text}]({urljoin(self._base, address)})"]
         elif tag == "pre":
             self._verbatim = max(0, self._verbatim - 1)

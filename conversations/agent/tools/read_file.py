@@ -1,4 +1,4 @@
-"""``read_file``: lines of a text file with their numbers; images and PDFs as content."""
+"""``read_file``: return the numbered lines of a text file, or an image or a PDF as content."""
 
 import asyncio
 from pathlib import Path
@@ -22,8 +22,10 @@ from .tool import BadArgument, ToolContext, ToolResult
 async def save_file(
     context: ToolContext, *, data: bytes, name: str, content: FileType
 ) -> dict[str, Any]:
-    """Keep an image or a PDF that a tool gives at the turn of the call, for the model and the row;
-    the content block that refers to it."""
+    """Store an image or PDF of a tool at the turn of the call, for the model and the row.
+
+    Return the content block that refers to it.
+    """
     attachment = await context.write(
         save_attachment,
         context.session_pk,
@@ -74,7 +76,7 @@ async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
 def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     path, offset, limit = asked.path, max(asked.offset, 1), min(asked.limit, MAX_LINES)
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
-    # What the content is by its first bytes, empty if they say nothing
+    # The type of the content by its first bytes, or empty if they do not show it
     data, most = content.data, size_text(settings.LOOM.max_read_bytes)
     kind = next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
@@ -107,7 +109,7 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     room = MAX_CHARS
     for count, line in enumerate(chosen):
         room -= len(cut(line)) + 8
-        if room < 0 and count:  # one line at least
+        if room < 0 and count:  # At least one line
             chosen = chosen[:count]
             break
     end = offset - 1 + len(chosen)

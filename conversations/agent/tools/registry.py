@@ -1,4 +1,4 @@
-"""The tools of this product, by name, and which of them are on offer where."""
+"""The product's tools by name, and the rules by which they are offered."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -41,7 +41,7 @@ TOOLS: dict[str, Tool] = {
 
 RECALL = conversation_recall.TOOL.name
 
-# For a window without room for all of them: what matters most first.
+# For a window without room for all tools: the most important ones first.
 BY_IMPORTANCE = (
     *("read_file", RECALL, "list_files", "edit_file", "write_file", "shell_execute"),
     *("search_files", "glob_files", "session_state", "load_skill", "git_command", "fetch_url"),
@@ -52,16 +52,21 @@ NO_MORE: Mapping[str, Tool] = MappingProxyType({})
 
 
 def is_offered(tool: Tool, scope: ToolScope) -> bool:
-    """Whether the model is told of the tool. A tool that also reads (its effect depends on the
-    call) says so itself."""
+    """Return whether the tool is offered to the model.
+
+    A tool whose effect depends on the call decides this with its own ``is_offered``.
+    """
     if tool.is_offered is not None:
         return tool.is_offered(scope)
     return tool.effect != CHANGES or scope.offers_changes
 
 
 def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
-    """The tools as the provider is told of them, in a stable order: a list in JSON. ``more`` are
-    those of other programs (see ``agent.mcp``), which come last, or in the place of ours."""
+    """Return the offered tools in a stable order, as a JSON list for the provider.
+
+    ``more`` are tools of other programs (see ``agent.mcp``). They come last, or replace a tool of
+    the same name.
+    """
     tools = {**TOOLS, **more}.values()
     return f"[{','.join(tool.as_json for tool in tools if is_offered(tool, scope))}]"
 

@@ -1,4 +1,4 @@
-"""``search_files``: lines in files of the workspace that match an expression."""
+"""``search_files``: find lines in the workspace's files that match an expression."""
 
 import asyncio
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ class SearchFiles(tool.ToolArguments):
 
 
 async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
-    """Execute a call. Cancelled, it ends the search."""
+    """Execute a call. End the search if the call is cancelled."""
     pattern = asked.pattern
     if not pattern or len(pattern) > MAX_PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")
@@ -119,7 +119,7 @@ def _find(search: FileSearch, page: "_Page") -> str:
 
 
 class _Page:
-    """What is shown, file by file, until there is no more room."""
+    """The shown matches, added file by file until there is no more room."""
 
     def __init__(self, *, limit: int, around: int) -> None:
         self.blocks: list[str] = []
@@ -129,7 +129,7 @@ class _Page:
         self._left, self._room, self._around = limit, MAX_CHARS, around
 
     def add(self, path: str, lines: list[str], numbers: list[int]) -> bool:
-        """False once something had to be left out."""
+        """Add a file's matches. Return False if something had to be left out."""
         chosen = numbers[: self._left]
         block = "\n".join([shown(path), *_show(lines, chosen, self._around)])
         while len(block) > self._room and len(chosen) > 1:
@@ -146,7 +146,7 @@ class _Page:
 
 
 def _show(lines: list[str], numbers: list[int], around: int) -> Iterator[str]:
-    """The lines, with those around them; a gap is marked where there is context."""
+    """Yield the lines with their context. Gaps are marked if there is context."""
     chosen, last = set(numbers), 0
     for number in numbers:
         start = max(last + 1, number - around)

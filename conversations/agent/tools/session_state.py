@@ -1,7 +1,7 @@
 """``session_state``: the model notes a decision in the register, or takes one back.
 
-Nothing is stored beside the call: the register is read off the turns, and the call and its result
-are turns. The result of a strike begins with the id of what was struck.
+Only the call and its result are stored, as turns, and the register is derived from the turns. The
+result of a strike begins with the id of the struck item.
 """
 
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from conversations.domain.text import one_line
 
 from .tool import BadArgument, OneOf, Text, ToolArguments, ToolContext, ToolResult, declare_tool
 
-STATED = tuple(STATEMENT_KINDS.values())  # What the model may take back.
+STATED = tuple(STATEMENT_KINDS.values())  # Kinds of items that the model may strike
 
 
 class SessionStateArguments(ToolArguments):
@@ -58,7 +58,8 @@ async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
             )
         return ToolResult(ok=True, output=f"Noted: {text}")
     view = await context.read(read_state_view, context.session_pk)
-    # As the state in the window has them, what is kept stands among the session's own items.
+    # Items of the workspace memory are listed with the session's own items, as in the window's
+    # state.
     kept = [StateItem(*one[:3], turn=0, source=one.scope) for one in view.kept]
     if asked.action == "show":
         told = "\n".join(map(_line, [*kept, *view.items]))
@@ -75,11 +76,11 @@ async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
 
 
 def _find(items: list[StateItem], wanted: str) -> StateItem:
-    """The item with this id or wording, or the only one that holds the words."""
+    """Return the item with this id or wording, or the only item that contains the words."""
     words = one_line(wanted, limit=2 * MAX_ITEM_CHARS).casefold()
     if not words:
         raise BadArgument("'text' must be the item to strike, as it stands in the state.")
-    # An item as the state in the window has it
+    # The last form is that of an item in the window's state.
     same = [
         item
         for item in items

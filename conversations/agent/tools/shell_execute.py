@@ -1,4 +1,4 @@
-"""``shell_execute``: a shell command in the workspace's folder."""
+"""``shell_execute``: run a shell command in the workspace's folder."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""What a tool is, how one is declared, and what a call of one is given and gives."""
+"""The declaration of a tool, and the context, arguments and result of a call."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,23 +27,25 @@ from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS, CallPlan, ToolScope
 from conversations.domain.tool_questions import CANCEL
 
-MAX_NUMBER = 10**15  # What databases and slices can take; a higher number means this one
+MAX_NUMBER = 10**15  # Safe for databases and slices; higher numbers are reduced to it
 
 
 class BadArgument(ValueError):
-    """An argument cannot be used; the text says what to send instead."""
+    """An argument cannot be used. The text says what to send instead."""
 
 
 class ToolArguments(BaseModel):
-    """The arguments of one call: from its declaration come both the JSON schema that the model is
-    told and the reading of what it sends. Every field has a description for the model; one with a
-    default need not be sent."""
+    """The arguments of one call.
+
+    The declared fields define both the JSON schema for the model and the validation of the sent
+    arguments. Every field has a description for the model. A field with a default may be omitted.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     @classmethod
     def read(cls, sent: dict[str, Any]) -> Self:
-        """What the model sent. Raises BadArgument."""
+        """Validate the arguments that the model sent. Raise BadArgument if they are invalid."""
         try:
             return cls.model_validate(sent)
         except ValidationError as error:
@@ -63,8 +65,10 @@ def schema_of(declared: type[ToolArguments]) -> dict[str, Any]:
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Without what only costs tokens: titles that repeat names, and defaults, which the
-    descriptions tell."""
+    """A schema without parts that only cost tokens.
+
+    These are titles, which repeat names, and defaults, which the descriptions mention.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -74,13 +78,13 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 class Requirement(str):
-    """What is said where an argument is missing or of the wrong form: it must …"""
+    """The end of the sentence "'argument' must …", for a missing or malformed argument."""
 
     __slots__ = ()
 
 
 def named(name: str, *others: str, description: str) -> Any:
-    """A field that is also taken under other names; the model is told of the first."""
+    """Return a field with aliases. The model is told of the first name only."""
     return Field(description=description, validation_alias=AliasChoices(name, *others))
 
 
@@ -111,7 +115,7 @@ def _capped(value: int) -> int:
 
 
 def _not_home(value: str) -> str:
-    # A file may have this name (``./~``), but who begins a path with it means another place.
+    # A file may have this name (``./~``), but a path that begins with it means another place.
     if value == "~" or value.startswith("~/"):
         raise Rejected(f"{shown(value)}: '~' is not expanded; give a path inside the workspace.")
     return value
@@ -120,9 +124,9 @@ def _not_home(value: str) -> str:
 _OPTIONAL, _NUMBER = BeforeValidator(_not_blank), BeforeValidator(_number)
 _CAPPED = AfterValidator(_capped)
 
-Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without space around it
+Text = Annotated[str, _OPTIONAL, AfterValidator(str.strip)]  # Without surrounding white space
 ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
-# As it was sent: names of files may begin or end with a space.
+# As it was sent, because file names may begin or end with a space.
 PathText = Annotated[
     str,
     _OPTIONAL,
@@ -134,7 +138,7 @@ FilePath = Annotated[PathText, named("path", "file_path", description=_PLACE)]
 Whole = Annotated[int, Field(ge=1), _CAPPED, _NUMBER]
 WholeOrZero = Annotated[int, Field(ge=0), _CAPPED, _NUMBER]
 Flag = Annotated[bool, _OPTIONAL]
-OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
+OneOf = BeforeValidator(_stripped)  # For a ``Literal`` of texts
 
 
 _FORMS: dict[Any, str] = {bool: "be true or false.", str: "be a text."}
@@ -149,7 +153,7 @@ def _explain(declared: type[ToolArguments], found: ErrorDetails) -> str:
         if isinstance(f.validation_alias, AliasChoices) and name in f.validation_alias.choices
     )
     must = next((rule for rule in field.metadata if isinstance(rule, Requirement)), "")
-    # What the type asks for, empty where that is several
+    # The requirement of the type, or empty for a union of types
     form = _FORMS.get(field.annotation, "")
     if field.annotation is int:
         lowest = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), 0)
@@ -163,7 +167,7 @@ def _explain(declared: type[ToolArguments], found: ErrorDetails) -> str:
 
 
 def _report_nothing(text: str) -> None:
-    """Nobody watches."""
+    """Discard the output."""
 
 
 type Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -175,14 +179,18 @@ async def _ask_nobody(server: str, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """For whom a call is executed, and its ways to the archive. ``user_pk`` is the person whose
-    message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
-    the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
-    the plan which was approved or is of a kind that is always allowed, else empty. ``report`` shows
-    output while the call runs: text to add to what was shown. ``ask`` asks a person: the parameters
-    and the result of an elicitation (see ``domain.tool_questions``) by the server of that name.
-    ``write`` is one transaction. ``result_cap``: the window shortens a result that costs more
-    estimated tokens."""
+    """The context of a call, with its access to the archive.
+
+    ``user_pk`` is the person whose message is being answered, or None for a program of the server.
+    ``call_turn`` is the turn that contains the call, ``call_pk`` the call's primary key, and
+    ``root`` the workspace's folder. ``basis`` is the plan's basis if the plan was approved or is of
+    a kind that is always allowed, and empty otherwise.
+
+    ``report`` shows output while the call runs; its text is appended to the text already shown.
+    ``ask`` asks a person: it takes the name of the server that asks and the parameters of an
+    elicitation, and returns the result (see ``domain.tool_questions``). ``write`` runs in one
+    transaction. The window shortens results that cost more than ``result_cap`` estimated tokens.
+    """
 
     session_pk: int
     session: UUID
@@ -202,10 +210,11 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call gave: text for the model and the row; ``ok`` False: it failed.
+    """The result of a call: text for the model and the row. ``ok`` is False if the call failed.
 
-    ``blocks`` are content blocks that the model gets behind the text (images and PDFs by reference,
-    see ``archive.attachments``), ``diff`` what was changed, as unified diff, for the row."""
+    ``blocks`` are content blocks that follow the text for the model (images and PDFs by reference,
+    see ``archive.attachments``). ``diff`` is the change as unified diff, for the row.
+    """
 
     ok: bool
     output: str
@@ -214,23 +223,26 @@ class ToolResult:
     exit_code: int | None = None
 
 
-# What executes a call, and what says what it would do
+# Functions that execute a call, and that plan one
 type RunWith[A] = Callable[[ToolContext, A], Awaitable[ToolResult]]
 type PlanWith[A] = Callable[[ToolContext, A], Awaitable[CallPlan | ToolResult]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """``run`` gets the arguments as the model sent them: it checks them itself and answers with
-    ``ok=False`` and a sentence that says what to do instead. It may be cancelled at any await, and
-    leaves nothing running then.
+    """A tool that the model can call.
 
-    ``effect`` is the most that a call of it can do. A tool that can change something has a
-    ``plan``, which says what this call would do, without doing it; or why it cannot be executed,
-    as a result. ``is_offered`` says where the tool is on offer, beyond the rule that one which
-    always changes something is not where nothing may be changed. ``arguments`` is what it is called
-    with: a declaration for a tool of ours (made by :func:`declare_tool`), a JSON schema for one of
-    another program."""
+    ``run`` takes the arguments as the model sent them, validates them, and returns ``ok=False``
+    with a sentence that says what to send instead if they are invalid. It may be cancelled at any
+    await, and must then leave nothing running.
+
+    ``effect`` is the strongest effect that a call can have. A tool that can change something has a
+    ``plan``, which returns what the call would do without doing it, or a result that says why the
+    call cannot be executed. ``is_offered`` decides whether the tool is offered. By default, a tool
+    that always changes something is not offered if nothing may be changed. ``arguments`` is a
+    declaration for a tool of ours (made by :func:`declare_tool`), or a JSON schema for a tool of
+    another program.
+    """
 
     name: str
     description: str
@@ -247,7 +259,7 @@ class Tool:
 
     @cached_property
     def as_json(self) -> str:
-        """The tool as the provider is told of it; written once, read for every call."""
+        """The tool as JSON for the provider, cached because every call needs it."""
         told = {"name": self.name, "description": self.description}
         return dump_json(told | {"input_schema": self.input_schema})
 
@@ -262,8 +274,10 @@ def declare_tool[A: ToolArguments](
     effect: str = READS,
     is_offered: Callable[[ToolScope], bool] | None = None,
 ) -> Tool:
-    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they raise as
-    BadArgument or Rejected is told to the model."""
+    """Return a tool whose ``run`` and ``plan`` take the validated ``arguments``.
+
+    If they raise BadArgument or Rejected, the message is returned to the model.
+    """
     return Tool(
         name=name,
         description=description,

@@ -1,8 +1,8 @@
-"""A client for the web that cannot be turned against this network.
+"""An HTTP client that cannot be used to reach this network.
 
-Every connection goes through one gate: the address that the socket is about to connect to is looked
-at, whatever name, number or redirect led there. So a name cannot lead to one address when it is
-checked and to another when it is used.
+Every connection is checked at one point, by the address to which the socket is about to connect,
+regardless of the name, number or redirect that led to it. A name therefore cannot resolve to one
+address for the check and to another for the connection.
 """
 
 import asyncio
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
-AZURE_METADATA = "168.63.129.16"  # Of the cloud's own machines, though it looks like a public one
+# An address of the cloud's own machines, although it looks like a public one
+AZURE_METADATA = "168.63.129.16"
 
-type Allows = Callable[[str], bool]  # Whether an IP address may be connected to
+type Allows = Callable[[str], bool]  # Returns whether the client may connect to an IP address
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the Internet, and not to this machine, its network, a
-    cloud's metadata service or something that stands for one of them."""
+    """Return whether an IP address is a public address of the Internet.
+
+    Addresses of this machine, of its network, of a cloud's metadata service and of aliases for
+    these are not public.
+    """
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address) and found.ipv4_mapped:
         found = found.ipv4_mapped
@@ -38,27 +42,29 @@ def is_public(address: str) -> bool:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a URL's host is known, without asking anybody, not to belong to the Internet: an
-    address in any form that the system takes for one (``127.1``, ``0x7f000001``, ``2130706433``),
-    or a name of this machine."""
+    """Return whether a URL's host is private as far as can be known without a lookup.
+
+    That is an address in any form that the system accepts (``127.1``, ``0x7f000001``,
+    ``2130706433``), or a name of this machine.
+    """
     name = host.strip("[]").partition("%")[0].rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         found = socket.getaddrinfo(name, None, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):  # a name
+    except (OSError, UnicodeError):  # The host is a name
         return False
     return not all(is_public(str(address[0])) for *_, address in found)
 
 
 def read_url(text: str) -> URL:
-    """Raises Rejected with a sentence."""
+    """Parse a URL. Raise Rejected with a sentence if it cannot be used."""
     if len(text) > MAX_URL_CHARS:
         raise Rejected("The URL has more than %(limit)s characters.", limit=MAX_URL_CHARS)
     try:
         url = URL(text)
         is_usable = url.scheme in SCHEMES and bool(url.host) and url.port is not None
-    except (ValueError, IndexError) as error:  # the latter of brackets in odd places
+    except (ValueError, IndexError) as error:  # IndexError is raised for misplaced brackets
         raise Rejected("This is not a valid URL: %(reason)s.", reason=str(error)) from error
     if not is_usable:
         raise Rejected("A URL must begin with http:// or https:// and name a host.")
@@ -68,13 +74,15 @@ def read_url(text: str) -> URL:
 
 
 class PrivateAddress(OSError):
-    """What a host's name leads to is no public address."""
+    """A host's name leads to an address that is not public."""
 
 
 def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.ClientSession":
-    """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
-    to. To be used as a context."""
-    import aiohttp  # which takes a third of a second to load
+    """Return a client without cookies, proxies or cache, to be used as a context manager.
+
+    ``allows`` decides to which addresses the client may connect.
+    """
+    import aiohttp  # The import takes a third of a second
 
     from .web_names import Resolver
 
@@ -93,10 +101,10 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.Clien
 
 
 def explain(error: Exception, url: URL) -> str:
-    """Why a request failed, as a sentence that names the host and nothing else of the URL."""
+    """Return a sentence on why a request failed, which names only the host of the URL."""
     import aiohttp
 
-    host = url.raw_host  # the other form fails for some that a registry would not take
+    host = url.raw_host  # The decoded host fails for some names that a registry would not accept
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or getattr(causes[-1], "os_error", None)) is not None:
         causes.append(cause)
@@ -115,7 +123,7 @@ def explain(error: Exception, url: URL) -> str:
     return f"{host} did not respond like a web server ({type(error).__name__})."
 
 
-# One GET of a public web page, that cannot be turned against this network.
+# A GET request for a public web page.
 
 MAX_BODY_BYTES = 5 * 2**20
 MAX_REDIRECTS = 5
@@ -128,8 +136,11 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
-    """What a server answered. ``moved_to``: it sends the reader to another host, which was not
-    asked. ``is_cut``: there was more than is taken."""
+    """The answer of a server.
+
+    ``moved_to`` is set if the server redirects to another host, which was not asked. ``is_cut`` is
+    true if the body was longer than the limit.
+    """
 
     url: str
     status: int
@@ -141,8 +152,11 @@ class FetchResponse:
 
 
 async def fetch(url: URL, *, allows: Allows = is_public) -> FetchResponse:
-    """Get the page, following redirects on the same host. ``allows`` says which addresses may be
-    connected to. Raises Rejected with a sentence."""
+    """Get the page, following redirects on the same host.
+
+    ``allows`` decides to which addresses the client may connect. Raise Rejected with a sentence if
+    the request fails.
+    """
     import aiohttp
 
     try:

@@ -1,4 +1,4 @@
-"""Looking up the names of hosts that people and models give, in threads of their own."""
+"""Lookups of host names from people and models, in threads of their own."""
 
 import asyncio
 import socket
@@ -7,12 +7,13 @@ from functools import partial
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-MAX_LOOKUPS = 64  # at a time; the system may wait for long until it gives a name up
+MAX_LOOKUPS = 64  # At a time. The system may take long to give up on a name
 
-# The threads of the loop are few, and answers wait for them.
+# The event loop's default threads are few, and answers wait for them.
 _threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="names")
 
-_FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV  # what was found is asked for no more
+# The addresses are numeric, so aiohttp needs no further lookup
+_FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 class Resolver(AbstractResolver):
