@@ -1,10 +1,11 @@
 """Tools of other programs, by the Model Context Protocol.
 
-``config`` says which servers there are; ``servers`` looks after the connections to them, hands
-out their tools and makes results of what a call gives; ``connection`` is one of those, opened again
-when it breaks, with what the server lists; ``session`` is the only module that knows the SDK, which
-is loaded when a server is configured; ``program`` runs a server of this machine.
+``config`` reads the configuration of the servers. ``servers`` manages the connections to them,
+provides their tools, and converts the results of calls. ``connection`` holds one connection, which
+is opened again when it breaks, and the lists of its server. ``session`` and ``oauth`` are the only
+modules that use the SDK, which is loaded when there is a server to connect to. ``program`` runs a
+server on this machine.
 
-What a server says is somebody else's words: names, schemas, sizes and contents are checked here,
-before they reach the model's request or the archive.
+Data from a server is not trusted. Names, schemas, sizes and contents are checked here, before they
+reach the model's request or the archive.
 """

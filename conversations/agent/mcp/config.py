@@ -1,4 +1,4 @@
-"""Which servers there are: a JSON file, read once at the start.
+"""The configuration of the servers: a JSON file that is read once at the start.
 
 ::
 
@@ -28,15 +28,15 @@ _STDIO = {"command", "args", "env", "folder", "sandbox", "network"}
 _HTTP = {"url", "headers", "oauth"}
 _OAUTH = {"client_id", "client_secret", "scopes", "grant", "issuer"}
 _COMMON = {"timeout_seconds", "effect", "trust_hints", "tools", "sampling"}
-_SAMPLING = {"max_requests": (5, 100), "max_tokens": (1000, 100_000)}  # by default, at most
+_SAMPLING = {"max_requests": (5, 100), "max_tokens": (1000, 100_000)}  # Default and maximum
 
 
 class ConfigError(Exception):
-    """The file cannot be used; the text is a sentence that says where and why."""
+    """The file cannot be used. The text is a sentence that says where and why."""
 
 
 class McpError(Exception):
-    """What goes wrong with a server: ``message`` is a sentence for people and for the model."""
+    """An error of a server. ``message`` is a sentence for people and for the model."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class McpError(Exception):
 
 
 class ServerFailed(McpError):
-    """The connection cannot be made, or is no more."""
+    """The connection cannot be made, or has been lost."""
 
 
 class SignInNeeded(ServerFailed):
@@ -55,13 +55,15 @@ class SignInNeeded(ServerFailed):
 
 
 class CallRefused(McpError):
-    """The server answers this request with an error; the connection holds."""
+    """The server answered this request with an error. The connection is still open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantStore:
-    """Where a server's grant is kept: :mod:`conversations.archive.tool_server_grants`.
-    ``refresh_lock`` is held by one process at a time."""
+    """Access to a server's stored grant, see :mod:`conversations.archive.tool_server_grants`.
+
+    Only one process at a time can hold ``refresh_lock``.
+    """
 
     read: Callable[[], Awaitable[dict[str, Any]]]
     save: Callable[..., Awaitable[None]]
@@ -71,8 +73,11 @@ class GrantStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthConfig:
-    """What is known of a server's authorization server; without a ``client_id`` one is asked for.
-    ``is_own_account``: signed in as the client itself (``client_credentials``), not as a person."""
+    """The configuration for a server's authorization server.
+
+    Without a ``client_id``, a client is registered there. ``is_own_account`` is true if the client
+    signs in as itself (``client_credentials``) and not as a person.
+    """
 
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
@@ -83,7 +88,7 @@ class OAuthConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingLimits:
-    """How often a server may ask the model during a call, and how long an answer may be."""
+    """How often a server may call the model during a call, and how long an answer may be."""
 
     max_requests: int
     max_tokens: int
@@ -91,12 +96,14 @@ class SamplingLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to. ``folder`` is
-    where a command runs, None: in the workspace's; ``sandbox``: it sees that folder and nothing
-    else of the machine, and the network only with ``network``. ``effect`` is what its tools do,
-    unless it is believed when it says that one only reads (``trust_hints``). ``tools`` are the
-    names of those that are wanted, None: all. ``sampling``: it may ask the model, if a person
-    approves."""
+    """The configuration of one server: a ``command`` to run, or a ``url`` to connect to.
+
+    ``folder`` is where the command runs; None stands for the workspace's folder. With ``sandbox``,
+    the command has access to that folder only, and to the network only with ``network``. ``effect``
+    is the effect of the server's tools. With ``trust_hints``, a tool that the server marks as
+    read-only only reads. ``tools`` are the names of the tools to offer, or None for all. With
+    ``sampling``, the server may call the model if a person approves.
+    """
 
     name: str
     command: tuple[str, ...] = ()
@@ -123,15 +130,18 @@ class ServerConfig:
 
     @property
     def can_sign_in(self) -> bool:
-        """A person can sign in: nothing else says who we are."""
+        """Whether a person can sign in, which requires that no other credentials are configured."""
         names = {name.lower() for name in self.headers}
         return bool(self.url) and "authorization" not in names and not self.oauth.is_own_account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfig:
-    """``own`` are further servers of workspaces, ``off`` names those that a workspace does without.
-    ``warning`` is a sentence about the file, if something is amiss that harms nobody yet."""
+    """The configured servers.
+
+    ``own`` are additional servers of workspaces, and ``off`` names the servers that a workspace
+    does not use. ``warning`` is a sentence about a problem of the file that has done no harm yet.
+    """
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     own: Mapping[str, Mapping[str, ServerConfig]] = field(default_factory=dict)
@@ -143,8 +153,10 @@ class McpConfig:
         return not self.servers and not any(self.own.values())
 
     def servers_of(self, workspace: str, *, off: bool = False) -> list[ServerConfig]:
-        """Those of a workspace by name, which are not off (or are): its own before the
-        installation's of the same name."""
+        """Return the servers of a workspace by name, without those that are off, or only those.
+
+        A workspace's own server replaces one of the installation with the same name.
+        """
         servers = {**self.servers, **self.own.get(workspace, {})}
         hidden = self.off.get(workspace, frozenset())
         return [servers[name] for name in sorted(servers) if (name in hidden) == off]
@@ -154,7 +166,7 @@ class McpConfig:
 
 
 def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
-    """The servers of a file; none if there is no file. Raises ConfigError."""
+    """Read the servers from a file. There are none if it does not exist. Raise ConfigError."""
     try:
         mode = path.stat().st_mode
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -172,14 +184,14 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
         server.environment or server.headers or server.oauth.client_secret for server in servers
     )
     if holds_secrets and mode & (stat.S_IRGRP | stat.S_IROTH):
-        # They belong into a file that nobody else can read.
+        # Secrets belong into a file that only its owner can read.
         warning = f"{path} can be read by others on this machine: chmod 600 it."
         return replace(config, warning=warning)
     return config
 
 
 def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
-    """Raises ConfigError."""
+    """Read the servers from the file's JSON. Raise ConfigError if it is invalid."""
     data = _table(data, "the file", {"servers", "workspaces"})
     workspaces = _table(data.get("workspaces", {}), "workspaces")
     own, off = {}, {}
@@ -304,7 +316,7 @@ def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict
 
 
 def _filled(text: str, where: str, environment: Mapping[str, str]) -> str:
-    """``${NAME}`` is the variable of the server's environment."""
+    """Replace ``${NAME}`` by the variable of this server's environment."""
     for name in _VARIABLE.findall(text):
         if name not in environment:
             raise ConfigError(f"{where}: the environment variable {name} is not set.")

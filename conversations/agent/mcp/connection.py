@@ -1,7 +1,7 @@
-"""One connection, opened again when it breaks, as long as it is wanted.
+"""A connection to a server, which is opened again when it breaks as long as it is needed.
 
-A task of its own enters and leaves the session; calls come from the tasks of their runs and end by
-themselves when the connection does.
+A task of its own enters and leaves the session. Calls are made by the tasks of their runs, and end
+by themselves when the connection ends.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000
 MAX_TOOLS = 128
-MAX_CHECKED_TOOLS = 256  # Each may take a tenth of a second
-MAX_CACHED_CHECKS = 1024  # Of schemas
+MAX_CHECKED_TOOLS = 256  # Checking one may take a tenth of a second
+MAX_CACHED_CHECKS = 1024  # Number of schemas
 MAX_PROMPTS = 64
 MAX_RESOURCES = 200
 TASK_SUPPORT = ("optional", "required")
@@ -49,8 +49,11 @@ _NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOffer:
-    """A tool of a server: under which ``name`` the model knows it, and the server. ``as_task``: a
-    call of it can be a task of the server."""
+    """A tool of a server.
+
+    ``name`` is the name for the model, which includes the server. ``as_task`` is true if the server
+    can run a call as a task.
+    """
 
     name: str
     own_name: str
@@ -61,15 +64,17 @@ class ToolOffer:
 
     @property
     def basis(self) -> str:
-        """What an approval of a call stands on: another one for another description."""
+        """The basis of an approval, which changes with the tool's description."""
         return sha256(dump_json(asdict(self)).encode()).hexdigest()
 
 
 def make_offers(
     config: ServerConfig, listed: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[ToolOffer, ...], tuple[str, ...]]:
-    """The tools of a list that can be offered, by name; and a sentence for each that is left out.
-    It may take some seconds."""
+    """Return the tools of a list that can be offered, by name, and a sentence for each other one.
+
+    This may take some seconds.
+    """
     wanted: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
     rest = 0
@@ -109,8 +114,11 @@ def make_offers(
 
 
 def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
-    """Names that a model can use: unfit characters replaced; where that makes two the same, or one
-    too long, part of a digest tells them apart."""
+    """Return the names that the model uses, by the server's own names.
+
+    Unsupported characters are replaced. A part of a digest is added to names that would then be
+    equal to others, or that are too long.
+    """
     plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in wanted}
     uses = Counter(plain.values())
     for own, name in plain.items():
@@ -123,8 +131,10 @@ def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptOffer:
-    """A prompt of a server, with the names of its arguments in order; ``required`` are those of
-    them that it cannot do without."""
+    """A prompt of a server, with the names of its arguments in order.
+
+    ``required`` are the arguments that must be given.
+    """
 
     name: str
     says: str
@@ -133,7 +143,7 @@ class PromptOffer:
 
 
 def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]:
-    """Those of a list that can be typed, by name."""
+    """Return the prompts of a list whose names can be typed, by name."""
     found = {}
     for one in listed:
         name, given = one.get("name"), one.get("arguments")
@@ -162,7 +172,7 @@ class ResourceOffer:
 
 
 def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, ...]:
-    """Those of a list that can be typed, by address."""
+    """Return the resources of a list whose addresses can be typed, by address."""
     found = {}
     for one in listed:
         uri = one.get("uri")
@@ -174,7 +184,7 @@ def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, 
 
 
 def find_problem(schema: Any) -> str:
-    """Why the provider would not take this schema; empty if it does."""
+    """Return why the provider would reject this schema, or an empty string."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return say("its arguments are not an object.")
     try:
@@ -196,8 +206,10 @@ def find_problem(schema: Any) -> str:
 
 @lru_cache(MAX_CACHED_CHECKS)
 def check_schema(text: str) -> str:
-    """Why it is not valid JSON Schema, in the draft that the provider asks for; empty if it is.
-    Nothing of it is executed."""
+    """Return why the text is not a valid JSON Schema, or an empty string.
+
+    The draft is the one that the provider requires. Nothing in the schema is executed.
+    """
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
@@ -240,16 +252,20 @@ logger = logging.getLogger(__name__)
 
 CONNECTING, READY, FAILED, OFF = say("connecting"), say("ready"), say("failed"), say("off")
 
-RELIST_PAUSE_SECONDS = 0.2  # Between a server's word that its list has changed and the look at it.
+# Between a server's notice that its list has changed and reading the list.
+RELIST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTiming:
-    """Seconds. ``wait``: what a model call waits for a server that has just begun to connect;
-    ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a connection that held so
-    long begins with the first again; ``idle``: how long a program is kept that nobody uses;
-    ``look``: how often a server with an address is asked for its list, which is how its absence is
-    noticed."""
+    """The times of a connection in seconds.
+
+    ``wait`` is how long a model call waits for a server that has just begun to connect, or whose
+    connection has just been lost. ``first_wait`` and ``longest_wait`` are the waits between two
+    attempts. After a connection that lasted for ``steady`` seconds, the first wait is used again.
+    ``idle`` is how long an unused program keeps running. ``look`` is the interval at which the list
+    of a server with an address is read, which also shows whether the server is still there.
+    """
 
     wait: float = 2.0
     connect: float = 30.0
@@ -269,13 +285,17 @@ async def ask_nobody(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def load_session() -> Any:
-    """The module that knows the SDK."""
+    """Return the module that uses the SDK."""
     return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
 
 
 class ToolServerConnection:
-    """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
-    counts the lists of tools; ``left_out`` says what of the last one is not on offer."""
+    """A connection to one server.
+
+    ``root`` is the folder of the workspace to which the server belongs, or None if the server is
+    shared. ``version`` counts the lists of tools. ``left_out`` has sentences about the tools of the
+    last list that are not offered.
+    """
 
     def __init__(
         self,
@@ -303,25 +323,25 @@ class ToolServerConnection:
         self.last_used = monotonic()
         self._timing = timing
         self._session: ToolServerSession | None = None
-        self._held: ToolServerSession | None = None  # the last one that there was
+        self._held: ToolServerSession | None = None  # The last session
         self._limit: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
         self._patience = 0.0
-        self._asking: list[Ask] = []  # of each open call
+        self._asking: list[Ask] = []  # One for each open call
         self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
         self._is_recovering = False
 
     def use(self) -> None:
-        """Somebody needs it: see that it is there, unless it was closed."""
+        """Start connecting if there is no connection, unless it was closed."""
         self.last_used = monotonic()
         if not self._is_closing and (self._task is None or self._task.done()):
             self._change(CONNECTING)
             self._task = asyncio.create_task(self._run())
 
     def connect_again(self) -> None:
-        """At once, and anew if it is connected."""
+        """Connect at once. An existing connection is replaced."""
         if self._is_closing:
             return
         self.use()
@@ -331,7 +351,7 @@ class ToolServerConnection:
         self._interrupt()
 
     async def close(self) -> None:
-        """End it for good; a program is gone then."""
+        """Close the connection for good and end a program."""
         self._is_closing = True
         self._interrupt()
         if self._task is None:
@@ -342,8 +362,11 @@ class ToolServerConnection:
             await asyncio.wait({task}, timeout=self._timing.close)
 
     async def wait_connected(self, *, seconds: float | None = None) -> None:
-        """Wait until it is ready or not expected to be soon, for so many seconds; at most until the
-        time is over that a beginning connection is waited for."""
+        """Wait until the server is connected, or until that is not expected soon.
+
+        ``seconds`` limits the wait. By default the limit is the rest of the time for which a new
+        connection is waited for.
+        """
         limit = self._patience - monotonic() if seconds is None else seconds
         if limit <= 0:
             return
@@ -361,9 +384,12 @@ class ToolServerConnection:
         ask: Ask = ask_nobody,
         basis: str = "",
     ) -> dict[str, Any]:
-        """The result of one call; while a person is asked (``ask``), its time stands still. A
-        server that is not there is tried again at once. With a ``basis``, the offer must still be
-        the one with it. Raises McpError; cancelled, it tells the server."""
+        """Call a tool and return its result.
+
+        The timeout is suspended while a person is asked (``ask``). If there is no connection,
+        another attempt is made at once. If ``basis`` is given, the offer must still have this
+        basis. Raise McpError. If the call is cancelled, the server is notified.
+        """
         self.use()
         if self._session is None:
             reason = self.reason
@@ -424,7 +450,10 @@ class ToolServerConnection:
             )
 
     async def _reset(self, session: "ToolServerSession", error: ServerFailed) -> ServerFailed:
-        """Have the connection made anew; why it broke, as the task that owns it knows."""
+        """Have the connection made again, and return an error with the reason.
+
+        The reason is the one that the owning task knows.
+        """
         if self._session is session:
             self._on_closed()
         with contextlib.suppress(TimeoutError):
@@ -441,14 +470,14 @@ class ToolServerConnection:
         *,
         report: Callable[[str], None],
     ) -> dict[str, Any]:
-        """The result of a call that goes on at the server while there is no connection."""
+        """Return the result of a call that continues at the server while the connection is lost."""
         task = await session.begin_task(name, arguments)
         try:
             while True:
                 try:
                     return await session.finish_task(task, report=report)
                 except ServerFailed:
-                    if self.config.is_program:  # its tasks have ended with it
+                    if self.config.is_program:  # The program's tasks have ended with it
                         raise
                     session = await self._connect_anew(session)
         except asyncio.CancelledError:
@@ -458,7 +487,7 @@ class ToolServerConnection:
             raise
 
     async def _connect_anew(self, lost: "ToolServerSession") -> "ToolServerSession":
-        """Another session, however long it takes."""
+        """Return another session, however long that takes."""
         while self._session is None or self._session is lost:
             self.connect_again()
             await self.wait_connected(seconds=self._timing.connect)
@@ -467,11 +496,11 @@ class ToolServerConnection:
         return self._session
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
-        """The messages of a prompt. Raises McpError."""
+        """Return the messages of a prompt. Raise McpError."""
         return await self._ask_session(lambda session: session.get_prompt(name, arguments))
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource, unchecked. Raises McpError."""
+        """Return the contents of a resource, unchecked. Raise McpError."""
         return await self._ask_session(lambda session: session.read_resource(uri))
 
     async def _ask_session[T](self, ask: "Callable[[ToolServerSession], Awaitable[T]]") -> T:
@@ -489,19 +518,20 @@ class ToolServerConnection:
             raise CallRefused(say("No answer within %(seconds)s s.", seconds=seconds)) from None
 
     async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        # Older servers do not say of which call a question is. Of several calls, which may be those
-        # of different people, it could be anybody's.
+        # Older servers do not say to which call a question belongs. If several calls are open, the
+        # question could concern any of them, and they may be of different people, so it is
+        # cancelled.
         asking = self._asking[0] if len(self._asking) == 1 else ask_nobody
         return await asking(asked)
 
     def _interrupt(self) -> None:
-        """Whatever the owning task does: somebody wants something else."""
+        """Wake the owning task. If it is connecting, end the attempt."""
         self._woken.set()
-        # One that has run out is ending by itself, and cannot be changed.
+        # An expired timeout is already ending the attempt and cannot be rescheduled.
         if self._limit is not None and self._session is None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time())
 
-    # The task that owns the session
+    # The task that owns the session.
 
     async def _run(self) -> None:
         wait = self._timing.first_wait
@@ -519,10 +549,10 @@ class ToolServerConnection:
             self._is_recovering = self.state == READY and wait == self._timing.first_wait
             self._change(FAILED, reason)
             if self.needs_sign_in:
-                with contextlib.suppress(Exception):  # the database may be away
+                with contextlib.suppress(Exception):  # The database may be unavailable
                     self._refused = await self._read_tokens()
             logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
-            # Until it is time to try again, or somebody asks for that
+            # Wait until it is time for the next attempt, or until one is requested.
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -533,7 +563,7 @@ class ToolServerConnection:
         self._change(OFF)
 
     async def _connect(self) -> str:
-        """Connect, and attend to the session until it ends; why it did."""
+        """Connect and serve the session until it ends. Return the reason why it ended."""
         needs_sign_in = False
         try:
             async with asyncio.timeout(self._timing.connect) as self._limit:
@@ -598,14 +628,17 @@ class ToolServerConnection:
                     async with asyncio.timeout(self._timing.connect):
                         await self._refresh_lists(session)
                 except TimeoutError:
-                    # Now, since such a server takes its time to close the connection as well
+                    # Change the state now, because such a server also takes long to close the
+                    # connection.
                     self._is_recovering = False
                     self._change(FAILED, say("It did not respond in time."))
                     raise
                 await self._become_ready()
 
     async def _become_ready(self) -> None:
-        # A server that lists its tools to everybody, or needs more for some, asks at a call only.
+        # A server may list its tools without a sign-in, or need more scopes for some of them, and
+        # then requires a sign-in only at a call. A connection with the same tokens therefore still
+        # needs one.
         if self.needs_sign_in:
             self.needs_sign_in = await self._read_tokens() == self._refused
         self._change(READY, SignInNeeded().message if self.needs_sign_in else "")
@@ -614,7 +647,7 @@ class ToolServerConnection:
         return (await self.grants.read()).get("tokens") if self.grants is not None else None
 
     async def _refresh_lists(self, session: "ToolServerSession") -> None:
-        with contextlib.suppress(CallRefused):  # it does without them
+        with contextlib.suppress(CallRefused):  # The connection works without prompts and resources
             self.prompts = make_prompts(await session.list_prompts())
         with contextlib.suppress(CallRefused):
             self.resources = make_resources(await session.list_resources())

@@ -1,4 +1,4 @@
-"""Requests to a tool server with an address, and to hosts that it names for a sign-in."""
+"""HTTP requests to a tool server, and to hosts that it names for a sign-in."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -16,14 +16,17 @@ from .config import ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES
 
 MAX_FOREIGN_RESPONSE_BYTES = 1_000_000
-END_SECONDS = 5.0  # That a server may be silent when it is told of a session's end
+END_SECONDS = 5.0  # Timeout for telling a server that a session ends
 
 EVENTS = "text/event-stream"
 
 
 def require_secure(url: str, config: ServerConfig) -> None:
-    """An address that a server names has to be one of https; of http where the server itself is on
-    a private network, which a name without a dot is as well. Raises ServerFailed."""
+    """Require that an address that a server names uses https. Raise ServerFailed otherwise.
+
+    http is allowed if the server itself is on a private network. A host name without a dot counts
+    as private.
+    """
     parts = urlsplit(url)
     own = urlsplit(config.url).hostname or ""
     is_allowed = parts.scheme == "https" or (
@@ -36,39 +39,43 @@ def require_secure(url: str, config: ServerConfig) -> None:
 
 
 class ServerTransport(httpx2.AsyncHTTPTransport):
-    """An answer has a size that one can live with; the events of a session are bounded by the SDK.
-    Hosts that a server names must be public, unless it is in this network itself."""
+    """A transport that limits the size of responses and the hosts of requests.
+
+    The SDK limits the size of a session's events. Hosts that a server names must be public, unless
+    the server itself is in this network.
+    """
 
     def __init__(self, config: ServerConfig) -> None:
         super().__init__()
         self._config = config
-        own = httpx2.URL(config.url)  # as requests have it: without a default port
+        own = httpx2.URL(config.url)  # In the form of requests, without a default port
         self._own = own.scheme, own.netloc
         pool: Any = self._pool
         pool._network_backend = _CheckedHostBackend(own.raw_host.decode())
 
     def is_own(self, request: httpx2.Request) -> bool:
-        """Whether the request is to the server itself."""
+        """Return whether the request is to the server itself."""
         return (request.url.scheme, request.url.netloc) == self._own
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         is_own = self.is_own(request)
-        if is_own:  # also those of a sign-in, which the SDK makes without what the client sends
+        if is_own:  # Also requests of a sign-in, which the SDK makes without the client's headers
             for name, value in self._config.headers.items():
                 request.headers.setdefault(name, value)
         else:
             require_secure(str(request.url), self._config)
-        if request.method == "DELETE":  # a session's end
+        if request.method == "DELETE":  # The end of a session
             request.extensions["timeout"] = httpx2.Timeout(END_SECONDS).as_dict()
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("an unexpectedly compressed response")
         if response.status_code == 404 and "mcp-session-id" in request.headers:
-            # By the protocol the session is no more, whatever is said with it. The SDK would pass
-            # on an error of JSON instead of saying so.
+            # By the protocol this response means that the session has ended, whatever its body
+            # says. The SDK would pass on an error in JSON instead.
             response.headers["content-type"] = "text/plain"
-        # All else is read to its end, as are events that refuse or that nobody has asked for.
+        # Responses are limited in size because they are read to the end. Only the events of a
+        # session are not, unless the response is an error or the request did not accept events.
         is_session = is_own and response.is_success and EVENTS in request.headers.get("accept", "")
         kind = response.headers.get("content-type", "").lower()
         if not is_session or not kind.startswith(EVENTS):
@@ -96,7 +103,7 @@ class _SizeLimitedStream(httpx2.AsyncByteStream):
 
 
 class _CheckedHostBackend(httpcore2.AnyIOBackend):
-    """Connects to the configured host, wherever it is, and to others that are public."""
+    """A backend that connects to the configured host, wherever it is, and to public hosts."""
 
     def __init__(self, own: str) -> None:
         super().__init__()
@@ -110,7 +117,8 @@ class _CheckedHostBackend(httpcore2.AnyIOBackend):
             own = await _find_addresses(self._own, port)
             if all(map(is_public, own)):
                 raise httpcore2.ConnectError("private address")
-        for address in addresses[:-1]:  # those that were looked at, and no name again
+        # Use the checked addresses, without another lookup of the name
+        for address in addresses[:-1]:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return await super().connect_tcp(address, port, *args, **options)
         return await super().connect_tcp(addresses[-1], port, *args, **options)

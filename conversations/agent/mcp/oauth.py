@@ -1,7 +1,7 @@
-"""Signing in at the authorization server of a tool server, by the SDK's OAuth client.
+"""Sign-in at the authorization server of a tool server, by the SDK's OAuth client.
 
-As :mod:`.session` it is imported only when it is needed. A grant is used without a person; where a
-person is needed, SignInNeeded ends the connection, and :func:`sign_in` begins anew.
+Like :mod:`.session`, this module is imported only when it is needed. A grant is used without a
+person. If a person is needed, SignInNeeded ends the connection, and :func:`sign_in` starts anew.
 """
 
 import asyncio
@@ -44,13 +44,14 @@ from .config import GrantStore, McpError, ServerConfig, ServerFailed, SignInNeed
 from .http import EVENTS, ServerTransport, require_secure
 
 RESPONSE_TIMEOUT_SECONDS = 20.0
-SIGN_IN_TIMEOUT_SECONDS = 60.0  # Before the person is sent away, and after they are back
+SIGN_IN_TIMEOUT_SECONDS = 60.0  # Before the person is redirected, and after the person is back
 CLIENT_NAME = "Loom Web"
-NOWHERE = "http://127.0.0.1/"  # The way back where nobody is sent away
+NOWHERE = "http://127.0.0.1/"  # Redirect address for clients that redirect no person
 
 OAUTH_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError)
 
-# Unsigned, and of no tool: some servers ask for a sign-in at calls only.
+# A call of a tool that does not exist, sent without tokens, because some servers require a sign-in
+# only for calls.
 _PROBE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -63,8 +64,7 @@ _ACCEPT = {"Accept": f"application/json, {EVENTS}"}
 
 
 class _MemoryStorage:
-    """The SDK's ``TokenStorage`` where what is granted is kept as a whole, by whoever asked for
-    it."""
+    """The SDK's ``TokenStorage`` for callers that store the whole grant themselves."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class _MemoryStorage:
 
 
 class _OwnTokenStorage(_MemoryStorage):
-    """For tokens that the client can get anew by itself."""
+    """A storage for tokens that the client can renew without a person."""
 
     def __init__(self, grants: GrantStore) -> None:
         super().__init__()
@@ -98,8 +98,11 @@ class _OwnTokenStorage(_MemoryStorage):
 
 
 class _ClientCredentialsProvider(ClientCredentialsOAuthProvider):
-    """The SDK holds its lock until the server's response begins, which may be at the end of a call.
-    Here it is held for the work on tokens only."""
+    """A provider that holds the SDK's lock only while it works on tokens.
+
+    The SDK would hold its lock until the server's response begins, which may be at the end of a
+    call.
+    """
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -115,7 +118,7 @@ class _ClientCredentialsProvider(ClientCredentialsOAuthProvider):
                     if outgoing is not request:
                         response = yield outgoing
                     elif refused is None or request.headers.get("Authorization") != before:
-                        break  # with a token; after a refusal with one that has come meanwhile
+                        break  # The request has a token, which after a refusal is a newer one
                     else:
                         response, refused, is_renewed = refused, None, True
                     outgoing = await flow.asend(response)
@@ -129,8 +132,11 @@ class _ClientCredentialsProvider(ClientCredentialsOAuthProvider):
 
 
 class _GrantProvider(OAuthClientProvider):
-    """For requests without a person, by the grant that there is at this moment: another process may
-    have refreshed it, and somebody may have signed out, or in as somebody else."""
+    """A provider for requests without a person, which uses the current grant.
+
+    It reads the stored grant for every request, because another process may have refreshed the
+    grant, and a person may have signed out or signed in as somebody else.
+    """
 
     def __init__(
         self, config: ServerConfig, grants: GrantStore, on_failed: Callable[[str], None]
@@ -155,14 +161,14 @@ class _GrantProvider(OAuthClientProvider):
             if self._is_expired():
                 async with self._grants.refresh_lock():
                     before = await self._read()
-                    if self._is_expired():  # whoever had the lock has not refreshed it
+                    if self._is_expired():  # The previous holder of the lock has not refreshed it
                         await self._refresh(before)
                 await self._read()
             used = request.headers.pop("Authorization", None)
             if context.current_tokens is not None:
                 self._add_auth_header(request)
             if response is not None and request.headers.get("Authorization") == used:
-                break  # nothing else has come meanwhile
+                break  # No other token was stored meanwhile
             response = yield request
             is_step_up = _needs_more(response)
             if response.status_code != httpx2.codes.UNAUTHORIZED and not is_step_up:
@@ -172,14 +178,14 @@ class _GrantProvider(OAuthClientProvider):
         raise self._fail(SignInNeeded())
 
     async def _read(self) -> Any:
-        """The tokens as they are kept, which the context has with what belongs to them."""
+        """Copy the stored grant to the context and return its tokens."""
         kept, context = await self._grants.read(), self.context
         tokens = kept.get("tokens")
         metadata, resource = kept.get("oauth_metadata"), kept.get("resource_metadata")
         context.current_tokens = OAuthToken.model_validate(tokens) if tokens else None
         context.token_expiry_time = kept.get("expires_at")
         context.client_info = _find_client(self._config, kept)
-        # Else a refresh after a restart would be asked for at an address that is a guess.
+        # Otherwise a refresh after a restart would be sent to a guessed address.
         context.auth_server_url = kept.get("auth_server_url")
         context.oauth_metadata = OAuthMetadata.model_validate(metadata) if metadata else None
         context.protected_resource_metadata = (
@@ -191,7 +197,8 @@ class _GrantProvider(OAuthClientProvider):
         return self.context.can_refresh_token() and not self.context.is_token_valid()
 
     async def _refresh(self, before: Any) -> None:
-        # A refresh token often counts once: cancelled on the way, the grant would be lost.
+        # A refresh token is often valid only once, so the grant would be lost if this was
+        # cancelled.
         with anyio.fail_after(RESPONSE_TIMEOUT_SECONDS, shield=True):
             async with make_client(self._config) as client:
                 response = await client.send(await self._refresh_token())
@@ -206,7 +213,7 @@ class _GrantProvider(OAuthClientProvider):
             await self._grants.replace(before, tokens=tokens, expires_at=context.token_expiry_time)
 
     async def _save_scopes(self, response: httpx2.Response) -> None:
-        """What has turned out to be needed, for the next sign-in."""
+        """Save the scopes that a call turned out to need, for the next sign-in."""
         context, kept = self.context, await self._grants.read()
         wanted = get_client_metadata_scopes(
             extract_scope_from_www_auth(response),
@@ -224,14 +231,14 @@ class _GrantProvider(OAuthClientProvider):
 
 
 def _needs_more(response: httpx2.Response) -> bool:
-    """A call needs more than was granted."""
+    """Return whether a call needs more scopes than were granted."""
     is_refused = response.status_code == httpx2.codes.FORBIDDEN
     error = extract_field_from_www_auth(response, "error")
     return is_refused and error == "insufficient_scope"
 
 
 class _SignInProvider(OAuthClientProvider):
-    """``scopes`` are asked for beside those that the server names."""
+    """A provider that requests ``scopes`` in addition to those that the server names."""
 
     def __init__(self, scopes: str | None, **fields: Any) -> None:
         super().__init__(**fields)
@@ -251,7 +258,7 @@ def _describe_client(redirect_uri: str) -> OAuthClientMetadata:
 def _find_client(
     config: ServerConfig, kept: Mapping[str, Any], redirect_uri: str = NOWHERE
 ) -> OAuthClientInformationFull | None:
-    """The client that the configuration names, or the one that was registered."""
+    """Return the client that the configuration names, or the registered one."""
     oauth = config.oauth
     if oauth.client_id:
         return OAuthClientInformationFull(
@@ -267,8 +274,10 @@ def _find_client(
 def make_auth(
     config: ServerConfig, grants: GrantStore, on_failed: Callable[[str], None]
 ) -> httpx2.Auth:
-    """For requests without a person. ``on_failed`` is given the reason where they cannot be
-    signed."""
+    """Return the authentication for requests without a person.
+
+    ``on_failed`` is called with the reason if requests cannot be authenticated.
+    """
     if not config.oauth.is_own_account:
         return _GrantProvider(config, grants, on_failed)
     return _ClientCredentialsProvider(
@@ -289,9 +298,12 @@ async def sign_in(
     show: Callable[[str, str], Awaitable[None]],
     wait_for_answer: Callable[[str], Awaitable[Mapping[str, str]]],
 ) -> dict[str, Any]:
-    """Have a person sign in; what is to be kept of the grant, in the place of what was ``kept``.
-    ``show`` is given the address to go to and the state that its answer has; ``wait_for_answer``
-    gives that answer. Raises ServerFailed with a sentence."""
+    """Have a person sign in, and return the data of the grant, which replaces ``kept``.
+
+    ``show`` is called with the address for the person and with the state that identifies the
+    answer. ``wait_for_answer`` is called with that state and returns the answer. Raise ServerFailed
+    with a sentence.
+    """
     states: list[str] = []
 
     async def redirect(url: str) -> None:
@@ -313,7 +325,8 @@ async def sign_in(
         union_scopes(config.oauth.scopes or None, kept.get("scopes")),
         server_url=config.url,
         client_metadata=_describe_client(redirect_uri),
-        # One that was registered may be forgotten there, or is for another address of ours.
+        # A client that was registered earlier is not used, because the authorization server may
+        # have forgotten it, or it may have another redirect address.
         storage=_MemoryStorage(_find_client(config, {}, redirect_uri)),
         redirect_handler=redirect,
         callback_handler=wait,
@@ -324,7 +337,7 @@ async def sign_in(
             make_client(config, auth=provider) as client,
         ):
             probe = client.stream("POST", config.url, json=_PROBE, headers=_ACCEPT)
-            async with probe as response:  # its body does not matter
+            async with probe as response:  # The body is not needed
                 pass
         if not states:
             raise ServerFailed(say("It does not ask for a sign-in."))
@@ -335,7 +348,7 @@ async def sign_in(
         raise ServerFailed(explain(error)) from error
     except TimeoutError as error:
         if not limit.expired():
-            raise  # it was the person's
+            raise  # The person took too long
         raise ServerFailed(say("It did not respond in time.")) from error
     except (httpx2.HTTPError, ValueError, OSError) as error:
         words = one_line(str(error), limit=200) or type(error).__name__
@@ -343,8 +356,11 @@ async def sign_in(
 
 
 def _describe_grant(config: ServerConfig, provider: OAuthClientProvider) -> dict[str, Any]:
-    """With what the SDK keeps in memory only, without which it could not be refreshed after a
-    restart: when it expires, and where it was given."""
+    """Return the data of a grant that has to be stored.
+
+    It includes data that the SDK keeps only in memory, and that is needed for a refresh after a
+    restart: the expiry time and the authorization server.
+    """
 
     def plain(model: BaseModel | None) -> Any:
         return model and model.model_dump(mode="json")
@@ -361,15 +377,18 @@ def _describe_grant(config: ServerConfig, provider: OAuthClientProvider) -> dict
 
 
 def explain(error: BaseException) -> str:
-    if isinstance(error.__context__, ValidationError):  # its words quote the response: tokens
+    # The message would quote the response with its tokens
+    if isinstance(error.__context__, ValidationError):
         return say("The authorization server gave a response that cannot be read.")
     reason = one_line(storable(str(error)), limit=300)
     return say("The sign-in failed: %(reason)s", reason=reason)
 
 
 async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
-    """Tell the authorization server that a grant is not needed any more, if it wants to know.
-    Its answer does not matter: the grant is forgotten here."""
+    """Revoke a grant at its authorization server, if the server supports that.
+
+    Errors are ignored because the grant is deleted here anyway.
+    """
     endpoint = (kept.get("oauth_metadata") or {}).get("revocation_endpoint")
     tokens = kept.get("tokens") or {}
     token = tokens.get("refresh_token") or tokens.get("access_token")
@@ -381,14 +400,17 @@ async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
         data = {"token": token}
         if context.client_info is not None:
             data["client_id"] = context.client_info.client_id
-        # The client says who it is as it does for tokens.
+        # The client authenticates itself as in a request for tokens.
         data, headers = context.prepare_token_auth(data, {})
         async with asyncio.timeout(RESPONSE_TIMEOUT_SECONDS), make_client(config) as client:
             await client.post(endpoint, data=data, headers=headers)
 
 
 def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
-    """For the server and what it names: those addresses must be public, unless its own is not."""
+    """Return a client for requests to the server and to addresses that it names.
+
+    Those addresses must be public, unless the server's own address is not.
+    """
     return httpx2.AsyncClient(
         auth=auth,
         timeout=RESPONSE_TIMEOUT_SECONDS,
@@ -399,8 +421,8 @@ def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> htt
 
 
 async def poll(read: Callable[[], Awaitable[Any]], seconds: float, *, pause: float = 0.3) -> Any:
-    """What ``read`` gives, once it gives something. Raises TimeoutError."""
-    async with asyncio.timeout(seconds):  # another process may write it
+    """Call ``read`` until it returns a value, and return that. Raise TimeoutError."""
+    async with asyncio.timeout(seconds):  # Another process may write the value
         while (found := await read()) is None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
     return found

@@ -1,9 +1,10 @@
-"""A server of this machine: a program that is spoken to by lines.
+"""A server that runs on this machine: a program that exchanges messages as lines.
 
-It hangs on the supervisor of the sandbox's commands, which ends it and everything that it started
-when it is told to, and when this process is gone, however that ends. Whoever configures a server
-trusts it with the machine as far as the server's own user may go, or has it confined in a sandbox
-as the commands of the model are. Its environment is made from nothing.
+The program runs under the supervisor for commands of the sandbox. The supervisor ends the program
+and all processes that it started on request, and when this process has ended for any reason. A
+configured program is trusted with everything that this server's own user may do, unless the
+configuration confines it in a sandbox like the commands of the model. It inherits only a few
+environment variables.
 """
 
 import asyncio
@@ -29,16 +30,16 @@ from conversations.domain.text import number_text, one_line
 
 from .config import ServerConfig
 
-MAX_LINE_BYTES = 16_000_000  # Bytes of one message; a larger one ends the connection
+MAX_LINE_BYTES = 16_000_000  # Maximum size of one message; a larger one ends the connection
 
-# Bytes that are no messages before the first one; what comes later is only passed over.
+# Maximum size of other output before the first message. Later output of this kind is skipped.
 MAX_NOISE_BYTES = 2_000_000
 NOISE_LINES_PER_PAUSE = 1000
 FLOOD_PAUSE_SECONDS = 0.005
 
 TAIL_CHARS = 4000
 READ_BYTES = 256 * 1024
-LEAVE_SECONDS = 1.0  # Time to end by itself when there is nothing more to read for it
+LEAVE_SECONDS = 1.0  # Time that the program has to end by itself
 END_SECONDS = supervise.KILL_GRACE_SECONDS + 3
 FOR_EVER_SECONDS = 1e9
 
@@ -51,7 +52,7 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ"
 
 
 class ServerProcessError(Exception):
-    """It cannot be started, or says something that is no message."""
+    """The program cannot be started, or sends invalid messages."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -59,7 +60,7 @@ class ServerProcessError(Exception):
 
 
 class ServerProcess:
-    """A running server. ``tail`` is the end of what it wrote to its error output."""
+    """A running server. ``tail`` is the end of its error output."""
 
     def __init__(self, running: SupervisedProcess) -> None:
         self.tail = ""
@@ -70,10 +71,11 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, config: ServerConfig, *, folder: Path) -> "ServerProcess":
-        """Raises ServerProcessError."""
+        """Start a program. Raise ServerProcessError if that fails."""
         try:
             prepared = await asyncio.to_thread(_prepare, config, folder)
-            # Not in a thread: the kernel ends a supervisor with the thread that started it.
+            # The supervisor is not started in a thread, because the kernel would end it together
+            # with that thread.
             limits = default_limits()
             running = start_supervised(
                 prepared,
@@ -118,12 +120,12 @@ class ServerProcess:
         async def collect_tail() -> None:
             while data := await errors.read(READ_BYTES):
                 self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL_CHARS:]
-                await asyncio.sleep(FLOOD_PAUSE_SECONDS)  # without haste: a flood costs little
+                await asyncio.sleep(FLOOD_PAUSE_SECONDS)  # Slow down, so a flood costs little
 
         self._listening = asyncio.create_task(collect_tail())
 
     async def read_line(self) -> bytes | None:
-        """The next line; None at the end. Raises ServerProcessError for one that is too long."""
+        """Return the next line, or None at the end. Raise ServerProcessError if it is too long."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -146,14 +148,14 @@ class ServerProcess:
         return line
 
     async def write_line(self, line: bytes) -> None:
-        """Raises OSError when it is gone."""
+        """Write a line. Raise OSError if the program has ended."""
         if self._input.is_closing():
             raise BrokenPipeError
         self._input.write(line + b"\n")
         await self._input.drain()
 
     def describe_end(self) -> str:
-        """Why it is gone, as far as it is known, with its last words."""
+        """Return why the program has ended, as far as that is known, with its last output."""
         said = self._said or {}
         ending = _ENDINGS.get(said.get("reason", ""))
         if ending is None:
@@ -170,7 +172,7 @@ class ServerProcess:
         return say("%(reason)s Last output: %(output)s", reason=ending, output=last)
 
     async def stop(self) -> None:
-        """End it and everything that it started: politely, then by force."""
+        """End the program and all processes that it started, by force if they take too long."""
         self._input.close()
         if not await self._drained(LEAVE_SECONDS):
             self._running.process.terminate()
@@ -185,7 +187,7 @@ class ServerProcess:
         self._reap()
 
     async def _drained(self, seconds: float) -> bool:
-        """Whether it is gone, which is when nobody holds its output any more."""
+        """Return whether the program has ended, that is, whether no process has its output open."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._has_ended:
@@ -201,7 +203,8 @@ def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
     if sys.platform != "linux":
         raise ServerProcessError(say("Tool servers as programs need Linux."))
     if not config.sandbox:
-        # The way to programs and to a home, and what is configured; no secret of the server's.
+        # The environment has the paths of programs and of a home folder, and the configured
+        # variables. It has no secrets of this server.
         common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         environment = {"LANG": "C.UTF-8", **common, **config.environment}
         return PreparedCommand(words=list(config.command), environment=environment)

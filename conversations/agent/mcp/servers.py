@@ -1,7 +1,7 @@
-"""The servers of this process: connected when they are needed, never waited for long.
+"""The tool servers of this process, which are connected when they are needed.
 
-A server that is reached by an address is shared by the workspaces that may use it; a program runs
-once for each workspace, in its folder.
+No run waits for a connection for long. A server with an address is shared by the workspaces that
+may use it. A program runs once for each workspace, in its folder.
 """
 
 import asyncio
@@ -73,10 +73,10 @@ from .connection import (
 
 logger = logging.getLogger(__name__)
 
-MAX_FILES = 10  # Images and PDFs of one result that are kept
+MAX_FILES = 10  # Images and PDFs that are stored per result
 
 SWEEP_SECONDS = 60.0
-LOCK_PAUSE_SECONDS = 0.1  # Between two tries to get a lock
+LOCK_PAUSE_SECONDS = 0.1  # Between two attempts to get a lock
 
 _WORD = re.compile(r'"([^"]*)"|\S+')
 
@@ -84,8 +84,10 @@ UNUSED = say("It starts when it is needed.")
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
-    """What a call gave, for the model and the row: text as it is, images and PDFs kept and shown,
-    everything else described."""
+    """Return the result of a call for the model and the row.
+
+    Text is kept as it is. Images and PDFs are stored and shown. All other content is described.
+    """
     output, files = await asyncio.to_thread(_split_blocks, server, data)
     blocks = [await save_file(context, **file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool returned no output.)")
@@ -153,14 +155,16 @@ def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[
 
 
 async def _load_oauth() -> Any:
-    """The module, loaded in a thread and after the one that a connection loads: begun from two
-    sides at once, the SDK's circular imports would wait for each other."""
+    """Return the module, imported in a thread and after the module that a connection imports.
+
+    If two threads imported them at once, the SDK's circular imports would deadlock.
+    """
     await load_session()
     return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.oauth")
 
 
 def split_words(text: str, most: int) -> list[str]:
-    """At most so many words; the last is the rest."""
+    """Return at most ``most`` words. The last one has the rest of the text."""
     words: list[str] = []
     rest = text.strip()
     while rest and len(words) < most - 1:
@@ -175,7 +179,7 @@ def split_words(text: str, most: int) -> list[str]:
 
 
 def _write_messages(server: str, data: Mapping[str, Any]) -> str:
-    """The messages as one text: what is not the person's own says whose it is."""
+    """Return the messages as one text. Messages that are not from a user begin with their role."""
     texts = []
     messages = data.get("messages")
     for message in messages if isinstance(messages, list) else []:
@@ -204,17 +208,20 @@ def _line(value: Any) -> str:
 def make_tool(
     config: ServerConfig, offer: ToolOffer, find: Callable[[Path], ToolServerConnection]
 ) -> Tool:
-    """What it does is the server's doing: the plan shows the arguments, and where they go. A
-    description that is not the approved one any more is another tool. ``find`` gives the server's
-    connection of the moment: a call can wait for longer than one lasts."""
+    """Make a tool from a server's offer.
+
+    The server defines what the tool does, so the plan shows the arguments and where they are sent.
+    If the description differs from the approved one, the call is refused. ``find`` returns the
+    server's current connection, because a call may wait for longer than a connection lasts.
+    """
     server = config.name
 
     async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
         host = urlsplit(config.url).hostname
-        basis = context.basis or offer.basis  # what is approved stays what it is
+        basis = context.basis or offer.basis  # Keep the basis that was approved
         return CallPlan(
             effect=offer.effect,
-            # The whole name: what is cut looks like all of it where there is room for that.
+            # The whole name, because a shortened one looks complete where there is room for more.
             summary=say(
                 "%(tool)s of %(server)s",
                 tool=one_line(offer.own_name, limit=MAX_OWN_NAME_CHARS),
@@ -235,8 +242,8 @@ def make_tool(
         watch, result = FolderWatch(), None
         try:
             async with AsyncExitStack() as stack:
-                # A program in the workspace's folder may change files there: what it changed is
-                # known then, and can be put back.
+                # A program in the workspace's folder may change files there. Its changes are
+                # recorded, so they can be undone.
                 if config.is_program and offer.effect == CHANGES:
                     author = ChangeAuthor(
                         session_pk=context.session_pk,
@@ -277,9 +284,12 @@ def make_tool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """A server as people see it in a workspace. ``left_out`` says what of its list is not on offer;
-    ``is_off``: the configuration turns it off there; ``needs_sign_in``: at its authorization
-    server."""
+    """The state of a server in a workspace, as people see it.
+
+    ``left_out`` has sentences about tools that are not offered. ``is_off`` is true if the
+    configuration turns the server off in this workspace. ``needs_sign_in`` is true if a person has
+    to sign in at the server's authorization server.
+    """
 
     name: str
     transport: str
@@ -321,7 +331,7 @@ def _read_contents(uri: str, contents: Sequence[Mapping[str, Any]]) -> list[tupl
 
 @asynccontextmanager
 async def refresh_lock(key: ServerKey) -> AsyncIterator[None]:
-    """Held by one process at a time, until it lets go of it or ends."""
+    """Hold a lock that one process has at a time, until it is released or the process ends."""
     path = Path(settings.LOOM.data_dir) / "run" / f"tool-server-{key.workspace}-{key.name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
@@ -334,7 +344,10 @@ async def refresh_lock(key: ServerKey) -> AsyncIterator[None]:
 
 
 class ToolServers:
-    """Lives on the loop of the runtime; what only looks may be called from any thread."""
+    """All tool servers of the process.
+
+    They belong to the runtime's event loop. Methods that only read may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -357,7 +370,7 @@ class ToolServers:
         self._is_stopped = False
 
     async def start(self) -> None:
-        """Begin to connect to what needs no workspace."""
+        """Start connecting to the servers that need no workspace."""
         if self.config.warning:
             logger.warning("mcp_config_open", extra={"fields": {"reason": self.config.warning}})
         for server in self.config.servers.values():
@@ -365,7 +378,7 @@ class ToolServers:
                 self._connection(server, "", None).use()
 
     async def stop(self) -> None:
-        """Nothing of them is left when this returns."""
+        """Close all connections and wait until they are closed."""
         self._is_stopped = True
         for task in self._signing_in:
             task.cancel()
@@ -378,8 +391,10 @@ class ToolServers:
             await asyncio.wait(self._closing)
 
     async def prepare(self, workspace: str, root: Path) -> Mapping[str, Tool]:
-        """See that the workspace's servers are there, and give the tools of those that are; one
-        that has just begun to connect is waited for a moment."""
+        """Connect to the workspace's servers and return the tools of those that are connected.
+
+        Wait a moment for servers that have just begun to connect.
+        """
         if self._is_stopped:
             return {}
         connections = self._connections_of(workspace, root)
@@ -389,8 +404,10 @@ class ToolServers:
         return self.tools_of(workspace)
 
     async def wait_for(self, names: Iterable[str], workspace: str, root: Path) -> None:
-        """Wait for the servers of these tools, as long as connecting may take: calls of them are to
-        be executed."""
+        """Wait for the servers of these tools, for the whole time that connecting may take.
+
+        The caller is about to execute calls of these tools.
+        """
         wanted = [name for name in names if name.startswith(PREFIX)]
         if not wanted or self._is_stopped:
             return
@@ -404,7 +421,7 @@ class ToolServers:
         for server, connection in self._ready_of(workspace):
             key = self._key(server, workspace)
             version, tools = self._tools.get(key, (0, ()))
-            if version != connection.version:  # made once for each list that the server gave
+            if version != connection.version:  # Tools are made once for each list of the server
                 version = connection.version
                 find = partial(self._connection, server, workspace)
                 tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
@@ -413,24 +430,24 @@ class ToolServers:
         return MappingProxyType(dict(sorted(found.items())))
 
     def prompts_of(self, workspace: str) -> dict[str, PromptOffer]:
-        """The prompts of its servers that are there, by the name under which one is typed:
-        ``server:prompt``."""
+        """Return the prompts of the connected servers by the name to type: ``server:prompt``."""
         found: dict[str, PromptOffer] = {}
         for server, connection in self._ready_of(workspace):
             found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
         return found
 
     def resources_of(self, workspace: str) -> dict[str, ResourceOffer]:
-        """The resources that its servers list, by the name under which one is typed:
-        ``server:uri``."""
+        """Return the resources that the servers list by the name to type: ``server:uri``."""
         found: dict[str, ResourceOffer] = {}
         for server, connection in self._ready_of(workspace):
             found |= {f"{server.name}:{one.uri}": one for one in connection.resources}
         return found
 
     async def read_resource(self, workspace: str, root: Path, name: str) -> list[tuple[str, bytes]]:
-        """Files with the contents of the resource ``server:uri``, whether it is listed or not:
-        their names and bytes. Raises Rejected."""
+        """Return the names and bytes of files with the contents of the resource ``server:uri``.
+
+        The resource need not be listed. Raise Rejected.
+        """
         server, _, uri = name.partition(":")
         connection = self._get(workspace, root, server, code="resource_failed")
         connection.use()
@@ -448,8 +465,10 @@ class ToolServers:
         return await asyncio.to_thread(_read_contents, uri, contents)
 
     async def write_prompt(self, workspace: str, root: Path, name: str, words: str) -> str:
-        """The text of one, with these words as its arguments: one word for each, the last gets
-        the rest; words between quotes are one. Raises Rejected."""
+        """Return the text of a prompt with these words as its arguments. Raise Rejected.
+
+        Each argument gets one word, and the last one gets the rest. Words in quotes count as one.
+        """
         offer = self.prompts_of(workspace)[name]
         given = split_words(words, len(offer.arguments))
         arguments = dict(zip(offer.arguments, given, strict=False))
@@ -478,14 +497,14 @@ class ToolServers:
         return await asyncio.to_thread(_write_messages, server, data)
 
     def explain(self, name: str, workspace: str) -> str:
-        """Why there is no such tool, if that is a server's doing."""
+        """Return why a server does not provide this tool now, or an empty string."""
         for state in self.describe(workspace):
             if name.startswith(f"{PREFIX}{state.name}__") and state.state != READY:
                 return f"The tool server {state.name} is not answering. {state.reason}".strip()
         return ""
 
     def describe(self, workspace: str) -> list[ServerState]:
-        """The workspace's servers, by name; those that are off there last."""
+        """Return the states of the workspace's servers by name; servers that are off come last."""
         return [
             self._describe(server, workspace, is_off=is_off)
             for is_off in (False, True)
@@ -493,8 +512,10 @@ class ToolServers:
         ]
 
     async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
-        """Connect to a server at once, and anew; how it is after a moment. None if it is off in
-        this workspace, or not there."""
+        """Connect to a server anew at once, and return its state after a moment.
+
+        Return None if the server does not exist or is off in this workspace.
+        """
         connection = self._find(workspace, root, name)
         if connection is None:
             return None
@@ -503,14 +524,17 @@ class ToolServers:
         return self._describe(connection.config, workspace)
 
     def is_shared(self, workspace: str, name: str) -> bool:
-        """Whether other workspaces have this server as well."""
+        """Return whether the server is the installation's and not the workspace's own."""
         return not self.config.is_own(workspace, name)
 
     async def begin_sign_in(
         self, workspace: str, root: Path, name: str, *, user_pk: int, redirect_uri: str
     ) -> str:
-        """Have a person sign in at a server's authorization server, which sends them back to
-        ``redirect_uri``; the address to go to. Raises Rejected with a sentence."""
+        """Start the sign-in of a person at a server's authorization server. Return the address.
+
+        The authorization server redirects the person to ``redirect_uri``. Raise Rejected with a
+        sentence.
+        """
         connection = self._signable(workspace, root, name)
         shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         work = self._sign_in(connection, workspace, user_pk, redirect_uri, shown)
@@ -520,12 +544,12 @@ class ToolServers:
         return await shown
 
     async def sign_out(self, workspace: str, root: Path, name: str) -> None:
-        """Forget a server's grant, and say so to its authorization server. Raises Rejected."""
+        """Delete a server's grant and revoke it at its authorization server. Raise Rejected."""
         connection = self._signable(workspace, root, name)
         key = self._grant_key(connection.config, workspace)
         assert self._read is not None
         assert self._write is not None
-        async with refresh_lock(key):  # what a refresh on its way is given is to be revoked too
+        async with refresh_lock(key):  # Tokens of a refresh in progress have to be revoked too
             kept = await self._read(read_secrets, key)
             await self._write(forget_grant, key)
         oauth = await _load_oauth()
@@ -574,7 +598,7 @@ class ToolServers:
                 wait_for_answer=wait_for_answer,
             )
             await write(save_sign_in, key, states[0], granted)
-            connection = self._connection(config, workspace, None)  # of the moment
+            connection = self._connection(config, workspace, None)  # The current connection
             connection.connect_again()
             await connection.wait_connected(seconds=self._timing.connect)
         except (ServerFailed, Rejected) as error:
@@ -651,7 +675,7 @@ class ToolServers:
         return next((one for one in connections if one.config.name == name), None)
 
     def _get(self, workspace: str, root: Path, name: str, *, code: str) -> ToolServerConnection:
-        """Raises Rejected where it is off in this workspace, or not there."""
+        """Return a server's connection. Raise Rejected if it does not exist or is off here."""
         connection = self._find(workspace, root, name)
         if connection is None:
             raise Rejected("The tool server %(server)s is not there.", server=name, code=code)
@@ -666,13 +690,13 @@ class ToolServers:
     def _connection(
         self, server: ServerConfig, workspace: str, root: Path | None
     ) -> ToolServerConnection:
-        """The one that there is now, or a new one. Raises Unavailable after the end."""
+        """Return the current connection, or a new one. Raise Unavailable after ``stop``."""
         if self._is_stopped:
             raise Unavailable("The server is stopping. Try again in a moment.", code="stopping")
         key = self._key(server, workspace)
         root = root if server.is_program else None
         connection = self._connections.get(key)
-        if connection is not None and connection.root != root:  # the workspace has moved
+        if connection is not None and connection.root != root:  # The workspace has moved
             self._close(connection)
             connection = None
         if connection is None:

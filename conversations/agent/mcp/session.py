@@ -1,8 +1,10 @@
-"""A session with one server, by the SDK. Only this module and :mod:`.oauth` import it, and they are
-imported when there is a server to connect to: it takes most of a second.
+"""A session with one server, by the SDK.
 
-The SDK's contexts are entered and left by one task, the connection's. Requests may be sent by any
-task; a cancelled one tells the server so.
+Only this module and :mod:`.oauth` import the SDK. They are imported when there is a server to
+connect to, because that takes most of a second.
+
+The SDK's contexts are entered and left by one task, that of the connection. Any task may send
+requests. If a request is cancelled, the server is notified.
 """
 
 import asyncio
@@ -58,16 +60,16 @@ from .program import (
 
 CONNECT_TIMEOUT_SECONDS = 30.0
 MIN_READ_TIMEOUT_SECONDS = 300.0  # A stream of changes may be silent for long
-MAX_PAGES = 50  # Pages of a list of tools that are read
+MAX_PAGES = 50  # Pages of a list that are read
 
 LISTEN_RETRY_SECONDS = 2.0
 WRITE_SECONDS = 20.0
 
-MAX_ROUNDS = 10  # How often a server may ask for something in the middle of a call
-SAMPLING_REFUSED = -1  # The protocol's code for a person's no
-TASK_TTL_MS = 3_600_000  # That a server keeps a task: the longest time of a call
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Between two looks at a task
-STATE_PAUSE_SECONDS = 0.25  # Before a call is asked for again that only needs time
+MAX_ROUNDS = 10  # How often a server may ask for something during a call
+SAMPLING_REFUSED = -1  # The protocol's code for a request that a person has denied
+TASK_TTL_MS = 3_600_000  # How long a server keeps a task: the maximum duration of a call
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.5, 10.0  # Between two queries of a task's state
+STATE_PAUSE_SECONDS = 0.25  # Before a call is repeated for which the server only needs more time
 
 LIST_CHANGES = (types.ToolListChangedNotification, types.PromptListChangedNotification)
 
@@ -81,13 +83,13 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
     types.CallToolResult | types.InputRequiredResult
 )
 SIGN_IN_NEEDED = SignInNeeded().message
-# What the SDK says of a connection that is no more. Its code for that is the first of those that
-# servers may use for errors of their own, so the words tell the two apart.
+# The SDK's messages for a lost connection. The messages are compared, because servers may use the
+# SDK's code for it for errors of their own: it is the first code of that range.
 _LOST = ("Session terminated", "Connection closed")
 _STREAM_LOST = "SSE stream "
 
 for _name in ("mcp", "client"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # what matters is a server's state
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # The state of a server is logged instead
 for _name in ("httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
@@ -98,7 +100,7 @@ class _ToolPage(BaseModel):
 
 
 class ToolServerSession:
-    """An open session. Methods raise ServerFailed when the connection is no more."""
+    """An open session. Methods raise ServerFailed if the connection is lost."""
 
     def __init__(self, client: Client, root: Path | None, config: ServerConfig) -> None:
         self._client = client
@@ -108,12 +110,12 @@ class ToolServerSession:
         self.title = one_line(storable(f"{info.name} {info.version}"), limit=80) if info else ""
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """As the server lists them, unchecked."""
+        """Return the tools as the server lists them, unchecked."""
         tools: list[dict[str, Any]] = []
         params = None
         for _ in range(MAX_PAGES):
             with _translated():
-                # As it came: the SDK refuses the whole page for one tool that it cannot read.
+                # The raw result, because the SDK rejects the whole page if it cannot read one tool.
                 given = await self._send_raw(types.ListToolsRequest(params=params))
                 page = _ToolPage.model_validate(given)
             is_whole = params is None and not page.cursor
@@ -124,8 +126,10 @@ class ToolServerSession:
         return tools
 
     def _without_unfit(self, listed: list[Any], *, is_whole: bool) -> list[dict[str, Any]]:
-        """Without tools whose arguments cannot be the headers that they ask for; the SDK keeps
-        these headers for the calls of the others."""
+        """Return the tools whose arguments can be sent as the headers that they ask for.
+
+        The SDK stores these headers for calls of the tools.
+        """
         pairs = [(_read_tool(tool), an_object(tool)) for tool in listed]
         page = types.ListToolsResult(tools=[read for read, _ in pairs if read is not None])
         session: Any = self._client.session
@@ -133,47 +137,47 @@ class ToolServerSession:
         return [tool for read, tool in pairs if read is None or id(read) in fit]
 
     async def list_prompts(self) -> list[dict[str, Any]]:
-        """As the server lists them, unchecked; none where it has none."""
+        """Return the prompts as the server lists them, unchecked; empty if it supports none."""
         if self._client.server_capabilities.prompts is None:
             return []
         return await _list_all(self._client.list_prompts, "prompts")
 
     async def list_resources(self) -> list[dict[str, Any]]:
-        """As the server lists them, unchecked; none where it has none."""
+        """Return the resources as the server lists them, unchecked; empty if it supports none."""
         if self._client.server_capabilities.resources is None:
             return []
         return await _list_all(self._client.list_resources, "resources")
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource, unchecked. Raises CallRefused."""
+        """Return the contents of a resource, unchecked. Raise CallRefused."""
         with _translated():
             result = await self._client.read_resource(uri, cache_mode="bypass")
         return [_plain(content) for content in result.contents]
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
-        """The messages of a prompt, unchecked. Raises CallRefused."""
+        """Return the messages of a prompt, unchecked. Raise CallRefused."""
         with _translated():
             return _plain(await self._client.get_prompt(name, arguments))
 
     @property
     def runs_tasks(self) -> bool:
-        """A call can be begun, and its result be asked for later (protocol version 2025-11-25)."""
+        """Whether calls can run as tasks, whose results are read later (protocol 2025-11-25)."""
         tasks = self._client.server_capabilities.tasks
         requests = tasks.requests if tasks else None
         return bool(requests and requests.tools and requests.tools.call)
 
     async def begin_task(self, name: str, arguments: dict[str, Any]) -> str:
-        """Have a tool called as a task; its id. Raises CallRefused."""
+        """Start the call of a tool as a task and return its id. Raise CallRefused."""
         kept = types.TaskMetadata(ttl=TASK_TTL_MS)
         params = types.CallToolRequestParams(name=name, arguments=arguments, task=kept)
         with _translated():
-            # The SDK has the types of tasks, but its session takes no other answer to this request
-            # than a call's result.
+            # The SDK has types for tasks, but its session accepts only a call's result as the
+            # response to this request.
             given = await self._send_raw(types.CallToolRequest(params=params))
             return types.CreateTaskResult.model_validate(given, by_name=False).task.task_id
 
     async def finish_task(self, task: str, *, report: Callable[[str], None]) -> dict[str, Any]:
-        """The result of a task, unchecked, once it has one. Raises CallRefused."""
+        """Wait for the result of a task and return it, unchecked. Raise CallRefused."""
         params = types.GetTaskPayloadRequestParams(task_id=task)
         asking = asyncio.create_task(
             self._send(types.GetTaskPayloadRequest(params=params), types.CallToolResult)
@@ -205,7 +209,7 @@ class ToolServerSession:
             return await self._client.session.send_request(request, result_type)
 
     async def _send_raw(self, request: types.Request[Any, Any]) -> Any:
-        """The result as it came."""
+        """Send a request and return the result as it came."""
         data, options = _plain(request), dict[str, Any]()
         session: Any = self._client.session
         session._stamp(data, options)
@@ -221,10 +225,12 @@ class ToolServerSession:
         report: Callable[[str], None],
         ask: Ask,
     ) -> dict[str, Any]:
-        """The result as the server gives it, unchecked; its own schema of results is not applied,
-        since that would run its patterns here. ``ask`` is asked what the server wants to know of
-        a person: the parameters and the result of an elicitation, or of sampling. Raises
-        CallRefused."""
+        """Call a tool and return its result, unchecked. Raise CallRefused.
+
+        The tool's output schema is not applied, because that would run the server's patterns here.
+        ``ask`` asks a person on behalf of the server: it takes the parameters of an elicitation or
+        of sampling, and returns the result.
+        """
 
         async def show(progress: float, total: float | None, message: str | None) -> None:
             of = f"/{total:g}" if total is not None else ""
@@ -264,8 +270,11 @@ class ToolServerSession:
         return responses
 
     async def listen(self, on_change: Callable[[], None]) -> None:
-        """Notice when the server's list changes, for servers that have to be asked for that; the
-        others say so by themselves."""
+        """Call ``on_change`` when the server's list changes.
+
+        This is for servers that have to be subscribed to. Other servers send notifications by
+        themselves.
+        """
         tools = self._client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
@@ -312,7 +321,7 @@ async def _sample(
 
 
 def _read_tool(tool: Any) -> types.Tool | None:
-    """What matters for its calls; None if that cannot be read."""
+    """Return the parts of a tool that its calls need, or None if they are invalid."""
     with suppress(ValidationError, AttributeError):
         given = {"name": tool.get("name"), "inputSchema": tool.get("inputSchema")}
         return types.Tool.model_validate(given, by_name=False)
@@ -352,12 +361,17 @@ async def open_session(
     on_question: Ask,
     grants: GrantStore | None = None,
 ) -> AsyncIterator[ToolServerSession]:
-    """Connect. ``root`` is the workspace's folder, if the server may know of it: there a program
-    runs. ``on_change``: its list of tools is another one; ``on_end``: a program is gone, the body
-    has to end; ``on_question``: it asks a person, and does not say during which call. Raises
-    ServerFailed when it breaks, with the reason, also where the body raises it; SignInNeeded where
-    ``grants`` has nothing that the server accepts."""
-    said: list[str] = []  # why it broke, from where that is known best
+    """Connect to a server.
+
+    ``root`` is the workspace's folder if the server may know it; a program runs there.
+    ``on_change`` is called when the list of tools has changed. ``on_end`` is called when a program
+    has ended, and the body has to end then. ``on_question`` is called when the server asks a person
+    without naming the call.
+
+    Raise ServerFailed with the reason if the connection breaks or the body raises an error. Raise
+    SignInNeeded if ``grants`` has no grant that the server accepts.
+    """
+    said: list[str] = []  # Why the connection broke, from the code that knows the reason best
 
     async def notice(message: IncomingMessage) -> None:
         if isinstance(message, LIST_CHANGES):
@@ -419,7 +433,7 @@ def _describe(error: BaseException, said: list[str]) -> str:
     if isinstance(error, httpx2.TransportError | OSError):
         reason = one_line(str(error), limit=200) or type(error).__name__
         return say("It cannot be reached (%(reason)s).", reason=reason)
-    # The SDK's own reason, such as a version of the protocol that it does not know.
+    # The SDK's own reason, such as an unsupported protocol version.
     text = one_line(storable(str(error)), limit=200) if isinstance(error, RuntimeError) else ""
     return say("The connection failed (%(reason)s).", reason=text or type(error).__name__)
 
@@ -493,8 +507,8 @@ async def _read(
 ) -> None:
     async with to_us:
         try:
-            # Lines that are no messages are passed over; a server that says nothing else is given
-            # up. Raises ServerProcessError.
+            # Lines that are not messages are skipped. A server that sends only such lines is given
+            # up with ServerProcessError.
             noise: int | None = 0
             passed_over = 0
             while (line := await program.read_line()) is not None:
@@ -513,7 +527,8 @@ async def _read(
                             ) from None
                     passed_over += 1
                     if passed_over % NOISE_LINES_PER_PAUSE == 0:
-                        await asyncio.sleep(FLOOD_PAUSE_SECONDS)  # the loop is everybody's
+                        # Other tasks need the event loop too
+                        await asyncio.sleep(FLOOD_PAUSE_SECONDS)
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))
@@ -521,28 +536,28 @@ async def _read(
         except ServerProcessError as error:
             said.append(error.message)
         except anyio.BrokenResourceError:
-            return  # nobody listens any more
+            return  # The receiver has ended
         finally:
             on_end()
 
 
 class _MessageReader:
-    """Reads messages, in the place of the SDK's own for those that come by HTTP too."""
+    """A parser of messages, which also replaces the SDK's own for messages by HTTP."""
 
     def validate_json(self, data: str | bytes, *, by_name: bool = False) -> types.JSONRPCMessage:
-        """Raises ValueError for what is no message."""
+        """Parse a message. Raise ValueError if it is invalid."""
         try:
             return types.jsonrpc_message_adapter.validate_json(data, by_name=by_name)
         except ValueError:
-            # JavaScript writes half a character of a text that was cut, which Pydantic takes for
-            # none; others cut it in the middle of its bytes.
+            # JavaScript writes half of a surrogate pair if it cuts a text within a character, which
+            # Pydantic rejects. Other programs cut within the bytes of a character.
             text = data if isinstance(data, str) else data.decode(errors="replace")
             if "\\ud" not in text.lower() and "\ufffd" not in text:
                 raise
             with suppress(ValueError, RecursionError):
                 whole = storable(write_json(load_json(text)))
                 return types.jsonrpc_message_adapter.validate_json(whole, by_name=by_name)
-            raise  # Pydantic's error: the SDK expects no other
+            raise  # Pydantic's error, because the SDK expects no other
 
 
 _READER = _MessageReader()
@@ -566,5 +581,5 @@ async def _write(
                 said.append(say("It does not read its input."))
                 return on_end()
             except OSError:
-                return None  # it is gone; the reader says so
+                return None  # The program has ended, which ``_read`` reports
     return None
