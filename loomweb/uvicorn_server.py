@@ -133,6 +133,11 @@ class RequestSizeLimit:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._application(scope, receive, send)
+        # h11 limits a head only while it is incomplete, so a head that arrives at once has no limit.
+        head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
+        head_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
+        if head_bytes > MAX_HEAD_BYTES:
+            return await refuse(send, 431, b"The request's address or headers are too long.\n")
         headers = dict(scope["headers"])
         is_chunked = b"transfer-encoding" in headers
         if is_chunked and b"content-length" in headers:

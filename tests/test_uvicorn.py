@@ -12,7 +12,8 @@ from uvicorn import Config, Server
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from loomweb.uvicorn_server import make_config
+from loomweb.server import MAX_HEAD_BYTES
+from loomweb.uvicorn_server import RequestSizeLimit, make_config
 
 SECONDS = 0.2  # instead of a minute
 
@@ -56,6 +57,23 @@ async def test_a_request_that_stops_coming_ends_its_connection(port: int, sent: 
     with closing(writer):
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 20) == b""
+
+
+async def test_a_head_that_arrives_at_once_has_a_limit() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/", "raw_path": b"/", "headers": [(b"host", b"localhost")]}
+    application = RequestSizeLimit(_echo)
+    for length, status in ((20_000, 204), (MAX_HEAD_BYTES, 431)):
+        sent.clear()
+        await application({**scope, "query_string": b"x" * length}, receive, send)
+        assert sent[0]["status"] == status
 
 
 async def test_a_socket_may_be_silent(port: int) -> None:
