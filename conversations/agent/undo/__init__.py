@@ -1,1 +1,1 @@
-"""Changing files of a workspace so that it can be undone: what is replaced is kept first."""
+"""Undoable changes to a workspace's files: the earlier content is stored before it is replaced."""

@@ -1,8 +1,8 @@
-"""Putting, moving and removing files, each recorded before it is touched.
+"""Writing, moving and removing files, each recorded before it is touched.
 
-The order is: keep a copy of what is there (a blob), record the change (durable), touch the file,
-record that it is done. After a crash at any point the record says which file may have been touched,
-and its former content is there.
+The steps are: store a copy of the current content (a blob), record the change (durably), touch the
+file, and record that the change is done. After a crash at any point the record says which file may
+have been touched, and its former content is available.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from . import disk
 from .disk import ChangeAuthor, DatabaseCall, EntryChange, FileState
 from .records import complete_changes, record_changes
 
-MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
+MAX_MOVED_FILES = 5000  # Limit for moving a folder: each file in it is recorded
 
 MAX_ATTEMPTS = 3
 
@@ -34,8 +34,10 @@ _ODD = say("a special file")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteAction:
-    """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
-    there must be none, None: whatever it is."""
+    """Write a whole file.
+
+    ``expect`` is the digest that the current content must have. If it is empty, the file must not
+    exist; if it is None, any content is accepted."""
 
     path: str
     data: bytes
@@ -60,18 +62,19 @@ class MoveAction:
 
 type FileAction = WriteAction | RemoveAction | MoveAction
 
-# What an action will change, and how; nothing to do without changes.
+# The changes that an action will make, and the function that makes them. An action without changes
+# has nothing to do.
 type _Step = tuple[list[EntryChange], Callable[[], None]]
 
 
 async def apply_changes(
     root: Path, actions: Sequence[FileAction], *, author: ChangeAuthor, write: DatabaseCall
 ) -> None:
-    """Execute the actions in order, inside the workspace's folder. Folders that are missing on
-    the way to a file are made.
+    """Execute the actions in order, inside the workspace's folder.
 
-    Raises FileConflict, or Rejected with a sentence (outside the folder, not a file, too large, no
-    space); what was done before stays done and recorded."""
+    Missing parent folders are created. Raise FileConflict, or Rejected with a sentence that says
+    why (outside the folder, not a file, too large, no space). Actions that were executed before the
+    error stay done and recorded."""
     for action in actions:
         await disk.run_to_completion(_execute(root, action, author, write))
 
@@ -79,7 +82,7 @@ async def apply_changes(
 async def _execute(
     root: Path, action: FileAction, author: ChangeAuthor, write: DatabaseCall
 ) -> None:
-    # Whether it is meant for one content of the file, and not for whatever it is
+    # Whether the action requires a certain content of the file
     is_bound = not isinstance(action, MoveAction) and action.expect is not None
     for attempt in range(MAX_ATTEMPTS):
         changes, touch = await asyncio.to_thread(_prepare, root, action)
@@ -97,8 +100,9 @@ async def _execute(
             return
         finally:
             now = await asyncio.to_thread(disk.read_states, root, [c.path for c in changes])
-            # Which of the changes have happened, with the permissions that files got, and which
-            # have not. What somebody else wrote right afterwards is not theirs.
+            # Record which changes have happened, with the permissions that the files got, and which
+            # have not. If somebody else wrote to the file right afterwards, that write is not
+            # recorded as this change.
             done: list[tuple[int, FileState | None]] = []
             dropped = []
             for pk, change, state in zip(pks, changes, now, strict=True):
@@ -151,7 +155,7 @@ def _prepare_remove(root: Path, action: RemoveAction) -> _Step:
     _check_expected(path, before, action.expect)
     if before is None:
         raise Rejected("%(path)s does not exist.", path=shown(path))
-    if not before.has_copy:  # folders and links have one
+    if not before.has_copy:  # folders and links always have a copy
         raise Rejected("%(path)s is %(kind)s, not a file.", path=shown(path), kind=_ODD)
     expect = before.digest if before.is_file else None
     touch = partial(confined.remove, root, path, expect=expect)
@@ -183,7 +187,7 @@ def _prepare_move(root: Path, action: MoveAction) -> _Step:
 
 
 def _read_and_copy(root: Path, path: str) -> FileState | None:
-    """What is there, with a copy of its content."""
+    """Return the current state of the entry, and store a copy of its content."""
     if path == ".":
         raise Rejected("This is the workspace's folder itself.")
     with batch() as kept:

@@ -1,9 +1,9 @@
-"""Disarming what git would run or obey and what came into being while a command ran.
+"""Disarming new files that git would run or obey, after a command.
 
-What was there before is read-only for commands. What was not (a new repository, a link in the place
-of one, a part that git had not had) is looked at as soon as the command has ended: harmless
-configuration stays, all else is put aside under a name that git does not know, or made a comment,
-and what stood there before is put back. Nothing is lost by it.
+Files of this kind that existed before are read-only for commands. New ones (a new repository, a
+link in place of a repository, a part that the repository did not have) are checked as soon as the
+command has ended. Harmless configuration stays. Everything else is renamed to a name that git
+ignores, or commented out, and the earlier content is restored. No content is lost.
 """
 
 import errno
@@ -28,15 +28,16 @@ from .disk import FileState, MissingFolder, folder_of, put_file, put_link
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_FOLDERS = 100  # Workspaces of which it is remembered what could not be disarmed
+MAX_FAILED_FOLDERS = 100  # Workspaces whose parts that could not be disarmed are remembered
 MAX_NAMED_PARTS = 10  # In a note
-MAX_TRIED_NAMES = 1000  # For a part that is put aside
+MAX_TRIED_NAMES = 1000  # For renaming a part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisarmResult:
-    """The parts that were disarmed, by path, and those that could not be. ``is_whole`` False: part
-    of the folder was not looked at, there is too much."""
+    """The paths of the parts that were disarmed, and of the parts that could not be (``failed``).
+
+    ``is_whole`` is False if part of the folder was not scanned because it has too many files."""
 
     paths: Sequence[str] = ()
     failed: Sequence[str] = ()
@@ -44,7 +45,7 @@ class DisarmResult:
 
     @property
     def note(self) -> str:
-        """For the model and the people; empty where there was nothing to do."""
+        """A message for the model and for people; empty if there was nothing to do."""
         told = []
         if self.paths:
             told.append(
@@ -81,12 +82,14 @@ def disarm(
     kept: Mapping[str, FileState] | None = None,
     was_held: Callable[[str], bool] = lambda _: False,
 ) -> DisarmResult:
-    """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
-    ``contents`` by digest and ``kept`` the states of files then, for what stays and is put back.
-    ``was_held``: the part at the path was read-only meanwhile, so that what changed in it is
-    somebody else's.
+    """Check everything that git obeys in the folder, and disarm what is new and not harmless.
 
-    A part with the content of one of the same kind that was there before stays: folders with a
+    ``before`` has the parts that git obeyed earlier. ``contents`` (by digest) and ``kept`` (the
+    states of files at that time) are used to decide what stays and to restore earlier content.
+    ``was_held`` says whether the part at a path was read-only during the command; a change there
+    was made by somebody else.
+
+    A part stays if a part of the same kind had the same content before, because folders with a
     repository may be moved and copied."""
     real = os.path.realpath(root)
     now = find_repositories(root, known=before)
@@ -97,8 +100,8 @@ def disarm(
     with FolderReader(real) as reach:
         work = _Disarmer(root, reach, trusted, contents or {}, kept or {})
         for path, part in now.parts.items():
-            # Where a way leads depends on where it stands. What git reads only as a file has no
-            # effect as a folder.
+            # The target of a link or ``commondir`` depends on the part's own location. A folder has
+            # no effect where git only reads a file.
             is_way = part.kind in (LINK, COMMON)
             is_old = part.state == "o" or (part.kind, part.state) in known
             if trusted.get(path) == part or (is_old and not is_way):
@@ -106,8 +109,8 @@ def disarm(
             if was_held(path) and _failed_before(real).get(path) != part:
                 continue
             try:
-                # A way to a repository that lies in the folder is harmless: its parts are looked
-                # at, too.
+                # A link to a repository inside the folder is harmless, because the parts of that
+                # repository are checked, too.
                 target = work.target(path, part) if is_way else None
                 if target in now.folders if is_way else work.is_harmless(path, part):
                     continue
@@ -128,8 +131,9 @@ def _failed_before(root: str) -> dict[str, GitPart]:
 
 
 def without_failed(root: Path, parts: Mapping[str, GitPart]) -> dict[str, GitPart]:
-    """Without those that came from an earlier command and could not be disarmed then: they are no
-    more trusted for having been there."""
+    """Return the parts without those that an earlier command made and that could not be disarmed.
+
+    Such parts are not trusted only because they existed before."""
     failed = _failed_before(os.path.realpath(root))
     return {path: part for path, part in parts.items() if failed.get(path) != part}
 
@@ -152,8 +156,9 @@ class _Disarmer:
     kept: Mapping[str, FileState]
 
     def disarm(self, path: str, part: GitPart) -> None:
-        """Make a comment of what is not harmless in the part, where that can be told; else put it
-        aside, and what stood there before back."""
+        """Comment out the lines of the part that are not harmless, if they can be determined.
+
+        Otherwise rename the part, and restore the earlier content."""
         self.reach.grant_owner_access(path)
         is_text = part.kind in (*CONFIGS, *STEPS)
         if is_text and (clean := self._cleaned(path, part)):
@@ -181,7 +186,7 @@ class _Disarmer:
         return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
 
     def target(self, path: str, part: GitPart) -> str | None:
-        """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
+        """Return the path inside the folder to which a ``.git`` or a ``commondir`` leads."""
         base = os.path.dirname(path)
         if part.state.startswith("l"):
             return self.reach.resolve(base, part.state[1:])
@@ -198,8 +203,9 @@ class _Disarmer:
             return None
 
     def _cleaned(self, path: str, part: GitPart) -> bytes | None:
-        """The content without what is not harmless; None: all of it is. Empty: it cannot be
-        told."""
+        """Return the content without the lines that are not harmless.
+
+        Return None if all lines are harmless, and empty bytes if this cannot be determined."""
         data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""

@@ -1,7 +1,8 @@
-"""Reading and touching one entry of a workspace's folder, step by step from its root.
+"""Reading and changing one entry of a workspace's folder, step by step from its root.
 
-No link is followed on the way: each folder is opened below the one before, so nothing that is
-swapped meanwhile leads outside. An entry is what its name stands for: of a link the link itself.
+No link on the way is followed. Each folder is opened relative to its parent, so a folder that is
+replaced by a link meanwhile does not lead outside. An entry that is a link is the link itself, not
+its target.
 """
 
 import asyncio
@@ -24,18 +25,18 @@ from conversations.archive.blobs import BlobBatch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
 from conversations.domain.text import number_text
 
-# The content of a folder, as far as records go: it has none of its own.
+# The digest that is recorded for a folder, which has no content of its own
 NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """One entry of a folder as it was at one moment; where there is none, None stands.
+    """The state of a folder's entry at one moment; None stands for an entry that does not exist.
 
-    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the SHA-256 of
-    the content; of a link: of its text; of a folder: NOTHING; of what is not read (too large,
-    forbidden, a device): of its size and times, and then ``is_read`` is False. ``has_copy``: the
-    content can be put back."""
+    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the SHA-256 of a
+    file's content or of a link's text, and NOTHING for a folder. For an entry that is not read (too
+    large, forbidden, a device) ``digest`` depends on its inode, size and times, and ``is_read`` is
+    False. ``has_copy`` says whether the content can be restored."""
 
     mode: int
     digest: str
@@ -61,21 +62,23 @@ class FileState:
 
 
 def same_state(one: FileState | None, other: FileState | None) -> bool:
-    """Whether type, permissions and content are the same, or there is nothing both times."""
+    """Return whether type, permissions and content are equal, or neither entry exists."""
     if one is None or other is None:
         return one is other
     return (one.mode, one.digest) == (other.mode, other.digest)
 
 
 def digest_of(state: FileState | None) -> str:
-    """The content's digest; empty where there is nothing."""
+    """Return the digest of the content, or an empty string if the entry does not exist."""
     return state.digest if state else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """One entry that became another. ``path`` is relative to the workspace's folder, as the
-    operating system gave it (it need not be UTF-8)."""
+    """A change of one entry.
+
+    ``path`` is relative to the workspace's folder, as the operating system gave it (it need not be
+    UTF-8)."""
 
     path: str
     before: FileState | None
@@ -84,7 +87,7 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeAuthor:
-    """In whose name files are changed: a call of a run, or a revert."""
+    """The author of a change of files: a tool call of a run, or a revert."""
 
     session_pk: int
     run_pk: int | None = None
@@ -93,13 +96,15 @@ class ChangeAuthor:
 
 
 def folders_of(path: str) -> list[str]:
-    """The folders that it lies in, the workspace's own (an empty path) first."""
+    """Return the folders that contain the path, the workspace's own (an empty path) first."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(len(parts))]
 
 
 def stored_path(path: str) -> str:
-    """A path as every database can hold it: one that is not UTF-8 is quoted the way git does it."""
+    """Return the path as every database can store it.
+
+    A path that is not UTF-8 is quoted the way git does it."""
     if not path.startswith('"') and path.encode(errors="replace").decode() == path:
         return path
     quoted = path.replace("\\", "\\\\").encode(errors="surrogateescape")
@@ -107,7 +112,7 @@ def stored_path(path: str) -> str:
 
 
 def real_path(stored: str) -> str:
-    """The path that ``stored_path`` made this of; never fails."""
+    """Return the path that ``stored_path`` was called with; never raise."""
     if len(stored) < 2 or not (stored.startswith('"') and stored.endswith('"')):
         return stored
     data = stored[1:-1].encode(errors="surrogateescape")
@@ -122,7 +127,7 @@ def _unquote(found: re.Match[bytes]) -> bytes:
 
 
 class DatabaseCall(Protocol):
-    """Runs a function of the archive on a thread that may use the database."""
+    """A callable that runs a function of the archive on a thread that may use the database."""
 
     async def __call__[**P, T](
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -132,17 +137,19 @@ class DatabaseCall(Protocol):
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-ROOT = "."  # The path of the workspace's folder itself, of which only the permissions can change
+ROOT = "."  # The path of the workspace's folder itself; only its permissions can change
 
 
 class MissingFolder(NotFound, Rejected):
-    """A folder on the way to an entry is not there, or is none (any more)."""
+    """A folder on the way to an entry does not exist, or is not a folder (any more)."""
 
 
 @contextmanager
 def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open folder that holds the entry, and the entry's name in it; ROOT is the workspace's
-    own. Raises MissingFolder, and Rejected for a path that leads out."""
+    """Yield the open folder that holds the entry, and the entry's name in it.
+
+    ROOT stands for the workspace's own folder. Raise MissingFolder, or Rejected if the path leads
+    outside."""
     parts = path.split("/")
     is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
     if is_odd or "\0" in path:
@@ -175,7 +182,7 @@ def _open_folder(folder: int, name: str) -> int:
 
 @contextmanager
 def open_folder(root: Path, path: str) -> Iterator[int]:
-    """A folder, open; the empty path is the workspace's own."""
+    """Yield an open folder; the empty path is the workspace's own folder."""
     with folder_of(root, path or ROOT) as (folder, name):
         opened = _open_folder(folder, name) if path else os.dup(folder)
     try:
@@ -187,8 +194,10 @@ def open_folder(root: Path, path: str) -> Iterator[int]:
 def read_state(
     root: Path, path: str, *, limit: int | None = None, kept: BlobBatch | None = None
 ) -> FileState | None:
-    """What is there now; None: nothing. Its content goes to the batch, if there is one. What has
-    more than ``limit`` bytes is not read."""
+    """Return the current state of the entry, or None if it does not exist.
+
+    The content is added to the batch, if one is given. A file of more than ``limit`` bytes is not
+    read."""
     with suppress(MissingFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=limit, kept=kept)[0]
     return None
@@ -201,8 +210,9 @@ def read_states(root: Path, paths: Iterable[str]) -> list[FileState | None]:
 def read_entry(
     folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
 ) -> tuple[FileState | None, os.stat_result | None]:
-    """The state of an entry, and its status when it was read. Its content goes to the batch, if
-    there is one."""
+    """Return the state of an entry, and its status at the time of reading.
+
+    The content is added to the batch, if one is given."""
     try:
         found = os.lstat(name, dir_fd=folder)
         if stat.S_ISDIR(found.st_mode):
@@ -230,7 +240,7 @@ def read_entry(
 
 
 def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
-    """The content of a file, or the text of a link, if it has at most ``limit`` bytes."""
+    """Return the content of a file or the text of a link, or None if it exceeds ``limit`` bytes."""
     with suppress(MissingFolder, OSError), folder_of(root, path) as (folder, name):
         if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
             return os.fsencode(os.readlink(name, dir_fd=folder))
@@ -242,7 +252,7 @@ def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
 
 
 def unread_state(found: os.stat_result) -> FileState:
-    """The state of what is not read: told from another by size and times."""
+    """Return the state of an entry that is not read, with a digest of its inode, size and times."""
     told, size = (found.st_ino, found.st_rdev, 0, 0, 0), 0
     if stat.S_ISREG(found.st_mode):
         told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
@@ -255,8 +265,9 @@ _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
 
 
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
-    """Remove what a process left beside the file that died while it wrote ``data``: a draft that
-    holds it, or the beginning of it."""
+    """Remove the drafts that a process left when it died while writing ``data`` to the path.
+
+    A draft is removed if it holds ``data`` or the beginning of it."""
     with suppress(MissingFolder), folder_of(root, path) as (folder, _):
         for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
             with suppress(OSError):
@@ -268,8 +279,9 @@ def remove_drafts(root: Path, path: str, data: bytes) -> None:
 
 
 def put_file(root: Path, path: str, data: bytes, *, mode: int, replaces: bool = True) -> None:
-    """Write a file in the place of whatever file or link is there, whole or not at all; without
-    ``replaces`` where nothing is, or FileExistsError is raised."""
+    """Write a file atomically, in place of the existing file or link.
+
+    If ``replaces`` is False, raise FileExistsError if the path exists."""
     with (
         folder_of(root, path) as (folder, name),
         write_draft(folder, data, mode=stat.S_IMODE(mode)) as draft,
@@ -278,7 +290,7 @@ def put_file(root: Path, path: str, data: bytes, *, mode: int, replaces: bool = 
 
 
 def put_link(root: Path, path: str, text: bytes, *, replaces: bool = True) -> None:
-    """As :func:`put_file`, for a link."""
+    """Create a link, with the rules of :func:`put_file`."""
     with folder_of(root, path) as (folder, name):
         draft = f".loom-{secrets.token_hex(8)}.tmp"
         os.symlink(os.fsdecode(text), draft, dir_fd=folder)
@@ -313,7 +325,7 @@ def change_mode(root: Path, path: str, mode: int) -> None:
 
 
 def remove_entry(root: Path, path: str) -> None:
-    """Remove a file, a link, or a folder that is empty."""
+    """Remove a file, a link or an empty folder."""
     with folder_of(root, path) as (folder, name):
         if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
             os.rmdir(name, dir_fd=folder)
@@ -322,7 +334,9 @@ def remove_entry(root: Path, path: str) -> None:
 
 
 def list_below(root: Path, path: str, *, limit: int) -> list[str]:
-    """The paths of all that lies in a folder, itself first. Raises TooLarge."""
+    """Return the path and all paths below it, the path itself first.
+
+    Raise TooLarge if there are more than ``limit``."""
     found = [path]
     for entry in found:
         with folder_of(root, entry) as (folder, name):
@@ -336,7 +350,7 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
 
 
 async def run_to_completion[T](work: Coroutine[Any, Any, T]) -> T:
-    """Wait until the work has ended, whatever happens; a cancellation is passed on then."""
+    """Wait until the work has ended, then pass on a cancellation of the caller."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)
@@ -347,5 +361,5 @@ async def run_to_completion[T](work: Coroutine[Any, Any, T]) -> T:
             except asyncio.CancelledError:
                 continue
         if not task.cancelled():
-            task.exception()  # it counts less than the cancellation
+            task.exception()  # marks it as retrieved; the cancellation takes precedence
         raise

@@ -1,7 +1,7 @@
-"""What a folder holds at one moment, with copies of the contents that are not kept yet.
+"""Listing a folder's entries at one moment, and storing copies of contents that are not stored yet.
 
-Everything counts, caches and ``.git`` too. Links are listed as links. A file that has the same
-stamp as when it was read last is not read again, unless it was written to so shortly before that
+All files count, including caches and ``.git``. Links are listed as links. A file with the same
+stamp as at its last reading is not read again, unless it had been written so shortly before that
 reading that a later write could have left the same stamp.
 """
 
@@ -28,15 +28,15 @@ from . import disk
 from .disk import NOTHING, FileState, MissingFolder
 from .records import open_trees, used_digests
 
-# A file whose times are younger than this when it is read may change again without getting another
-# stamp: clocks of file systems tick in up to two seconds (FAT).
+# A file that was written less than this before it is read may change again without getting another
+# stamp, because the clocks of file systems tick in steps of up to two seconds (FAT).
 FRESH_NS = 2_000_000_000
 
-# How long a blob is taken to be there without a look: what removes blobs spares those that were
-# touched in twice that time (the run that removes contents), or longer (``prune``).
+# How long a blob is assumed to exist without a check. Code that removes blobs spares those that
+# were touched within twice that time (purging of contents), or longer (``prune_blobs``).
 TOUCHED_NS = 1800 * 10**9
 
-MAX_CACHED_FOLDERS = 8  # Workspaces with the digests of their files
+MAX_CACHED_FOLDERS = 8  # Workspaces whose file digests are cached
 MAX_PATH_CHARS = 4000
 
 BATCH_FILES = 2000
@@ -44,10 +44,12 @@ BATCH_FILES = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderListing:
-    """What is in a folder, by path. ``unlisted`` are folders of which it is not known what they
-    hold: there was too much, or they could not be opened. ``git`` is what git obeys in the folder,
-    None: it was not looked for; ``git_contents`` its configurations and steps by digest, whatever
-    the limits."""
+    """The entries of a folder, by path.
+
+    ``unlisted`` has the folders whose entries are unknown, because there were too many or because
+    the folder could not be opened. ``git`` has the parts that git obeys in the folder, or is None
+    if they were not searched for. ``git_contents`` has the contents of git's configuration files
+    and step files by digest, whatever their size."""
 
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
@@ -55,18 +57,20 @@ class FolderListing:
     git_contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
-# What was known of a file: its stamp and state, when it was read, and when its blob was touched
+# The cached values of a file: its stamp and state, when it was read, and when its blob was touched
 type _Known = tuple[tuple[int, ...], FileState, int, int]
 
-# What is known of a folder's files; replaced as a whole, so that two listings at once do no harm.
+# The cache of each folder's files. An entry is replaced as a whole, so two concurrent listings do
+# no harm.
 _known = LRUCache[str, dict[str, _Known]](size=MAX_CACHED_FOLDERS)
 
 
 def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderListing:
-    """List the folder and keep what is in it. ``earlier``: a listing that this one will be compared
-    with; what was read then is read again, what was not is not.
+    """List the folder and store copies of its contents.
 
-    Raises Rejected where there is no space for the copies."""
+    ``earlier`` is a listing with which this one will be compared. Files that were read for it are
+    read again, and files that were not read are not. Raise Rejected if there is no space for the
+    copies."""
     work = _ListingBuilder(root, dict(_known.find(str(root)) or {}))
     try:
         work.walk()
@@ -86,7 +90,7 @@ def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderL
 
 
 class _ListingBuilder:
-    """One listing in the making: first all names and stamps, then what has to be read."""
+    """A listing that is being built: first all names and stamps, then the contents to be read."""
 
     def __init__(self, root: Path, known: dict[str, _Known]) -> None:
         self.root = root
@@ -104,7 +108,7 @@ class _ListingBuilder:
                 own.add((stats.st_dev, stats.st_ino))
         self.entries[disk.ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
-        # The outer ones first, so that the limit spares what is deep
+        # Outer folders come first, so the limit leaves out the deepest ones
         for folder in folders:
             try:
                 with disk.open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
@@ -137,7 +141,7 @@ class _ListingBuilder:
                         self.links.append(path)
 
     def choose(self, earlier: Mapping[str, FileState]) -> None:
-        """Which files are read: small ones first, as far as the limits go."""
+        """Choose the files to be read: small files first, until the limits are reached."""
         loom, total = settings.LOOM, 0
         for path in sorted(self.files, key=lambda path: (self.files[path].st_size, path)):
             status, before = self.files[path], earlier.get(path)
@@ -150,7 +154,7 @@ class _ListingBuilder:
                 continue
             total += size
             stamp, state, read_at, touched_at = self.known.get(path, ((), None, 0, 0))
-            # One that was read right after it was written may have changed since without getting
+            # A file that was read right after it was written may have changed since without getting
             # another stamp.
             is_fresh = max(status.st_mtime_ns, status.st_ctime_ns) > read_at - FRESH_NS
             if state is None or stamp != stamp_of(status) or is_fresh:
@@ -163,7 +167,7 @@ class _ListingBuilder:
             self.entries[path] = state
 
     def read(self) -> None:
-        """Read what is not known, by folder."""
+        """Read the files that are not cached, in batches."""
         waiting = sorted({*self.links, *(self.files.keys() - self.entries.keys())})
         for start in range(0, len(waiting), BATCH_FILES):
             with batch() as kept:
@@ -175,7 +179,7 @@ class _ListingBuilder:
                             folder, name, limit=settings.LOOM.snapshot_max_file_bytes, kept=kept
                         )
                     if state is None or status is None:
-                        self.entries.pop(path, None)  # it is gone meanwhile
+                        self.entries.pop(path, None)  # it has been removed meanwhile
                     else:
                         self.entries[path] = state
                         if state.is_file and state.is_read:
@@ -183,7 +187,7 @@ class _ListingBuilder:
 
 
 def dump_listing(listing: FolderListing, *, owner: str) -> bytes:
-    """The listing as the content of a blob that no other ``owner`` has."""
+    """Return the listing as the content of a blob that differs for each ``owner``."""
     entries = [
         [disk.stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
         for path, s in listing.entries.items()
@@ -222,18 +226,20 @@ def load_listing(data: bytes) -> FolderListing:
     )
 
 
-# Removing contents that nothing refers to any more
+# Removing contents that are no longer referred to
 
-MIN_UNTOUCHED_DAYS = 2  # Newer blobs stay in any case (see ``listing.TOUCHED_NS``)
+MIN_UNTOUCHED_DAYS = 2  # Newer blobs always stay (see ``TOUCHED_NS``)
 
 
 def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
-    """Remove what nothing refers to and nobody touched for so many days. Gives how many contents
-    went, or would go, and how many stay, and their bytes: ``removed``, ``removed_bytes``, ``kept``
-    and ``kept_bytes``."""
+    """Remove blobs that are not referred to and were not touched for ``days`` days.
+
+    Return how many contents were removed (or would be, with ``dry_run``) and how many were kept,
+    and their bytes: ``removed``, ``removed_bytes``, ``kept`` and ``kept_bytes``."""
     newest = time.time() - max(days, MIN_UNTOUCHED_DAYS) * 24 * 3600
-    # Listed first: what is written while the references are read is not old. What was there and
-    # comes into use meanwhile is touched, which is looked at when it is removed.
+    # The files are listed first, so a blob that is written while the references are read is not
+    # among them. A listed blob that comes into use meanwhile is touched, and ``remove_untouched``
+    # checks that.
     files = list(_files())
     used = used_digests() | listed_digests()
     counts = dict.fromkeys(("removed", "removed_bytes", "kept", "kept_bytes"), 0)
@@ -241,7 +247,7 @@ def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
         try:
             digest = bytes.fromhex(path.parent.name + path.name)
         except ValueError:
-            digest = b""  # a draft that a dead process left
+            digest = b""  # a draft that was left by a dead process
         is_kept = digest in used or found.st_mtime > newest
         if not is_kept and not dry_run:
             if digest:
@@ -263,7 +269,7 @@ def _files() -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def listed_digests() -> set[bytes]:
-    """What commands that run, or are not settled yet, may have to put back."""
+    """Return the digests of contents that running or interrupted commands may have to restore."""
     found = set()
     for tree in open_trees():
         try:

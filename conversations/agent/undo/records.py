@@ -1,4 +1,4 @@
-"""The records of changed files: written before a file is touched, and read to undo."""
+"""Records of changed files, which are written before a file is touched and read to undo."""
 
 import stat
 from collections.abc import Iterable, Sequence
@@ -27,14 +27,15 @@ from conversations.models import Attachment, FileChange, Revert, Run, Session, T
 
 from .disk import ChangeAuthor, EntryChange, FileState, real_path, stored_path
 
-BATCH_ROWS = 400  # Of a statement, and better of a transaction: others want to write too
+BATCH_ROWS = 400  # Per statement, and preferably per transaction: other writers need a turn
 
 
 def record_changes(
     *, author: ChangeAuthor, changes: Sequence[EntryChange], is_done: bool = False
 ) -> list[int]:
-    """Put the changes on record; returns their keys. With ``is_done`` they have happened already,
-    else they are about to."""
+    """Record the changes and return their keys.
+
+    With ``is_done`` the changes have already happened; otherwise they are about to happen."""
     now = timezone.now()
     rows = [
         FileChange(
@@ -57,8 +58,7 @@ def record_changes(
 
 
 def record_found(*, author: ChangeAuthor, changes: Sequence[EntryChange]) -> None:
-    """Put on record what a call has changed, unless another process that settles the same call was
-    first."""
+    """Record the changes that a call has made, unless another process has recorded them already."""
     with transaction.atomic():
         lock_session(author.session_pk)
         paths = [stored_path(change.path) for change in changes]
@@ -82,8 +82,10 @@ def complete_changes(
     confirmed: Sequence[int] = (),
     dropped: Sequence[int] = (),
 ) -> None:
-    """Say that these have happened: ``done``, each with what is there now, and ``confirmed`` as
-    they were recorded; and that ``dropped`` have not."""
+    """Record which changes have happened and which have not.
+
+    ``done`` has keys with the state that the entry has now. The changes ``confirmed`` have happened
+    as they were recorded. The changes ``dropped`` have not happened."""
     now = timezone.now()
     with transaction.atomic():
         if confirmed:
@@ -95,15 +97,17 @@ def complete_changes(
 
 
 def record_tree(call_pk: int, *, digest: str) -> None:
-    """Say which blob lists the folder as it is right before a command of the call. Raises Conflict
-    where one is noted already."""
+    """Record the blob that lists the folder right before a command of the call.
+
+    Raise Conflict if the call already has one."""
     if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
         raise Conflict("This call has already changed files.", code="call_has_tree")
 
 
 def release_tree(call_pk: int) -> str:
-    """Say that what changed since the call's listing is on record; returns the digest of the
-    listing, which nothing refers to any more."""
+    """Record that all changes since the call's listing are recorded.
+
+    Return the digest of the listing, which is not referred to any more."""
     with transaction.atomic():
         tree = ToolCall.objects.values_list("tree", flat=True).get(pk=call_pk)
         ToolCall.objects.filter(pk=call_pk).update(tree="")
@@ -111,14 +115,14 @@ def release_tree(call_pk: int) -> str:
 
 
 def append_disarmed(session_pk: int, *, text: str) -> None:
-    """Show in the transcript what was disarmed after a call that ended with its process."""
+    """Show in the transcript what was disarmed after a call whose process died."""
     session = Session.objects.only("uuid").get(pk=session_pk)
     notice = NewEvent(payload=Info(text=text, code="git_disarmed"))
     append(session_pk, session_uuid=session.uuid, events=[notice])
 
 
 def unfinished_calls() -> list[int]:
-    """Calls that are over, but whose changes are not settled."""
+    """Return the keys of calls that have ended, but whose changes are not completely recorded."""
     over = ToolCall.objects.exclude(state__in=OPEN_STATES)
     begun = FileChange.objects.filter(done_at=None, call__isnull=False, revert=None).values("call")
     found = {*over.exclude(tree="").values_list("pk", flat=True)}
@@ -126,18 +130,17 @@ def unfinished_calls() -> list[int]:
 
 
 def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, EntryChange]]]:
-    """A call that ended with its process, and the changes that were about to happen, with their
-    keys."""
+    """Return a call whose process died, and its unfinished changes with their keys."""
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
     return call, [(row.pk, EntryChange(**states_of(row))) for row in rows]
 
 
 def unfinished_reverts() -> list[int]:
-    """Reverts whose changes are not settled: those that run, and those that were cut short."""
+    """Return the keys of reverts with unfinished changes: running and interrupted ones."""
     begun = FileChange.objects.filter(done_at=None, revert__isnull=False).order_by()
     keys = begun.values_list("revert", flat=True)
-    # By the call, since the index of what is begun is by that.
+    # Filtered by the call, because the index of unfinished changes is on that column.
     return sorted({*keys.filter(call=None), *keys.filter(call__gt=0)})
 
 
@@ -147,8 +150,7 @@ def read_revert(pk: int) -> Revert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeScope:
-    """Which changes of a session: of one call, one run, one revert, or, with none of them, of all
-    calls."""
+    """Selects the changes of a call, run or revert, or, with none given, of a session's calls."""
 
     run: UUID | None = None
     call: UUID | None = None
@@ -157,8 +159,10 @@ class ChangeScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange(EntryChange):
-    """A change as it is on record. ``is_done`` False: it was about to happen when its process
-    ended. ``started_at``: the entry was ``before`` at the latest then."""
+    """A recorded change.
+
+    ``is_done`` is False if the change was about to happen when its process died. ``started_at`` is
+    the latest time at which the entry was still in the state ``before``."""
 
     pk: int
     started_at: datetime
@@ -172,8 +176,10 @@ class StoredChange(EntryChange):
 
 
 def read_changes(session_pk: int, scope: ChangeScope) -> list[StoredChange]:
-    """The changes in the order in which they were made. Those of reverts only where one is asked
-    for. Raises NotFound for what the session does not have."""
+    """Return the changes in the order in which they were made.
+
+    Changes by reverts are only included if the scope is a revert. Raise NotFound if the session
+    does not have the call, run or revert."""
     rows = _rows_of(session_pk, scope).annotate(
         started_at=Coalesce("call__started_at", "created_at"),
         run_uuid=F("run__uuid"),
@@ -218,8 +224,10 @@ def _rows_of(session_pk: int, scope: ChangeScope) -> QuerySet[FileChange]:
 
 
 def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:
-    """Which of these files calls of other sessions in the workspace have changed since then, each
-    with the last such session. What they put back does not count."""
+    """Return which of the paths other sessions of the workspace have changed after ``since``.
+
+    Each path has the last such session. Changes by reverts, and changes that were undone, do not
+    count."""
     workspace = Session.objects.values_list("workspace_id", flat=True).get(pk=session_pk)
     rows = FileChange.objects.filter(
         session__workspace=workspace, done_at__gte=since, revert=None, reverted_by=None
@@ -230,26 +238,26 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
 
 
 def last_of_answer(run_pk: int, *, turn: int, path: str) -> EntryChange | None:
-    """The last change of a file by calls of the answer in this turn."""
+    """Return the last change of a file by the calls of the answer in this turn."""
     rows = FileChange.objects.filter(run=run_pk, call__turn_number=turn, revert=None)
     row = rows.filter(path=stored_path(path)).exclude(done_at=None).order_by("-pk").first()
     return EntryChange(**states_of(row)) if row else None
 
 
 def has_changes(session_pk: int, *, call: UUID | None = None) -> bool:
-    """Whether a call changed files, or any of the session did."""
+    """Return whether the call, or any call of the session, changed files."""
     rows = FileChange.objects.filter(session=session_pk, revert=None)
     return (rows if call is None else rows.filter(call__uuid=call)).exists()
 
 
 def last_changing_run(session_pk: int) -> UUID | None:
-    """The last run with a change that was not put back."""
+    """Return the last run with a change that was not undone."""
     rows = FileChange.objects.filter(session=session_pk, revert=None, reverted_by=None)
     return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
 
 
 def states_of(row: FileChange) -> dict[str, Any]:
-    """The fields of a ``EntryChange``."""
+    """Return the fields of an ``EntryChange``."""
     before = after = None
     if row.before_mode is not None:
         size, has_copy = row.before_size or 0, row.has_copy
@@ -260,8 +268,9 @@ def states_of(row: FileChange) -> dict[str, Any]:
 
 
 def begin_revert(session: Session, *, scope: ChangeScope, actor_pk: int | None) -> Revert:
-    """Put on record that files are about to be put back. Raises Conflict while an answer is being
-    written, and for an archived session."""
+    """Record that files are about to be restored.
+
+    Raise Conflict while an answer is being written, and for an archived session."""
     with transaction.atomic():
         refuse_archived(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -273,7 +282,9 @@ def begin_revert(session: Session, *, scope: ChangeScope, actor_pk: int | None) 
 
 
 def scopes_of(revert: Revert) -> list[ChangeScope]:
-    """What it may be of: a call or a run is on record, an earlier revert or the session is not."""
+    """Return the scopes that the revert may have had.
+
+    The record names a call or a run, but not an earlier revert or the whole session."""
     if revert.call or revert.run:
         return [
             ChangeScope(
@@ -295,10 +306,12 @@ def finish_revert(
     told: str,
     left: int,
 ) -> AppendResult:
-    """Say what was put back: ``back`` are the files that are as they were, and ``left`` is the
-    number of those that are not. ``text`` is the row's, ``told`` what the model reads with the next
-    message. ``outcome``, for ``complete_changes``, is recorded with it: a revert of which nothing
-    was said has changes that are not settled."""
+    """Record what the revert restored, and show it in the transcript.
+
+    ``back`` has the files that were restored, and ``left`` is the number of files that were not.
+    ``text`` is the text of the row, and ``told`` is what the model reads with the next message.
+    ``outcome`` (the arguments of ``complete_changes``) is recorded in the same transaction, so a
+    revert without a message in the transcript still has unfinished changes."""
     data = {"revert": str(revert.uuid), "files": len(back), "left": left}
     note = {
         MODEL_NOTE: True,
@@ -319,9 +332,10 @@ def finish_revert(
 
 
 def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:
-    """Changes of calls are undone by this revert; those of an earlier revert too, and then what
-    that one had undone stands again. Where that one had taken back an undo, calls are undone
-    again."""
+    """Mark the changes as undone by this revert.
+
+    If changes of an earlier revert are undone, the changes that it had undone count again. If that
+    earlier revert had taken back an undo, the changes of calls are marked as undone again."""
     earlier = {change.revert for change in changes if change.revert is not None}
     paths = [stored_path(change.path) for change in changes]
     of_calls = FileChange.objects.filter(session=revert.session_id, revert=None, path__in=paths)
@@ -340,8 +354,9 @@ def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:
 
 
 def _first_undo(revert: Revert) -> tuple[Revert, bool]:
-    """The undo of calls at the other end of those of which each took back the one before, and
-    whether this one left it taken back."""
+    """Return the undo of calls that began a chain of reverts, each taking back the one before.
+
+    Also return whether that undo was taken back after the given revert."""
     was_undone = False
     taken_back = Revert.objects.order_by("pk")
     while found := taken_back.filter(file_changes__reverted_by=revert).first():
@@ -357,7 +372,7 @@ _IS_FOLDER = Q(file_changes__after_mode__range=_FOLDER_MODES) | Q(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRevert:
-    """A revert whose files are as it left them, as far as records go."""
+    """A revert whose changes were not undone, according to the records."""
 
     uuid: UUID
     at: datetime
@@ -371,7 +386,7 @@ class PastRevert:
 
 
 def count_entries(*, files: int, folders: int) -> str:
-    """Such as "2 files and 1 folder"; files are not named where there are only folders."""
+    """Return a text such as "2 files and 1 folder"; omit files if there are only folders."""
     of_files = say_number("%(count)s file", "%(count)s files", files, count=number_text(files))
     of_folders = say_number(
         "%(count)s folder", "%(count)s folders", folders, count=number_text(folders)
@@ -385,7 +400,7 @@ MAX_REVERTS_SHOWN = 5
 
 
 def recent_reverts(session_pk: int) -> list[PastRevert]:
-    """The last reverts that can be taken back, the newest first."""
+    """Return the last reverts that can be taken back, the newest first."""
     standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
     found = (
         Revert.objects.filter(session=session_pk)
@@ -404,7 +419,7 @@ def recent_reverts(session_pk: int) -> list[PastRevert]:
 
 
 def used_digests() -> set[bytes]:
-    """Those of all blobs that a change, an attachment, a call or a feature names."""
+    """Return the digests of all blobs that a change, attachment, call or feature refers to."""
     changes = FileChange.objects.order_by("pk").values_list("before", "after")
     attachments = Attachment.objects.order_by("pk").values_list("digest", "thumbnail", "sent")
     rows = chain(changes.iterator(), attachments.iterator())
@@ -414,6 +429,6 @@ def used_digests() -> set[bytes]:
 
 
 def open_trees() -> list[str]:
-    """The listings of calls whose changes are not on record yet."""
+    """Return the listings of calls whose changes are not recorded yet."""
     found = ToolCall.objects.exclude(tree="").order_by("pk")
     return list(found.values_list("tree", flat=True))

@@ -1,7 +1,8 @@
-"""Putting files back as they were before a call, a run or all of a session.
+"""Restoring files to their state before a call, a run or a whole session.
 
-A revert is a change too: what it replaces is kept and put on record first, so it can itself be
-taken back. One that was cut short is settled by a look at the files, and can be done again.
+A revert is a change too: the content that it replaces is stored and recorded first, so a revert can
+itself be taken back. An interrupted revert is completed by comparing the files with the record, and
+can be repeated.
 """
 
 import asyncio
@@ -34,14 +35,17 @@ from .trees import judge_begun
 
 logger = logging.getLogger(__name__)
 
-# It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
+# READY: the file can be restored. BACK: it already is as it was before. CONFLICT: a person has to
+# decide. LOST: it cannot be restored.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """One file: the changes that are to be undone, oldest first, what is there now, and what was
-    there before them. ``reason`` is a sentence for a conflict."""
+    """What a revert would do with one file.
+
+    ``changes`` are the changes to undo, oldest first, and ``current`` is the present state.
+    ``target`` is the state before the changes. ``reason`` is a sentence that explains the state."""
 
     path: str
     changes: Sequence[StoredChange]
@@ -55,13 +59,14 @@ class FilePlan:
 
     @property
     def is_folder(self) -> bool:
-        """What is put back, or what goes, is a folder."""
+        """Return whether the entry that is restored, or removed, is a folder."""
         return _is_folder(self.target or self.current or self.changes[-1].after)
 
 
 def plan_revert(session_pk: int, root: Path, *, scope: ChangeScope) -> list[FilePlan]:
-    """What would become of each file, by path; reads the database and the folder. What was undone
-    before is left out."""
+    """Return what a revert would do with each file, sorted by path.
+
+    Changes that are already undone are left out. Reads the database and the folder."""
     changes = [c for c in records.read_changes(session_pk, scope) if c.reverted_by is None]
     if not changes:
         return []
@@ -83,7 +88,9 @@ def group_by_path(changes: Iterable[StoredChange]) -> dict[str, list[StoredChang
 def judge_file(
     root: Path, path: str, changes: Sequence[StoredChange], *, others: Container[str] = ()
 ) -> FilePlan:
-    """What can become of one file; ``others`` are those that somebody else changed too."""
+    """Return what a revert can do with one file.
+
+    ``others`` has the paths that other sessions changed too."""
     try:
         current, target = read_current(root, path, changes), changes[0].before
     except OSError as error:
@@ -115,8 +122,10 @@ def judge_file(
 
 
 def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> FileState | None:
-    """What is there now. A large file is read only if it is not what the changes left as far as can
-    be told without."""
+    """Return the current state of the entry.
+
+    A large file is only read if its size and times do not show already that it is as the changes
+    left it."""
     current = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_file_bytes)
     is_unread = current is not None and current.is_file and not current.is_read
     return (
@@ -125,7 +134,7 @@ def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> File
 
 
 def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> bool:
-    """Whether the changes, the newest first, lead from what is there to what was."""
+    """Return whether undoing the changes, newest first, leads from ``current`` to the target."""
     state = current
     for change in reversed(changes):
         if disk.same_state(state, change.after):
@@ -137,13 +146,15 @@ def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> b
 
 BATCH_FILES = 1000
 
-MAX_PATHS_NAMED = 20  # Files that the model is told by name
+MAX_PATHS_NAMED = 20  # Files that are named to the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertResult:
-    """``back`` are the files that are as they were now, ``left`` those that are not, each with the
-    reason; ``said`` tells people what was done."""
+    """The result of a revert.
+
+    ``back`` has the files that were restored, and ``left`` the files that were not, each with the
+    reason. ``said`` is the message for people."""
 
     back: list[str]
     left: dict[str, str]
@@ -152,9 +163,11 @@ class RevertResult:
 
 
 class _RevertExecution:
-    """The files that are to be put back. ``changes`` are what is on record of it, with the keys
-    ``keys``; ``failed``: the files that are not back, and why; ``foreign``: those of them that
-    somebody else changed just now; ``removed``: what was in the way and went."""
+    """The execution of a revert for a list of files.
+
+    ``changes`` are the recorded changes, and ``keys`` their keys. ``failed`` has the files that
+    were not restored, and why. ``foreign`` has the failed files that somebody else changed just
+    now. ``removed`` has the paths whose current entry was removed."""
 
     def __init__(self, root: Path, plans: list[FilePlan]) -> None:
         self.root = root
@@ -166,7 +179,7 @@ class _RevertExecution:
         self.removed: set[str] = set()
 
     def save_current(self) -> None:
-        """Keep what is there now. What changed since the plan was made is left alone."""
+        """Store the current content; raise Rejected if a file changed after planning."""
         self.git = find_repositories(self.root)
         for chunk in batched(self.plans, BATCH_FILES, strict=False):
             with batch() as kept:
@@ -182,13 +195,13 @@ class _RevertExecution:
                     self.changes.append(EntryChange(path=plan.path, before=now, after=plan.target))
 
     def apply(self) -> None:
-        # The workspace's folder itself comes before what lies in it.
+        # The workspace's folder itself comes before its contents.
         changes = sorted(
             self.changes, key=lambda c: (c.path != disk.ROOT, c.path.count("/"), c.path)
         )
-        # Folders that get other permissions are opened first; then what is in the way goes, deepest
-        # first; then folders, files and links come back; and last of all folders get the
-        # permissions that they had.
+        # The order is: open the permissions of folders that get other ones, so that they can be
+        # changed; remove the entries that are in the way, deepest first; create folders, files and
+        # links; and finally set the folders' former permissions.
         for change in changes:
             if _is_folder(change.before) and _is_folder(change.after):
                 self._try(change, disk.change_mode, self.root, change.path, _opened(change.after))
@@ -206,7 +219,7 @@ class _RevertExecution:
         for change in reversed(changes):
             if change.after is not None and change.after.is_folder:
                 self._try(change, disk.change_mode, self.root, change.path, change.after.mode)
-        # What a call had made may come back by taking back an undo.
+        # Taking back an undo may restore files that a call had made and that git would run or obey.
         for path in disarm(self.root, self.git.parts, contents=self.git.contents).paths:
             self.failed[path] = say("Git would run or obey it, so it was disarmed.")
 
@@ -250,16 +263,16 @@ class _RevertExecution:
             raise FileConflict("It was changed just now.") from error
 
     def _check(self, change: EntryChange) -> None:
-        """Right before it is replaced: it is what was kept."""
+        """Raise FileConflict if a file or link, about to be replaced, is not what was stored."""
         now = disk.read_state(self.root, change.path)
         if not _is_folder(now) and not disk.same_state(now, change.before):
             raise FileConflict("It was changed just now.")
 
     def judge(self) -> dict[str, Any]:
-        """Which of the records have come true, as ``complete_changes`` takes it."""
+        """Return which recorded changes have happened, as arguments of ``complete_changes``."""
         confirmed, dropped, others = list[int](), list[int](), list[tuple[int, FileState | None]]()
         for pk, change in zip(self.keys, self.changes, strict=True):
-            if change.path in self.foreign:  # whatever is there now, this undo did not put it there
+            if change.path in self.foreign:  # the current state was not made by this undo
                 if change.path in self.removed:
                     others.append((pk, None))
                 else:
@@ -289,7 +302,7 @@ def _is_folder(state: FileState | None) -> bool:
 
 
 def _opened(state: FileState | None) -> int:
-    """Permissions with which the folder can be worked in."""
+    """Return the permissions with which the owner can change the folder's contents."""
     return (state.permissions if state else 0) | 0o700
 
 
@@ -309,10 +322,10 @@ async def revert_files(
     read: DatabaseCall,
     write: DatabaseCall,
 ) -> RevertResult:
-    """Put back what the changes in the scope replaced. A file that is not what they left stays as
-    it is, unless ``replace`` names it.
+    """Restore what the changes in the scope replaced.
 
-    Raises Conflict while an answer is being written, Rejected when there is nothing to put back."""
+    A file that was changed since then stays as it is, unless ``replace`` names it. Raise Conflict
+    while an answer is being written, and Rejected if no file can be restored."""
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:
@@ -373,8 +386,10 @@ async def _conclude(
     outcome: dict[str, Any],
     write: DatabaseCall,
 ) -> RevertResult:
-    """Record what has become of the files, a part at a time, and say so. ``chosen`` were to be put
-    back, and ``failed`` of them are not."""
+    """Record what happened to the files, in batches, and show it in the transcript.
+
+    ``chosen`` has the files that were to be restored, and ``failed`` those of them that were
+    not."""
     undone = [p for p in plans if p.state == BACK or (p.path in chosen and p.path not in failed)]
     changes = [change for plan in undone for change in plan.changes]
     for chunk in batched(changes, BATCH_ROWS, strict=False):
@@ -410,9 +425,10 @@ async def _conclude(
 async def complete_reverts(
     *, read: DatabaseCall, write: DatabaseCall
 ) -> list[tuple[int, AppendResult]]:
-    """Find out what reverts have put back that ended with their process, and say so; returns what
-    was said in which session. None may be running. One that cannot be settled now is tried again
-    the next time."""
+    """Complete the reverts whose process died, and show in their sessions what was restored.
+
+    Return the key of each session with what was appended to it. No revert may be running. A revert
+    that cannot be completed now is tried again the next time."""
     said = []
     for revert_pk in await read(records.unfinished_reverts):
         try:
@@ -429,7 +445,7 @@ async def _complete_interrupted(
     revert, begun, scope, plans = await read(_plan_again, revert_pk)
     root = Path(revert.session.workspace.root)
     done, dropped = await asyncio.to_thread(judge_begun, root, [(c.pk, c) for c in begun])
-    if not done:  # it was cut short before it touched a file
+    if not done:  # it was interrupted before it touched a file
         await write(records.complete_changes, dropped=dropped)
         return None
     chosen = {change.path for change in begun}
@@ -452,8 +468,10 @@ async def _complete_interrupted(
 def _plan_again(
     revert_pk: int,
 ) -> tuple[Revert, list[StoredChange], ChangeScope, list[FilePlan]]:
-    """A revert that was cut short: its own changes, and the files that it was to put back as they
-    are now. Raises Conflict while an answer is being written."""
+    """Return an interrupted revert, its own changes, its scope, and the plans of its files.
+
+    The plans describe the files as they are now. Raise Conflict while an answer is being
+    written."""
     revert = records.read_revert(revert_pk)
     session = revert.session
     refuse_busy(session.pk)
@@ -466,7 +484,8 @@ def _plan_again(
             for change in changes
             if change.pk < begun[0].pk and change.reverted_by in (None, revert.uuid)
         )
-        # It is the one in which these changes lead to what was to be put back.
+        # The right scope is the one whose changes lead to the states that the revert was to
+        # restore.
         if all(
             c.path in found and disk.same_state(found[c.path][0].before, c.after) for c in begun
         ):

@@ -1,4 +1,4 @@
-"""What a session has changed, file by file, and how each file stands now."""
+"""The changes of a session, file by file, and the current state of each file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,9 +21,11 @@ MAX_COMPARED_BYTES = 300_000  # Of a file's text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReview:
-    """One file: ``before`` the first and ``after`` the last change. ``plan`` says what putting it
-    back would do; None: it was put back. ``moved_from`` and ``moved_to`` are the other name, where
-    the content only moved."""
+    """The changes of one file.
+
+    ``before`` is the state before the first change, and ``after`` the state after the last one.
+    ``plan`` says what a revert would do; it is None if all changes were undone. If the content was
+    only moved, ``moved_from`` or ``moved_to`` is the other name."""
 
     path: str
     changes: Sequence[StoredChange]
@@ -50,10 +52,13 @@ class FileReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeReview:
-    """A page of the files that were changed. ``total`` counts them all, ``passing`` those that came
-    and went, ``standing`` those that were not put back. ``following`` is the path after which the
-    next page begins, empty: there is none. ``calls`` have of each call that changed files how many
-    these were and how many of them still stand, the newest first."""
+    """A page of changed files.
+
+    ``total`` counts all files. ``passing`` counts the files that were created and removed again, or
+    have their old content again, and ``standing`` the files with changes that were not undone.
+    ``following`` is the path after which the next page begins, or empty if there is none. ``calls``
+    has a dict for each call that changed files, newest first, with the number of files that it
+    changed and the number that were not undone."""
 
     files: Sequence[FileReview]
     total: int
@@ -66,13 +71,14 @@ class ChangeReview:
 def review_changes(
     session_pk: int, root: Path, *, scope: ChangeScope, after: str = ""
 ) -> ChangeReview:
-    """The files that the changes in the scope concern, by path, from the one after ``after`` on.
-    Reads the database, and of the folder the page's files."""
+    """Return the files that the changes in the scope concern, by path, starting after ``after``.
+
+    Reads the database, and the page's files in the folder."""
     changes = read_changes(session_pk, scope)
     standing = group_by_path(change for change in changes if change.reverted_by is None)
     grouped = group_by_path(changes) | standing
-    # Sorted; without files that came and went, and without folders in which something else is
-    # shown.
+    # The sorted paths, without files whose state is the same before and after, and without folders
+    # of which another entry is shown.
     differing = [
         path
         for path, of in sorted(grouped.items())
@@ -124,8 +130,9 @@ def review_changes(
 
 
 def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
-    """Files that went away, and what came with the same content: where there is exactly one of
-    each."""
+    """Return the moved files: the old path and the new path.
+
+    A file counts as moved if exactly one removed file and exactly one new file have its content."""
     gone: dict[str, list[str]] = {}
     come: dict[str, list[str]] = {}
     for path, of in grouped.items():
@@ -142,8 +149,9 @@ def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
 
 
 def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
-    """The content of a file in that state: kept, or what is there if it is that. None: it is not to
-    be had, or too large to be shown."""
+    """Return the content of a file in that state, from the store or from the folder.
+
+    Return None if the content is not available, or too large to be shown."""
     if state is None or state.size > MAX_COMPARED_BYTES or not (state.is_file or state.is_link):
         return None
     try:

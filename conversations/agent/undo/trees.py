@@ -1,11 +1,12 @@
-"""What a command changes in a folder: known by comparing what was there before and after.
+"""Finding the changes that a command makes in a folder, by comparing it before and after.
 
-Before the command everything is listed, and what is not kept yet is copied; the listing itself is a
-blob that the call's record names. Afterwards everything is listed again. If the process ends in
-between, the record still names the listing, and the comparison is made up for.
+Before the command the whole folder is listed, and contents that are not stored yet are copied. The
+listing itself is a blob that the call's record names. After the command the folder is listed again.
+If the process dies in between, the record still names the listing, and the comparison is made
+later.
 
-Who wrote a file cannot be seen: what others change in the folder while the command runs counts as
-changed by it.
+The comparison cannot tell who wrote a file. If somebody else changes the folder while the command
+runs, that change counts as the command's.
 """
 
 import asyncio
@@ -42,8 +43,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class FolderWatch:
-    """``changes`` is filled when the block has ended. ``note`` is a sentence for the result where
-    not everything that may have changed is known or can be put back."""
+    """The result of watching a folder during a block.
+
+    ``changes`` is filled when the block has ended. ``note`` is a sentence for the tool's result if
+    some changes are unknown or cannot be undone."""
 
     changes: list[EntryChange] = field(default_factory=list)
     note: str = ""
@@ -53,8 +56,9 @@ class FolderWatch:
     held: ExitStack = field(default_factory=ExitStack)
 
     def protect(self, *, may_write_config: bool) -> WriteProtection:
-        """What a sandbox is to hold read-only while the block runs. What was changed there all the
-        same was changed by somebody else."""
+        """Return what a sandbox has to hold read-only while the block runs.
+
+        If such a file changes all the same, somebody else has changed it."""
         if self.repositories is None:
             return WriteProtection()
         protection = make_protection(
@@ -73,9 +77,10 @@ async def watched(
     write: DatabaseCall,
     report: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[FolderWatch]:
-    """Record what changes in the folder inside the block, however it ends. ``report`` shows the
-    note of one that is cancelled, which has no result. Raises Rejected or StorageFull, before
-    anything has happened, when the files cannot be kept."""
+    """Record the changes in the folder inside the block, however the block ends.
+
+    ``report`` shows the note if the block is cancelled, because then there is no result. Raise
+    Rejected or StorageFull before the block starts if the files cannot be copied."""
     await asyncio.to_thread(require_space, say("Commands that may write"), root)
     before, repositories = await asyncio.to_thread(_list_before, root)
     try:
@@ -114,7 +119,7 @@ def _list_before(root: Path) -> tuple[FolderListing, Repositories | None]:
 def _list_after(
     root: Path, before: FolderListing, was_held: Callable[[str], bool] = lambda _: False
 ) -> tuple[FolderListing, DisarmResult]:
-    """What is there once nothing of it can harm whoever uses git in the folder."""
+    """Disarm files that git would run or obey, and list the folder."""
     disarmed = DisarmResult()
     if before.git is not None:
         contents, kept = before.git_contents, before.entries
@@ -127,7 +132,7 @@ async def _conclude(
 ) -> None:
     try:
         after, disarmed = await asyncio.to_thread(_list_after, root, before, watch.was_held)
-    except Rejected as error:  # what the command has said counts more
+    except Rejected as error:  # the command's own result is more important
         watch.note = f"{error.message} The changes will be determined when the server starts next."
         return
     watch.changes = list(compare(before, after))
@@ -157,7 +162,7 @@ async def _forget_tree(call_pk: int, write: DatabaseCall) -> None:
 
 
 def compare(before: FolderListing, after: FolderListing) -> Iterator[EntryChange]:
-    """What differs, by path; nothing is said of folders that either does not list."""
+    """Yield the differences, sorted by path; skip folders that are unlisted in either listing."""
     unlisted = before.unlisted | after.unlisted
     for path in sorted(before.entries.keys() | after.entries.keys()):
         was, now = before.entries.get(path), after.entries.get(path)
@@ -166,7 +171,8 @@ def compare(before: FolderListing, after: FolderListing) -> Iterator[EntryChange
 
 
 async def complete_all(*, read: DatabaseCall, write: DatabaseCall) -> int:
-    """Find out what calls have changed that ended with their process; returns how many there were.
+    """Complete the records of calls whose process died, and return how many there were.
+
     A folder that cannot be read now is tried again the next time."""
     found = await read(records.unfinished_calls)
     for call_pk in found:
@@ -178,9 +184,10 @@ async def complete_all(*, read: DatabaseCall, write: DatabaseCall) -> int:
 
 
 async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: DatabaseCall) -> None:
-    """Put on record what a call that is over has changed, as far as it is not: what it was about to
-    change, by a look at the files; what a command changed, by comparing the folder as it is now
-    with the listing before the command."""
+    """Record the changes of an ended call that are not recorded yet.
+
+    For changes that were about to happen, look at the files. For a command, compare the folder as
+    it is now with the listing before the command."""
     call, begun = await read(records.read_unfinished, call_pk)
     root = Path(call.session.workspace.root)
     done, dropped = await asyncio.to_thread(judge_begun, root, begun)
@@ -209,8 +216,9 @@ async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: Datab
 def judge_begun(
     root: Path, begun: list[tuple[int, EntryChange]]
 ) -> tuple[list[tuple[int, FileState | None]], list[int]]:
-    """What is there of the changes that have happened, and those that have not. Drafts of what was
-    to be written go."""
+    """Return the changes that have happened, with their states, and the keys of the other ones.
+
+    Also remove the drafts of files that were to be written."""
     done: list[tuple[int, FileState | None]] = []
     dropped = []
     for pk, change in begun:

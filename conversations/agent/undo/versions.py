@@ -1,5 +1,4 @@
-"""What sessions have made of the files of a workspace: the versions of one, and which files of a
-folder a session has changed."""
+"""Versions of a workspace's files that sessions made, and the files that a session changed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,15 +19,17 @@ from .records import ChangeScope, read_changes, states_of
 from .revert import group_by_path
 
 MAX_VERSIONS = 100
-"""Of a file that are listed, the newest."""
+"""The newest versions of a file that are listed."""
 
 NEW, CHANGED, REMOVED = "new", "changed", "removed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """What a call, or an undo, has made of a file: ``state`` None, it was removed. ``is_first``:
-    the file as it was before any session changed it."""
+    """A version of a file that a call or an undo made.
+
+    ``state`` is None if the file was removed. ``is_first`` marks the file as it was before any
+    session changed it."""
 
     state: FileState | None
     at: datetime
@@ -40,7 +41,9 @@ class FileVersion:
 
 
 def list_versions(workspace_pk: int, path: str) -> tuple[list[FileVersion], bool]:
-    """The newest first, and whether there are more; else the last is the file as it was before."""
+    """Return the versions, newest first, and whether there are more.
+
+    If there are no more, the last version is the file as it was before any session changed it."""
     rows = list(
         changes_of_path(workspace_pk, path)
         .annotate(
@@ -71,8 +74,9 @@ def list_versions(workspace_pk: int, path: str) -> tuple[list[FileVersion], bool
 
 
 def read_version(workspace_pk: int, path: str, digest: str) -> bytes:
-    """The content that a session has put in the file's place, or replaced there. Raises
-    NotFound where none has, or it is not kept."""
+    """Return a content that a session wrote to the file, or replaced.
+
+    Raise NotFound if the file had no such content, or if it is not stored."""
     named = changes_of_path(workspace_pk, path).filter(Q(before=digest) | Q(after=digest))
     if not digest or not named.exists():
         raise NotFound("This file has no such version.")
@@ -80,10 +84,11 @@ def read_version(workspace_pk: int, path: str, digest: str) -> bytes:
 
 
 def changes_of_path(workspace_pk: int, path: str) -> QuerySet[FileChange]:
-    """Those that have happened to the file, in any session of the workspace."""
+    """Return the changes of the file that have happened, in any session of the workspace."""
     stored = stored_path(path)
-    # SQLite would rather go through all sessions of the workspace: as a sum it has no index. And
-    # with an equation it would put the path into the index's expression, which then fits no more.
+    # These conditions make SQLite use the index on the path. It would otherwise go through all
+    # sessions of the workspace; a sum is not indexed. An equality would put the path into the
+    # index's expression, and the expression would not match the index any more.
     rows = FileChange.objects.annotate(
         path_head=PathHead("path"), of_workspace=F("session__workspace") + 0
     )
@@ -92,8 +97,9 @@ def changes_of_path(workspace_pk: int, path: str) -> QuerySet[FileChange]:
 
 
 def session_marks(session_pk: int) -> dict[str, str]:
-    """Of each file that differs from what it was before the session: whether it is NEW, CHANGED
-    or REMOVED by it. What was put back does not count."""
+    """Return NEW, CHANGED or REMOVED for each file that differs from its state before the session.
+
+    Changes that were undone do not count."""
     changes = (c for c in read_changes(session_pk, ChangeScope()) if c.reverted_by is None)
     marks = {}
     for path, of in group_by_path(changes).items():
@@ -105,6 +111,6 @@ def session_marks(session_pk: int) -> dict[str, str]:
 
 
 def digest_now(root: Path, path: str, *, limit: int) -> str:
-    """The digest of what is there now; empty for nothing, or for what is too large."""
+    """Return the file's current digest, or an empty string if it does not exist or is too large."""
     state = disk.read_state(root, path, limit=limit)
     return state.digest if state is not None and state.is_file and state.is_read else ""
