@@ -1,9 +1,9 @@
-"""Running commands that somebody else thought of.
+"""Running untrusted commands in a sandbox.
 
-A command runs in a bubblewrap sandbox: the workspace's folder at its own path, the system's
-programs read-only, nothing else of the machine, no network unless it is allowed. ``bubblewrap``
-says what a sandbox holds, ``support`` finds out whether this server can make one, ``protect`` (the
-first program in a sandbox) keeps from a command what it must not change, ``supervise`` (a program
-of its own) keeps a command's limits and ends everything that it started, ``running`` is what tools
-call.
+A command runs in a bubblewrap sandbox. The sandbox holds the workspace's folder at its own path and
+the system's programs, read-only, and nothing else of the machine. It has no network unless that is
+allowed. ``bubblewrap`` defines what a sandbox holds, and ``support`` finds out whether this server
+can make one. ``protect`` is the first program in a sandbox; it protects files that the command must
+not change. ``supervise`` is a separate program that enforces a command's limits and ends all its
+processes. ``running`` is the interface for tools.
 """

@@ -1,11 +1,11 @@
-"""What a sandbox holds, as arguments of ``bwrap``.
+"""The contents of a sandbox, as arguments of ``bwrap``.
 
-Later mounts cover earlier ones: first the system, read-only; then an empty folder over Loom's data
-folder, wherever that may lie; then the workspace. A workspace that holds the data folder has it
-covered after the workspace.
+Later mounts cover earlier ones. The system comes first, read-only; then an empty folder over Loom's
+data folder, wherever it lies; then the workspace. If the workspace contains the data folder, that
+is covered after the workspace is mounted.
 
-All these paths are the server's own, which nobody else can exchange for a link. Those that lie in
-the workspace and need protection are mounted from inside (``protect``).
+All these paths belong to the server, so nobody else can replace them by links. Protected paths
+inside the workspace are mounted from inside the sandbox (``protect``).
 """
 
 import sys
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from . import protect
 
-TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20  # What /tmp and /dev/shm may hold; both are memory
+TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20  # Limits of /tmp and /dev/shm, which are in memory
 HOME = "/tmp/home"  # noqa: S108 (in the sandbox, whose /tmp is its own)
 
-# Beside /usr; on most systems links into it.
+# Folders beside /usr; on most systems they are links into /usr.
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
-# Never a folder that also holds keys, as ``ssl`` and ``pki`` do.
+# A folder that also holds keys, such as ``ssl`` and ``pki``, must not be listed.
 _ETC = (
     *("alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf"),
     *("crypto-policies", "debian_version", "fonts", "gai.conf", "group", "host.conf"),
@@ -35,19 +35,19 @@ _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
 _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
 _NO_NESTING = ("--unshare-user", "--disable-userns")
-# For ``protect``, which gives these capabilities up.
+# ``protect`` needs these capabilities and then gives them up.
 _MAY_MOUNT = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--as-pid-1")
 _PROTECT = Path(protect.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAbilities:
-    """What bwrap and the kernel of a machine can do, beyond what they must.
+    """The abilities of bwrap and the kernel on a machine, beyond the required ones.
 
     ``no_nesting``: forbid further user namespaces, whose owner may do things that need rights
-    (bubblewrap 0.8). ``sizes``: limit what a folder in memory holds (0.8, and not where it is
+    (bubblewrap 0.8). ``sizes``: limit the size of a folder in memory (0.8, and not if bwrap is
     installed setuid). ``filters``: refuse system calls. ``protects``: mount from inside (Linux
-    5.12, and not where bwrap is installed setuid or its programs get no capabilities)."""
+    5.12, and not if bwrap is installed setuid or its programs get no capabilities)."""
 
     no_nesting: bool = False
     sizes: bool = False
@@ -57,8 +57,9 @@ class SandboxAbilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteProtection:
-    """What of the workspace a command that may write must leave as it is: ``pinned`` folders keep
-    their name, ``read_only`` files and folders their content."""
+    """Paths of the workspace that a writing command must not change.
+
+    ``pinned`` folders keep their name; ``read_only`` files and folders keep their content."""
 
     pinned: Sequence[Path] = ()
     read_only: Sequence[Path] = ()
@@ -66,9 +67,10 @@ class WriteProtection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the working
-    folder, ``readable`` further paths, read-only; ``hidden`` what must not be seen wherever it
-    lies."""
+    """The definition of one sandbox.
+
+    ``root`` is the workspace's folder and ``folder`` the working folder. ``readable`` are further
+    read-only paths. ``hidden`` are paths that the command must not see, wherever they lie."""
 
     root: Path
     folder: Path
@@ -87,8 +89,9 @@ def wrap(
     abilities: SandboxAbilities,
     seccomp: int | None = None,
 ) -> list[str]:
-    """The command as one that runs in such a sandbox. Its environment is bwrap's; ``seccomp`` is
-    the descriptor of a filter."""
+    """Return the command line that runs the command in the sandbox.
+
+    The command gets bwrap's environment. ``seccomp`` is the descriptor of a filter."""
     protector = _protector(spec) if abilities.protects else []
     readable = [str(path) for path in spec.readable]
     return [
@@ -102,7 +105,7 @@ def wrap(
         *_system(allows_network=spec.allows_network, limits_sizes=abilities.sizes),
         *(word for path in readable for word in ("--ro-bind-try", path, path)),
         *_workspace(spec),
-        # What runs here as the server's root would be the owner of what is in /proc/sys.
+        # If the server runs as root, a command would otherwise own the files in /proc/sys.
         *("--remount-ro", "/proc", "--remount-ro", "/"),
         *("--chdir", str(spec.folder)),
         "--",
@@ -112,7 +115,7 @@ def wrap(
 
 
 def interpreter_paths() -> list[Path]:
-    """Where the running Python is installed, if beside the system's own folders."""
+    """Return where the running Python is installed, if outside the system's folders."""
     prefix = Path(sys.base_prefix)
     places = dict.fromkeys((prefix, prefix.resolve()))
     return [path for path in places if not path.is_relative_to("/usr")]
@@ -139,7 +142,7 @@ def _system(*, allows_network: bool, limits_sizes: bool) -> Iterator[str]:
 
 def _workspace(spec: SandboxSpec) -> Iterator[str]:
     root = str(spec.root)
-    # What is to be hidden in the workspace, and in a part of the system that is there.
+    # Hidden paths inside the workspace, and those inside a part of the system that is mounted
     within = [path for path in spec.hidden if path.is_relative_to(spec.root)]
     parts = [Path("/usr"), *(path.resolve() for path in spec.readable)]
     around = [
@@ -156,12 +159,12 @@ def _workspace(spec: SandboxSpec) -> Iterator[str]:
 
 
 def _protector(spec: SandboxSpec) -> list[str]:
-    """The words before a command that may write where something is to be protected."""
+    """Return the words that precede a writing command if paths have to be protected."""
     if not spec.may_write:
         return []
-    # A mount of its own cannot be renamed or removed, nor replaced by a rename; so a whole
-    # repository cannot be put aside and another one in its place. Nor can a folder that leads to
-    # what is hidden, or the next sandbox would not find what it has to cover.
+    # A mount point cannot be renamed, removed or replaced by a rename. So a whole repository cannot
+    # be moved away and replaced by another one. The same is true for a folder that leads to a
+    # hidden path; otherwise the next sandbox would not find the path that it has to cover.
     leading = {
         folder
         for path in spec.hidden

@@ -1,14 +1,17 @@
-"""Protects what a command must not change, then runs the command: the first program of a sandbox,
-as its process 1 (``python -I -S -c TEXT PINNED … -- READ_ONLY … -- COMMAND …``; it is given as
-text, since nothing of Loom is in a sandbox).
+"""The first program of a sandbox, which mounts the protected paths and then runs the command.
 
-Why in the sandbox: somebody may exchange a folder for a link at any moment, and ``bwrap`` would
-follow it outside, where all of the machine is still there. Here a link leads to what the sandbox
-holds anyway; and each path is opened without following any, then mounted over by that descriptor.
-It needs the right to mount, which it gives up before the command is started: nothing else runs here
-yet, and process 1 sees the same mounts as the command.
+It runs as process 1 (``python -I -S -c TEXT PINNED … -- READ_ONLY … -- COMMAND …``). Its source is
+passed as text, because a sandbox holds none of Loom's files.
 
-Every command waits for its imports: ``signal``, ``contextlib`` and ``typing`` would double them.
+The mounts are made inside the sandbox because somebody may replace a folder by a link at any
+moment. ``bwrap`` would follow the link outside, where the whole machine is still visible. In the
+sandbox a link can only lead to what the sandbox holds anyway. Each path is opened without following
+links, and the mount is placed over that descriptor. Mounting needs a capability, which this program
+gives up before it starts the command. No other process runs here before that, and process 1 sees
+the same mounts as the command.
+
+Every command waits for the imports of this program; ``signal``, ``contextlib`` and ``typing`` would
+double their time.
 """
 
 import ctypes
@@ -18,7 +21,7 @@ import stat
 import struct
 import sys
 
-# Numbers of system calls, the same on every architecture that Linux has gained since 2001.
+# System call numbers, which are the same on every architecture that Linux has gained since 2001
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 AT_EMPTY_PATH, AT_RECURSIVE = 0x1000, 0x8000
 TREE_FLAGS = AT_EMPTY_PATH | AT_RECURSIVE | 1 | os.O_CLOEXEC  # 1: OPEN_TREE_CLONE
@@ -42,20 +45,20 @@ def main() -> int:
         _mount(path)
     for path in words[first + 1 : second]:
         _mount(path, READ_ONLY)
-    # The working folder was entered before, and may lie below what is now mounted over it.
+    # Enter the working folder again, because it may lie below a new mount.
     os.chdir(os.getcwd())
     number = 0
     while _libc.prctl(CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
     if (
-        ctypes.get_errno() != errno.EINVAL  # there are no more
+        ctypes.get_errno() != errno.EINVAL  # EINVAL: there are no more capabilities
         or _libc.prctl(CAP_AMBIENT, CLEAR_ALL, 0, 0, 0)
         or _libc.capset(header, bytes(24))
     ):
         raise _error()
-    # Python ignores or handles these. Of process 1 the kernel keeps away from here what it
-    # has no handler for.
+    # Python ignores or handles these signals. The kernel does not deliver a signal from inside to
+    # process 1 if that has no handler for it.
     for number in (SIGINT, SIGPIPE, SIGXFSZ):
         _libc.signal(number, None)
     child = os.fork()
@@ -74,8 +77,9 @@ def main() -> int:
 
 
 def _mount(path: str, attributes: bytes = b"") -> None:
-    """Mount a file or folder over itself, with all that is mounted below it. What is gone
-    meanwhile, or has become a link, needs no protection."""
+    """Mount a file or folder over itself, with all mounts below it.
+
+    A path that is gone or has become a link needs no protection."""
     place = _open(path)
     if place is None:
         return
@@ -89,12 +93,12 @@ def _mount(path: str, attributes: bytes = b"") -> None:
     except FileNotFoundError:
         pass
     finally:
-        for descriptor in opened:  # through one of them it could be written
+        for descriptor in opened:  # the file could be written through one of them
             os.close(descriptor)
 
 
 def _open(path: str) -> int | None:
-    """Only to name it; no link on the way is followed."""
+    """Open a path by O_PATH without following links; return None for a missing path or a link."""
     place = os.open("/", os.O_PATH)
     for name in path.strip("/").split("/"):
         try:

@@ -1,8 +1,8 @@
-"""Finding the repositories below a folder, and what git obeys in each.
+"""Finding the repositories below a folder, and the files that git obeys in each.
 
-The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere and a
-``.git`` file may lead to any of them. No link is followed. The cost is that of reading the names
-once, up to a limit.
+The whole folder is searched, including ``.git``, because a repository may lie anywhere and a
+``.git`` file may lead to any of them. Links are not followed. The cost is one reading of all names,
+up to a limit.
 """
 
 import errno
@@ -36,7 +36,7 @@ from conversations.domain.errors import Rejected
 from .bubblewrap import WriteProtection
 from .support import hidden_places
 
-# Descriptors of folders that are held at once, so that not each path is begun at the root.
+# Descriptors of folders that are held open, so that each path need not be opened from the root
 MAX_OPEN_FOLDERS = 64
 
 _PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,14 +44,14 @@ _FOLDER = _PLACE | os.O_DIRECTORY
 
 
 def change_mode(opened: int, mode: int) -> None:
-    """Set the permission bits of what is open, if only by O_PATH; a link has none."""
+    """Set the permission bits of an open entry (also one opened by O_PATH); a link has none."""
     if stat.S_ISLNK(os.fstat(opened).st_mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     os.chmod(f"/proc/self/fd/{opened}", stat.S_IMODE(mode))
 
 
 def open_place(folder: int, name: str, *, is_folder: bool = False) -> int:
-    """An entry of an open folder, by O_PATH: of a link the link itself."""
+    """Open an entry of an open folder by O_PATH; a link is not followed."""
     flags = _FOLDER if is_folder else _PLACE
     return _with_owner_access(folder, lambda: os.open(name, flags, dir_fd=folder))
 
@@ -61,8 +61,9 @@ def open_file(opened: int) -> BinaryIO:
 
 
 def _with_owner_access[T](folder: int, work: Callable[[], T]) -> T:
-    """Do it; where the folder's owner may not read or enter it, he may for that moment. Git itself
-    needs no more than to pass through."""
+    """Call ``work``; if the folder's owner may not read or enter it, allow that during the call.
+
+    Git itself only needs to pass through the folder."""
     try:
         return work()
     except PermissionError:
@@ -77,8 +78,11 @@ def _with_owner_access[T](folder: int, work: Callable[[], T]) -> T:
 
 
 class FolderReader:
-    """Paths are relative to the root, a real path; the empty one is the root itself. What is not
-    there, or has a link on the way, raises OSError. ``steps`` counts folders that were opened."""
+    """A reader of the entries below a root folder, which never follows links.
+
+    Paths are relative to the root, which is a real path; the empty path is the root itself. Methods
+    raise OSError for a missing path or a path with a link on the way. ``steps`` counts the folders
+    that were opened."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -99,7 +103,7 @@ class FolderReader:
             os.close(opened)
 
     def folder(self, path: str) -> int:
-        """A folder by O_PATH, open until the next folder is reached."""
+        """Return a folder opened by O_PATH, which stays open until the next folder is reached."""
         known, folder = path, self._root
         while known and known not in self._held:
             known = known.rpartition("/")[0]
@@ -115,7 +119,7 @@ class FolderReader:
         return folder
 
     def entries(self, path: str, *, limit: int | None = None) -> list[tuple[str, bool]]:
-        """The names in a folder, each with whether it is a folder; no more than ``limit``."""
+        """Return at most ``limit`` names in a folder, each with whether it is a folder."""
         folder = self.folder(path)
 
         def scan() -> list[tuple[str, bool]]:
@@ -145,18 +149,19 @@ class FolderReader:
         return False
 
     def grant_owner_access(self, path: str) -> None:
-        """Let the owner into the folders on the way, for good."""
+        """Permanently give the owner access to the folders on the way."""
         names = path.split("/")
         for end in range(1, len(names)):
             folder = self.folder("/".join(names[:end]))
             mode = stat.S_IMODE(os.fstat(folder).st_mode)
             if mode & 0o700 != 0o700:
-                with suppress(OSError):  # somebody else's; perhaps it can be entered all the same
+                with suppress(OSError):  # another owner's folder, perhaps accessible anyway
                     change_mode(folder, mode | 0o700)
 
     def resolve(self, base: str, name: str) -> str | None:
-        """The path that a name leads to that is written in the folder ``base``; None if that is
-        outside, or a link is on the way."""
+        """Return the path to which a name that is written in the folder ``base`` leads.
+
+        Return None if that is outside the root, or a link is on the way."""
         if os.path.isabs(name):
             if not f"{name}/".startswith(f"{self.root}/"):
                 return None
@@ -176,7 +181,7 @@ class FolderReader:
         return "/".join(path)
 
     def read(self, path: str, *, limit: int) -> bytes | None:
-        """The content of a file of at most ``limit`` bytes."""
+        """Return the content of a file, or None if it is no file or exceeds ``limit`` bytes."""
         with self.entry(path) as opened:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
                 return None
@@ -185,38 +190,39 @@ class FolderReader:
         return data if len(data) <= limit else None
 
 
-LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a repository
+LINK = ".git"  # The kind of a ``.git`` file or link that leads to a repository
 
-# Repositories whose parts a sandbox holds read-only; of more, what changed is found afterwards.
-# Each takes some mounts and some words of bwrap's command line.
+# Repositories whose parts a sandbox holds read-only. Changes in further repositories are found
+# afterwards. Each repository takes some mounts and some words of bwrap's command line.
 MAX_PROTECTED = 500
 
-MAX_INCLUDED_CONFIGS = 50  # That are read because another one includes them
+MAX_INCLUDED_CONFIGS = 50  # Configuration files read because another one includes them
 
-# Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to read a
-# name costs less than a tenth, and what is not read is not disarmed.
+# Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES). Reading a
+# name costs less than a tenth of listing a file, and a part that is not read is not disarmed.
 NAMES_PER_FILE = 20
 
-MAX_HELD_PARTS = 100  # By a descriptor, while a command runs
+MAX_HELD_PARTS = 100  # Parts held open while a command runs
 
-# Of the contents of configurations and steps that are kept to compare with.
+# Total size of the configuration and step files that are kept for comparison
 MAX_KEPT_BYTES = 32 * 2**20
 
-# Of a file whose content is compared; a larger one is told from another by its times.
+# Larger files are compared by their times, not by their content
 MAX_PART_BYTES = 64 * 2**20
 
-PATH_MAX = 4096  # Linux takes no longer path
-_FOLDERS = (HOOKS, "remotes", "branches")  # Parts of which each entry counts
+PATH_MAX = 4096  # Linux accepts no longer path
+_FOLDERS = (HOOKS, "remotes", "branches")  # Parts in which each entry is a part of its own
 
 _PIECE_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class GitPart:
-    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it is and
-    has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and the
-    number and times of a file that cannot be read (but perhaps be run) or is too large, or ``o``: a
-    folder or something else."""
+    """A file, link or folder that git obeys.
+
+    ``kind`` is its path in a repository. ``state`` is ``f`` and the SHA-256 of a file's content;
+    ``l`` and the target of a link; ``u`` and the inode, size and change time of a file that is too
+    large or cannot be read (but perhaps executed); or ``o`` for a folder or anything else."""
 
     kind: str
     state: str
@@ -224,11 +230,13 @@ class GitPart:
 
 @dataclass(slots=True)
 class Repositories:
-    """``folders`` are those that git takes for a repository's own data, the outer ones first;
-    ``parts`` what git obeys, by path; ``named`` the places in the folder that a configuration or a
-    link leads to; ``contents`` the configurations and steps, by digest. All paths are relative; the
-    empty one is the folder itself. ``is_whole`` False: there are too many names, and those that are
-    deepest were not read."""
+    """The repositories below a folder.
+
+    ``folders`` are the folders that git takes for a repository's own data, outer ones first.
+    ``parts`` are the parts that git obeys, by path. ``named`` are the places in the folder to which
+    a configuration or a link leads. ``contents`` are the contents of configuration and step files,
+    by digest. All paths are relative; the empty path is the folder itself. ``is_whole`` is False if
+    there were too many names, so the deepest ones were not read."""
 
     folders: list[str] = field(default_factory=list)
     parts: dict[str, GitPart] = field(default_factory=dict)
@@ -238,7 +246,7 @@ class Repositories:
 
 
 def find_repositories(root: Path, *, known: Mapping[str, GitPart] | None = None) -> Repositories:
-    """What is there now. ``known`` parts are looked at beyond the limit, too."""
+    """Return the present repositories; ``known`` parts are checked even beyond the limit."""
     found = Repositories()
     with FolderReader(os.path.realpath(root)) as reach:
         work = _RepositoryScan(reach, found)
@@ -255,8 +263,9 @@ def find_repositories(root: Path, *, known: Mapping[str, GitPart] | None = None)
 def make_protection(
     root: Path, found: Repositories, *, may_write_config: bool = False
 ) -> WriteProtection:
-    """What a command in the folder must not change. ``may_write_config``: but for the configuration
-    itself."""
+    """Return the paths that a command in the folder must not change.
+
+    With ``may_write_config`` the configuration itself is excepted."""
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
     links = [path for path, part in found.parts.items() if part.kind == LINK]
     read_only = [p for p in links if not found.parts[p].state.startswith("l")][:MAX_PROTECTED]
@@ -267,7 +276,7 @@ def make_protection(
         for path in found.named[:MAX_PROTECTED]
         if path and not any(f == path or f.startswith(f"{path}/") for f in found.folders)
     ]
-    # Only what is there, and no link on the way to it.
+    # Only paths that exist and have no link on the way
     read_only += [
         path
         for path in wanted
@@ -281,12 +290,13 @@ def make_protection(
 def hold_parts(
     root: Path, found: Repositories, protection: WriteProtection
 ) -> Iterator[Callable[[str], bool]]:
-    """Gives a function that says, once a command has ended, whether a part was read-only for it all
-    the time: then what changed in it was changed by somebody else."""
-    # A mount is gone as soon as somebody outside renames another file to its place, or removes it,
-    # and the command can write from then on. So what is at the path must be the same file or folder
-    # still; a descriptor keeps its number from being used again. What has a second name could be
-    # written by that.
+    """Yield a function that says, after the command, whether a part was read-only all the time.
+
+    If it was, a change of the part was made by somebody else."""
+    # A mount vanishes as soon as somebody outside removes the file or renames another file to its
+    # place, and the command can write from then on. So the path must still have the same file or
+    # folder; an open descriptor keeps the inode number from being reused. A file with a second name
+    # could be written through that name.
     real = os.path.realpath(root)
     held: dict[str, int] = {}
     with ExitStack() as stack:
@@ -333,7 +343,7 @@ class _RepositoryScan:
             try:
                 entries = self.reach.entries(folder, limit=left + 1)
             except OSError:
-                continue  # it is gone meanwhile, or somebody else's
+                continue  # it is gone meanwhile, or has another owner
             # A folder costs as much as a name, each time that it must be opened again.
             if len(entries) + self.reach.steps > left:
                 self.found.is_whole = False
@@ -343,7 +353,7 @@ class _RepositoryScan:
                 path = _join(folder, name)
                 if is_git_name(name) and not is_folder:
                     self.add(path, LINK)
-                # What is deeper is too deep for git as well.
+                # Git cannot use deeper paths either.
                 if is_folder and len(path) < PATH_MAX and f"{self.reach.root}/{path}" not in hidden:
                     folders.append(path)
             if is_git_folder(name for name, _ in entries):
@@ -372,7 +382,7 @@ class _RepositoryScan:
         try:
             names = self.reach.entries(path)
         except OSError:
-            self.add(path, kind)  # if it is there: no folder
+            self.add(path, kind)  # if the path exists, it is not a folder
             return
         for name, _ in names:
             if is_hook(name):
@@ -389,7 +399,7 @@ class _RepositoryScan:
                 self.found.contents[state[1:]] = content
 
     def add_linked(self) -> None:
-        """Programs and configuration in the folder that the parts lead to that are links."""
+        """Add programs and configuration in the folder to which parts that are links lead."""
         waiting = list(self.found.parts)
         for path in waiting:
             kind, state = self.found.parts[path].kind, self.found.parts[path].state
@@ -404,7 +414,7 @@ class _RepositoryScan:
             waiting += self.found.parts.keys() - known
 
     def add_named(self) -> None:
-        """What the configurations lead to inside of the folder; what those include as well."""
+        """Add places in the folder that configurations name, and their included configurations."""
         found = self.found
         waiting = [(path, path) for path, part in found.parts.items() if part.kind in CONFIGS]
         work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
@@ -450,8 +460,7 @@ def _read_state(opened: int) -> tuple[str, bytes | None]:
 
 
 def _inside(root: str, base: str, name: str) -> str | None:
-    """The path below the root that a name leads to, links followed. Whatever is done there is done
-    without."""
+    """Return the path below the root to which a name leads, following links, or None if outside."""
     try:
         real = os.path.realpath(os.path.join(root, base, name))
     except ValueError:

@@ -1,8 +1,9 @@
-"""Running one command for a tool, from the event loop's side.
+"""Running one command for a tool, from the event loop.
 
-The command hangs on a supervisor (``supervise``), which alone decides when it is over. Its output
-pipe is closed when the supervisor and everything below it is gone, so reading to the end of the
-pipe is waiting for the end: no signal handler, no thread, the same on every event loop.
+The command is a child of a supervisor (``supervise``), which alone decides when it is over. The
+output pipe is closed when the supervisor and all its descendants are gone. So reading to the end of
+the pipe waits for the end of the command. This needs no signal handler and no thread, and works the
+same on every event loop.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ from .bubblewrap import HOME, SandboxSpec, WriteProtection, interpreter_paths, w
 from .repositories import find_repositories, make_protection
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# A command's environment is made from nothing, so that no secret is in it. Nobody is there to
-# answer a question or to turn a page.
+# A command's environment is built from scratch, so it contains no secret. The variables turn off
+# prompts and pagers, because nobody could answer them.
 _COMMON = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
@@ -51,8 +52,10 @@ _numbers = itertools.count(1)
 
 
 def make_group(most: int) -> str:
-    """The folder of a new control group with room for so many processes and threads; empty if this
-    process may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
+    """Return the folder of a new control group with a limit of ``most`` processes and threads.
+
+    Return an empty string if this process may not make a group. A process that writes to the
+    group's ``cgroup.procs`` joins the group."""
     name = f"loom-{os.getpid()}-{next(_numbers)}"
     for parent in _parents():
         group = f"{parent}/{name}"
@@ -69,7 +72,7 @@ def make_group(most: int) -> str:
 
 
 def remove_group(group: str) -> None:
-    """Once nobody is in it any more; done already is as well."""
+    """Remove an empty control group, unless it has been removed already."""
     with suppress(OSError):
         os.rmdir(group)
 
@@ -85,7 +88,7 @@ def _parents() -> Iterator[str]:
             yield f"{MOUNT}/pids{path.rstrip('/')}"
     for number, controllers, path in lines:
         while number == "0" and not controllers:
-            # Of version 2, the children of some groups from here upwards can be given a limit.
+            # In version 2, the children of some groups from here upwards can be given a limit.
             folder = f"{MOUNT}{path.rstrip('/')}"
             with suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
                 if "pids" in file.read().split():
@@ -96,15 +99,17 @@ def _parents() -> Iterator[str]:
 
 
 REPORT_SECONDS = 0.05
-# Of what comes beyond the limit, so many of the last bytes are reported at a time.
+# For output beyond the limit, the last LATE_REPORT_BYTES are reported each LATE_REPORT_SECONDS.
 LATE_REPORT_SECONDS, LATE_REPORT_BYTES = 1.0, 16_000
 
-_CONTINUATION = bytes(range(0x80, 0xC0))  # Bytes of a character that has begun before
+_CONTINUATION = bytes(range(0x80, 0xC0))  # Bytes that continue a character
 
 
 class CommandOutput:
-    """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is new, at
-    most every 50 ms; beyond ``limit`` bytes the end of it, and how much was left out."""
+    """Collects output, of which it keeps the first and the last half of ``limit`` bytes.
+
+    ``report`` is called with new output, at most every 50 ms. Beyond ``limit`` bytes it gets the
+    end of the new output and the number of bytes that were left out."""
 
     def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
         self.count = 0
@@ -146,7 +151,7 @@ class CommandOutput:
                 self._tail_size -= over
 
     def report_new(self, *, now: float, at_once: bool = False) -> None:
-        """Report what is new, unless that was done just now."""
+        """Report new output, unless there was a report just now."""
         if self._report is None or not (self._unsaid or self._late):
             return
         seconds = LATE_REPORT_SECONDS if self._late else REPORT_SECONDS
@@ -167,33 +172,36 @@ class CommandOutput:
         head, tail = bytes(self._head), b"".join(self._tail)
         if not self.left_out:
             return storable((head + tail).decode(errors="replace"))
-        # A character may be cut in two at either side.
+        # A character may be cut in two on either side of the gap.
         start = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
         end = tail.lstrip(_CONTINUATION).decode(errors="replace")
         return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
 
 
 READ_BYTES = 256 * 1024
-FLOOD_PAUSE_SECONDS = 0.005  # Where nothing is kept any more: a flood costs little
-SUPERVISOR_GRACE_SECONDS = supervise.KILL_GRACE_SECONDS + 8  # Then it is killed itself.
-# Processes and threads are the same to the kernel: at so many times the processes that a command
-# may have, the kernel itself refuses more.
+FLOOD_PAUSE_SECONDS = 0.005  # When output is no longer kept; makes a flood cheap
+SUPERVISOR_GRACE_SECONDS = supervise.KILL_GRACE_SECONDS + 8  # Then the supervisor itself is killed
+# The kernel counts processes and threads alike. It refuses more than this many times the number of
+# processes that a command may have.
 THREADS_PER_PROCESS = 4
-# "git checkout BRANCH" of a remote's branch would fail where it cannot note down whose it is.
+# Without this, "git checkout BRANCH" of a remote's branch would fail, because git cannot write the
+# tracking information to the read-only configuration.
 NO_TRACKING = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
     "GIT_CONFIG_VALUE_0": "false",
 }
-BWRAP_LEVELS = 2  # Processes of bwrap's own above the command
+BWRAP_LEVELS = 2  # Levels of bwrap's own processes above the command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its output,
-    which is read on beyond them; the others are of all its processes together, but for
-    ``file_bytes``, the size of one file. ``written_bytes`` is what all its files may take on the
-    disk together; it ends too when less than ``min_free_bytes`` is free."""
+    """The limits of one command.
+
+    ``seconds`` limits its time. ``output_bytes`` is how much of its output is kept; further output
+    is read and dropped. ``file_bytes`` limits the size of one file; the other limits apply to all
+    its processes together. ``written_bytes`` is the disk space that all its files may take
+    together. The command is also ended when less than ``min_free_bytes`` is free on the disk."""
 
     seconds: float
     output_bytes: int
@@ -206,10 +214,12 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCommand:
-    """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None: it was
-    ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its files took too
-    much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out`` counts bytes of the
-    output that were not kept."""
+    """The outcome of a command.
+
+    ``exit_code`` is that of a shell (128 + n: ended by signal n), or None if the command was ended
+    by force. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its files took
+    too much space), ``disk`` (the disk is nearly full), ``stopped`` or ``lost`` (the supervisor did
+    not report). ``left_out`` counts the bytes of output that were not kept."""
 
     exit_code: int | None
     output: str
@@ -219,8 +229,9 @@ class CompletedCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommand:
-    """``words`` to execute with ``environment`` and the open ``descriptors``, of which the first
-    ``skipped`` levels of processes are not the command's own."""
+    """A command line with its ``environment`` and open ``descriptors``.
+
+    The first ``skipped`` levels of processes are not the command's own."""
 
     words: list[str]
     environment: dict[str, str]
@@ -230,15 +241,17 @@ class PreparedCommand:
 
 @dataclass(slots=True)
 class SupervisedProcess:
-    """A program below a supervisor, which says on ``status`` how it ended."""
+    """A program below a supervisor, which reports on ``status`` how the program ended."""
 
     process: "subprocess.Popen[bytes]"
     status: int
     group: str
 
     def reap(self, *, kills: bool) -> dict[str, Any]:
-        """Wait for the supervisor, which has closed its output and is as good as gone, and read
-        what it says. One that has not (this loop is being torn down) is killed."""
+        """Wait for the supervisor, which is about to exit, and return its report.
+
+        The supervisor has closed its output. With ``kills`` it has not (for example, because this
+        event loop is shutting down), and is killed."""
         if kills:
             self.process.kill()
         self.process.wait()
@@ -249,7 +262,7 @@ class SupervisedProcess:
 
 
 def default_limits(*, seconds: float | None = None) -> CommandLimits:
-    """Those of the settings; more time only up to what they allow."""
+    """Return the limits of the settings; ``seconds`` replaces the time, up to its maximum."""
     loom = settings.LOOM
     wanted = loom.command_seconds if seconds is None else seconds
     return CommandLimits(
@@ -278,14 +291,14 @@ async def run_command(
     report: Callable[[str], None] | None = None,
     stdin: bytes = b"",
 ) -> CompletedCommand:
-    """Run a command (words, no shell) in a workspace's folder, and wait until nothing of it is
-    left, also when this is cancelled.
+    """Run a command (words, no shell) in a workspace's folder.
 
-    ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what git
-    obeys, which else is read-only, the configuration may change. ``protection``: what that is,
-    where it is known already. ``environment`` is added to a clean one, ``readable`` to what the
-    settings let a sandbox read. ``report`` is handed new output, a few times a second at most.
-    Raises Rejected where commands cannot be run."""
+    Wait until none of its processes is left, also if the caller is cancelled. If ``may_write`` is
+    False, the sandbox holds the folder read-only. With ``may_write_config`` the command may change
+    the git configuration, but not the other files that git obeys. ``protection`` is passed if the
+    protected paths are known already. ``environment`` is added to a clean environment, and
+    ``readable`` to the paths that the settings let a sandbox read. ``report`` is called with new
+    output, at most every 50 ms. Raise Rejected if commands cannot be run."""
     limits = limits or default_limits()
     folder = folder or root
     _check_root(root)
@@ -322,8 +335,8 @@ async def run_command(
                 "processes": limits.processes,
                 "bytes": limits.memory_bytes,
                 "group": make_group(limits.processes * THREADS_PER_PROCESS),
-                # The limit of memory is each process's own and, counted now and then, that of all;
-                # a process that has no room left is told so.
+                # This limit of memory applies to each process, which gets an error at the limit.
+                # The supervisor checks the total of all processes at intervals.
                 "limits": {
                     "RLIMIT_CORE": 0,
                     "RLIMIT_DATA": limits.memory_bytes,
@@ -344,12 +357,13 @@ async def run_command(
         return await asyncio.shield(attending)
     except asyncio.CancelledError:
         running.process.terminate()
-        # However often this is cancelled: from the second time on without patience.
+        # Wait even if this is cancelled again. From the second cancellation on the command is
+        # killed without a grace period.
         while not attending.done():
             try:
                 await asyncio.wait({attending})
             except asyncio.CancelledError:
-                # Killed, it could not end what it watches.
+                # SIGTERM, because a killed supervisor could not end the command's processes.
                 running.process.terminate()
         if not attending.cancelled():
             attending.exception()
@@ -359,8 +373,9 @@ async def run_command(
 def prepare_sandboxed(
     command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool = False
 ) -> PreparedCommand:
-    """For a program that stays, which somebody else starts. Raises Rejected where there is no
-    sandbox; the descriptors are the caller's to close."""
+    """Return a command line for a program that keeps running and that the caller starts.
+
+    The caller has to close the descriptors. Raise Rejected if there is no sandbox."""
     if support.find_mode() != support.SANDBOXED:
         raise Rejected(
             "%(why)s Commands do not run without a sandbox.",
@@ -393,7 +408,7 @@ def _check_root(root: Path) -> None:
 
 def _prepare(command: Sequence[str], spec: SandboxSpec, limits: CommandLimits) -> PreparedCommand:
     mode = support.find_mode()
-    if mode == support.UNSANDBOXED:  # the server's way to programs, and no more
+    if mode == support.UNSANDBOXED:  # only the server's PATH is passed on
         temporary, path = tempfile.gettempdir(), os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
         environment = {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
         return PreparedCommand(words=list(command), environment=environment)
@@ -426,8 +441,9 @@ def start_supervised(
     stdin: int,
     stderr: int,
 ) -> SupervisedProcess:
-    """Start a program below a supervisor, with options for that (see ``supervise``); its
-    descriptors are closed. Raises Rejected where ``what`` cannot be started."""
+    """Start a program below a supervisor with these options (see ``supervise``).
+
+    The descriptors of ``prepared`` are closed. Raise Rejected if ``what`` cannot be started."""
     status, writable = os.pipe()
     options |= {"parent": os.getpid(), "status": writable, "skipped": prepared.skipped}
     supervisor = [sys.executable, "-I", "-S", supervise.__file__, json.dumps(options)]
@@ -435,7 +451,8 @@ def start_supervised(
         process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
             [*supervisor, *prepared.words],
             cwd=folder,
-            # By way of the supervisor's own: every user of the machine can see its arguments.
+            # Passed through the supervisor's environment, because every user of the machine can see
+            # its arguments.
             env=prepared.environment,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -477,7 +494,7 @@ async def _collect_output(
     has_ended = False
 
     async def read(seconds: float) -> bool:
-        """To the end of the pipe, which is the end of the supervisor."""
+        """Read until the end of the pipe, which is the end of the supervisor, or the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while data := await _next(reader, output):
@@ -491,7 +508,7 @@ async def _collect_output(
     try:
         has_ended = await read(limits.seconds + SUPERVISOR_GRACE_SECONDS)
         if not has_ended:
-            running.process.kill()  # with it goes the sandbox
+            running.process.kill()  # this ends the sandbox, too
             has_ended = await read(supervise.KILL_GRACE_SECONDS)
     finally:
         transport.close()
@@ -508,7 +525,7 @@ async def _collect_output(
 
 
 async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
-    """More output. If none comes, what has not been reported yet is, after a moment."""
+    """Return more output; while there is none, report pending output after a moment."""
     reading = asyncio.ensure_future(reader.read(READ_BYTES))
     try:
         done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)

@@ -1,15 +1,15 @@
-"""Runs one command, keeps its limits, and ends everything that it started.
+"""A program that runs one command, enforces its limits, and ends everything that it started.
 
-A program of its own (``python -I -S supervise.py OPTIONS COMMAND …``), since it has to live on when
-the server is killed, and because what a command leaves behind has to find a parent that reaps it:
-as a "subreaper" it becomes the parent of every orphan below it. When it has ended, nothing of the
-command is left.
+It is a program of its own (``python -I -S supervise.py OPTIONS COMMAND …``), because it has to
+survive when the server is killed. It also has to reap the processes that a command leaves behind:
+as a "subreaper" it becomes the parent of every orphan below it. When it has ended, no process of
+the command is left.
 
-It ends the command when the time is up, on SIGTERM, and when its own parent dies (the kernel sends
-SIGTERM then): SIGTERM to every process, SIGKILL after a grace or at the second SIGTERM. Too many
-processes, too much memory and too much on the disk are ended at once. It writes one JSON object to
-the status pipe: ``exit`` (negative: the signal) and ``reason``. The command gets the supervisor's
-own environment.
+It ends the command on a timeout, on SIGTERM, and when its own parent dies (the kernel sends SIGTERM
+then). It sends SIGTERM to every process, and SIGKILL after a grace period or at the second SIGTERM.
+A command with too many processes, too much memory or too much on the disk is killed at once. The
+supervisor writes one JSON object to the status pipe: ``exit`` (negative: the signal) and
+``reason``. The command gets the supervisor's own environment.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from typing import Any, NoReturn
 TICK_SECONDS = 0.1
 KILL_GRACE_SECONDS = 2.0  # Between SIGTERM and SIGKILL
 NICE = 5
-LOOK_SECONDS_PER_TICK = 0.02  # For looking through a folder
+LOOK_SECONDS_PER_TICK = 0.02  # For scanning the folder
 LOOK_INTERVAL_SECONDS = 5.0
-LOOK_REST_FACTOR = 5  # The next look comes no sooner than so many times as long as one took
+LOOK_REST_FACTOR = 5  # Pause before the next scan, as a multiple of the last scan's duration
 SHARED_LOOK_INTERVAL_SECONDS = 1.0  # For memory that processes share
-# Files whose size before the command is known, and how long they are looked for. What else the
-# command touches counts whole.
+# Files whose size before the command is recorded, and the time for that. Other files that the
+# command touches count with their whole size.
 MIN_KNOWN_BYTES, MAX_KNOWN_FILES = 64 * 1024, 100_000
 LISTING_SECONDS = 1.0
-OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
+OOM_SCORE = b"500"  # If memory is short, the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -55,7 +55,7 @@ def main() -> int:
     if os.getppid() != options["parent"]:
         return 1
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    with contextlib.suppress(OSError):  # what it watches may keep the machine busy
+    with contextlib.suppress(OSError):  # the command may keep the machine busy
         os.setpriority(os.PRIO_PROCESS, 0, -NICE)
     disk = DiskMeter(options["disk"]) if options.get("disk") else None
     child = os.fork()
@@ -85,7 +85,7 @@ def _exec_command(command: list[str], options: dict[str, Any], libc: ctypes.CDLL
             file.write(OOM_SCORE)
         for name, value in options["limits"].items():
             kind = getattr(resource, name)
-            _, most = resource.getrlimit(kind)  # one that is lower already stays
+            _, most = resource.getrlimit(kind)  # a limit that is lower already stays
             value = value if most == resource.RLIM_INFINITY else min(value, most)
             resource.setrlimit(kind, (value, value))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -141,7 +141,7 @@ class Supervisor:
 
     def _stop(self, reason: str) -> None:
         if self._kill_at is not None:
-            if reason == "stopped":  # once more
+            if reason == "stopped":  # the second time
                 self._kill_at = time.monotonic()
             return
         self.reason = reason
@@ -150,8 +150,10 @@ class Supervisor:
             _send(pid, signal.SIGTERM)
 
     def end_all(self) -> None:
-        """Kill whatever is left until nothing is. A sandbox dies with its first process. Elsewhere
-        all are stopped before they are killed, or they could multiply faster."""
+        """Kill all remaining processes until none is left.
+
+        A sandbox dies with its first process. Without a sandbox all processes are stopped before
+        they are killed, because they could otherwise multiply faster than they are killed."""
         if self.exit is None:
             _send(self.child, signal.SIGKILL)
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -174,11 +176,12 @@ class Supervisor:
 
 
 class MemoryMeter:
-    """What the processes of the command hold, what several of them share counted once.
+    """Measures the memory of the command's processes, and counts shared memory once.
 
-    Shared mappings and nameless files are no process's own. How much of such memory the whole
-    machine uses costs nothing to ask; only where that is more than the command has left, its
-    processes are looked through. Only two looks one after the other say that it is too much.
+    Shared mappings and files without a name do not belong to one process. The use of such memory on
+    the whole machine is cheap to read. The command's processes are only examined if that figure is
+    more than the command has left. Shared memory only counts as too much after two consecutive
+    examinations.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -193,8 +196,9 @@ class MemoryMeter:
         now = time.monotonic()
         if left < 0 or now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= left:
             return left < 0
-        # The kernel divides each page by those who have it mapped, so it counts several times if
-        # processes end meanwhile. A nameless file may be mapped.
+        # The kernel divides each page by the number of processes that have it mapped, so a page
+        # counts several times if processes end during the examination. A file without a name may be
+        # mapped, too, so the larger of the two figures counts.
         mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
         found = max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > left
         exceeded, self._in_doubt = found and self._in_doubt, found
@@ -203,14 +207,15 @@ class MemoryMeter:
 
 
 class DiskMeter:
-    """Room on the disk: what the command takes in ``folder``, all its files together, and what is
-    left for everybody. Of a file that was there before the command counts what it has grown by.
+    """Measures the disk space that the command takes in ``folder``, and the free space.
 
-    Asking the file system how much is free costs the same whatever the folder holds, so that is
-    what is done each time. When so much less is free than at the start that the command may have
-    taken more than ``bytes``, the folder is looked through, a bit at each tick. What others have
-    written is not counted against the command: it is looked again when as much more has gone as it
-    has left. Others may also have made room, so it is looked now and then in any case.
+    A file that existed before the command counts with what it has grown by.
+
+    The free space of the file system is read at each tick, because that costs the same whatever the
+    folder holds. The folder is scanned, a bit at each tick, if so much less is free than at the
+    start that the command may have taken more than ``bytes``. Data that others have written does
+    not count against the command: the next scan comes when as much more space is gone as the
+    command has left. Others may also have freed space, so the folder is also scanned at intervals.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -219,7 +224,7 @@ class DiskMeter:
         self._known = self._list_known()
         self._most_bytes: int = options["bytes"]
         self._min_free: int = options["min_free"]
-        self._since = time.time() - 0.05  # the kernel's clock for files ticks coarsely
+        self._since = time.time() - 0.05  # the kernel's clock for file times has coarse ticks
         self._free = free_bytes(self._folder)
         self._look_at = self._most_bytes
         self._next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
@@ -230,7 +235,7 @@ class DiskMeter:
     def exceeded(self) -> str:
         try:
             free = free_bytes(self._folder)
-        except OSError:  # the folder is gone
+        except OSError:  # the folder was removed
             return ""
         if free < self._min_free:
             return "disk"
@@ -245,7 +250,7 @@ class DiskMeter:
             if self._found > self._most_bytes or time.monotonic() > until:
                 break
         else:
-            if self._look is not None:  # it is at its end
+            if self._look is not None:  # the scan is complete
                 self._look = None
                 self._look_at = gone + self._most_bytes - self._found
                 took = time.monotonic() - self._look_began
@@ -253,7 +258,7 @@ class DiskMeter:
         return "written" if self._found > self._most_bytes else ""
 
     def _list_known(self) -> dict[int, int]:
-        """By inode the bytes that the larger files of the folder take."""
+        """Return the bytes that the larger files of the folder take, by inode."""
         known: dict[int, int] = {}
         until = time.monotonic() + LISTING_SECONDS
         for found in entries_below(self._folder):
@@ -266,16 +271,15 @@ class DiskMeter:
         return known
 
     def _written(self) -> Iterator[int]:
-        """For each entry below the folder the bytes that it takes more than before, 0 for what was
-        not touched since then."""
+        """Yield for each entry how many bytes it has grown by, or 0 if it was not touched."""
         for found in entries_below(self._folder):
             size = 0
             if isinstance(found, str):
-                # A folder that was closed meanwhile may hold anything; one that was before, nothing
-                # of the command's.
+                # A folder that became inaccessible meanwhile may hold anything. A folder that was
+                # inaccessible before holds nothing of the command's.
                 with contextlib.suppress(OSError):
                     size = sys.maxsize if os.stat(found).st_ctime >= self._since else 0
-            elif found.st_ctime >= self._since:  # of its times the one that nobody can set
+            elif found.st_ctime >= self._since:  # the only one of its times that nobody can set
                 size = self._grown(found)
             yield size
 
@@ -294,7 +298,7 @@ def disk_bytes(found: os.stat_result) -> int:
 
 
 def entries_below(folder: str) -> Iterator[os.stat_result | str]:
-    """Everything below the folder; of a folder that may not be opened also its path."""
+    """Yield everything below the folder, and the path of each folder that may not be opened."""
     waiting = [folder]
     while waiting:
         path = waiting.pop()
@@ -313,8 +317,9 @@ def entries_below(folder: str) -> Iterator[os.stat_result | str]:
 
 
 def held_without_name(device: int) -> Iterator[os.stat_result]:
-    """The files on a file system that processes of the command have open and that lie in no folder
-    (any more)."""
+    """Yield the nameless files on a file system that the command's processes have open.
+
+    Such files were removed from their folder, or never had a name."""
     known = set()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
@@ -333,8 +338,9 @@ def _send(pid: int, number: int) -> None:
 
 
 def descendants(pid: int, *, skipped: int = 0, most: int = 10_000) -> list[int]:
-    """The processes below one, the first ``skipped`` levels left out. When more than ``most`` are
-    found it is not looked further."""
+    """Return the processes below ``pid``, without the first ``skipped`` levels.
+
+    The search ends when more than ``most`` are found."""
     found: list[int] = []
     waiting = deque([(pid, -skipped)])
     while waiting and len(found) <= most:
@@ -356,7 +362,7 @@ def children(pid: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """What a process holds for itself in memory; 0 if it is gone."""
+    """Return the memory that a process does not share with others; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             fields = file.read().split()
@@ -366,7 +372,7 @@ def private_bytes(pid: int) -> int:
 
 
 def listed_bytes(path: str, name: str) -> int:
-    """What a list of the kernel has under this name, in bytes; 0 if it is not there."""
+    """Return the value of ``name`` in a file of the kernel, in bytes; 0 if it is missing."""
     with contextlib.suppress(OSError), open(path) as file:
         for line in file:
             if line.startswith(name):

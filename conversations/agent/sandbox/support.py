@@ -1,7 +1,7 @@
-"""Whether this server can run commands, and how: tried once, not guessed.
+"""Whether and how this server can run commands, which is tried once and not guessed.
 
-That ``bwrap`` is installed says little: containers and hardened kernels forbid the namespaces that
-it needs. So a command is run in a sandbox when the question first comes.
+An installed ``bwrap`` proves little, because containers and hardened kernels forbid the namespaces
+that it needs. So a command is tried in a sandbox when the support is first asked for.
 """
 
 import errno
@@ -28,17 +28,17 @@ from loomweb.sqlite3.base import FILE_ENDS
 
 from .bubblewrap import SandboxAbilities, SandboxSpec, WriteProtection, interpreter_paths, wrap
 
-# What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
+# A seccomp filter as bwrap takes it, which refuses some system calls
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-# Where these lie in the kernel's ``struct seccomp_data``, and how long each argument is.
+# The offsets of these in the kernel's ``struct seccomp_data``, and the size of each argument
 _NUMBER, _ARCH, _FIRST_ARGUMENT, _ARGUMENT = 0, 4, 16, 8
-_X32 = 0x40000000  # From here on, numbers are those of another way to call the same kernel
+_X32 = 0x40000000  # Numbers from here on belong to another ABI of the same kernel
 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
 
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-# Numbers of system calls on these.
+# Numbers of system calls on these architectures
 _SOCKET = (41, 198)
 _REFUSED = {
     "kexec_load": (246, 104),
@@ -53,9 +53,10 @@ _REFUSED = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    "openat2": (437, 437),  # Its mode lies in memory, where a filter cannot read it
+    "openat2": (437, 437),  # Its mode is in memory, where a filter cannot read it
 }
-# Which argument of these is the mode, and for those that may make a file: which says so.
+# The numbers of each call, the position of its mode argument, and, if the call can make a file, the
+# position of the argument that says so
 _WITH_MODE = {
     "chmod": (90, None, 1, None),
     "fchmod": (91, 52, 1, None),
@@ -67,15 +68,16 @@ _WITH_MODE = {
     "open": (2, None, 2, 1),
     "openat": (257, 56, 3, 2),
 }
-# Memory by this call outlives who asked for it, and stands in no list of what processes hold. A
-# little is left for locks, as PostgreSQL has one: the kernel gives some thousand pieces.
+# Memory of this call outlives the process that asked for it, and is in no list of the memory that
+# processes hold. A small size stays allowed because PostgreSQL uses one for locks. The kernel
+# allows some thousand segments.
 _SHMGET, _MAX_SHARED_BYTES = (29, 194), 64 * 2**10
-_MAKES_FILE = os.O_CREAT | 0o20000000  # The latter makes of O_DIRECTORY an O_TMPFILE
+_MAKES_FILE = os.O_CREAT | 0o20000000  # The second bit tells O_TMPFILE from O_DIRECTORY
 
 
 @cache
 def make_filter() -> bytes:
-    """The program for this machine; empty where its numbers are not known here."""
+    """Return the filter program, or empty bytes if this machine's numbers are not known."""
     machine = platform.machine()
     if machine not in _ARCHES:
         return b""
@@ -100,9 +102,11 @@ def make_filter() -> bytes:
 
 
 def _refuse_setuid(arch: int) -> Iterator[bytes]:
-    """That no file becomes a program which runs as its owner, the server's user, whoever starts
-    it."""
-    # Not setgid as well: folders hand it on, and tar, cp and chmod set it again on what they make.
+    """Yield steps that prevent files from becoming setuid.
+
+    A setuid program would run as its owner, the server's user, whoever starts it."""
+    # setgid stays allowed, because folders pass it on, and tar, cp and chmod set it again on the
+    # files that they make.
     allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EPERM)
     for x86, arm, mode, flags in _WITH_MODE.values():
         number = (x86, arm)[arch]
@@ -122,8 +126,9 @@ def _refuse_large() -> bytes:
 
 
 def open_filter() -> int | None:
-    """A descriptor from which the program can be read once, to be closed by whoever asked; None
-    where there is none."""
+    """Return a descriptor from which the filter can be read once, or None if there is no filter.
+
+    The caller has to close it."""
     program = make_filter()
     if not program:
         return None
@@ -138,13 +143,13 @@ def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
 
 
 def _load_argument(position: int, *, upper: bool = False) -> bytes:
-    """Its lower half, which is the first one on these machines, or the other."""
+    """Load the lower half of an argument, which comes first on these machines, or the upper."""
     half = _ARGUMENT // 2 if upper else 0
     return _step(_LOAD, _FIRST_ARGUMENT + position * _ARGUMENT + half)
 
 
 def _when(code: int, value: int, block: bytes) -> bytes:
-    """Go through the block if what is loaded compares so, else behind it."""
+    """Execute the block if the comparison with the loaded value is true; otherwise skip it."""
     return _step(code, value, otherwise=len(block) // 8) + block
 
 
@@ -154,7 +159,9 @@ PROBE_SECONDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSupport:
-    """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why. ``abilities`` are
+    """The sandbox that a machine supports.
+
+    ``bwrap`` is empty if no sandbox is possible, and ``reason`` then says why. ``abilities`` are
     those that work here."""
 
     bwrap: str = ""
@@ -164,7 +171,7 @@ class SandboxSupport:
 
 @cache
 def find_support() -> SandboxSupport:
-    """What this machine can do. Runs ``bwrap`` the first time, some milliseconds."""
+    """Return what this machine supports. The first call runs ``bwrap``, for some milliseconds."""
     if sys.platform != "linux":
         return SandboxSupport(reason=say("sandboxes need Linux"))
     bwrap = shutil.which("bwrap")
@@ -224,7 +231,7 @@ def _try_sandbox(bwrap: str, abilities: SandboxAbilities) -> str:
 
 
 def hidden_places() -> list[Path]:
-    """What no command may see: the data folder, and the database where it is a file."""
+    """Return the paths that no command may see: the data folder, and a database that is a file."""
     database = str(settings.DATABASES["default"].get("NAME") or "")
     files = [Path(database + end) for end in FILE_ENDS]
     data_dir = settings.LOOM.data_dir.resolve()
@@ -234,8 +241,10 @@ def hidden_places() -> list[Path]:
 
 @cache
 def find_prlimit() -> str:
-    """The program that sets the kernel's own limit of processes inside a sandbox, where that holds:
-    not for root, and counted for each sandbox since Linux 5.14."""
+    """Return the program that sets the kernel's limit of processes inside a sandbox.
+
+    Return an empty string if that limit does not work: it does not apply to root, and only since
+    Linux 5.14 is it counted for each sandbox."""
     version = re.match(r"(\d+)\.(\d+)", os.uname().release)
     kernel = (int(version[1]), int(version[2])) if version else (0, 0)
     if os.geteuid() == 0 or kernel < (5, 14):
@@ -244,7 +253,7 @@ def find_prlimit() -> str:
 
 
 def find_mode() -> str:
-    """``sandboxed``, ``unsandboxed`` (an administrator wants that) or ``off``."""
+    """Return ``sandboxed``, ``unsandboxed`` (if the administrator allows that) or ``off``."""
     if find_support().bwrap:
         return SANDBOXED
     return UNSANDBOXED if settings.LOOM.unsandboxed_shell else NO_COMMANDS
@@ -255,15 +264,16 @@ def can_run() -> bool:
 
 
 def has_network(*, workspace_allows: bool) -> bool:
-    """Whether commands of such a workspace reach other machines. Without a sandbox nothing keeps
-    them from it."""
+    """Return whether commands of such a workspace can reach other machines.
+
+    Without a sandbox they always can."""
     if find_mode() == UNSANDBOXED:
         return True
     return workspace_allows and settings.LOOM.shell_network
 
 
 def describe() -> str:
-    """One sentence for people: whether commands can be run here, and how."""
+    """Return a sentence for people that says whether and how commands are run here."""
     mode = find_mode()
     if mode == SANDBOXED:
         if settings.LOOM.shell_network:
