@@ -1,1 +1,1 @@
-"""A workspace's folder: reading, listing and changing what lies in it, confined and bounded."""
+"""Reading, listing, searching and changing a workspace's files, confined and bounded."""

@@ -1,11 +1,12 @@
 """Opening, replacing, moving and removing files below a folder, and nowhere else.
 
-A path is resolved first (:mod:`paths`). Then the place is reached name by name, from the folder's
-own descriptor and without following links: whatever is put in the way meanwhile makes the operation
-fail instead of leading it elsewhere. Content is never written into an existing file: a new one
-takes its place, so that another name of it (a hard link from anywhere) keeps what it had.
+A path is resolved first (:mod:`paths`). Then the place is reached name by name, starting from the
+folder's own descriptor and without following links. So a link that is put in the way meanwhile
+makes the operation fail and cannot lead it elsewhere. Content is never written into an existing
+file; a new file takes its place. Another name of the old file (a hard link from anywhere) keeps the
+old content.
 
-All of it works on the thread that calls, and raises Rejected with a sentence.
+All functions work synchronously and raise Rejected with a sentence.
 """
 
 import hashlib
@@ -24,25 +25,25 @@ from . import paths
 from .executed_files import completes_git_folder, is_git_name
 from .paths import FileStatus, OutsideFolder, ResolvedPath, find_place, guarded, shown
 
-NO_FILE = ""  # As an expected digest: there must be nothing
+NO_FILE = ""  # As an expected digest: the file must not exist
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE_BYTES = 1 << 20
 
-# Held from the last look at a file until it is replaced: of two calls that were made for the same
+# Held from the last check of a file until it is replaced, so that of two calls that expect the same
 # content only one succeeds.
 _last_step = Lock()
 
 
 class FileConflict(Rejected):
-    """The file is not what the change was made for; somebody else wrote to it."""
+    """The file does not have the expected content, because somebody else wrote to it."""
 
     code = "file_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """The beginning of a file; ``found.size`` is that of the whole file."""
+    """The beginning of a file; ``found.size`` is the size of the whole file."""
 
     found: FileStatus
     data: bytes
@@ -53,12 +54,12 @@ class FileContent:
 
 
 def content_digest(data: bytes) -> str:
-    """As ``expect`` has it, and as blobs are named."""
+    """Return the SHA-256 digest, as ``expect`` and the names of blobs have it."""
     return hashlib.sha256(data).hexdigest()
 
 
 def stat_file(root: Path, path: str, *, follow_last: bool = True) -> FileStatus | None:
-    """What lies at the path, None if there is nothing."""
+    """Return the status of the entry at the path, or None if it does not exist."""
     place = find_place(root, path, follow_last=follow_last)
     with guarded(path), suppress(FileNotFoundError, NotADirectoryError):
         if not place.parts:
@@ -69,7 +70,7 @@ def stat_file(root: Path, path: str, *, follow_last: bool = True) -> FileStatus 
 
 
 def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
-    """The first ``limit`` bytes of a regular file."""
+    """Return the first ``limit`` bytes of a regular file."""
     place = find_place(root, path)
     with guarded(path), paths.open_parent(place) as folder:
         file = paths.open_regular(folder, place, path)
@@ -84,16 +85,17 @@ def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
 
 
 def replace_file(root: Path, path: str, data: bytes, *, expect: str | None = None) -> None:
-    """Put the whole content in the file's place, durably, with the folders that are missing. The
-    file keeps its permissions. ``expect`` is the digest that it has to have now, ``NO_FILE``: there
-    must be none, None: whatever there is."""
+    """Replace the content of a file durably and as a whole, or create the file and missing folders.
+
+    The file keeps its permissions. ``expect`` is the digest that the file must have now. With
+    ``NO_FILE`` the file must not exist, and with None any content is accepted."""
     place = find_place(root, path)
     _check_change(place, path)
     with guarded(path), paths.open_parent(place, create=expect in (None, NO_FILE)) as folder:
         _check_same_git(place, path)
         there = paths.stat_regular(folder, place, path)
         stamp = _check_content(folder, place, path, expect)
-        # New content never gets the powers (setuid, setgid) of the old.
+        # New content never gets the setuid and setgid bits of the old file.
         mode = there.st_mode & 0o777 if there else None
         with write_draft(folder, data, mode=mode, owner=there) as draft:
             if there is None:
@@ -106,7 +108,7 @@ def replace_file(root: Path, path: str, data: bytes, *, expect: str | None = Non
 
 
 def remove(root: Path, path: str, *, expect: str | None = None) -> None:
-    """Remove a file, a link (not what it leads to) or a folder that is empty."""
+    """Remove a file, a link (not its target) or an empty folder."""
     place = find_place(root, path, follow_last=False)
     _check_change(place, path)
     with guarded(path), paths.open_parent(place) as folder:
@@ -123,8 +125,7 @@ def remove(root: Path, path: str, *, expect: str | None = None) -> None:
 
 
 def rename(root: Path, source: str, target: str) -> None:
-    """Move a file, a link or a folder to where nothing is, with the folders that are missing
-    there."""
+    """Move a file, link or folder to a path that does not exist; create missing folders there."""
     start = find_place(root, source, follow_last=False)
     end = find_place(root, target, follow_last=False)
     for place, path in ((start, source), (end, target)):
@@ -164,8 +165,8 @@ def _refuse_git(path: str) -> Rejected:
 
 
 def _check_same_git(place: ResolvedPath, path: str) -> None:
-    # Names are not all that counts: where case does not matter, or by another mount, a folder may
-    # be ``.git`` under another name.
+    # The names alone do not suffice: on a file system that ignores case, or by another mount, a
+    # folder may be ``.git`` under another name.
     inside = place.root
     for name in place.parts:
         with suppress(OSError):
@@ -200,7 +201,7 @@ def _check_content(
 def _check_stamp(
     folder: int, place: ResolvedPath, path: str, before: os.stat_result | None
 ) -> None:
-    """Right before the file is replaced: it is the one that was read."""
+    """Raise FileConflict if the file, about to be replaced, is not the one that was read."""
     if before is not None:
         now = os.lstat(place.parts[-1], dir_fd=folder)
         if paths.stamp_of(now) != paths.stamp_of(before):
@@ -211,8 +212,7 @@ def _check_stamp(
 def write_draft(
     folder: int, data: bytes, *, mode: int | None, owner: os.stat_result | None = None
 ) -> Iterator[str]:
-    """The name of a file beside the one it is to replace, on disk; it goes where the block
-    fails."""
+    """Yield the name of a new file in the folder, flushed to disk; remove it if the block fails."""
     name = f".loom-{secrets.token_hex(8)}.tmp"
     file = os.open(name, _CREATE, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:

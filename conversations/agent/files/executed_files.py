@@ -1,8 +1,9 @@
-"""Files that other programs run by themselves: editors, shells, assistants and git's hook managers
-do so when somebody opens or enters a folder, or commits in it.
+"""Files that other programs run automatically.
 
-Nobody types a command for it, so a change of such a file is easily overlooked. What runs only when
-it is asked for (a Makefile, the scripts of ``package.json``, tests) does not count.
+Editors, shells, assistants and git's hook managers run such files when somebody opens or enters a
+folder, or commits in it. Nobody types a command for this, so a change of such a file is easily
+overlooked. Files that only run on request (a Makefile, the scripts of ``package.json``, tests) do
+not count.
 """
 
 import re
@@ -10,59 +11,61 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from conversations.domain.messages import say
 
-# What git executes or obeys when somebody uses it in a folder, and what of it is harmless.
+# The files that git executes or obeys in a folder, and the harmless parts of them
 
 CONFIGS = ("config", "config.worktree")
 HOOKS = "hooks"
 COMMON = "commondir"
-# Paths in a git folder: configuration, programs, the filters of files, where all of this is read
-# from instead, and two old forms of configuration.
+# Paths in a git folder: configuration, programs, the filters of files, the file that says where all
+# of this is read from instead, and two old forms of configuration
 PARTS = (*CONFIGS, HOOKS, "info/attributes", COMMON, "remotes", "branches")
 
 _TELLING = {"head", "objects", "refs", *(part.partition("/")[0] for part in PARTS)}
 
-# What ``git rebase --continue`` and its like do next; a step may be any program.
+# The next steps of ``git rebase --continue`` and similar commands; a step may be any program.
 STEPS = ("rebase-merge/git-rebase-todo", "rebase-merge/git-rebase-todo.backup", "sequencer/todo")
 
-# They name how to merge then. Git runs the program ``git-merge-NAME``, and ``../x`` is a name.
+# These files name the merge strategy. Git runs the program ``git-merge-NAME``, and ``../x`` is
+# accepted as a name.
 STRATEGIES = ("rebase-merge/strategy", "sequencer/opts")
 
-# What the name of a part ends with that was put aside. Git knows no such name.
+# The suffix of a disarmed part. Git knows no name with this suffix.
 DISARMED = ".disabled"
 
-# Of a file that is read to find what is harmless in it; a larger one is put aside.
+# Limit for files that are read to find their harmless lines; larger files are renamed
 MAX_CONFIG_BYTES = 256 * 1024
 
 _IGNORED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def is_git_name(name: str) -> bool:
-    """Whether a name stands for ``.git`` on any file system: without regard to case, with signs
-    that macOS ignores, and as Windows shortens it."""
+    """Return whether a name stands for ``.git`` on any file system.
+
+    Case is ignored, as are characters that macOS ignores. Windows' short name counts, too."""
     plain = _IGNORED.sub("", name).casefold().rstrip(". ")
     return plain in (".git", "git~1")
 
 
 def is_git_folder(names: Iterable[str]) -> bool:
-    """Whether git takes a folder that holds these names for a repository."""
+    """Return whether git takes a folder that holds these names for a repository."""
     found = {name.casefold() for name in names}
     return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)
 
 
 def completes_git_folder(names: Iterable[str], name: str) -> bool:
-    """Whether git would obey what is written to ``name``, an entry of a folder that holds
-    ``names``: the folder is a repository, or becomes one by it."""
+    """Return whether git would obey the entry ``name`` of a folder that holds ``names``.
+
+    This is so if the folder is a repository, or if ``name`` makes it one."""
     return name.casefold() in _TELLING and is_git_folder([*names, name])
 
 
 def is_hook(name: str) -> bool:
-    """Whether an entry of a folder of hooks may be run: samples are not."""
+    """Return whether an entry of a folder of hooks may be run; samples are not."""
     return not name.endswith((".sample", DISARMED))
 
 
-# What a configuration may say without naming a program, a file or a place. ``branch.*`` are the
-# keys of sections that have a name. ``!``: what git itself writes there, and nobody sets by ``git
-# config``.
+# Keys of a configuration that name no program, file or place. ``branch.*`` are the keys of sections
+# with a name. ``!`` marks keys that git itself writes and that people do not set by ``git config``.
 _KEYS = {
     "author": "name email",
     "blame": "date",
@@ -117,12 +120,12 @@ _STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
 
 
 def is_settable(section: str, key: str, *, has_name: bool = False) -> bool:
-    """Whether ``git config`` may set it, which only what is harmless may be."""
+    """Return whether ``git config`` may set the key, which must be harmless."""
     return _holds(_SETTABLE, section, key, has_name=has_name)
 
 
 def takes_address(key: str) -> bool:
-    """Whether git takes the value for an address where it is not the name of a remote."""
+    """Return whether git takes a value that is not the name of a remote for an address."""
     return key.lower() in _ADDRESSES
 
 
@@ -136,11 +139,11 @@ def _holds(keys: Mapping[str, frozenset[str]], section: str, key: str, *, has_na
 def clean_config(
     data: bytes, *, known: bytes = b"", may_work_in: Callable[[str], bool] = lambda _: False
 ) -> bytes:
-    """A configuration of which everything is a comment that is neither harmless nor a line of
-    ``known`` in the same section. ``may_work_in`` judges ``core.worktree``, a path.
+    """Return the configuration with all lines commented out that are not known to be harmless.
 
-    Git's own grammar has escapes, quotes and lines that go on: a line that makes use of them is
-    kept only if it is known as a whole."""
+    A line stays if it is harmless, or if ``known`` has it in the same section. ``may_work_in``
+    decides about the path in ``core.worktree``. Git's own grammar has escapes, quotes and continued
+    lines. A line that uses them is kept only if ``known`` has the whole line."""
     kept = {(header, entry) for header, entry in _logical_lines(known)}
     lines: list[bytes] = []
     is_in_known_place = True
@@ -159,8 +162,9 @@ def clean_config(
 
 
 def clean_steps(data: bytes, *, known: bytes = b"") -> bytes:
-    """The steps of a rebase of which those that run a program are comments, but for the lines of
-    ``known``."""
+    """Return the steps of a rebase with those commented out that run a program.
+
+    Lines of ``known`` stay."""
     kept = set(known.split(b"\n"))
     return b"\n".join(
         b"# disabled: " + line if _STEP.match(line) and line not in kept else line
@@ -169,7 +173,7 @@ def clean_steps(data: bytes, *, known: bytes = b"") -> bytes:
 
 
 def names_own_strategy(data: bytes) -> bool:
-    """Whether one of the files that name a way to merge names one of git's own, or none."""
+    """Return whether a strategy file names one of git's own strategies, or none."""
     if _STRATEGY.fullmatch(data):
         return True
     lines = data.lower().split(b"\n")
@@ -179,8 +183,7 @@ def names_own_strategy(data: bytes) -> bool:
 
 
 def paths_named_by(data: bytes) -> tuple[list[str], list[str]]:
-    """The folders of hooks and the further configurations that a configuration leads to, as they
-    are written."""
+    """Return the paths of hook folders and of included configurations, as they are written."""
     hooks, includes = [], []
     for header, line in _logical_lines(data):
         key, _, value = line.decode(errors="replace").rpartition("]")[2].partition("=")
@@ -193,7 +196,7 @@ def paths_named_by(data: bytes) -> tuple[list[str], list[str]]:
 
 
 def _logical_lines(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The lines, those that go on after a backslash as one, each with its header."""
+    """Yield the lines, each with its header; a line that continues after a backslash is joined."""
     header = waiting = b""
     for line in data.split(b"\n"):
         line = waiting + line
@@ -217,14 +220,14 @@ def _is_blank(line: bytes) -> bool:
 
 
 def _is_harmless(header: bytes, line: bytes, may_work_in: Callable[[str], bool]) -> bool:
-    """Whether a repository may be told this by somebody who is not trusted."""
+    """Return whether this setting is harmless even if an untrusted person has written it."""
     section, entry = _HEADER.fullmatch(_text(header)), _ENTRY.fullmatch(_text(line))
     if section is None or entry is None:
         return False
     key, value = entry[1], (entry[2] or "").strip()
     if (section[1].lower(), key.lower()) == ("core", "worktree"):
         return may_work_in(value)
-    # "ext::sh -c …" and other helpers are programs; an option is no address.
+    # Helpers such as "ext::sh -c …" are programs, and an option is not an address.
     is_program = takes_address(key) and ("::" in value or value.startswith("-"))
     has_name = section[2] is not None
     return not is_program and _holds(_HARMLESS, section[1], key, has_name=has_name)
@@ -239,13 +242,13 @@ NAMES_SELF_RUNNING = say("It names files that other programs run automatically."
 
 _FILES = frozenset(
     (
-        # shells and what looks after their environment
+        # shells and managers of their environment
         *(".envrc", ".mise.toml", "mise.toml", ".bashrc", ".bash_profile", ".bash_login"),
         *(".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin"),
         # editors and debuggers
         *(".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".dir-locals.el"),
         *(".gdbinit", ".lldbinit", ".devcontainer.json"),
-        # git, and what hangs on its hooks
+        # git, and managers of its hooks
         *(".gitconfig", ".pre-commit-config.yaml", ".pre-commit-config.yml", ".overcommit.yml"),
         *("lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".lefthook.yaml", "lefthook.toml"),
         # assistants and their tool servers
@@ -262,19 +265,20 @@ _FOLDERS = frozenset(
 )
 _BETWEEN = re.compile(r"[\s'\"`;&|<>()=,{}\\]+")
 _QUOTES = re.compile(r"['\"\\]")
-_MAX_OPTION_CHARS = 20  # Before a value that follows in the same word
+_MAX_OPTION_CHARS = 20  # Before a value in the same word
 
 
 def runs_itself(path: str) -> bool:
-    """Whether some widespread program runs what is at the path, or does what it says there, without
-    being told to."""
+    """Return whether a common program automatically runs or obeys the file at the path."""
     *folders, name = path.casefold().strip("/").split("/")
     return name in _FILES or name.endswith(_ENDINGS) or not _FOLDERS.isdisjoint([*folders, name])
 
 
 def names_self_running(command: str) -> bool:
-    """Whether a command line has the path of such a file in it. It may write one without."""
-    # A shell makes one word of what is quoted in parts.
+    """Return whether a command line contains the path of such a file.
+
+    A command can also write such a file without naming it."""
+    # A shell joins a word of which only parts are quoted.
     words = {*_BETWEEN.split(command), *_BETWEEN.split(_QUOTES.sub("", command))}
     for word in words:
         last = min(_MAX_OPTION_CHARS, len(word)) if word.startswith("-") else 1

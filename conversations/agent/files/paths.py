@@ -1,9 +1,9 @@
-"""Where a path leads, inside a workspace's folder: checked before anything is opened.
+"""Resolving paths inside a workspace's folder, and checking them before anything is opened.
 
 A path comes from a model: relative to the workspace's folder, or absolute inside it. Links are
-followed as long as they lead to something inside. What comes out is the place itself, without
-links; :mod:`confined` opens it step by step, so that a link put there meanwhile ends in an error
-and not elsewhere.
+followed as long as they lead to something inside. The result is the real place, without links.
+:mod:`confined` opens it step by step, so a link that is put there meanwhile causes an error and
+does not lead elsewhere.
 """
 
 import ctypes
@@ -24,20 +24,20 @@ from conversations.domain.text import HIDING
 from loomweb.sqlite3.base import FILE_ENDS
 
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4096  # Linux's limits
-MAX_FOLDER_LEVELS = 200  # Each is opened and, if need be, made
+MAX_FOLDER_LEVELS = 200  # Each is opened and, if need be, created
 
 MAX_SHOWN_CHARS = 300
 
 
 class OutsideFolder(Rejected):
-    """The path leads out of the workspace's folder, or to what nobody may touch there."""
+    """The path leads out of the workspace's folder, or to something protected inside it."""
 
     code = "outside_folder"
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """``root`` is the workspace's real folder, ``parts`` the names below it."""
+    """A place in the workspace; ``root`` is the real folder, ``parts`` the names below it."""
 
     root: str
     parts: tuple[str, ...]
@@ -48,13 +48,15 @@ class ResolvedPath:
 
     @property
     def path(self) -> str:
-        """Relative to the workspace's folder, as everything else names it."""
+        """The path relative to the workspace's folder, as all other code uses it."""
         return "/".join(self.parts) or "."
 
 
 def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPath:
-    """Where the path leads; it need not exist. With ``follow_last`` False a link at the end of the
-    path is meant itself. Raises Rejected with a sentence."""
+    """Return the place to which the path leads; it need not exist.
+
+    With ``follow_last`` False a link at the end of the path is not followed. Raise Rejected with a
+    sentence."""
     if not path:
         raise Rejected("The path is empty.")
     if "\0" in path:
@@ -102,13 +104,14 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPa
 
 
 def is_within(real: str, real_folder: str) -> bool:
-    """Whether a resolved path lies below a resolved folder."""
+    """Return whether a resolved path lies below a resolved folder."""
     return real != real_folder and real.startswith(real_folder.rstrip(os.sep) + os.sep)
 
 
 def is_private(real: str, real_root: str) -> bool:
-    """Whether the place is part of the server's own data. A workspace may lie in the data folder,
-    but never the other way round."""
+    """Return whether the place is part of the server's own data.
+
+    A workspace may lie in the data folder, but never the other way round."""
     return any(
         (real == own or is_within(real, own)) and not is_within(real_root, own)
         for own in private_places()
@@ -116,7 +119,7 @@ def is_private(real: str, real_root: str) -> bool:
 
 
 def private_places() -> tuple[str, ...]:
-    """The data folder, and the database where it lies elsewhere."""
+    """Return the data folder and, if the database is a file, its paths."""
     database = str(settings.DATABASES["default"].get("NAME") or "")
     return _real_places(str(settings.LOOM.data_dir), database)
 
@@ -129,37 +132,39 @@ def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
 
 
 def shown(path: str) -> str:
-    """A path in a sentence: on one line, with nothing in it that hides or turns text."""
+    """Return a path for a sentence: on one line, without characters that hide or turn text."""
     text = HIDING.sub(lambda found: ascii(found[0])[1:-1], path)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Why the system refused, in its words and without a path of the server's."""
+    """Return why the system refused, in its own words and without a path of the server."""
     told = error.strerror if isinstance(error, OSError) else str(error)
     return told.lower() if told else say("it cannot be opened")
 
 
-# Reaching a place name by name, from the folder's own descriptor, without following links:
-# whatever was put in the way since the path was resolved is an error.
+# Functions that reach a place name by name, from the folder's own descriptor, without following
+# links. A link that was put in the way after the path was resolved causes an error.
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe in the file's place would be waited for without O_NONBLOCK.
+# Without O_NONBLOCK, opening a pipe in the file's place would block.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class MissingFile(NotFound, Rejected):
-    """There is no such file."""
+    """The file does not exist."""
 
     code = "not_found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStatus:
-    """What lies at a path. ``path`` is its real place, relative to the folder; ``mode`` are the
-    permission bits, ``size`` is in bytes."""
+    """The status of an entry.
+
+    ``path`` is its real place, relative to the folder. ``mode`` are the permission bits, and
+    ``size`` is in bytes."""
 
     path: str
     kind: str
@@ -171,7 +176,7 @@ class FileStatus:
 
 @contextmanager
 def open_parent(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
-    """The descriptor of the folder that the place lies in."""
+    """Yield the descriptor of the parent folder."""
     if not place.parts:
         raise IsADirectoryError(errno.EISDIR, "it is the workspace's folder itself")
     with open_folder(ResolvedPath(place.root, place.parts[:-1]), create=create) as folder:
@@ -180,8 +185,9 @@ def open_parent(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
-    """The folder's descriptor, reached from the root's step by step. ``create`` makes those that
-    are missing."""
+    """Yield the folder's descriptor, reached step by step from the root.
+
+    ``create`` creates missing folders."""
     if os.open not in os.supports_dir_fd or os.stat not in os.supports_dir_fd:
         raise Rejected("Files cannot be opened safely on this system; the server needs Linux.")
     folder = os.open(place.root, _FOLDER)
@@ -190,7 +196,7 @@ def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
             below = enter(folder, name, create=create)
             os.close(folder)
             folder = below
-            # The data folder is known by more than its name (other case, another mount)
+            # The data folder is recognised by its inode, too (other case, another mount)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
                     raise OutsideFolder("%(path)s belongs to this server.", path=shown(place.path))
@@ -200,7 +206,7 @@ def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
 
 
 def enter(folder: int, name: str, *, create: bool = False) -> int:
-    """The descriptor of a folder's folder."""
+    """Return the descriptor of a subfolder."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -213,7 +219,7 @@ def enter(folder: int, name: str, *, create: bool = False) -> int:
 
 @contextmanager
 def guarded(path: str) -> Iterator[None]:
-    """Errors of the system as sentences about the path."""
+    """Turn the system's errors into Rejected with a sentence about the path."""
     try:
         yield
     except FileNotFoundError as error:
@@ -243,14 +249,14 @@ _WORDS = {
 
 
 def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
-    """A descriptor to read a regular file with; everything else is refused."""
-    # Only looking first: opening a device can already do something.
+    """Return a descriptor for reading a regular file; refuse all other kinds."""
+    # Check before opening, because opening a device can already have an effect.
     _check_regular(os.lstat(place.parts[-1], dir_fd=folder), path)
     file = os.open(place.parts[-1], _READ, dir_fd=folder)
     try:
         found = os.fstat(file)
         _check_regular(found, path)
-        # Another name of the server's key or database is still the key
+        # A hard link to the server's key or database is refused, too
         if found.st_nlink > 1 and _is_of_server(found):
             raise OutsideFolder(
                 "%(path)s belongs to this server and cannot be accessed.", path=shown(path)
@@ -293,13 +299,13 @@ def _is_of_server(found: os.stat_result) -> bool:
 
 
 def stamp_of(found: os.stat_result) -> tuple[int, ...]:
-    """What tells one state of a file from another without reading it."""
+    """Return values that tell two states of a file apart without reading it."""
     what = (found.st_dev, found.st_ino, found.st_mode)
     return (*what, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
-    """None where there is nothing; what is no regular file is refused."""
+    """Return the status of a regular file, or None if it does not exist; refuse all other kinds."""
     try:
         found = os.lstat(place.parts[-1], dir_fd=folder)
     except FileNotFoundError:
@@ -325,8 +331,10 @@ _NO_REPLACE = 1
 
 
 def rename_to_nothing(there: int, name: str, here: int, new_name: str) -> None:
-    """Rename an entry of the folder ``there`` (descriptors) to where nothing is, in one step where
-    the system can do it. Raises FileExistsError."""
+    """Rename an entry to a name that does not exist, atomically if the system supports that.
+
+    ``there`` and ``here`` are descriptors of the old and the new folder. Raise FileExistsError if
+    the new name exists."""
     if _rename_without_replacing(there, name, here, new_name):
         return
     if stat.S_ISDIR(os.lstat(name, dir_fd=there).st_mode):
@@ -340,7 +348,7 @@ def rename_to_nothing(there: int, name: str, here: int, new_name: str) -> None:
 
 
 def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -> bool:
-    """False where the kernel or the file system does not know how."""
+    """Return False if the kernel or the file system does not support it."""
     call = _renameat2()
     if call is None:
         return False
@@ -350,8 +358,8 @@ def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -
     if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
         return False
     if code == errno.EEXIST and name != new_name and name.casefold() == new_name.casefold():
-        # Only the case of the name may be to change, where case does not matter: one file, and not
-        # a second name of it.
+        # Perhaps only the case of the name is to change, on a file system that ignores case. Then
+        # both names are one file, and not two names of it.
         one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)
         if os.path.samestat(one, other) and new_name not in os.listdir(here):
             os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)

@@ -1,13 +1,13 @@
-"""Matches lines against an expression, in a process of its own: the search of servers that have no
-ripgrep, and of expressions that it does not know.
+"""A program that matches lines against a regular expression.
 
-An expression can keep Python busy for ever, which holds up every thread of a process and cannot be
-stopped from inside; this process can be ended.
+It is used on servers without ripgrep, and for expressions that ripgrep does not support. An
+expression can keep Python busy for ever, which blocks every thread of a process and cannot be
+stopped from inside. A separate process can be killed.
 
-It is started as a script and imports nothing of ours. In: a line of JSON with ``expression`` and
-``ignores_case``, then for each file a line with its size in bytes and its text as UTF-8. Out: a
-line of JSON: ``true`` or what is wrong with the expression; then for each file the numbers of its
-lines that match, or ``null`` if that takes too much memory.
+It is started as a script and imports none of our modules. Input: a line of JSON with ``expression``
+and ``ignores_case``; then for each file a line with its size in bytes, and its text as UTF-8.
+Output: a line of JSON, which is ``true`` or an error message about the expression; then for each
+file the numbers of its matching lines, or ``null`` if matching takes too much memory.
 """
 
 import json
@@ -15,9 +15,9 @@ import re
 import resource
 import sys
 
-MAX_LINES = 10_000  # Of one file
+MAX_LINES = 10_000  # Per file
 MAX_MEMORY_BYTES = 512 * 2**20
-MAX_CPU_SECONDS = 30  # Should the server die before it can end this
+MAX_CPU_SECONDS = 30  # In case the server dies before it can kill this process
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Searching the files of a folder: for lines that match, and by part of their path.
 
-Which files are looked into is decided by one walk, whoever matches the lines; and a line is shown
-as it is read from the file itself, opened as :mod:`confined` does it. So neither what is found nor
-what is shown depends on the engine, nor on a link that was put somewhere meanwhile.
+A walk decides which files are searched, whichever engine matches the lines. A line is shown as it
+is read from the file itself, opened as :mod:`confined` does it. So the results depend neither on
+the engine, nor on a link that was put somewhere meanwhile.
 """
 
 import heapq
@@ -32,8 +32,8 @@ from .paths import FILE, shown
 from .text_files import LRUCache, read_text
 from .walking import HEAVY, FolderWalk, GlobPattern
 
-FIRST_BATCH_FILES, MAX_BATCH_FILES = 50, 2000  # Each batch is twice as large as the last
-MAX_ARGUMENT_BYTES = 500_000  # Of their names: a command line has a limit
+FIRST_BATCH_FILES, MAX_BATCH_FILES = 50, 2000  # Each batch is twice as large as the one before
+MAX_ARGUMENT_BYTES = 500_000  # Total length of the names, because a command line has a limit
 
 
 class BadExpression(Rejected):
@@ -42,9 +42,12 @@ class BadExpression(Rejected):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuery:
-    """``expression`` is a regular expression, or with ``is_literal`` words as they stand. ``glob``
-    is matched against paths below ``path``. ``after``: only lines behind this one (path and
-    number). ``limit``: bytes of a file that is looked into; ``seconds``: for all of it."""
+    """A search for lines.
+
+    ``expression`` is a regular expression, or literal text if ``is_literal`` is set. ``glob`` is
+    matched against paths below ``path``. ``after`` (a path and a line number) restricts the results
+    to later lines. Files of more than ``limit`` bytes are not searched. ``seconds`` limits the
+    whole search."""
 
     expression: str
     is_literal: bool = False
@@ -57,13 +60,14 @@ class FileQuery:
     seconds: float
 
 
-# A line that matches: the file's path, its number from 1, and the line without its newline
+# A matching line: the file's path, the line's number from 1, and the line without its newline
 type Hit = tuple[str, int, str]
 
 
 class SearchEngine:
-    """Finds the lines that match, by one process that is ended when time is up. There are two, with
-    the same results: ripgrep and Python."""
+    """Finds matching lines by one process, which is killed on timeout.
+
+    There are two engines with the same results: ripgrep and Python."""
 
     def __init__(self, root: Path, query: FileQuery) -> None:
         self._root = root
@@ -76,7 +80,7 @@ class SearchEngine:
         self._timer.start()
 
     def find(self, paths: Sequence[str]) -> Iterator[Hit]:
-        """The lines of these files (relative to the folder), in their order."""
+        """Yield the matching lines of ``paths`` (relative to the folder), in that order."""
         raise NotImplementedError
 
     def start(self, command: list[str], folder: str, **streams: Any) -> subprocess.Popen[bytes]:
@@ -86,7 +90,7 @@ class SearchEngine:
         return self._process
 
     def end(self) -> None:
-        """End and reap the process."""
+        """Kill and reap the process."""
         if self._process is not None:
             self._process.kill()
             for stream in (self._process.stdin, self._process.stdout):
@@ -96,19 +100,19 @@ class SearchEngine:
             self._process.wait()
 
     def stop(self) -> None:
-        """End what runs; from any thread."""
+        """Kill the process; can be called from any thread."""
         self._is_over = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End and reap it; from the thread that searches."""
+        """Kill and reap the process; to be called from the thread that searches."""
         self._timer.cancel()
         self.end()
 
 
 _OPERATORS = re.compile(r"[\\.^$*+?{}()|\[\]]")
-# What ripgrep takes for Latin-1 is Windows-1252, which has other characters for these bytes.
+# For ripgrep Latin-1 is Windows-1252, which has other characters for these bytes.
 _FROM_WINDOWS = {
     ord(character): byte
     for byte in range(0x80, 0xA0)
@@ -117,15 +121,17 @@ _FROM_WINDOWS = {
 
 
 class RipgrepEngine(SearchEngine):
-    """``rg`` with files named one by one, so that it follows no rules of its own. To it a file that
-    is not UTF-8 has no letters but ASCII, so one with an ``encoding`` reads those."""
+    """Runs ``rg`` with the names of the files, so that it applies no rules of its own.
+
+    In a file that is not UTF-8, ripgrep only matches ASCII letters. A second engine with an
+    ``encoding`` searches such files."""
 
     OPTIONS = (
         *("--no-config", "--no-ignore", "--hidden", "--no-messages", "--color=never", "--text"),
         *("--with-filename", "--no-heading", "--null", "--line-number", "--no-column", "--crlf"),
         *("--threads=1", "--no-mmap", f"--max-count={search_worker.MAX_LINES}"),
     )
-    # Files with a line that does not consist of characters
+    # Options that find files with a line that is not valid UTF-8
     NOT_UTF8 = ("--no-crlf", "--files-with-matches", "--invert-match", "--line-regexp", "(?s:.)*")
 
     def __init__(self, program: str, root: Path, query: FileQuery, *, encoding: str = "") -> None:
@@ -153,7 +159,7 @@ class RipgrepEngine(SearchEngine):
             self._latin.close()
 
     def knows_expression(self) -> bool:
-        """Its syntax has no look-around and no references back."""
+        """Return whether ripgrep supports the expression; it lacks look-around and back-references."""
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         return self.start([*self._command, "-"], os.path.realpath(self._root), **quiet).wait() < 2
 
@@ -186,10 +192,10 @@ class RipgrepEngine(SearchEngine):
         return process.stdout
 
     def _find_lines(self, paths: Sequence[str]) -> Iterator[Hit]:
-        if not paths:  # it would look through the folder
+        if not paths:  # without paths, ripgrep would search the folder
             return
         try:
-            # From lines ``path NUL number : text``; a path may hold a newline itself
+            # The lines have the form ``path NUL number : text``. A path may contain a newline.
             begun = b""
             for line in self._open(self._command, paths):
                 name, nul, rest = (begun + line).partition(b"\0")
@@ -209,7 +215,7 @@ class RipgrepEngine(SearchEngine):
 
 
 class PythonEngine(SearchEngine):
-    """Files are read here, and their text is handed to the worker. Raises BadExpression."""
+    """Reads the files here, and passes their text to the worker; raises BadExpression."""
 
     def __init__(self, root: Path, query: FileQuery) -> None:
         super().__init__(root, query)
@@ -237,7 +243,7 @@ class PythonEngine(SearchEngine):
                         yield path, number, lines[number - 1]
 
     def _ask(self, question: bytes) -> Any:
-        """None once the process has been ended."""
+        """Return the worker's answer, or None if the process was killed."""
         assert self._worker.stdin is not None
         assert self._worker.stdout is not None
         with suppress(OSError, ValueError):
@@ -248,7 +254,7 @@ class PythonEngine(SearchEngine):
 
 
 def open_engine(root: Path, query: FileQuery) -> SearchEngine:
-    """Raises BadExpression."""
+    """Return the engine for the query; raise BadExpression if the expression is invalid."""
     if program := shutil.which("rg"):
         engine = RipgrepEngine(program, root, query)
         if engine.knows_expression():
@@ -257,13 +263,14 @@ def open_engine(root: Path, query: FileQuery) -> SearchEngine:
     return PythonEngine(root, query)
 
 
-# The path of a file, its lines, and the numbers of those that match (from 1)
+# The path of a file, its lines, and the numbers of the matching lines (from 1)
 type FoundLines = tuple[str, list[str], list[int]]
 
 
 class FileSearch:
-    """One search, on the thread that calls ``run``; ``stop`` is for another one. What was left out
-    is known afterwards."""
+    """A search, which runs on the thread that calls ``run``; other threads may call ``stop``.
+
+    After the search, its attributes say what was left out."""
 
     def __init__(self, root: Path, query: FileQuery) -> None:
         self.root = root
@@ -276,8 +283,9 @@ class FileSearch:
         self._engine: SearchEngine | None = None
 
     def run(self) -> Generator[FoundLines]:
-        """File by file, in the walk's order. Raises Rejected for a path or an expression that
-        cannot be used."""
+        """Yield the matching files, in the walk's order.
+
+        Raise Rejected for a path or an expression that cannot be used."""
         self._deadline = time.monotonic() + self.query.seconds
         self._engine = engine = open_engine(self.root, self.query)
         try:
@@ -290,7 +298,7 @@ class FileSearch:
                         file = read_text(read_bytes(self.root, path, limit=limit).data)
                     if file is None:
                         continue
-                    # The hits whose line stands in the file, behind the cursor
+                    # Only hits whose line is in the file as read here, and after the cursor
                     lines, after = file.lines, self.query.after
                     first = after[1] + 1 if after is not None and path == after[0] else 1
                     numbers = [
@@ -353,19 +361,19 @@ class FileSearch:
 
 
 def path_order(path: str) -> list[bytes]:
-    """Sorts paths as a walk meets them."""
+    """Return a key that sorts paths in the order of a walk."""
     return [os.fsencode(name) for name in path.split("/")]
 
 
-# Finding files by part of their path, while somebody types it. A folder may be huge: reading it
-# ends at a time and a number, and says so.
+# Finding files by part of their path, while a person types it. A folder may be huge, so reading it
+# ends at a limit of time or number, and the result says so.
 
 MAX_FOUND_FILES = 20
 MAX_PATHS = 50_000
-MAX_LISTING_SECONDS = 1.5  # Nobody waits longer for a list
+MAX_LISTING_SECONDS = 1.5  # The longest time to wait for a list
 
-# The paths of a folder are read once and kept for a moment, since every key asks again: the newest
-# file first, whether the folder holds more, and when they were read.
+# The paths of a folder are cached for a moment, because each key press searches again. A value has
+# the paths, the newest file first; whether the folder holds more; and when they were read.
 LISTING_CACHE_SECONDS, MAX_FOLDERS_CACHED = 5.0, 8
 _listings = LRUCache[tuple[str, str, bool], tuple[list[str], bool, float]](size=MAX_FOLDERS_CACHED)
 
@@ -378,14 +386,17 @@ def find_files(
     with_ignored: bool = False,
     limit: int = MAX_FOUND_FILES,
 ) -> tuple[list[str], bool]:
-    """The files below ``path`` whose path has the query's characters in this order, best first:
-    those whose name begins with it, whose name has it, whose path has it, the rest. Without a query
-    the files that were changed last. In a folder that is too large to be read, what stands before
-    the query's last slash is looked through as a folder. The second value says whether the folder
-    holds more than was looked at. Raises Rejected when the folder is gone."""
+    """Return the files below ``path`` whose path has the query's characters in this order.
+
+    The best match comes first: files whose name begins with the query, whose name contains it,
+    whose path begins with it, whose path contains it, whose name has the characters in order, and
+    the rest. Without a query, return the files that were changed last. If the folder is too large
+    to be read, the part of the query before its last slash is searched as a folder. The second
+    value says whether the folder holds more files than were read. Raise Rejected if the folder is
+    gone."""
     paths, is_cut = _listed(str(root), path, with_ignored=with_ignored)
     folder, slash, name = query.rpartition("/")
-    # A walk passes such folders over, but not where it begins.
+    # A walk skips such folders, unless it begins there.
     is_passed_over = any(
         (part in HEAVY and not with_ignored) or is_git_name(part) for part in folder.split("/")
     )
@@ -417,14 +428,15 @@ def find_files(
 
 def _has_in_order(text: str, wanted: str) -> bool:
     rest = iter(text)
-    return all(char in rest for char in wanted)  # each goes on where the one before it ended
+    return all(char in rest for char in wanted)  # each search goes on where the one before ended
 
 
 def _listed(root: str, path: str, *, with_ignored: bool) -> tuple[list[str], bool]:
     paths, is_cut, _ = _listing(root, path)
     if not with_ignored:
         return paths, is_cut
-    # However much is ignored, it does not keep the others from being found.
+    # Files that are not ignored are listed separately, so any number of ignored files cannot crowd
+    # them out.
     more, is_cut, _ = _listing(root, path, with_ignored=True)
     return [*dict.fromkeys((*paths, *more))], is_cut
 
@@ -441,7 +453,7 @@ def _listing(root: str, path: str, *, with_ignored: bool = False) -> tuple[list[
         )
         files = list(islice(walk.files(), MAX_PATHS + 1))
         newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
-        # A name that hides something cannot be typed, nor one with a quote be quoted.
+        # A name with hidden characters cannot be typed, and a name with a quote cannot be quoted.
         paths = [f.path for f in newest if '"' not in f.path and shown(f.path) == f.path]
         known = paths, walk.is_late or len(files) > MAX_PATHS, time.monotonic()
         _listings.store(key, known)

@@ -1,11 +1,12 @@
 """Skills of a workspace: folders with a ``SKILL.md``, in the public Agent Skills format.
 
-The file begins with YAML front matter, of which ``name`` and ``description`` count here; what
-follows are instructions that the model gets when it loads the skill. Files written by hand are
-often not quite that: without usable front matter the folder's name and the text's first line stand
-in, and a line ``description: use when: …``, which is no YAML, is read as it is meant.
+The file begins with YAML front matter, of which ``name`` and ``description`` are used here. The
+rest are instructions that the model gets when it loads the skill. Files written by hand often do
+not follow the format exactly. Without usable front matter the folder's name and the text's first
+line are used instead. A line ``description: use when: …``, which is not valid YAML, is read as it
+is meant.
 
-Anybody may have written the files, so what they cost is bounded: see the limits below.
+Anybody may have written the files, so the cost of reading them is bounded by the limits below.
 """
 
 import os
@@ -25,17 +26,17 @@ from .text_files import FileText, read_file
 KEYS = ("name", "description", "disable-model-invocation")
 
 MAX_YAML_TOKENS = 400
-MAX_YAML_LEVELS = 16  # Of lists and mappings. For each token the parser looks at all that are open.
+MAX_YAML_LEVELS = 16  # Of lists and mappings. For each token the parser checks all that are open.
 
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
 
 
 class YamlLimitExceeded(yaml.YAMLError):
-    """YAML that is not read here; the text says why."""
+    """YAML that exceeds a limit; the text says which one."""
 
 
 class BoundedLoader(yaml.BaseLoader):
-    """Makes texts, lists and mappings, as ``BaseLoader`` does, of a bounded head."""
+    """A loader of strings, lists and mappings, like ``BaseLoader``, with limits."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -59,8 +60,9 @@ class BoundedLoader(yaml.BaseLoader):
 
 
 def read_front_matter(source: str) -> tuple[dict[str, str], str]:
-    """The values of KEYS that are texts; and a clause about what could not be used, empty if there
-    is nothing to say. Never raises."""
+    """Return the values of KEYS that are strings, and a clause about values that cannot be used.
+
+    The clause is empty if there is nothing to report. Never raises."""
     problem = ""
     try:
         value = BoundedLoader(source).get_single_data()
@@ -82,24 +84,26 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
     return {key: value[key] for key in KEYS if isinstance(value.get(key), str)}, problem
 
 
-# Where skills lie. Of two with the same name the one in the earlier folder counts.
+# Folders with skills. If two skills have the same name, the one in the earlier folder is used.
 FOLDERS = (".claude/skills", "skills")
 
-LOAD_SKILL = "load_skill"  # The tool
+LOAD_SKILL = "load_skill"  # The name of the tool
 FILE_NAMES = ("SKILL.md", "skill.md", "Skill.md")
 
-HEAD_BYTES = 8192  # In which the front matter has to end
+HEAD_BYTES = 8192  # The front matter has to end within these
 MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS = 64, 1024  # Limits of the format
-MAX_FOLDERS = 250  # Entries of each of the two folders that are looked at, in alphabetical order
+MAX_FOLDERS = 250  # Entries of each of the two folders that are read, in alphabetical order
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)(?:\n)?^(?:---|\.\.\.)[ \t]*$\n?", re.S | re.M)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """``path`` is the file's, relative to the workspace's folder. ``is_offered`` False: only people
-    may ask for it (``disable-model-invocation``). ``problem``: what of its front matter could not
-    be used, as a clause."""
+    """A skill.
+
+    ``path`` is the file's, relative to the workspace's folder. If ``is_offered`` is False, only
+    people may use the skill (``disable-model-invocation``). ``problem`` is a clause that says which
+    part of the front matter cannot be used."""
 
     name: str
     description: str
@@ -109,7 +113,7 @@ class Skill:
 
 
 def find_skills(root: Path) -> list[Skill]:
-    """The workspace's skills by name; empty when there are none. See ``count_unread``."""
+    """Return the workspace's skills, sorted by name. See also ``count_unread``."""
     real_root = os.path.realpath(root)
     found: dict[str, Skill] = {}
     for folder in FOLDERS:
@@ -124,13 +128,13 @@ def find_skills(root: Path) -> list[Skill]:
 
 
 def count_unread(root: Path) -> int:
-    """Entries of the folders that are too many to be looked at."""
+    """Return the number of entries beyond the limit, which are not read."""
     real_root = os.path.realpath(root)
     return sum(max(0, len(_entries(real_root, folder)) - MAX_FOLDERS) for folder in FOLDERS)
 
 
 def _entries(real_root: str, folder: str) -> list[str]:
-    """Nothing where the folder is missing or a link leads out of the workspace."""
+    """Return an empty list if the folder is missing or a link leads out of the workspace."""
     try:
         real = os.path.realpath(os.path.join(real_root, folder), strict=True)
         return os.listdir(real) if is_within(real, real_root) else []
@@ -157,8 +161,8 @@ def _describe(text: str, path: str) -> Skill:
     )
 
 
-# Instructions for agents that a project keeps in its root, each with the spellings that are tried:
-# a folder may be too large to be listed for every message.
+# A project's instructions for agents in its root, each with the spellings that are tried. Listing
+# the folder for every message could take too long.
 NAMES = (
     ("AGENTS.md", "agents.md", "Agents.md", "AGENTS.MD"),
     ("CLAUDE.md", "claude.md", "Claude.md", "CLAUDE.MD"),
@@ -166,8 +170,10 @@ NAMES = (
 
 
 def read_instruction_files(root: Path, *, limit: int) -> list[tuple[str, FileText]]:
-    """The files that say something, with their names, at most ``limit`` bytes of each. One that is
-    a link to another, a copy of it or only refers to it (``@AGENTS.md``) is left out."""
+    """Return the instruction files that have a text, with their names.
+
+    At most ``limit`` bytes of each file are read. A file is left out if it is a link to another
+    one, a copy of it, or only refers to it (``@AGENTS.md``)."""
     found: list[tuple[str, FileText]] = []
     for spellings in NAMES:
         for name in spellings:

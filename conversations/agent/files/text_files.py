@@ -1,4 +1,4 @@
-"""A file's bytes as text, and back: encoding, byte order mark, newlines."""
+"""Converting a file's bytes to text and back: encoding, byte order mark, newlines."""
 
 import codecs
 import os
@@ -16,7 +16,7 @@ from conversations.domain.text import storable
 from .confined import read_bytes
 from .paths import stamp_of
 
-SNIFFED_BYTES = 8192  # A NUL among them makes a file binary, as git has it
+SNIFFED_BYTES = 8192  # A file with a NUL among them is binary; git has the same rule
 
 LF, CRLF = "\n", "\r\n"
 
@@ -40,8 +40,10 @@ class EncodingLacksCharacter(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
-    """``text`` has the file's own newlines; ``newline`` is the one that it uses most. ``mark`` is
-    its byte order mark, empty if it has none."""
+    """A text and its encoding.
+
+    ``text`` has the file's own newlines, and ``newline`` is the more frequent kind. ``mark`` is the
+    byte order mark, or empty."""
 
     text: str
     encoding: str
@@ -53,7 +55,7 @@ class TextFile:
 
     @property
     def encoding_name(self) -> str:
-        """For people; empty where it has no text."""
+        """The encoding's name for people; empty if the file has no text."""
         if not self.text:
             return ""
         if self.mark == codecs.BOM_UTF8:
@@ -62,12 +64,12 @@ class TextFile:
 
     @property
     def newline_name(self) -> str:
-        """For people; empty where it has no newline."""
+        """The newline's name for people; empty if the file has no newline."""
         return {LF: "LF", CRLF: "CRLF"}[self.newline] if LF in self.text else ""
 
     @property
     def lines(self) -> list[str]:
-        """Without their newlines. A newline at the end begins no line."""
+        """The lines without their newlines. A newline at the end begins no further line."""
         return split_lines(self.text)
 
 
@@ -79,8 +81,10 @@ def split_lines(text: str) -> list[str]:
 
 
 def read_text(data: bytes, *, is_cut: bool = False) -> TextFile | None:
-    """None for what is no text. What is neither UTF-8 nor marked as UTF-16 is taken for Latin-1.
-    ``is_cut``: the data may end inside of a character."""
+    """Return the text, or None if the data is not text.
+
+    Data that is neither UTF-8 nor marked as UTF-16 is read as Latin-1. With ``is_cut`` the data may
+    end inside a character."""
     mark, encoding = next((m for m in _MARKS if data.startswith(m[0])), (b"", ""))
     if not encoding.startswith("utf-16") and b"\0" in data[:SNIFFED_BYTES]:
         return None
@@ -96,7 +100,7 @@ def read_text(data: bytes, *, is_cut: bool = False) -> TextFile | None:
 
 
 def to_bytes(text: str, like: TextFile) -> bytes:
-    """The text in the encoding of another. Raises EncodingLacksCharacter."""
+    """Return the text in the encoding of ``like``. Raise EncodingLacksCharacter."""
     try:
         return like.mark + text.encode(like.encoding)
     except UnicodeEncodeError as error:
@@ -104,15 +108,17 @@ def to_bytes(text: str, like: TextFile) -> bytes:
         raise EncodingLacksCharacter(f"{like.encoding} cannot represent {character!a}") from error
 
 
-# Reading a small text file of a workspace, wherever its links lead.
+# Reading a small text file of a workspace, wherever its links lead
 
-MAX_CACHED_FILES = 1000  # Most of them by the head that an index needs
+MAX_CACHED_FILES = 1000  # Mostly the first bytes of skill files, for an index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
-    """The beginning of a file. ``size`` is the whole file's in bytes, ``identity`` is the same for
-    two names of one file."""
+    """The beginning of a file.
+
+    ``size`` is the size of the whole file in bytes. ``identity`` is the same for two names of one
+    file."""
 
     text: str
     size: int
@@ -121,7 +127,7 @@ class FileText:
 
 
 class LRUCache[K, V]:
-    """A mapping for several threads that forgets what was used longest ago."""
+    """A thread-safe mapping that drops its least recently used value when it is full."""
 
     def __init__(self, *, size: int) -> None:
         self._size = size
@@ -142,18 +148,19 @@ class LRUCache[K, V]:
                 self._values.popitem(last=False)
 
 
-# By root, path and limit: what was read last of a file, good as long as its stamp is the same. That
-# the path leads to the file with this stamp is checked by whoever asks; that the file may be read
-# was found out when it was.
+# The last text read, by root, path and limit; valid as long as the file's stamp is the same. The
+# caller checks that the path leads to the file with this stamp. The permission to read was checked
+# when the file was read.
 _cache = LRUCache[tuple[str, str, int], tuple[tuple[int, ...], FileText | None]](
     size=MAX_CACHED_FILES
 )
 
 
 def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
-    """The first ``limit`` bytes of the text file ``path`` (relative to ``root``). None if there is
-    none, if it leads out of ``root``, or if it is not to be read as text: a folder, a pipe, a
-    device, binary, forbidden to this process."""
+    """Return the first ``limit`` bytes of the text file ``path`` (relative to ``root``).
+
+    Return None if the file is missing, if the path leads out of ``root``, or if it cannot be read
+    as text: a folder, a pipe, a device, a binary file, or a file that this process may not read."""
     try:
         stamp = stamp_of(os.stat(os.path.join(root, path)))
     except (OSError, ValueError):
@@ -167,7 +174,8 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
         data = content.data
         found = None
         if b"\0" not in data:
-            # UTF-8, whatever is damaged in it; a character that the limit cuts in two is left out.
+            # Decode as UTF-8 and replace invalid bytes. A character that the limit cuts in two is
+            # left out.
             text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
             if data and data[-1] >= 0x80:
                 text = text.rstrip("\ufffd")

@@ -1,7 +1,7 @@
-"""Going through a folder and what lies below it, without following links.
+"""Walking through a folder and its subfolders without following links.
 
-What git ignores and well-known heavy folders are passed over (and named), unless the walk begins
-inside of them. A walk ends at a time limit, so it always ends.
+Entries that git ignores and well-known heavy folders are skipped, unless the walk begins inside
+them. Skipped folders are named. A time limit makes sure that a walk ends.
 """
 
 import fnmatch
@@ -20,12 +20,12 @@ from . import paths
 from .executed_files import is_git_name
 from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 
-# Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
+# Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``
 
 MAX_PATTERN_CHARS = 1000
 MAX_ALTERNATIVES = 64  # Of one pattern with braces
 
-# What one name has to match; None: any number of names (``**``).
+# A pattern for one name; None stands for any number of names (``**``).
 type Segment = re.Pattern[str] | None
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -34,8 +34,9 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class GlobPattern:
-    """``matches`` takes the names of a path. A pattern without a slash is for names in every
-    folder."""
+    """A pattern for paths; ``matches`` takes the names of a path.
+
+    A pattern without a slash matches names in every folder."""
 
     alternatives: tuple[tuple[Segment, ...], ...]
 
@@ -44,8 +45,10 @@ class GlobPattern:
 
 
 def read_pattern(text: str, *, folder: Path | None = None) -> GlobPattern:
-    """For what lies below ``folder``: with it the pattern may be absolute, as paths may. Raises
-    Rejected for what cannot be a pattern here."""
+    """Return the pattern for paths below ``folder``.
+
+    If ``folder`` is given, the pattern may be absolute, as paths may. Raise Rejected for an invalid
+    pattern."""
     if not text.strip() or len(text) > MAX_PATTERN_CHARS:
         raise Rejected(
             "A pattern must have 1 to %(limit)s characters, such as '**/*.py'.",
@@ -60,13 +63,13 @@ def read_pattern(text: str, *, folder: Path | None = None) -> GlobPattern:
 
 
 def read_segments(text: str) -> tuple[Segment, ...]:
-    """The names of a pattern between its slashes; without a slash it is for any folder."""
+    """Return the segments between the slashes; a pattern without a slash is for any folder."""
     names = (None if name == "**" else _read_name(name) for name in text.split("/") if name)
     return tuple(names) if "/" in text else (None, *names)
 
 
 def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
-    """``**`` at the end stands for something below, not for the folder itself."""
+    """Return whether the names match; ``**`` at the end needs at least one name."""
     places = {0}
     for segment in segments:
         if segment is None:
@@ -81,7 +84,7 @@ def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
 
 
 def _unfold(text: str) -> Iterator[str]:
-    """The pattern with each choice in braces made."""
+    """Yield the pattern with all combinations of the choices in braces."""
     waiting, count = [text], 0
     while waiting:
         text = waiting.pop()
@@ -101,10 +104,12 @@ def _unfold(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _read_name(text: str) -> re.Pattern[str]:
-    """A ``*`` takes the shortest run that fits and is never tried again: that is how ``fnmatch``
-    writes it, with atomic groups."""
+    """Compile the pattern of one name.
+
+    ``fnmatch`` uses atomic groups, so a ``*`` takes the shortest run that fits and is not tried
+    again."""
     plain = _ESCAPED.sub(_in_brackets, text.replace("[^", "[!"))
-    # For each bracket that nothing closes ``translate`` would look through all the rest.
+    # ``translate`` would scan the rest of the text for each bracket that is not closed.
     closed = plain.rfind("]") + 1
     return re.compile(fnmatch.translate(plain[:closed] + plain[closed:].replace("[", "[[]")))
 
@@ -117,7 +122,7 @@ FILE_NAME = ".gitignore"
 MAX_IGNORE_FILE_BYTES = 64_000
 MAX_RULES = 500
 
-# Folders with what tools made or fetched: left out even where no rule says so.
+# Folders with files that tools made or fetched; skipped even without a rule
 HEAVY = frozenset(
     (
         *("node_modules", "bower_components", "__pycache__", ".venv", "venv", ".tox", ".nox"),
@@ -127,7 +132,7 @@ HEAVY = frozenset(
 )
 
 _ESCAPED_PAIR = re.compile(r"\\.", re.DOTALL)
-_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped signs, and classes of signs that end
+_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped characters, and closed character classes
 
 # The pattern of a rule, whether it is negated, and whether it is for folders only
 type Rule = tuple[tuple[Segment, ...], bool, bool]
@@ -135,10 +140,10 @@ type Rules = tuple[Rule, ...]
 
 
 def read_rules(data: bytes) -> Rules:
-    """The rules of one file; lines that are none are left out."""
+    """Return the rules of one file; skip invalid lines."""
     rules: list[Rule] = []
     for line in data.decode("utf-8", "replace").splitlines()[:MAX_RULES]:
-        # Without the space at the end, unless a backslash keeps it
+        # Remove trailing spaces, unless a backslash keeps one
         text = line.rstrip()
         text = f"{text} " if text.endswith("\\") and text != line else text
         if not text or text.startswith("#") or len(text) > MAX_PATTERN_CHARS:
@@ -149,8 +154,8 @@ def read_rules(data: bytes) -> Rules:
             body = text
         only_folders = body.endswith("/")
         body = body.removesuffix("/")
-        # A class of signs that does not end can match nothing. Where a bracket follows the last
-        # closing one, each would be looked for to the end.
+        # A character class that is not closed can match nothing. After the last closing bracket,
+        # the search for each open one would run to the end of the text.
         tail = _ESCAPED_PAIR.sub("", body[body.rfind("]") + 1 :])
         is_open = "[" in tail or "[" in _CLOSED.sub("", body)
         if body and "//" not in body and not is_open:
@@ -159,8 +164,9 @@ def read_rules(data: bytes) -> Rules:
 
 
 def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:
-    """Whether the path, by its names below the rules' folder, is ignored; None where no rule says
-    anything. The last rule that matches counts."""
+    """Return whether the path is ignored, or None if no rule matches.
+
+    ``parts`` are the names below the rules' folder. The last rule that matches counts."""
     for segments, is_negated, only_folders in reversed(rules):
         if (is_folder or not only_folders) and match_segments(segments, parts):
             return not is_negated
@@ -169,13 +175,15 @@ def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | Non
 
 MAX_DEPTH = 64
 
-type _Layer = tuple[int, Rules]  # Rules, and how many names deep their folder lies
+type _Layer = tuple[int, Rules]  # The rules of a folder, and the folder's depth
 
 
 @dataclass(slots=True, kw_only=True)
 class FolderWalk:
-    """One walk, and afterwards what it left out. ``deadline`` is an instant of ``time.monotonic``.
-    ``max_depth`` 1: the folder's own entries only."""
+    """A walk through a folder, and afterwards a record of what it left out.
+
+    ``deadline`` is a time of ``time.monotonic``. With ``max_depth`` 1 the walk lists only the
+    folder's own entries."""
 
     root: Path
     path: str = "."
@@ -187,13 +195,14 @@ class FolderWalk:
     _private: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[FileStatus]:
-        """Everything below the folder, sorted by name, a folder before what is in it. Folders that
-        are passed over come too."""
+        """Yield everything below the folder, sorted by name, each folder before its contents.
+
+        Skipped folders are yielded, too."""
         place = paths.find_place(self.root, self.path)
         self._private = paths.private_places()
         with paths.guarded(self.path), paths.open_folder(place) as folder:
             layers: list[_Layer] = []
-            # The rules of the folders above the one where the walk begins
+            # The rules of the folders above the walk's start
             for depth in range(0 if self.with_ignored else len(place.parts)):
                 above = ResolvedPath(place.root, place.parts[:depth])
                 with suppress(OSError), paths.open_folder(above) as outer:
@@ -228,7 +237,7 @@ class FolderWalk:
                 entry = paths.found_at(inside, os.lstat(name, dir_fd=folder))
             except OSError:
                 continue
-            # Files that git ignores. A folder is shown, and not gone into.
+            # Skip ignored files. An ignored folder is yielded, but not entered.
             if entry.kind != FOLDER and self._is_ignored(entry, layers):
                 continue
             yield entry
