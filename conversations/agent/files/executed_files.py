@@ -1,7 +1,7 @@
 """Files that other programs run automatically.
 
 Editors, shells, assistants and git's hook managers run such files when somebody opens or enters a
-folder, or commits in it. Nobody types a command for this, so a change of such a file is easily
+folder, or commits in it. No command is typed for this, so a change of such a file is easily
 overlooked. Files that only run on request (a Makefile, the scripts of ``package.json``, tests) do
 not count.
 """

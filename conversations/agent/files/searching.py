@@ -159,7 +159,9 @@ class RipgrepEngine(SearchEngine):
             self._latin.close()
 
     def knows_expression(self) -> bool:
-        """Return whether ripgrep supports the expression; it lacks look-around and back-references."""
+        """Return whether ripgrep supports the expression.
+
+        Ripgrep has neither look-around nor back-references."""
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         return self.start([*self._command, "-"], os.path.realpath(self._root), **quiet).wait() < 2
 

@@ -26,7 +26,7 @@ from .text_files import FileText, read_file
 KEYS = ("name", "description", "disable-model-invocation")
 
 MAX_YAML_TOKENS = 400
-MAX_YAML_LEVELS = 16  # Of lists and mappings. For each token the parser checks all that are open.
+MAX_YAML_LEVELS = 16  # Lists and mappings; for each token the parser checks all that are open
 
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
 

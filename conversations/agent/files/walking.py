@@ -23,7 +23,7 @@ from .paths import FILE, FOLDER, FileStatus, ResolvedPath
 # Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``
 
 MAX_PATTERN_CHARS = 1000
-MAX_ALTERNATIVES = 64  # Of one pattern with braces
+MAX_ALTERNATIVES = 64  # Per pattern with braces
 
 # A pattern for one name; None stands for any number of names (``**``).
 type Segment = re.Pattern[str] | None

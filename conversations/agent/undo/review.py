@@ -16,7 +16,7 @@ from .records import ChangeScope, StoredChange, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
 PAGE_FILES = 30
-MAX_COMPARED_BYTES = 300_000  # Of a file's text
+MAX_COMPARED_BYTES = 300_000  # Larger files are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
