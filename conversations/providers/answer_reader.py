@@ -1,7 +1,7 @@
-"""The bytes of one answer as stream items, whichever protocol they speak.
+"""Reading the bytes of one answer as stream items, for all protocols.
 
-Each protocol has a translator that gives the events of the Messages API for its own; they
-are assembled in one way (``message_assembly``).
+Each protocol other than the Messages API has a translator that turns its events into events of the
+Messages API. ``message_assembly`` assembles the events of all protocols.
 """
 
 import json
@@ -16,30 +16,32 @@ from .message_assembly import Event, MessageAssembly, StreamOutOfOrder
 from .provider_errors import error_from_event, make_error
 from .sse import DEFAULT_EVENT, SseParser
 
-END_MARK = "[DONE]"  # The data with which streams of OpenAI's protocol end
+END_MARK = "[DONE]"  # The data that ends streams of OpenAI's protocol
 
 
 class StreamTranslator(Protocol):
-    """Gives the events of the Messages API for those of another protocol. Raises KeyError,
-    TypeError, ValueError or AttributeError for what it cannot read."""
+    """Translates the events of another protocol into events of the Messages API.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for events that it cannot read."""
 
     def translate(self, event: Event, kind: str) -> Iterable[Event]: ...
 
     def translate_document(self, document: Event) -> Iterable[Event]:
-        """The same for an answer that came whole, from a server that does not stream."""
+        """Translate an answer that came as one document, from a server that does not stream."""
         ...
 
     def end(self, *, is_marked: bool) -> Iterable[Event]:
-        """The last events, at the mark that ends a stream or at the end of the bytes; none
-        where the answer is not complete."""
+        """Yield the last events, at the mark that ends a stream or at the end of the bytes.
+
+        Yield no event if the answer is incomplete."""
         ...
 
 
 class AnswerReader:
-    """Turns the bytes of one answer into items, a chunk at a time.
+    """Turns the bytes of one answer into items, one chunk at a time.
 
-    A chunk may hold good events before a bad one: :meth:`read` gives the items of
-    the good ones and keeps the failure for :meth:`raise_failure`.
+    A chunk may hold good events before a bad one. :meth:`read` returns the items of the good
+    events, and keeps the failure for :meth:`raise_failure`.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class AnswerReader:
         return items
 
     def read_document(self, document: dict[str, Any]) -> list[StreamItem]:
-        """The items of an answer that came whole."""
+        """Return the items of an answer that came as one document."""
         items: list[StreamItem] = []
         try:
             if self._translator is None:
@@ -90,7 +92,7 @@ class AnswerReader:
         return items
 
     def end(self) -> list[StreamItem]:
-        """The items that the end of the bytes makes."""
+        """Return the items that the end of the bytes adds."""
         items: list[StreamItem] = []
         if self._translator is not None and not self._assembly.has_ended:
             self._assemble(self._translator.end(is_marked=False), items)
@@ -101,7 +103,7 @@ class AnswerReader:
             raise self._failure
 
     def require_end(self) -> None:
-        """Raise where the stream ended without saying that and why it did."""
+        """Raise ProviderError if the stream ended without its last event or a stop reason."""
         if not self._assembly.has_ended or self._assembly.stop_reason is None:
             raise make_error("incomplete_stream" if self._assembly.has_started else "bad_response")
 
@@ -119,22 +121,24 @@ class AnswerReader:
 
 
 def load_event(data: str) -> Event | None:
-    """The object in an event's data; None for nothing and for the mark of the end, which
-    servers of the Messages API may send as well. Raises ValueError."""
+    """Return the object in an event's data.
+
+    Return None for empty data and for the end mark, which servers of the Messages API may send as
+    well. Raise ValueError if the data is not a JSON object."""
     if not data or data == END_MARK:
         return None
     event = load_json(data)
     if not isinstance(event, dict):
         raise ValueError("an event that is no object")
     if "\\ud" in data.lower():
-        # JSON can name halves of surrogate pairs, but no database and no socket takes them.
+        # JSON can contain half of a surrogate pair, but no database or socket accepts it.
         text = json.dumps(event, ensure_ascii=False)
         return dict(json.loads(text.encode("utf-8", "replace")))
     return event
 
 
 def events_of_message(message: dict[str, Any]) -> Iterable[Event]:
-    """The events with which the Messages API would have streamed this message."""
+    """Yield the events with which the Messages API would have streamed this message."""
     blocks = message["content"]
     yield {"type": "message_start", "message": message | {"content": [], "stop_reason": None}}
     for index, block in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Any server that speaks the Messages API, through the ``anthropic`` SDK."""
+"""The provider for servers that speak the Messages API, through the ``anthropic`` SDK."""
 
 import json
 from collections.abc import Mapping
@@ -59,10 +59,9 @@ class AnthropicProvider(SdkProvider):
             open_telemetry=False,
             default_headers=make_headers(base_url, self._api_key),
             timeout=timeout,
-            # Not the client that the SDK makes by itself: if that one is dropped
-            # unclosed, it closes sockets by numbers that others may have by then.
-            # aiohttp parses in C: measured with 100 answers at once, the process
-            # needs a sixth less CPU.
+            # The SDK's own default client is not used, because if it is dropped unclosed, it closes
+            # sockets by numbers that other sockets may have by then. aiohttp parses in C: measured
+            # with 100 answers at once, the process needs a sixth less CPU.
             http_client=anthropic.DefaultAioHttpClient(timeout=timeout, limits=limits),
         )
 
@@ -86,13 +85,15 @@ class AnthropicProvider(SdkProvider):
 
 
 def make_headers(base_url: str, api_key: str) -> dict[str, str]:
-    """Headers beside those of the SDK, which sends the key as ``Authorization``
-    since version 2: other servers may still read it only where it was before."""
+    """Return the headers that are sent beside those of the SDK.
+
+    Since version 2 the SDK sends the key as ``Authorization``. Other servers may still read it from
+    ``x-api-key``."""
     return {} if base_url.startswith(DEFAULT_BASE_URL) else {"x-api-key": api_key}
 
 
 def make_body(request: ModelRequest) -> dict[str, Any]:
-    """The request in the shape of ``POST /v1/messages``."""
+    """Return the request in the shape of ``POST /v1/messages``."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_tokens,

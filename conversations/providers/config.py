@@ -1,6 +1,6 @@
-"""``providers.toml``: which model servers there are, with their models where that is not asked.
+"""The configuration of model servers, ``providers.toml``.
 
-::
+It names the servers, and models whose configured values differ from what the server says::
 
     [providers.local]
     kind = "openai"                       # anthropic, openai or openai-responses
@@ -13,8 +13,8 @@
     images = false
     price = { input = 0.5, output = 1.5 }
 
-A model's id is ``local/qwen3:8b``. Only the environment's ``ANTHROPIC_API_KEY`` makes a
-provider whose models have their plain ids.
+A model's id is ``local/qwen3:8b``. Only the provider that the environment's ``ANTHROPIC_API_KEY``
+adds has models with their plain ids.
 """
 
 import os
@@ -37,23 +37,25 @@ DEFAULT_URLS = {
     OPENAI: "https://api.openai.com/v1",
     OPENAI_RESPONSES: "https://api.openai.com/v1",
 }
-NO_KEY = "none"  # What is sent to a server that needs no key
+NO_KEY = "none"  # The key that is sent to a server that needs none
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _KEYS = frozenset(("kind", "url", "key_env", "models"))
 _MODEL_KEYS = frozenset(("name", "input_tokens", "output_tokens", "price", *CAPABILITIES))
-_FORMER_KEYS = frozenset(("cache", "usage"))  # They never had an effect.
+_FORMER_KEYS = frozenset(("cache", "usage"))  # They never had an effect
 
 
 class ProvidersError(ValueError):
-    """The file cannot be used; its text is a sentence that says where and why."""
+    """The file cannot be used; the text is a sentence that says where and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderConfig:
-    """``url`` is the base of its addresses. ``models`` are what is configured, by the server's
-    ids; ``is_plain``: its models are known by these alone."""
+    """The configuration of one provider.
+
+    ``url`` is the base of its addresses. ``models`` are the configured values, by the server's
+    model ids. If ``is_plain`` is set, the ids of its models have no prefix."""
 
     name: str
     kind: str
@@ -64,11 +66,11 @@ class ProviderConfig:
     is_plain: bool = False
 
     def reference(self, model_id: str) -> str:
-        """What a model is called here."""
+        """Return the id of a model in this product."""
         return model_id if self.is_plain else f"{self.name}/{model_id}"
 
     def describe(self, listed: ModelInfo) -> ModelInfo:
-        """A model of the server's list as it is offered: what is configured goes first."""
+        """Return a model of the server's list with the configured values, which take precedence."""
         known = self.models.get(listed.id, {})
         takes = {name: known[name] for name in CAPABILITIES if name in known}
         name = str(known.get("name") or listed.name)
@@ -86,7 +88,7 @@ class ProviderConfig:
         )
 
     def configured_models(self) -> list[ModelInfo]:
-        """The models that the configuration names, as a server's list would have them."""
+        """Return the models that the configuration names, in the form of a server's list."""
         return [make_model(model_id) for model_id in self.models]
 
 
@@ -103,8 +105,9 @@ def make_model(model_id: str) -> ModelInfo:
 def read_providers(
     given: Sequence[ProviderConfig], path: Path, environment: Mapping[str, str]
 ) -> tuple[ProviderConfig, ...]:
-    """Those that are given, and those of the file, whose keys are in the environment. Raises
-    ProvidersError."""
+    """Return the given providers and those of the file, whose keys are in the environment.
+
+    Raise ProvidersError."""
     found = list(given)
     names = {one.name for one in found}
     for one in read_file(path, environment) if path.is_file() else ():
@@ -119,7 +122,7 @@ def read_providers(
 def make_environment_providers(
     *, anthropic_key: str, anthropic_url: str, openai_key: str, openai_url: str
 ) -> list[ProviderConfig]:
-    """The providers that need no file. Raises ProvidersError."""
+    """Return the providers that need no file. Raise ProvidersError."""
     found = []
     if anthropic_key.strip():
         found.append(
@@ -197,8 +200,9 @@ def _read_provider(
 
 
 def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
-    """Add a provider without a key to the file, which is made if there is none. Raises
-    ProvidersError."""
+    """Add a provider without a key to the file, which is created if it is missing.
+
+    Raise ProvidersError."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         tables = tomllib.loads(text).get("providers", {})
@@ -238,7 +242,7 @@ def _list(names: frozenset[str]) -> str:
 
 
 def read_provider_prices(providers: tuple[ProviderConfig, ...]) -> PriceList:
-    """The prices that the providers' configuration names, by the models' references."""
+    """Return the prices in the providers' configuration, by the models' references."""
     prices = {}
     for provider in providers:
         is_messages = provider.kind == ANTHROPIC

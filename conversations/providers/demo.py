@@ -1,7 +1,7 @@
-"""A scripted model that needs no key, for trying the product out.
+"""A scripted model that needs no key, for trying out the product.
 
-It streams like a real one, with blocks of the same shapes, says in every answer
-what it is, and answers the same words with the same text.
+It streams like a real model, with blocks of the same shapes. Every answer says that it is scripted,
+and the same message gets the same text.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ def make_long_text() -> str:
     return "\n\n".join([*parts, CONNECT])
 
 
-# Keyword → the text of the answer, and what was thought before it.
+# Keyword → the text of the answer, and the thinking before it
 SCRIPTS = {
     "help": (HELP, ""),
     "long": (make_long_text(), ""),
@@ -151,7 +151,7 @@ SCRIPTS = {
 
 
 def find_keyword(text: str, keywords: set[str]) -> str | None:
-    """The first of ``keywords`` in a short message; long ones are not commands."""
+    """Return the first of ``keywords`` in a short message; a long message is not a command."""
     words = [bare_word(word) for word in text.split()]
     if len(words) > MAX_KEYWORD_WORDS:
         return None
@@ -159,7 +159,7 @@ def find_keyword(text: str, keywords: set[str]) -> str | None:
 
 
 def bare_word(word: str) -> str:
-    """A word in lower case, without the punctuation around it."""
+    """Return a word in lower case, without the punctuation around it."""
     return word.strip(".,:;!?\"'`*()").lower()
 
 
@@ -174,7 +174,7 @@ def make_echo(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """``text`` as a block of code that its own backticks cannot end."""
+    """Return ``text`` as a code block that backticks in the text cannot end."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -186,7 +186,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def make_summary(text: str) -> str:
-    """A summary of quoted turns: their first and last messages, under the headings."""
+    """Return a summary of quoted turns: their first and last messages, under the headings."""
     quoted = re.findall(r"^\[turn (\d+), person[^\]]*\]\n(.*)", text, re.M)
     named = [f"- turn {number}: {words[:MAX_ECHO_CHARS]}" for number, words in quoted]
     if len(named) > MAX_SUMMED_UP_MESSAGES:
@@ -196,14 +196,14 @@ def make_summary(text: str) -> str:
     return "\n\n".join(f"## {heading}\n{said.get(heading, 'None.')}" for heading in HEADINGS)
 
 
-# Which tool it calls, and with what: so that a person without a key sees tools at work, a question
-# for approval, and how a change is taken back.
+# The tools that the demo model calls, and their arguments. They show a person without a key tools
+# at work, a question for approval, and how a change is taken back.
 
 NOTES = "demo-notes.md"
 HEADING = "# Notes of the demo model"
 CONTENT = f"{HEADING}\n\n- A real model would write something useful here.\n"
 
-# Keyword → the tool.
+# Keyword → the tool
 CALLS = {
     "files": "list_files",
     "read": "read_file",
@@ -214,16 +214,18 @@ CALLS = {
     "recall": RECALL_TOOL,
 }
 
-# Keywords that count wherever they stand in a short message; the others begin it.
+# Keywords that count anywhere in a short message; the others have to begin it
 ANYWHERE = {"tool", "recall"}
 
-# The tour through the product: what its buttons say, and what comes of it.
+# The tour through the product: the messages that its buttons send, and the answers to them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourStep:
-    """A message of the person: the calls that answer it, with what is said before and after
-    them, and where they failed or were denied."""
+    """A message of the person, and the tool calls that answer it.
+
+    ``before`` and ``after`` are the texts before and after the calls. ``failed`` replaces ``after``
+    if a call failed or was denied."""
 
     text: str
     calls: tuple[tuple[str, dict[str, Any]], ...]
@@ -262,13 +264,13 @@ LOOK_BACK = TourStep(
     after="The archive has every word, however long a session becomes. I found this:",
 )
 TOUR = {step.text.lower(): step for step in (LOOK_AROUND, WRITE_FILE, RUN_COMMAND, LOOK_BACK)}
-MAX_FOUND_CHARS = 200  # Of a line that a look back quotes
+MAX_FOUND_CHARS = 200  # Limit for the line that LOOK_BACK quotes
 
 
 def answer_tour(
     step: TourStep, results: list[Block], request: ModelRequest, digest: str
 ) -> list[Block]:
-    """The calls of the step, or what is said once their results are there."""
+    """Return the calls of the step, or the text after them if there are results."""
     if not results:
         offered = {tool["name"] for tool in request.tools}
         calls = [(name, given) for name, given in step.calls if name in offered]
@@ -292,7 +294,7 @@ def read_text(result: Block) -> str:
     return "\n".join(part.get("text") or f"[{part['type']}]" for part in read_blocks(result))
 
 
-# Values for the required arguments of a tool, by their type in its schema.
+# Values for required arguments of a tool, by their type in its schema
 SAMPLE_VALUES: dict[str, Any] = {
     "integer": 1,
     "number": 1,
@@ -305,8 +307,10 @@ SAMPLE_STRINGS = {"path": ".", "directory": ".", "folder": ".", "pattern": "*"}
 
 
 def choose_call(text: str, tools: list[dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
-    """The tool to call, and its arguments: the one whose keyword the text has, the one
-    that it names, or the first. None: the text asks for none, or it is not on offer."""
+    """Return the tool to call and its arguments, or None if the text asks for no tool on offer.
+
+    A keyword in the text chooses the tool. With the keyword "tool" it is the tool that the text
+    names, or the first one."""
     keyword = find_call_word(text)
     if keyword is None or not tools:
         return None
@@ -350,7 +354,7 @@ def make_arguments(keyword: str, rest: list[str]) -> dict[str, Any]:
 
 
 def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments that satisfy a simple schema: its required properties only."""
+    """Return arguments that satisfy a simple schema; only its required properties."""
     found: dict[str, Any] = {}
     for name in schema.get("required") or []:
         wanted = (schema.get("properties") or {}).get(name) or {}
@@ -367,8 +371,9 @@ def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def cut_answer(blocks: list[Block], request: ModelRequest) -> tuple[list[Block], str, str | None]:
-    """The blocks up to where a real answer would end early, the reason, and at which text; the
-    reason is empty where nothing is cut."""
+    """Return the blocks up to a stop sequence or the token limit, the stop reason and the sequence.
+
+    The reason is empty if nothing is cut."""
     stop_reason, stop_sequence = "", None
     sequences = request.choices.get("stop_sequences") or ()
     for place, block in enumerate(blocks):
@@ -387,13 +392,13 @@ def cut_answer(blocks: list[Block], request: ModelRequest) -> tuple[list[Block],
 
 
 def cut_at(blocks: list[Block], place: int, length: int) -> list[Block]:
-    """Those before, and the beginning of that one if it is a text."""
+    """Return the blocks before ``place``, and the beginning of that block if it is a text."""
     text = blocks[place].get("text", "")[:length]
     return [*blocks[:place], *([{**blocks[place], "text": text}] if text else [])]
 
 
 class DemoProvider:
-    """Answers by script. ``delay`` is the pause between deltas in seconds."""
+    """Answers by a script; ``delay`` is the pause between deltas in seconds."""
 
     is_demo = True
 
@@ -423,8 +428,10 @@ class DemoProvider:
 
 
 def make_items(request: ModelRequest, *, number: int) -> Iterator[StreamItem]:
-    """One answer, as the API would stream it. ``number`` tells it from the others of a session;
-    what it is made from is the same on every machine."""
+    """Yield one answer as the API would stream it.
+
+    ``number`` distinguishes it from other answers. The ids depend only on ``number`` and the last
+    messages, so they are the same on every machine."""
     text = json.dumps([number, request.messages[-8:]], sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
     message_id = f"msg_demo_{digest}"
@@ -495,7 +502,7 @@ def read_blocks(message: dict[str, Any]) -> list[Block]:
 
 
 def read_last_text(request: ModelRequest) -> str:
-    """What the person wrote last, in the last message that has a text of theirs."""
+    """Return the last text that the person wrote."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
             for block in read_blocks(message):

@@ -1,6 +1,6 @@
-"""Servers of local models that listen on this machine, on the ports that they usually have.
+"""Finding servers of local models on this machine, on their usual ports.
 
-The ports are those of the programs' own documentation.
+The ports are from the programs' own documentation.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ PORT_TIMEOUT_SECONDS = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """``software`` is what it says it is, else what usually has its port."""
+    """A server that was found.
+
+    ``software`` is the name that the server gives, or else the usual software on its port."""
 
     port: int
     software: str
@@ -37,12 +39,12 @@ class FoundServer:
 
     @property
     def name(self) -> str:
-        """What a provider of it is called."""
+        """Return the name of a provider for this server."""
         return self.software.lower().replace(".", "-").replace(" ", "-")
 
 
 async def find_local_servers(ports: Sequence[int]) -> list[FoundServer]:
-    """Those that give a list of models on these ports."""
+    """Return the servers on these ports that answer with a list of models."""
     found = await asyncio.gather(*map(_ask, ports))
     return [server for server in found if server is not None]
 

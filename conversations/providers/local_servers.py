@@ -1,10 +1,10 @@
-"""What servers of local models say about their models, beside the list that all have.
+"""Details that servers of local models give about their models, beside the common list.
 
-llama.cpp and vLLM name the window in the list of models; whether a model takes tools depends
-on its template, which llama.cpp's ``/props`` describes. Ollama and LM Studio name the window on
-pages of their own: Ollama's ``/api/ps`` (what is loaded) and ``/api/show`` (its parameters),
-LM Studio's ``/api/v0/models``. Ollama serves less than a model could take unless it is told
-to (``num_ctx``), and cuts what is longer without a word.
+llama.cpp and vLLM name the window in the list of models. Whether a model supports tools depends on
+its template, which llama.cpp's ``/props`` describes. Ollama and LM Studio name the window on pages
+of their own: Ollama's ``/api/ps`` (loaded models) and ``/api/show`` (a model's parameters), and LM
+Studio's ``/api/v0/models``. Ollama's window is smaller than the model allows unless ``num_ctx`` is
+set, and Ollama cuts longer prompts without an error.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import openai
     from openai._types import RequestOptions
 
-DETAIL_TIMEOUT_SECONDS = 2.0  # For each page
-MAX_DETAILED_MODELS = 100  # Of an Ollama; each is a request of its own
+DETAIL_TIMEOUT_SECONDS = 2.0  # Per page
+MAX_DETAILED_MODELS = 100  # Per Ollama server; each needs a request of its own
 MAX_DETAILS_AT_ONCE = 2
-OLLAMA_WINDOW_TOKENS = 4_096  # Where nothing else is set (Ollama's documentation, "Context length")
+OLLAMA_WINDOW_TOKENS = 4_096  # If nothing else is set (Ollama's documentation, "Context length")
 
 LLAMA_CPP_OWNER = "llamacpp"
 LLAMA_CPP_CAPABILITIES = {
@@ -35,8 +35,9 @@ LLAMA_CPP_CAPABILITIES = {
 
 
 async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
-    """The models of an OpenAI-compatible server. Raises the errors of the SDK, and ValueError
-    for a list that cannot be read."""
+    """Return the models of an OpenAI-compatible server.
+
+    Raise the errors of the SDK, and ValueError for a list that cannot be read."""
     body = await _get(client, "/models")
     models, entries = read_models(body), read_entries(body)
     # llama.cpp lists capabilities under a second key.
@@ -52,7 +53,7 @@ async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
         takes = await _ask_llama_cpp(client)
         return [replace(model, takes={**model.takes, **takes}) for model in models]
     if models and not any(model.is_limit_known for model in models):
-        # The owner is a part of the model's name: "library" of Ollama's own ones only.
+        # The owner is taken from the model's name; it is "library" only for Ollama's own models.
         if OLLAMA_OWNER in owners or await _is_ollama(client):
             return await _ask_ollama(client, models)
         detailed = await _ask_lm_studio(client)
@@ -122,7 +123,7 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
             if window := read_figure(entry, ("context_length",)):
                 loaded[str(entry.get("name"))] = window
 
-    # The time that one may take would be over while it waits for the others.
+    # With too many requests at once, some would time out while they wait for the others.
     few = asyncio.Semaphore(MAX_DETAILS_AT_ONCE)
 
     async def detail(place: int, model: ModelInfo) -> ModelInfo:
@@ -149,7 +150,7 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
 
 
 def read_parameter(shown: dict[str, Any], name: str) -> int | None:
-    """A parameter of a Modelfile, as ``/api/show`` gives them: a line for each."""
+    """Return a number among a Modelfile's parameters, which ``/api/show`` gives one per line."""
     for line in str(shown.get("parameters") or "").splitlines():
         words = line.split()
         if words[:1] == [name] and words[-1].isdigit():

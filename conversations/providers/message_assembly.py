@@ -1,13 +1,12 @@
-"""Stream items out of the events of the Messages API.
+"""Assembling stream items from events of the Messages API.
 
-The shapes are those of the API's streaming reference: ``message_start``, for each
-block ``content_block_start``, ``content_block_delta``\\* and
-``content_block_stop``, then ``message_delta`` and ``message_stop``, with ``ping``
-anywhere. What the stream's version knows and this one does not (events, blocks,
-deltas, keys) is passed over or kept as it came, never an error.
+The shapes are those of the API's streaming reference: ``message_start``; for each block
+``content_block_start``, ``content_block_delta``\\* and ``content_block_stop``; then
+``message_delta`` and ``message_stop``; with ``ping`` anywhere. Unknown events, blocks, deltas and
+keys are ignored or kept as they came, and never cause an error.
 
-A tool call's input is parsed once, when its block ends (see ``domain.tool_calls``). A
-call without an id of its own (the API gives each one, other servers may not) gets one.
+A tool call's input is parsed once, when its block ends (see ``domain.tool_calls``). The API gives
+each call an id, but other servers may not; a call without an id of its own gets one here.
 """
 
 from typing import Any
@@ -31,8 +30,8 @@ USAGE_FIELDS = {
     "cache_write_tokens": "cache_creation_input_tokens",
 }
 
-# Delta type → (its key, the block's key that the pieces make up, the kind of
-# block it implies). Tool input is not a key of its own until it is parsed.
+# Delta type → its key, the key of the block that the pieces make up, and the implied kind of block.
+# Tool input has no key of its own until it is parsed.
 TEXT_DELTAS = {
     "text_delta": ("text", "text", "text"),
     "thinking_delta": ("thinking", "thinking", "thinking"),
@@ -41,11 +40,12 @@ TEXT_DELTAS = {
 
 type Event = dict[str, Any]
 
-WAS_THINKING = "was_thinking"  # A translator's word at the end of a text, when it is known
+# At the end of a text, a translator sets this key to say that the text was thinking.
+WAS_THINKING = "was_thinking"
 
 
 class StreamOutOfOrder(Exception):
-    """The events contradict each other, such as a delta of a block never begun."""
+    """The events contradict each other, such as a delta of a block that has not begun."""
 
 
 class UnfinishedBlock:
@@ -59,7 +59,7 @@ class UnfinishedBlock:
         self.pieces: dict[str, list[str]] = {}
 
     def complete(self) -> Block:
-        """The block as the provider wants it back."""
+        """Return the block in the form in which the provider wants it back."""
         for key, pieces in self.pieces.items():
             if key:
                 self.block[key] = str(self.block.get(key) or "") + "".join(pieces)
@@ -69,7 +69,7 @@ class UnfinishedBlock:
 
 
 class MessageAssembly:
-    """Takes one answer's events in order and gives the items they make."""
+    """Assembles one answer from its events, which it gets in order, and gives the items."""
 
     def __init__(self) -> None:
         self.has_started = False
@@ -85,13 +85,13 @@ class MessageAssembly:
         return self._message.get("stop_reason")
 
     def feed(self, event: Event, kind: str, items: list[StreamItem]) -> None:
-        """Append to ``items`` what ``event`` makes; unknown kinds make nothing.
+        """Append the items that ``event`` adds to ``items``; unknown kinds add none.
 
-        Raises StreamOutOfOrder, and KeyError, TypeError or ValueError where a
-        known event lacks what it must have.
+        Raise StreamOutOfOrder, and KeyError, TypeError or ValueError if a known event lacks a
+        required value.
         """
         match kind:
-            case "content_block_delta":  # first: nearly all are
+            case "content_block_delta":  # first, because nearly all events are deltas
                 self._feed_delta(event["index"], event["delta"], items)
             case "message_start":
                 self._message = dict(event["message"])
@@ -107,7 +107,7 @@ class MessageAssembly:
                     self._open[event["index"]] = opened
                 self._stop_block(event["index"], items)
             case "message_delta":
-                # Each field replaces the one of the start; an absent or null one does not.
+                # Each field replaces the value from the start, unless it is absent or null.
                 self._message.update(event.get("delta") or {})
                 reported = event.get("usage") or {}
                 self._usage.update({k: v for k, v in reported.items() if v is not None})
@@ -141,7 +141,7 @@ class MessageAssembly:
             if not (text := delta[source]):
                 return
             if opened is None:
-                # A server may leave the start of a text out; of a tool call it must not.
+                # A server may omit the start of a text, but not the start of a tool call.
                 if implied == "tool_use":
                     raise StreamOutOfOrder(f"a delta of block {index}, which has not begun")
                 opened = self._open_block(index, {"type": implied, implied: ""}, items)
@@ -159,7 +159,7 @@ class MessageAssembly:
             return
         block = opened.complete()
         if opened.kind == "tool_use":
-            # Results are matched to calls by id, so every call of an answer has its own.
+            # Results are matched to calls by id, so each call of an answer needs its own id.
             call_id = str(block.get("id") or "")
             if not call_id or call_id in self._call_ids:
                 call_id = block["id"] = f"{call_id or 'call'}_{index}"
@@ -171,7 +171,7 @@ class MessageAssembly:
         matched = self._message.get("stop_sequence")
         blocks = [block for _, block in sorted(self._completed.items())]
         reason = str(self.stop_reason)
-        if reason in ("end_turn", "tool_use"):  # servers of any protocol mistake one for the other
+        if reason in ("end_turn", "tool_use"):  # servers of any protocol confuse them
             has_calls = any(block.get("type") == "tool_use" for block in blocks)
             reason = "tool_use" if has_calls else "end_turn"
         return MessageCompleted(
@@ -185,6 +185,6 @@ class MessageAssembly:
 
 
 def make_usage(reported: dict[str, Any]) -> Usage:
-    """The figures that were reported as numbers; the others stay None."""
+    """Return the figures that were reported as numbers; the others are None."""
     values = {ours: reported.get(theirs) for ours, theirs in USAGE_FIELDS.items()}
     return Usage(**{name: value for name, value in values.items() if isinstance(value, int)})

@@ -1,9 +1,10 @@
-"""Limits of models whose server does not name them.
+"""Limits, capabilities and prices of models.
 
-The figures for Claude models are from the provider's pages on each model
-(platform.claude.com/docs/en/models/<model>/overview, November 2026). The window of
-an unknown model is set low, since a window that is too small costs recall, while
-one that is too large makes every long session fail.
+The limits here are for models whose server does not name them. The figures for Claude models are
+from the provider's pages on each model
+(platform.claude.com/docs/en/models/<model>/overview, November 2026). The window of an unknown model
+is set low, because a window that is too small only costs recall, while one that is too large makes
+every long session fail.
 """
 
 import re
@@ -19,7 +20,7 @@ from conversations.domain.text import an_object
 
 
 class ModelLimits(NamedTuple):
-    """In tokens."""
+    """Limits in tokens."""
 
     input_tokens: int
     output_tokens: int
@@ -27,7 +28,7 @@ class ModelLimits(NamedTuple):
 
 UNKNOWN_MODEL = ModelLimits(32_768, 4_096)
 
-# The longest prefix of the id wins.
+# The longest prefix of the id counts.
 LIMITS_BY_PREFIX = {
     "claude-": ModelLimits(200_000, 8_192),
     "claude-haiku-4-5": ModelLimits(200_000, 64_000),
@@ -44,16 +45,16 @@ LIMITS_BY_PREFIX = {
     "claude-mythos-5": ModelLimits(1_000_000, 128_000),
 }
 
-# Where servers put the figures: the Messages API, LM Studio's loaded model, OpenRouter, vLLM,
-# LM Studio, llama.cpp (below ``meta``).
+# Keys of the figures: the Messages API, LM Studio's loaded model, OpenRouter, vLLM, LM Studio,
+# llama.cpp (below ``meta``)
 INPUT_KEYS = (
     *("max_input_tokens", "loaded_context_length", "context_length", "max_model_len"),
     *("max_context_length", "n_ctx"),
 )
 OUTPUT_KEYS = ("max_tokens", "max_output_tokens")
 
-# What servers call capabilities: the Messages API, Ollama, LM Studio, llama.cpp, OpenRouter,
-# Mistral.
+# Servers' names of capabilities: the Messages API, Ollama, LM Studio, llama.cpp, OpenRouter,
+# Mistral
 CAPABILITY_OF = {
     "image_input": IMAGES,
     "vision": IMAGES,
@@ -68,7 +69,8 @@ CAPABILITY_OF = {
     "reasoning": "thinking",
 }
 
-# What some models of a list cannot do, by their type (LM Studio, Together) or their id.
+# The ability to chat, which some models of a list lack according to their type (LM Studio,
+# Together) or their id
 CHAT = "chat"
 OTHER_TYPES = ("embeddings", "embedding", "rerank", "moderation", "image", "audio", "transcribe")
 OTHER_IDS = re.compile(
@@ -92,8 +94,9 @@ def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
 
 
 def read_capabilities(entry: Mapping[str, Any]) -> dict[str, bool]:
-    """What a server's entry says about :data:`~conversations.domain.stream.CAPABILITIES`.
-    Where it lists what a model can do, it cannot do the rest."""
+    """Return the :data:`~conversations.domain.stream.CAPABILITIES` in a server's entry.
+
+    If the entry lists what a model can do, the capabilities that are not listed are False."""
     said = entry.get("capabilities")
     takes: dict[str, bool] = {}
     if isinstance(said, dict):
@@ -127,14 +130,14 @@ def can_chat(model: ModelInfo) -> bool:
     return model.takes.get(CHAT, True) and not OTHER_IDS.search(model.id)
 
 
-OLLAMA_OWNER = "library"  # Ollama's own word for who has made its models
+OLLAMA_OWNER = "library"  # Ollama's name for the author of its models
 
 
 def read_entries(body: object) -> list[dict[str, Any]]:
-    """The entries of a server's list of models. Raises ValueError for other shapes.
+    """Return the entries of a server's list of models. Raise ValueError for other shapes.
 
-    Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers; null where there are none),
-    ``{"models": [...]}`` and a bare list.
+    The known shapes are ``{"data": [...]}`` (the Messages API, OpenAI-like servers; null if there
+    are none), ``{"models": [...]}`` and a bare list.
     """
     if isinstance(body, dict) and ("data" in body or "models" in body):
         body = body.get("data") or body.get("models") or []
@@ -144,8 +147,9 @@ def read_entries(body: object) -> list[dict[str, Any]]:
 
 
 def read_models(body: object) -> list[ModelInfo]:
-    """The usable models in a server's list, in its order. Retired models are left out. Raises
-    ValueError for what is no list."""
+    """Return the models in a server's list, in its order, without retired models.
+
+    Raise ValueError if it is not a list."""
     models = []
     for entry in read_entries(body):
         model_id = entry.get("id")
@@ -177,7 +181,8 @@ def read_next_page(body: object) -> str | None:
 
 SAMPLING = ("temperature", "top_p", "top_k")
 
-# With the forms of gateways: claude-opus-4.6, claude-opus-4@20250514, claude-sonnet-4.5:beta.
+# The ids also have forms of gateways: claude-opus-4.6, claude-opus-4@20250514,
+# claude-sonnet-4.5:beta.
 _TAKING = re.compile(
     r"claude-(?:instant|2|3)"
     r"|claude-(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:[-@]\d{8}|-latest)?(?::\w+)?$"
@@ -185,14 +190,15 @@ _TAKING = re.compile(
 
 
 def is_claude(model: str) -> bool:
-    """Whether it is a Claude model, of whatever provider."""
+    """Return whether it is a Claude model, from any provider."""
     return _own_id(model).startswith("claude-")
 
 
 def takes_sampling(model: str) -> bool:
-    """Whether a model takes the parameters of ``SAMPLING``."""
-    # Claude models do up to the generation 4.6; later ones refuse a request that has any
-    # (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is asked.
+    """Return whether a model accepts the parameters of ``SAMPLING``."""
+    # Claude models accept them up to the generation 4.6; later ones refuse a request that has any
+    # (platform.claude.com, "What's new in Claude Opus 4.7"). Other models are sent the parameters,
+    # and may refuse them.
     return not is_claude(model) or _TAKING.match(_own_id(model)) is not None
 
 
@@ -200,23 +206,25 @@ def _own_id(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-# What a model call costs, by list prices: ours in ``prices.toml``, and those of the
-# installation in a file of the same form, which goes first.
+# The cost of a model call by list prices: ours in ``prices.toml``, and those of the installation in
+# a file of the same form, which take precedence.
 PRICES = Path(__file__).with_name("prices.toml")
 
-# Of the input price, for the Messages API's cache, where nothing else is said (the source is named
-# in ``prices.toml``).
+# Multiples of the input price for the Messages API's cache, if no others are given (the source is
+# named in ``prices.toml``)
 CACHE_WRITE_FACTORS: Mapping[str, float] = {"5m": 1.25, "1h": 2.0}
 CACHE_READ_FACTOR = 0.1
 
-# The date that ends the id of one snapshot of a model, and what ends that of the newest.
+# The date at the end of the id of a model's snapshot, and the end of the newest one's id
 _SNAPSHOT = re.compile(r"-(20\d{6}|latest)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars per million tokens, which is millionths of a dollar per token.
-    ``cache_write`` is by how long the cache keeps it; what is not in it costs as input does."""
+    """Prices in US dollars per million tokens, which is millionths of a dollar per token.
+
+    ``cache_write`` is by how long the cache keeps the tokens. A duration that it lacks costs as
+    much as input."""
 
     since: date
     input: float
@@ -225,7 +233,7 @@ class Price:
     cache_read: float
 
 
-# The prices of models, the newest first for each.
+# The prices of models, the newest first for each
 type PriceList = Mapping[str, tuple[Price, ...]]
 
 
@@ -238,10 +246,11 @@ def find_cost(
     lifetime: str = "5m",
     day: date | None = None,
 ) -> int | None:
-    """Millionths of a US dollar; None where the price or the usage is not known.
-    ``answered_as`` is the model's own name, which may have a price where ``model`` is an alias
-    without one. ``lifetime`` is how long what is written to the cache stays there, ``day`` the
-    one of the call (UTC, today if not given)."""
+    """Return the cost in millionths of a US dollar, or None if the price or the usage is unknown.
+
+    ``answered_as`` is the model's own name, which may have a price if ``model`` is an alias without
+    one. ``lifetime`` is how long tokens that are written to the cache stay there. ``day`` is the
+    day of the call (UTC, today by default)."""
     price = price_of(prices, model, day=day) or price_of(prices, answered_as, day=day)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
@@ -254,15 +263,16 @@ def find_cost(
 
 
 def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price | None:
-    """What it costs on that day (UTC, today if not given); None: not known."""
+    """Return the price on that day (UTC, today by default), or None if it is unknown."""
     known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
     day = day or datetime.now(UTC).date()
     return next((price for price in known if price.since <= day), None)
 
 
 def read_prices(own: Path | None = None) -> PriceList:
-    """Our prices, and before them those of a file of the installation. Raises ValueError
-    with a sentence that says what is wrong with that."""
+    """Return our prices, replaced by those of the installation's file where it has a model.
+
+    Raise ValueError with a sentence that says what is wrong with the file."""
     prices = _read(PRICES)
     if own is not None:
         try:

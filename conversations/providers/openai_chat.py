@@ -1,10 +1,10 @@
-"""Any server that speaks OpenAI's chat completions, through the ``openai`` SDK.
+"""The provider for servers that speak OpenAI's chat completions, through the ``openai`` SDK.
 
-Nearly every server of local models does. They differ in what they leave out, which is read
-leniently: an answer that comes whole, calls without ids or numbers, thinking between tags,
-no usage, a wrong reason for the end. What one refuses by name (``max_tokens``,
-``stream_options``, ids of calls, the order of messages) or finds missing (``reasoning_content``)
-is sent to it in another form from then on.
+Nearly every server of local models speaks this protocol. The servers differ in what they leave out,
+so answers are read leniently: an answer that comes as one document, calls without ids or numbers,
+thinking between tags, no usage, a wrong stop reason. If a server refuses something by name
+(``max_tokens``, ``stream_options``, ids of calls, the order of messages) or misses something
+(``reasoning_content``), later requests are sent to it in another form.
 """
 
 import re
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
-# Parameters that some servers refuse by name, and what to send in their place.
+# Parameters that some servers refuse by name, and their replacements
 REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 LEFT_OUT = ("stream_options", "parallel_tool_calls", "reasoning_effort", *SAMPLING)
 
@@ -52,16 +52,16 @@ _A_RANGE = re.compile(
     re.IGNORECASE,
 )
 
-# What DeepSeek and Kimi want back with each answer, and others may not know. An empty one counts
-# as missing for some.
+# DeepSeek and Kimi want this key back with each answer, and other servers may not know it. Some
+# servers treat an empty value as missing.
 THOUGHT, NO_THOUGHT = "reasoning_content", " "
 
-# Mistral takes its own form only: "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a
+# Mistral only accepts its own form: "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a
 # length of 9."
 CALL_IDS, CALL_IDS_WORDS = "tool_call_id", "with a length of 9"
 
-# Behind the results of tools it wants an answer before the person says more, as the templates of
-# its models do; this stands for one.
+# Mistral wants an answer between the results of tools and a message of the person, as its models'
+# templates do. READ stands in for that answer.
 ROLES, READ = "role", "I have read the results."
 
 
@@ -74,12 +74,12 @@ def warm_up() -> ModuleType:
 
 
 class OpenAIProvider(SdkProvider):
-    """What both of OpenAI's protocols have in common."""
+    """The common part of the providers for both of OpenAI's protocols."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self._base_url = self._base_url or DEFAULT_BASE_URL
-        self._refused: dict[str, set[str]] = {}  # Parameters, by model
+        self._refused: dict[str, set[str]] = {}  # Parameters by model
 
     def import_sdk(self) -> ModuleType:
         return warm_up()
@@ -90,7 +90,7 @@ class OpenAIProvider(SdkProvider):
         timeout, limits = make_http_options(self._timeout)
         return openai.AsyncOpenAI(
             api_key=self._api_key,
-            # Else they are read from the environment.
+            # Otherwise the SDK reads them from the environment.
             organization="",
             project="",
             base_url=self._base_url,
@@ -116,11 +116,11 @@ class OpenAIProvider(SdkProvider):
         return False
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """The parameters that can be done without, each with a pattern of its refusal."""
+        """Return the parameters that can be left out, each with a pattern for its refusal."""
         return {name: name for name in (*REPLACED, *LEFT_OUT) if name in body}
 
     def adapt(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The body without what the server has refused of this model."""
+        """Return the body without the parameters that the server has refused for this model."""
         refused = self._refused.get(model, ())
         for name in refused:
             if name in body:
@@ -150,7 +150,7 @@ class OpenAIChatProvider(OpenAIProvider):
         return self.adapt(request.model, body)
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
-        # The one is named where it is missing, the others stand within the messages.
+        # A refusal names THOUGHT if it is missing; the other two are within the messages.
         words = {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS, ROLES: ROLES_REFUSED}
         return super().refusable(body) | words
 
@@ -169,10 +169,12 @@ def make_body(
     answers_results: bool = False,
     make_id: Callable[[str], str] = short_call_id,
 ) -> dict[str, Any]:
-    """The request in the shape of ``POST /chat/completions``. ``limit`` is what the longest
-    answer is called; ``has_thoughts``: answers go back with what was thought for them;
-    ``answers_results``: an answer stands between results of tools and what the person says;
-    ``make_id`` gives a call the id that the server takes, the same each time."""
+    """Return the request in the shape of ``POST /chat/completions``.
+
+    ``limit`` is the name of the parameter for the longest answer. With ``has_thoughts`` answers are
+    sent back with their thinking. With ``answers_results`` an answer is inserted between results of
+    tools and a message of the person. ``make_id`` returns the id of a call that the server accepts,
+    the same each time."""
     system = text_of_system(request.system)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in request.messages:
@@ -183,7 +185,7 @@ def make_body(
             last = messages[-1]["role"] if messages else ""
             if answers_results and (last, written["role"]) == ("tool", "user"):
                 messages.append({"role": "assistant", "content": READ})
-            # Templates of local models want the roles to alternate.
+            # Templates of local models require the roles to alternate.
             if written["role"] == last == "user":
                 messages[-1]["content"] = _join(messages[-1]["content"], written["content"])
             else:
@@ -227,7 +229,7 @@ def _write_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write_said(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    """Results of tools as messages of their own, then what the person said."""
+    """Yield the results of tools as separate messages, then what the person said."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     rest: list[Block] = []
     for block in blocks:
@@ -244,7 +246,7 @@ def _write_said(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[st
 
 
 def _join(before: Any, after: Any) -> Any:
-    """Parts as one content: a text where they are texts only, which every server takes."""
+    """Join parts; return a string, which every server accepts, if all parts are texts."""
     parts: list[Block] = []
     for content in (before, after):
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -292,7 +294,7 @@ def _write_answer(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[
 
 # The answer
 
-# Of text-generation-inference, Together and Z.ai, too.
+# Includes those of text-generation-inference, Together and Z.ai
 STOP_REASONS = {
     "stop": "end_turn",
     "eos": "end_turn",
@@ -305,7 +307,7 @@ STOP_REASONS = {
     "content_filter": "refusal",
     "sensitive": "refusal",
 }
-# Reasons of an answer that was broken off, of vLLM, SGLang, OpenRouter, DeepSeek, Z.ai and Gemini.
+# Reasons for an interrupted answer, from vLLM, SGLang, OpenRouter, DeepSeek, Z.ai and Gemini
 BROKEN_OFF = re.compile(
     r"error|abort|insufficient_system_resource|malformed_function_call|function_call_filter"
 )
@@ -314,8 +316,9 @@ THINK, END_OF_THINK = "<think>", "</think>"
 
 
 class ChatTranslator:
-    """The chunks of one answer as events of the Messages API. ``names`` are those of tools,
-    by what the request called them."""
+    """Translates the chunks of one answer into events of the Messages API.
+
+    ``names`` are the names of tools, by their names in the request."""
 
     def __init__(self, *, names: Mapping[str, str]) -> None:
         self._names = names
@@ -329,7 +332,7 @@ class ChatTranslator:
         self._tags = ThinkingTags()
 
     def translate(self, event: Event, kind: str) -> Iterator[Event]:
-        # Azure's first chunk has neither: it says what was filtered in the prompt.
+        # Azure's first chunk has neither; it says what was filtered in the prompt.
         if not self._has_started and (event.get("id") or event.get("choices")):
             self._has_started = True
             message = {"id": event.get("id") or "", "model": event.get("model") or ""}
@@ -359,7 +362,7 @@ class ChatTranslator:
         yield {"type": "message_stop"}
 
     def _stop_reason(self) -> str:
-        name = self._reason.partition(":")[0]  # Gemini's filter stands behind it
+        name = self._reason.partition(":")[0]  # Gemini's filter follows it
         return "refusal" if self._refusal else STOP_REASONS.get(name, name or "end_turn")
 
     def _translate_delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
@@ -401,7 +404,9 @@ class ChatTranslator:
             self._text = None
 
     def _translate_call(self, call: Mapping[str, Any]) -> Iterator[Event]:
-        """A piece of a call. Some servers number none, or all alike, and send each whole."""
+        """Translate a piece of a call.
+
+        Some servers give calls no number, or all the same one, and send each call as a whole."""
         function = call.get("function") or {}
         call_id, place = str(call.get("id") or ""), call.get("index")
         if place is None:
@@ -415,7 +420,7 @@ class ChatTranslator:
             name = str(function.get("name") or "")
             block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
             block |= sealed_of(call)
-            if known is not None:  # another call of the same place: the one before is complete
+            if known is not None:  # a new call at the same place: the one before is complete
                 self._calls[place, known[1]] = known
             known = self._calls[place] = (self._next, call_id)
             self._next += 1
@@ -435,7 +440,7 @@ def make_delta(index: int, delta: Mapping[str, Any]) -> Event:
 
 
 def _read_content(content: Any) -> Iterator[tuple[str, str]]:
-    """Texts with their kinds; some servers send parts in place of a text."""
+    """Yield the texts with their kinds; some servers send parts in place of a string."""
     if isinstance(content, str):
         yield "text", content
     for part in content if isinstance(content, list) else ():
@@ -446,15 +451,17 @@ def _read_content(content: Any) -> Iterator[tuple[str, str]]:
 
 
 class ThinkingTags:
-    """Finds the thinking that a server has left in the answer's text, between tags at its
-    beginning, or before an end alone, where it began in the prompt. That is known late: what came
-    as text was thinking if :data:`WAS_THINKING` follows."""
+    """Finds thinking that a server has left in the text of an answer.
+
+    It is between tags at the beginning of the text, or before an end tag alone if the thinking
+    began in the prompt. The second case is known late: if :data:`WAS_THINKING` follows, the text so
+    far was thinking."""
 
     def __init__(self) -> None:
         self._held = ""
-        self._tag = THINK  # The one that may come next; empty: none
+        self._tag = THINK  # The tag that may come next; empty: none
         self._kind = "text"
-        self._before: list[str] = []  # The text in which an end alone may follow
+        self._before: list[str] = []  # The text after which an end tag alone may follow
 
     def feed(self, text: str) -> Iterable[tuple[str, str]]:
         if not self._tag:
@@ -462,7 +469,7 @@ class ThinkingTags:
         text, self._held = self._held + text, ""
         if self._tag == THINK:
             begun = text.lstrip()
-            # An end at once is one of thinking that is empty.
+            # An end tag at the beginning ends empty thinking.
             if begun.startswith((THINK, END_OF_THINK)):
                 self._kind, text = "thinking", begun.removeprefix(THINK)
             elif THINK.startswith(begun) or END_OF_THINK.startswith(begun):
@@ -477,7 +484,7 @@ class ThinkingTags:
             ends = range(len(END_OF_THINK) - 1, 0, -1)
             keep = next((n for n in ends if before.endswith(END_OF_THINK[:n])), 0)
             before, self._held = before[: len(before) - keep], before[len(before) - keep :]
-        elif not rest.strip(" "):  # what follows it decides
+        elif not rest.strip(" "):  # the text after it decides
             self._held = tag + rest
         else:
             return [("text", before), *self._end_alone(before, rest)]
@@ -486,14 +493,17 @@ class ThinkingTags:
         return [(self._kind, before)]
 
     def end(self) -> Iterable[tuple[str, str]]:
-        """What is held back where no more text comes, or none before a call."""
+        """Return the text that is held back, if no more text comes or a call follows."""
         held, self._held = self._held, ""
         if held.startswith(END_OF_THINK) and self._tag == END_OF_THINK:
             return self._end_alone("", held.removeprefix(END_OF_THINK))
         return [(self._kind, held)]
 
     def _end_alone(self, before: str, rest: str) -> list[tuple[str, str]]:
-        """An end without a beginning stands at the end of a line; else it is spoken of."""
+        """Handle an end tag without a beginning.
+
+        Such a tag ends thinking only if it is at the end of a line and not quoted; otherwise it is
+        part of the text."""
         text = "".join([*self._before, before])
         self._tag = ""
         is_quoted = THINK in text or text.endswith("`") or text.count("```") % 2

@@ -1,7 +1,7 @@
-"""OpenAI's Responses, through the ``openai`` SDK.
+"""The provider for OpenAI's Responses API, through the ``openai`` SDK.
 
-Nothing is stored at the provider: each request holds the whole window, and what a model
-has thought comes back to it sealed (``encrypted_content``), as the signature of its block.
+Nothing is stored at the provider: each request holds the whole window. A model gets its earlier
+thinking back in sealed form (``encrypted_content``), as the signature of the thinking block.
 """
 
 import json
@@ -29,13 +29,13 @@ from .openai_shapes import (
 )
 from .provider_errors import error_from_event, make_error
 
-# Parameters that models refuse, by a word of the refusal.
+# Parameters that models refuse, each with a word of the refusal
 REFUSED = {"include": "ncrypted", "reasoning": "reasoning"}
 REFUSED |= {name: name for name in ("temperature", "top_p")}
 
 
 class OpenAIResponsesProvider(OpenAIProvider):
-    """Answers model calls through the Responses at ``base_url``."""
+    """Answers model calls through the Responses API at ``base_url``."""
 
     path = "/responses"
 
@@ -55,8 +55,9 @@ class OpenAIResponsesProvider(OpenAIProvider):
 
 
 def make_body(request: ModelRequest) -> dict[str, Any]:
-    """The request in the shape of ``POST /responses``. Raises ProviderError for what it has
-    no place for."""
+    """Return the request in the shape of ``POST /responses``.
+
+    Raise ProviderError for a parameter that the API does not have."""
     choices = request.choices
     if choices.get("stop_sequences"):
         raise make_error("invalid_request", "The Responses API has no stop sequences.")
@@ -143,7 +144,7 @@ def _write_answer(blocks: list[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _unseal(signature: Any) -> dict[str, str]:
-    """What goes back with thinking: the id of its item and its sealed content."""
+    """Return the id and the sealed content of a thinking item, for sending it back."""
     try:
         item = json.loads(signature)
         return {"id": item["id"], "encrypted_content": item["encrypted_content"]}
@@ -155,9 +156,10 @@ def _unseal(signature: Any) -> dict[str, str]:
 
 
 class ResponseTranslator:
-    """The events of one response as those of the Messages API. ``names`` are those of tools,
-    by what the request called them, ``limit`` the tokens that the answer may have, ``secret``
-    what no error may show."""
+    """Translates the events of one response into events of the Messages API.
+
+    ``names`` are the names of tools, by their names in the request. ``limit`` is the token limit of
+    the answer. ``secret`` is masked in errors."""
 
     def __init__(self, *, names: Mapping[str, str], limit: int, secret: str) -> None:
         self._names = names
@@ -203,7 +205,7 @@ class ResponseTranslator:
         yield from self._finish(document)
 
     def end(self, *, is_marked: bool) -> Iterator[Event]:
-        return iter(())  # the stream names its end by itself
+        return iter(())  # the stream has its own last event
 
     def _start(self, response: Mapping[str, Any]) -> Event:
         self._has_started = True
@@ -241,7 +243,7 @@ class ResponseTranslator:
             yield make_delta(index, {"type": "input_json_delta", "partial_json": text})
 
     def _complete_item(self, place: str, item: Mapping[str, Any]) -> Iterator[Event]:
-        """What of an item was not told yet, and its end."""
+        """Yield the parts of an item that were not translated yet, and its end."""
         kind = item.get("type")
         if kind == "function_call":
             if (place, 0) not in self._blocks:
@@ -269,7 +271,7 @@ class ResponseTranslator:
                 yield {"type": "content_block_stop", "index": index}
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Event]:
-        if not self._blocks:  # it comes whole
+        if not self._blocks:  # the response comes as one document
             for place, item in enumerate(response.get("output") or ()):
                 yield from self._complete_item(str(item.get("id") or place), item)
         reason = (response.get("incomplete_details") or {}).get("reason")
@@ -279,7 +281,7 @@ class ResponseTranslator:
         elif self._is_refused:
             stop_reason = "refusal"
         usage = read_usage(response.get("usage") or {})
-        # llama.cpp calls an answer complete that it has cut off.
+        # llama.cpp says "completed" for an answer that it has cut off.
         is_at_limit = (usage.get("output_tokens") or 0) >= self._limit
         if stop_reason == "end_turn" and is_at_limit and not self._has_calls:
             stop_reason = "max_tokens"
@@ -288,6 +290,6 @@ class ResponseTranslator:
 
 
 def find_item(event: Event) -> str:
-    """Which item an event is of. Some servers give no places, others no ids."""
+    """Return a key for the item of an event; some servers give no places, others no ids."""
     item = event.get("item") or {}
     return str(event.get("item_id") or item.get("id") or event.get("output_index", 0))

@@ -1,7 +1,7 @@
-"""What blocks and figures are in both of OpenAI's protocols.
+"""Blocks and figures that are the same in both of OpenAI's protocols.
 
-The rules are those of the API's reference: an id of a call has at most 40 characters, the
-name of a function at most 64, and only messages of the person hold images and files.
+The rules are from the API's reference: a call's id has at most 40 characters, a function's name at
+most 64, and only messages of the person hold images and files.
 """
 
 import base64
@@ -14,27 +14,27 @@ from conversations.domain.stream import STRICT, Block, ModelRequest
 
 MAX_CALL_ID_CHARS, MAX_NAME_CHARS = 40, 64
 
-FAILED = "The call failed: "  # Results have no mark of their own for it
+FAILED = "The call failed: "  # Results have no other mark of failure
 NO_OUTPUT = "(no output)"
 NOT_SENT = "[{}: this model server cannot be given it.]"
 
 
 def short_call_id(call_id: str) -> str:
-    """The id where it is short enough, else another one, the same each time."""
+    """Return the id if it is short enough; otherwise derive a short id from it."""
     if len(call_id) <= MAX_CALL_ID_CHARS:
         return call_id
     return f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
 
 
 def nine_letter_call_id(call_id: str) -> str:
-    """The id where it has nine letters and digits, else such a one, the same each time."""
+    """Return the id if it has nine letters and digits; otherwise derive such an id from it."""
     if re.fullmatch("[a-zA-Z0-9]{9}", call_id):
         return call_id
     return sha256(call_id.encode()).hexdigest()[:9]
 
 
 def short_names(request: ModelRequest) -> dict[str, str]:
-    """Names of the request's tools, by what they are called in it."""
+    """Return the names of the request's tools, by their short names."""
     return {short_name(tool["name"]): tool["name"] for tool in request.tools}
 
 
@@ -45,7 +45,7 @@ def short_name(name: str) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, or of a tool's result."""
+    """Return the text of a message's content, or of a tool's result."""
     if isinstance(content, str):
         return content
     texts = [str(block.get("text", "")) for block in content or () if block.get("type") == "text"]
@@ -58,7 +58,7 @@ def text_of_result(block: Block) -> str:
 
 
 def files_of_result(block: Block) -> list[Block]:
-    """What is attached to a result, named, as blocks of a person's message."""
+    """Return a result's attachments as blocks of a person's message, with the call's id."""
     content = block.get("content")
     files = [b for b in content if b.get("type") != "text"] if isinstance(content, list) else []
     return [{"type": "text", "text": f"[Of the result of {block['tool_use_id']}:]"}, *files] * (
@@ -67,8 +67,9 @@ def files_of_result(block: Block) -> list[Block]:
 
 
 def text_of_part(block: Block) -> str | None:
-    """The text that a part of a message is sent as; None for an image or a PDF, which are sent as
-    files."""
+    """Return the text that is sent for a part of a message.
+
+    Return None for an image or a PDF, which are sent as files."""
     kind, source = block.get("type"), block.get("source")
     if kind == "text":
         return str(block["text"])
@@ -89,7 +90,7 @@ def data_url(source: Mapping[str, Any]) -> str:
 
 
 def _text_of_document(block: Block) -> str | None:
-    """The text of a document that is one; None for another."""
+    """Return the text of a document that consists of text, or None for others."""
     source = block["source"]
     title = f"[{block['title']}]\n" if block.get("title") else ""
     if source.get("type") == "text":
@@ -102,7 +103,7 @@ def _text_of_document(block: Block) -> str | None:
 
 
 def file_name(block: Block) -> str:
-    # A server goes by the ending, and takes few characters.
+    # Servers decide by the file extension, and accept few characters.
     stem = re.sub(r"[^\w. -]", "_", str(block.get("title") or "document"))[:100]
     return stem if stem.lower().endswith(".pdf") else f"{stem}.pdf"
 
@@ -112,7 +113,7 @@ def text_of_system(system: Iterable[Block]) -> str:
 
 
 def schema_format(choices: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The format of the answer that a program asked for, with its schema."""
+    """Return the answer format that a program asked for, with its schema."""
     asked = choices.get("output_config", {}).get("format")
     if not isinstance(asked, dict) or asked.get("type") != "json_schema":
         return None
@@ -121,7 +122,7 @@ def schema_format(choices: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_effort(choices: Mapping[str, Any]) -> str | None:
-    """How much the model is to think, in the words that these servers know."""
+    """Return the effort of thinking, in the words of these servers."""
     if choices.get("thinking", {}).get("type") == "disabled":
         return "none"
     effort = choices.get("output_config", {}).get("effort")
@@ -129,8 +130,9 @@ def read_effort(choices: Mapping[str, Any]) -> str | None:
 
 
 def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of either protocol in the words of the Messages API, which does not count what
-    was read from the cache as input."""
+    """Return the figures of either protocol by the names of the Messages API.
+
+    The Messages API does not count tokens that were read from the cache as input."""
     prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
     cached = details.get("cached_tokens")
@@ -139,11 +141,11 @@ def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     output = usage.get("completion_tokens", usage.get("output_tokens"))
     thought = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
     reasoning = thought.get("reasoning_tokens")
-    # Of the output, except where only the total has both, as xAI counts.
+    # Reasoning is part of the output, except if only the total includes both, as with xAI.
     if isinstance(output, int) and isinstance(reasoning, int):
         is_beside = usage.get("total_tokens") == prompt + output + reasoning
         output += reasoning if is_beside else 0
-    # OpenRouter and gateways of Claude models may not count it as input either.
+    # OpenRouter and gateways of Claude models may not count cached tokens as input either.
     is_apart = (cached or 0) > prompt
     return {
         "input_tokens": prompt if is_apart else prompt - (cached or 0),

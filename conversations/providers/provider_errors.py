@@ -1,9 +1,9 @@
-"""The failures of model servers in the product's own words.
+"""Failures of model servers as errors with the product's own messages.
 
-The codes and shapes of the Messages API and of OpenAI's are in their references under
-"Errors"; servers that only resemble them answer with other bodies, so nothing here relies
-on more than the HTTP status. What a person reads is one of our sentences, followed by the
-provider's own words where it sent some, trimmed and without anything that looks like a key.
+The codes and shapes of the Messages API and of OpenAI's API are in their references under "Errors".
+Similar servers answer with other bodies, so this code requires no more than the HTTP status. A
+person reads one of our sentences. The provider's own message follows if there is one, shortened and
+without anything that looks like a key.
 """
 
 import math
@@ -48,7 +48,7 @@ MESSAGES = {
     "bad_response": say("The provider's answer could not be read."),
 }
 
-# Failures after which the same request may succeed.
+# Failures after which the same request may succeed
 TRANSIENT_CODES = {"rate_limited", "overloaded", "server_error", "timeout"}
 TRANSIENT_CODES |= {"connection_failed", "connection_lost", "stream_error", "incomplete_stream"}
 
@@ -64,8 +64,8 @@ STATUS_CODES = {
     529: "overloaded",
 }
 
-# Types that say more than the status, whatever it is; in mid-stream they are all
-# there is (the status was 200).
+# Error types that say more than the status. In the middle of a stream they are the only
+# information, because the status was 200.
 ERROR_TYPES = {
     "authentication_error": "bad_key",
     "billing_error": "billing",
@@ -86,14 +86,14 @@ ERROR_TYPES = {
     "context_length_exceeded": "context_window_exceeded",
 }
 
-# Wordings without a figure, of the API, of llama.cpp, vLLM, Bedrock, Z.ai and gateways; those
-# with one are in ``window_errors``.
+# Messages without a figure, of the API, llama.cpp, vLLM, Bedrock, Z.ai and gateways. Messages with
+# a figure are in ``window_errors``.
 WINDOW_EXCEEDED = re.compile(
     r"(prompt|input) is too long|context[ _]?(length|size|window)|exceed_context|maximum context"
     r"|input length and `?max_tokens`? exceed|prompt exceeds max length",
     re.IGNORECASE,
 )
-# What a model does not take, in the words of Ollama, llama.cpp, vLLM and gateways.
+# Error messages of Ollama, llama.cpp, vLLM and gateways for input that a model does not support
 NOT_TAKEN = {
     TOOLS: re.compile(
         r"(not|n't) support (tools|tool use|tool calling|function calling)"
@@ -111,7 +111,7 @@ NOT_TAKEN = {
         r"(not|n't) support (files?|pdfs?|documents?)|file input is not supported", re.IGNORECASE
     ),
 }
-# An order of messages that is not taken, in the words of Mistral and of templates.
+# Error messages of Mistral and of templates for an order of messages that they do not accept
 ROLES_REFUSED = r"after role 'tool'|roles must alternate"
 NOT_PAID = re.compile(r"credit balance|spend_limit|spend limit|insufficient_quota", re.IGNORECASE)
 KEY_LIKE = re.compile(r"\bsk-[\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
@@ -119,7 +119,7 @@ MARKUP = re.compile(r"^\s*<(!doctype|html|\?xml|head|body)", re.IGNORECASE)
 
 
 class ErrorBody(NamedTuple):
-    """What an error's body says, of whatever shape it is."""
+    """The values in an error's body, whatever its shape."""
 
     type: str
     message: str
@@ -139,8 +139,9 @@ def make_error(
     refused: str = "",
 ) -> ProviderError:
     said = clean_detail(detail, secret=secret)
-    if said.rstrip("\"'”’»)`")[-1:] not in ".!?…:。！？":  # in which the empty text is, too
-        said += "."  # a sentence may follow: what happens next
+    # The empty string is in this text, too, so an empty message stays empty.
+    if said.rstrip("\"'”’»)`")[-1:] not in ".!?…:。！？":
+        said += "."  # another sentence may follow: what happens next
     return ProviderError(
         say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=said)
         if said
@@ -157,7 +158,7 @@ def make_error(
 
 
 def clean_detail(detail: str, *, secret: str = "") -> str:
-    """``detail`` in one line, short, without markup and without keys."""
+    """Return ``detail`` on one line, shortened, without markup and without keys."""
     if MARKUP.match(detail):
         return ""
     if secret:
@@ -173,7 +174,7 @@ def error_from_status(
     refused = next((name for name, words in NOT_TAKEN.items() if words.search(said.message)), "")
     if NOT_PAID.search(said.code) or said.type == "billing_error":
         code = "billing"
-    elif refused or re.search(ROLES_REFUSED, said.message):  # internal errors for llama.cpp
+    elif refused or re.search(ROLES_REFUSED, said.message):  # llama.cpp sends status 500 for these
         code = "invalid_request"
     elif (status == 413 or status >= 500) and is_too_long(said):
         code = "context_window_exceeded"
@@ -206,7 +207,7 @@ def figures_of(code: str, said: ErrorBody, body: object) -> WindowFigures:
 
 
 def code_of_refusal(said: ErrorBody) -> str:
-    """What a 400 or another 4xx without a meaning of its own stands for."""
+    """Return the code for a 400, or for another 4xx without a meaning of its own."""
     if is_too_long(said):
         return "context_window_exceeded"
     if NOT_PAID.search(said.message):
@@ -234,7 +235,7 @@ def error_from_event(
 
 
 def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str) -> ProviderError:
-    """The error of an answer 200 that is no stream; it may hold an error's words."""
+    """Return the error for an answer with status 200 that is no stream; it may hold a message."""
     with suppress(ValueError):
         value = load_json(body)
         if isinstance(value, dict) and "error" in value:
@@ -243,12 +244,12 @@ def error_from_document(body: bytes, *, headers: Mapping[str, str], secret: str)
 
 
 def read_error_body(body: object) -> ErrorBody:
-    """Type, message and stable code of an error's body.
+    """Return type, message and stable code of an error's body.
 
-    Knows ``{"error": {"type", "message", "details": {"error_code"}}}``, and as
-    other servers have it ``{"error": "…"}``, ``{"message": "…"}``,
-    ``{"detail": "…"}``, a list of one of these (Gemini) and plain text. Behind OpenRouter's
-    own message stands that of the provider it asked ("Errors" in its reference).
+    Reads ``{"error": {"type", "message", "details": {"error_code"}}}``, and the forms of other
+    servers: ``{"error": "…"}``, ``{"message": "…"}``, ``{"detail": "…"}``, a list of one of these
+    (Gemini) and plain text. OpenRouter's own message is followed by the message of the provider
+    that it called ("Errors" in its reference).
     """
     if isinstance(body, (str, bytes)):
         text = body if isinstance(body, str) else body.decode(errors="replace")
@@ -279,8 +280,9 @@ def text_of(value: object) -> str:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by ``retry-after-ms`` or ``retry-after``, at most
-    MAX_RETRY_AFTER_SECONDS; None where neither says something usable."""
+    """Return the seconds to wait by ``retry-after-ms`` or ``retry-after``.
+
+    Return at most MAX_RETRY_AFTER_SECONDS, or None if neither header is usable."""
     value = headers.get("retry-after", "")
     if (milliseconds := read_number(headers.get("retry-after-ms", ""))) is not None:
         seconds = milliseconds / 1000
@@ -310,7 +312,7 @@ def list_causes(error: BaseException) -> list[BaseException]:
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """Whether the server has closed the connection before it answered."""
+    """Return whether the server closed the connection before it answered."""
     import aiohttp
 
     kinds = (aiohttp.ServerDisconnectedError, ConnectionResetError)
@@ -318,7 +320,7 @@ def is_disconnect(error: BaseException) -> bool:
 
 
 def error_from_transport(error: BaseException) -> ProviderError:
-    """The error of a connection that was never made, or that broke."""
+    """Return the error for a connection that could not be made, or that broke."""
     import aiohttp
     import httpx2
 
@@ -327,7 +329,7 @@ def error_from_transport(error: BaseException) -> ProviderError:
     def has_cause(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
 
-    # A connection that was refused or closed is a timeout for one of the SDKs.
+    # One of the SDKs reports a refused or closed connection as a timeout.
     is_refused = has_cause(aiohttp.ClientConnectorError) and not has_cause(TimeoutError)
     if has_cause(httpx2.TimeoutException) and not (is_refused or is_disconnect(error)):
         return make_error("timeout")
@@ -338,7 +340,7 @@ def error_from_transport(error: BaseException) -> ProviderError:
         reason = say("Its certificate is not valid.")
     elif has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         reason = say("Its address is not valid.")
-    if reason:  # it will fail in the same way until the settings change
+    if reason:  # the error will come again until the settings change
         message = say(
             "%(problem)s %(reason)s", problem=MESSAGES["connection_failed"], reason=reason
         )

@@ -1,4 +1,4 @@
-"""Providers by the kind of their protocol."""
+"""Provider classes by the kind of their protocol."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,9 @@ PROVIDERS: dict[str, type[SdkProvider]] = {
 def make_provider(
     config: ProviderConfig, *, timeout: float, fallback_models: Sequence[ModelInfo] = ()
 ) -> Provider:
-    """The provider of this configuration. Nothing is imported or opened before its first
-    use."""
+    """Return the provider of this configuration.
+
+    Nothing is imported or opened before its first use."""
     return PROVIDERS[config.kind](
         api_key=config.api_key,
         base_url=config.url,

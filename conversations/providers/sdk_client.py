@@ -1,11 +1,10 @@
-"""A model server over HTTP, through an SDK: what all kinds have in common.
+"""The common part of all providers that reach a model server over HTTP through an SDK.
 
-The SDK makes the connection, signs in and reports refusals; the stream's bytes
-are read here. So every block is kept exactly as it was sent, with keys and
-types that the SDK does not know yet, at a fraction of the CPU for each delta.
+The SDK makes the connection, signs in and reports refusals. The bytes of the stream are read here.
+So every block is kept exactly as it was sent, with keys and types that the SDK does not know yet,
+and each delta costs a fraction of the CPU time.
 
-The SDK is imported when the first call is made, in a thread, since importing it
-takes a second and more.
+The SDK is imported for the first call, in a thread, because the import takes a second and more.
 """
 
 import asyncio
@@ -32,28 +31,28 @@ from .provider_errors import (
 if TYPE_CHECKING:
     import httpx2
 
-READ_TIMEOUT_SECONDS = 90.0  # Within an answer; the Messages API pings well before
+READ_TIMEOUT_SECONDS = 90.0  # Within an answer; the Messages API sends pings much more often
 CONNECT_TIMEOUT_SECONDS = 5.0
 LIST_TIMEOUT_SECONDS = 20.0
-DRAIN_TIMEOUT_SECONDS = 0.25  # For the end of an answer that is complete already
+DRAIN_TIMEOUT_SECONDS = 0.25  # For the rest of a stream whose answer is complete
 CONNECTION_LIMITS: dict[str, Any] = {
     "max_connections": 1_000,
     "max_keepalive_connections": 100,
-    # Longer than most tools take, so that a run's next call finds its connection.
+    # Longer than most tools take, so that a run's next call can use the same connection
     "keepalive_expiry": 60.0,
 }
 NO_LIST_STATUSES = frozenset({404, 405, 501})
 OTHER_CONTENT_TYPES = ("text/html", "application/json", "application/problem+json")
-MAX_DOCUMENT_BYTES = 16_000_000  # Of an answer that comes whole
+MAX_DOCUMENT_BYTES = 16_000_000  # Limit for an answer that comes as one document
 
 
 class SdkProvider:
     """Answers model calls at ``base_url``.
 
-    Uses ``api_key`` and nothing else to sign in: no key of the environment, no
-    profile of the person who runs the process. ``timeout`` is the longest silence
-    in seconds. Close an iterator of :meth:`stream` that is left early (with
-    :func:`contextlib.aclosing`): that ends the request.
+    Only ``api_key`` is used to sign in, and no key of the environment or profile of the person who
+    runs the process. ``timeout`` is the longest silence in seconds. If an iterator of
+    :meth:`stream` is left early, close it (with :func:`contextlib.aclosing`), which ends the
+    request.
     """
 
     is_demo = False
@@ -76,13 +75,13 @@ class SdkProvider:
         self._has_answered = False
         self._opening = asyncio.Lock()
 
-    # What each kind does in its own way
+    # Methods that each kind of provider implements
 
     def import_sdk(self) -> ModuleType:
         raise NotImplementedError
 
     def make_client(self) -> Any:
-        """The client of the SDK. Runs in a thread."""
+        """Return the client of the SDK. Runs in a thread."""
         raise NotImplementedError
 
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
@@ -98,10 +97,10 @@ class SdkProvider:
         raise NotImplementedError
 
     def adapt_to_refusal(self, request: ModelRequest, error: ProviderError) -> bool:
-        """Whether the same request can be sent in another form after this refusal."""
+        """Return whether the request can be sent again in another form after this refusal."""
         return False
 
-    # What all do
+    # Methods that are the same for all kinds
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
         """See :meth:`conversations.domain.stream.Provider.stream`."""
@@ -123,15 +122,16 @@ class SdkProvider:
                 for item in reader.end():
                     yield item
                 reader.require_end()
-                # What follows is read, so that the connection can be used again.
+                # The rest of the stream is read, so that the connection can be used again.
                 with suppress(ProviderError, TimeoutError):
                     async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
                         async for _ in chunks:
                             pass
 
     async def list_models(self) -> list[ModelInfo]:
-        """The server's models that can chat or are named, newest first, or the fallback where it
-        has no list or nothing in it."""
+        """Return the server's models that can chat or are configured, in the server's order.
+
+        Return the fallback models if the server has no list of models, or an empty one."""
         sdk_client = await self._open_client()
         import httpx2
 
@@ -143,7 +143,7 @@ class SdkProvider:
             if failure.http_status not in NO_LIST_STATUSES:
                 raise failure from error
         except ValueError:
-            pass  # it answers with something else
+            pass  # the answer is not a list of models
         if models is None and not self._fallback_models:
             raise make_error("no_list")
         named = {model.id for model in self._fallback_models}
@@ -151,7 +151,7 @@ class SdkProvider:
         return models or list(self._fallback_models)
 
     async def warm_up(self) -> None:
-        with suppress(ProviderError):  # a key that is missing is said when a model is called
+        with suppress(ProviderError):  # a missing key is reported when a model is called
             await self._open_client()
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class SdkProvider:
 
         sdk, is_tried = self.import_sdk(), False
         while True:
-            # As text, because the SDK copies what it writes down by itself, piece by piece.
+            # Passed as text, because the SDK would copy the body piece by piece to serialise it.
             body = self.write_body(request).encode()
             try:
                 answer = await client.post(
@@ -178,10 +178,10 @@ class SdkProvider:
                 )
             except (sdk.APIError, httpx2.HTTPError) as error:
                 failure = self._translate(error)
-                # An idle connection that the server has closed meanwhile, as llama.cpp does
-                # after each stream, is not noticed before it is used.
+                # If the server has closed an idle connection meanwhile, as llama.cpp does after
+                # each stream, this is only noticed when the connection is used.
                 is_stale = self._has_answered and not is_tried and is_disconnect(error)
-                # Another request that was refused meanwhile may have learnt it first.
+                # Another request that was refused meanwhile may have adapted the body already.
                 has_learnt = self.adapt_to_refusal(request, failure) or (
                     failure.code == "invalid_request" and self.write_body(request).encode() != body
                 )
@@ -226,7 +226,8 @@ class SdkProvider:
             raise make_error("bad_key")
         async with self._opening:
             if self._client is None:
-                # Importing and reading certificates would stop every other stream.
+                # In a thread, because importing and reading certificates would block all other
+                # streams.
                 self._client = await asyncio.to_thread(self._make_client)
         return self._client
 
@@ -252,7 +253,7 @@ class SdkProvider:
 
 
 def make_http_options(timeout: float) -> tuple[Any, Any]:
-    """Timeouts and limits of an SDK's HTTP client."""
+    """Return the timeouts and limits of an SDK's HTTP client."""
     import httpx2
 
     return (

@@ -1,9 +1,8 @@
-"""Server-sent events out of a byte stream that is cut anywhere.
+"""A parser of server-sent events in a byte stream that may be cut anywhere.
 
-Follows the WHATWG HTML standard, 9.2.6 "Interpreting an event stream": lines end
-with LF, CRLF or CR and with nothing else (U+2028 is text); several ``data``
-lines are joined by LF; a blank line ends the event; an event that the end of the
-stream cuts is dropped. ``retry`` is ignored.
+Follows the WHATWG HTML standard, 9.2.6 "Interpreting an event stream". Lines end with LF, CRLF or
+CR, and with nothing else (U+2028 is text). Several ``data`` lines are joined by LF. A blank line
+ends the event. An event that the end of the stream cuts off is dropped. ``retry`` is ignored.
 """
 
 from typing import NamedTuple
@@ -13,8 +12,10 @@ DEFAULT_EVENT = "message"
 
 
 class SseEvent(NamedTuple):
-    """``name`` is the ``event`` field, ``message`` where there was none; ``last_id`` the
-    last id that was given, with this event or before it."""
+    """An event of the stream.
+
+    ``name`` is the ``event`` field, or ``message`` if it is missing. ``last_id`` is the last id so
+    far."""
 
     name: str
     data: str
@@ -22,7 +23,7 @@ class SseEvent(NamedTuple):
 
 
 class SseParser:
-    """Feed it chunks as they come; each call returns the events they complete."""
+    """Parses chunks as they come; each call of ``feed`` returns the events that it completes."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -33,14 +34,14 @@ class SseParser:
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         if self._skip_line_feed and chunk:
-            # The chunk before ended in CR: a LF now belongs to that line's end.
+            # The previous chunk ended in CR, so a LF belongs to the end of that line.
             chunk = chunk.removeprefix(b"\n")
             self._skip_line_feed = False
         if b"\r" in chunk:
             self._skip_line_feed = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in chunk:
-            # Kept apart: a long line that comes in many chunks is joined once.
+            # The pieces are kept apart, so a long line in many chunks is joined only once.
             self._pieces.append(chunk)
             return []
         *lines, rest = b"".join([*self._pieces, chunk]).split(b"\n")

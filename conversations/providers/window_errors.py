@@ -1,8 +1,7 @@
-"""The figures in an error that says a request is too long: what the model takes, and what it
-was sent.
+"""Reading the model's limit and the prompt's size from an error about a request that is too long.
 
-Every server has words of its own for it, and the test of this module has them as they were
-quoted by their users. llama.cpp says it in fields as well.
+Every server has its own words for the error. The test of this module has the messages as users
+quoted them. llama.cpp also gives the figures in fields.
 """
 
 import re
@@ -10,8 +9,8 @@ from typing import NamedTuple
 
 from conversations.domain.text import an_object
 
-# A smaller figure is no model's window: older versions of vLLM subtract the tokens of the answer
-# first and name what is left ("maximum context length is 3 tokens").
+# A smaller figure is not a model's window: older versions of vLLM subtract the tokens of the answer
+# first and name the rest ("maximum context length is 3 tokens").
 MIN_WINDOW_TOKENS = 256
 
 _NUMBER = r"(\d[\d,]*)"
@@ -46,7 +45,7 @@ PROMPTS = [re.compile(words, re.IGNORECASE) for words in _PROMPTS]
 
 
 class WindowFigures(NamedTuple):
-    """In the server's tokens; None: not named."""
+    """The figures in the server's tokens; None: not named."""
 
     limit: int | None
     prompt: int | None
@@ -56,8 +55,9 @@ NOT_NAMED = WindowFigures(None, None)
 
 
 def read_limit(message: str, body: object = None) -> WindowFigures:
-    """The figures in the words or the fields of such an error; ``body`` is what was sent as
-    JSON."""
+    """Return the figures in the message or the fields of an error.
+
+    ``body`` is the error's JSON."""
     fields = an_object(an_object(body).get("error", body))
     limit = _whole(fields.get("n_ctx")) or _find(LIMITS, message)
     prompt = _whole(fields.get("n_prompt_tokens")) or _find(PROMPTS, message)
