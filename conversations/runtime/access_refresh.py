@@ -1,6 +1,7 @@
-"""Who has a page open here, and whether they still may: asked every few seconds for
-all pages of this process at once, whichever process signed somebody out or took a
-right away.
+"""Watching whether the people with open pages in this process still have access.
+
+One query every few seconds checks all pages together. It also finds sign-outs and lost rights that
+another process has written.
 """
 
 import asyncio
@@ -19,16 +20,20 @@ from .database import Readers
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_SECONDS = 2.0  # A page goes on watching so long after its person lost the right to
+LOOK_INTERVAL_SECONDS = 2.0  # Pages stay open up to this long after access is lost
 
-# What somebody who is no member may rests on more than a role, and costs more to find out.
+# Access of a person who is not a member depends on more than a role and is slower to read, so it is
+# checked again only at every fifth look.
 OUTSIDER_INTERVAL_LOOKS = 5
 
 
 class WatchedAccess:
-    """A page that is open. ``initial`` is that of its beginning, ``latest`` the one of
-    the last look. ``recheck`` asks everything again, and closes the page's socket if it
-    must; it does not wait for that."""
+    """The access of an open page, as the refresher watches it.
+
+    ``initial`` is the snapshot from when the page was opened, ``latest`` the one of the last look.
+    ``recheck`` starts a full check of the person's rights, which closes the page's socket if they
+    have lost access. It returns without waiting for that check.
+    """
 
     def __init__(
         self, place: OpenPage, snapshot: AccessSnapshot | None, recheck: Callable[[], None]
@@ -71,7 +76,7 @@ class AccessRefresher:
                     access.recheck()
 
 
-# How many sockets and streams each person has open in this process.
+# Kinds of connections that are counted for each person in this process.
 SOCKETS, STREAMS = "sockets", "streams"
 _TOO_MANY = {
     SOCKETS: say("At most %(limit)s sockets can be open at a time. Close some first."),
@@ -80,8 +85,10 @@ _TOO_MANY = {
 
 
 class ConnectionLimiter:
-    """``most`` says how many of each kind a person may have. ``refused`` counts those that
-    were too many."""
+    """A limit on the sockets and streams that each person has open in this process.
+
+    ``most`` maps each kind to its limit. ``refused`` counts the connections that were refused.
+    """
 
     def __init__(self, *, most: dict[str, int]) -> None:
         self._most = most
@@ -90,7 +97,7 @@ class ConnectionLimiter:
         self.refused = 0
 
     def require_room(self, kind: str, person_pk: int) -> None:
-        """Raises TooManyRequests where the person has as many as may be."""
+        """Raise TooManyRequests if the person has reached the limit."""
         if self._open[kind, person_pk] >= self._most[kind]:
             self.refused += 1
             raise TooManyRequests(
@@ -98,13 +105,13 @@ class ConnectionLimiter:
             )
 
     def acquire(self, kind: str, person_pk: int) -> None:
-        """Count one more, until :meth:`release`. Raises TooManyRequests."""
+        """Count one more connection until :meth:`release`. Raise TooManyRequests at the limit."""
         with self._lock:
             self.require_room(kind, person_pk)
             self._open[kind, person_pk] += 1
 
     def acquire_anyway(self, kind: str, person_pk: int) -> None:
-        """The same for one that is let in already."""
+        """Count one more connection that has already been let in, whatever the limit."""
         with self._lock:
             self._open[kind, person_pk] += 1
 

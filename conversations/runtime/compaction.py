@@ -1,8 +1,8 @@
 """Executing a compaction: a cheaper model writes a summary of older turns.
 
-It is a run like any other: one at a time in a session, to be stopped, and ended by
-recovery if its process dies. Until the summary is kept, together with its row, nothing
-has changed; whatever goes wrong is a quiet notice, and the window goes on without it.
+A compaction is a run like any other: a session has one run at a time, a person can stop it, and
+recovery ends it if its process dies. Nothing changes until the summary and its row are saved
+together. If anything fails, the run ends with a quiet notice and the session keeps its window.
 """
 
 import asyncio
@@ -63,13 +63,14 @@ from .side_calls import SideCall
 
 logger = logging.getLogger(__name__)
 
-STAGE_SHARE = 0.6  # Of the model's input that one stage may fill, since tokens are estimated
+# Share of the model's input limit that one stage may fill, as tokens are estimated
+STAGE_SHARE = 0.6
 OUTPUT_DIVISOR = 4  # A summary has at most a quarter of the model's window
 
-MAX_CUTS = 4  # How often a stage that the provider finds too long is made shorter
+MAX_CUTS = 4  # How often the budget is halved because the provider finds a stage too long
 
-# How many words a summary is asked to have for each token that it may have; a model counts words
-# badly, and a summary that is cut off loses its last headings.
+# Words that the prompt asks for, for each token that the summary may have. The share is low because
+# models count words badly, and a summary that is cut off loses its last headings.
 WORDS_PER_TOKEN = 0.6
 
 FAILED, NOTHING = "compaction_failed", "nothing_to_compact"
@@ -84,13 +85,16 @@ class CompactionNotUseful(Exception):
 
 
 class CompactionPreempted(Exception):
-    """Nobody asked for the summary, and a message of a person waits."""
+    """A message of a person waits, and the summary was not requested by a person."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """What is known once the run has begun. ``budget`` is a stage's, ``stages`` how many may
-    still come, ``done`` how many parts of the plan are summarised."""
+    """The facts and the progress of a compaction whose run has begun.
+
+    ``budget`` is the token limit of one stage, ``stages`` how many stages are still allowed and
+    ``done`` how many parts of the plan are summarised.
+    """
 
     request: CompactionRequest
     facts: WindowFacts
@@ -108,12 +112,12 @@ class _Job:
 
     @property
     def output(self) -> int:
-        """The most tokens of a summary. The turns of the next stage have as many at least."""
+        """The token limit of a summary. The next stage has at least as much room for its turns."""
         return min(self.most_output, self.limit // OUTPUT_DIVISOR, self.budget // 2)
 
     @property
     def room(self) -> int:
-        """What all stages together hold of turns beside the longest summaries."""
+        """The tokens of turns that all stages can hold beside summaries of the greatest length."""
         summaries = self.stages - (self.plan.previous is None)
         return self.budget * self.stages - self.output * summaries
 
@@ -125,7 +129,7 @@ class _Job:
 
 
 class CompactionExecution(Execution):
-    """One compaction in this process. ``stop`` ends it and leaves all as it was."""
+    """One compaction in this process. ``stop`` ends it without any change to the session."""
 
     def __init__(self, context: RunContext, claimed: ClaimedRun) -> None:
         super().__init__(context, claimed)
@@ -155,7 +159,7 @@ class CompactionExecution(Execution):
             )
         except Exception as error:
             if is_storage_error(error):
-                raise  # the end of the run cannot be written either
+                raise  # writing the end of the run would fail, too
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", say("The summary failed."))
         else:
@@ -219,7 +223,7 @@ class CompactionExecution(Execution):
         )
 
     async def _stage(self, job: _Job, summary: str) -> str:
-        """Have as many of the parts that are left summarised as one request holds."""
+        """Summarise as many of the remaining parts as fit into one request."""
         database = self._context.database
         while True:
             if job.facts.has_call_limits:
@@ -269,7 +273,7 @@ class CompactionExecution(Execution):
         return SideCall(self, request, manifest, estimated, named)
 
     async def _prepare_retry(self, job: _Job, error: ProviderError) -> None:
-        """Change what is to be asked, or wait. Raises the error where neither helps."""
+        """Change the next request or wait. Raise the error if neither can help."""
         too_long = error.code in ("context_window_exceeded", "request_too_large")
         if too_long and job.cuts < MAX_CUTS:
             job.cuts += 1
@@ -333,8 +337,11 @@ class CompactionExecution(Execution):
         return compaction, prepare_event(row, session_uuid=self.claimed.session)
 
     async def _end(self, state: str, code: str, reason: str) -> None:
-        """The run is over and nothing has changed. Who asked for it is told why; an
-        attempt that nobody asked for says so only if it failed."""
+        """End the run without any change to the session.
+
+        The notice says why if a person asked for the summary. If nobody did, only a failure is
+        shown.
+        """
         text = say("%(reason)s Nothing has changed.", reason=reason)
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
         is_told = self.is_asked_for or state == states.FAILED
@@ -360,9 +367,11 @@ class CompactionExecution(Execution):
 
 
 def find_due_compaction(session_pk: int, context: RunContext) -> CompactionRequest | None:
-    """What to have summarised of a session because its window is full, if anything. The
-    same window is not tried twice: after an attempt that did not help it has to grow, or its
-    floor to move."""
+    """Return a request to summarise the session if its window is full, else None.
+
+    After an attempt that did not help, the window has to grow or its floor has to move before
+    another attempt is made.
+    """
     facts, options = read_window_facts(session_pk), context.options
     if not summarises(facts, options):
         return None
@@ -386,7 +395,7 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
 
 
 def read_summary(message: MessageCompleted) -> str:
-    """The text of the summary in an answer. Raises ProviderError for one that is none."""
+    """Return the text of the summary in an answer. Raise ProviderError if there is none."""
     texts = [str(b.get("text", "")) for b in message.blocks if b.get("type") == "text"]
     text = storable("\n\n".join(texts)).strip()
     if not text or message.stop_reason == "refusal":

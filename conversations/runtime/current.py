@@ -1,4 +1,4 @@
-"""This process's runtime, started on first use on the loop that serves."""
+"""The runtime of this process, started on first use on the loop that serves requests."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,11 @@ _is_over = False
 
 
 async def current_runtime() -> Runtime:
-    """The running runtime of this process. Raises Unavailable when the process ends: a
-    new one would claim what nobody carries out."""
+    """Return the runtime of this process, started if necessary.
+
+    Raise Unavailable when the process ends, because a new runtime would claim runs that it cannot
+    execute any more.
+    """
     global _runtime, _starting
     if _runtime is not None:
         return _runtime
@@ -52,12 +55,12 @@ def started_runtime() -> Runtime | None:
 
 
 def has_open(session_pk: int, *, user_pk: int) -> bool:
-    """The person has the session open, and with that has read what is there."""
+    """Return whether the person has the session open and has thereby read its rows."""
     return _runtime is not None and _runtime.presence.has(session_pk, user_pk=user_pk)
 
 
 async def stop_current_runtime(*, for_good: bool = False) -> None:
-    """Stop it, if it was started. ``for_good``: the process ends."""
+    """Stop the runtime if it was started. ``for_good`` means that the process ends."""
     global _runtime, _starting, _is_over
     _is_over = for_good
     runtime, _runtime, _starting = _runtime, None, None
@@ -65,13 +68,13 @@ async def stop_current_runtime(*, for_good: bool = False) -> None:
         await runtime.stop()
 
 
-# What pages ask the runtime from a request's thread.
+# Functions for views, which call the runtime from a request's thread.
 
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 10.0
 
-# What is told of each figure, in the order in which they are given.
+# Help texts of the metrics, in the order in which they are listed.
 METRICS = {
     "loom_runs_queued": "Queued messages.",
     "loom_runs_running": "Running answers.",
@@ -91,7 +94,7 @@ METRICS = {
     ),
 }
 
-# The figures that only the database knows: the state of the runs that each counts.
+# Metrics that are read from the database, and the state of the runs that each of them counts.
 IN_FLIGHT = {
     "loom_runs_queued": QUEUED,
     "loom_runs_running": RUNNING,
@@ -100,7 +103,7 @@ IN_FLIGHT = {
 
 
 def list_models() -> list[ModelInfo]:
-    """The models on offer: the provider's, as soon as they are known."""
+    """Return the models on offer: those of the settings until the providers have listed theirs."""
     runtime = started_runtime()
     if runtime is not None:
         return runtime.models.listed
@@ -108,8 +111,10 @@ def list_models() -> list[ModelInfo]:
 
 
 def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
-    """The model of this id or name, or the only one whose name has the text in it.
-    Raises Rejected."""
+    """Return the model with this id or name, or the only one whose id or name contains the text.
+
+    Raise Rejected if there is no such model or more than one.
+    """
     wanted = text.casefold()
     exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
     near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
@@ -123,7 +128,10 @@ def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
 
 
 def recover_session(session_pk: int) -> bool:
-    """End the session's run if its process is gone. True when one was looked at."""
+    """End the session's run if its process is gone.
+
+    Return whether there was such a run and its recovery finished in time.
+    """
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     runtime = started_runtime()
     if not found or runtime is None or runtime.loop is None:
@@ -135,14 +143,14 @@ def recover_session(session_pk: int) -> bool:
     )
     try:
         recovery.result(RECOVERY_SECONDS)
-    except TimeoutError:  # the page is shown as it is; the supervisor tries again
+    except TimeoutError:  # the page shows the old state; the supervisor tries again
         logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
         return False
     return True
 
 
 def require_runtime() -> Runtime:
-    """The one that serves, from a request's thread. Raises Unavailable where there is none."""
+    """Return the runtime, for use in a request's thread. Raise Unavailable if it is not started."""
     runtime = started_runtime()
     if runtime is None or runtime.loop is None:
         raise Unavailable("The server is starting. Try again in a moment.")
@@ -150,8 +158,10 @@ def require_runtime() -> Runtime:
 
 
 def run_on_runtime[T](work: Coroutine[Any, Any, T], *, seconds: float) -> T:
-    """Wait in a request's thread for work on the loop that serves. Raises Unavailable where
-    there is none, or when it takes too long."""
+    """Run a coroutine on the runtime's loop and wait for its result in a request's thread.
+
+    Raise Unavailable if the runtime is not started or the coroutine takes longer than ``seconds``.
+    """
     try:
         loop = require_runtime().loop
     except Unavailable:
@@ -167,7 +177,7 @@ def run_on_runtime[T](work: Coroutine[Any, Any, T], *, seconds: float) -> T:
 
 
 def find_default_model() -> str:
-    """The model of sessions that have none of their own; empty where none is on offer."""
+    """Return the model of sessions without a chosen one, or an empty string if none is on offer."""
     runtime = started_runtime()
     if runtime is not None:
         return runtime.models.model_for("")
@@ -175,7 +185,7 @@ def find_default_model() -> str:
 
 
 def model_of(session: Session) -> str:
-    """The one that answers there; empty where none is on offer."""
+    """Return the model that answers in the session, or an empty string if none is on offer."""
     runtime = started_runtime()
     if runtime is not None:
         return runtime.models.model_for(session.chosen_model)
@@ -183,14 +193,17 @@ def model_of(session: Session) -> str:
 
 
 def is_demo() -> bool:
-    """Whether the demo model answers."""
+    """Return whether the demo model answers."""
     runtime = started_runtime()
     return runtime.models.is_demo if runtime is not None else not settings.LOOM.providers
 
 
 def open_new_session(workspace: Workspace, *, owner: User, came_from: str) -> Session:
-    """A session without any message yet, but none that the person has open in another tab, where
-    they may be writing. ``came_from`` is the address of the page that asks."""
+    """Return a session without messages, which may be an existing unused one.
+
+    A session that the person has open in another tab is not reused, because they may be writing
+    there. ``came_from`` is the address of the page that sends the request.
+    """
     return archive_sessions.open_empty_session(
         workspace,
         owner=owner,
@@ -201,21 +214,23 @@ def open_new_session(workspace: Workspace, *, owner: User, came_from: str) -> Se
 
 
 def rename_session(session: Session, *, title: str) -> str:
-    """Give the session a title of the person's choice, and show it on its pages. Raises
-    Rejected."""
+    """Give the session a title that a person chose, and show it on open pages.
+
+    Raise Rejected for a title that cannot be used.
+    """
     chosen = archive_sessions.rename_session(session, title=title)
     announce(session.pk, "title", chosen)
     return chosen
 
 
 def choose_model(session: Session, *, model: str) -> None:
-    """Have it answer from now on, and show it on the session's pages."""
+    """Set the model that answers in the session from now on, and show it on open pages."""
     archive_sessions.choose_model(session, model=model)
     announce(session.pk, "model", model)
 
 
 def announce(session_pk: int, name: str, value: str) -> None:
-    """Tell the pages of a session, in any process, its new ``title`` or ``model``."""
+    """Send the session's new ``title`` or ``model`` to its open pages in all processes."""
     runtime = started_runtime()
     if runtime is not None and runtime.loop is not None:
         frame = {"type": name, name: value}
@@ -223,22 +238,20 @@ def announce(session_pk: int, name: str, value: str) -> None:
 
 
 def compact_at_end(session: Session, *, user_pk: int) -> None:
-    """Have a session summarised that was archived just now, if that is set up. Nobody waits for
-    it."""
+    """Summarise a session that has just been archived, in the background, if this is set up."""
     runtime = started_runtime()
     if not settings.LOOM.compact_at_end or runtime is None or runtime.loop is None:
         return
 
     async def compact() -> None:
-        with contextlib.suppress(Rejected):  # nothing was said, or an answer is written
+        with contextlib.suppress(Rejected):  # the session is empty, or an answer is being written
             await runtime.compact(session, client_id=uuid4().hex, user_pk=user_pk, reason=END)
 
     runtime.loop.call_soon_threadsafe(lambda: runtime.database.run_in_background(compact()))
 
 
 def read_metrics() -> list[Metric]:
-    """What this process does right now, and, where the database answers, how much the archive
-    holds in flight."""
+    """Return the metrics of this process, and those of the archive if the database answers."""
     figures: dict[str, float] = dict.fromkeys(METRICS, 0)
     figures["loom_disk_free_bytes"] = data_free_bytes()
     of_features: list[Metric] = []

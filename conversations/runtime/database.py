@@ -1,13 +1,14 @@
-"""The database from async code: one writer thread, a few reader threads.
+"""Access to the database from async code: one writer thread and a few reader threads.
 
-All ``sync_to_async`` calls outside an HTTP request share one thread, so one slow
-query would hold up every stream. Writes go to a thread of their own with a
-lasting connection; waiting jobs are committed together (group commit), which
-makes ``synchronous=FULL`` cheap. A caller's future resolves after the COMMIT.
+All ``sync_to_async`` calls outside an HTTP request share one thread, so one slow query would hold
+up every stream. Writes have a thread of their own with a lasting connection. Jobs that wait for it
+are committed together (group commit), which makes ``synchronous=FULL`` cheap. A caller's future
+resolves after the COMMIT.
 
-A connection can be lost at any time. What was read or not yet committed is done once more
-on a new one; while there is none, it is tried again for as long as its caller waits
-(:func:`wait_for_database`). A caller gets ``Unavailable`` or ``StorageFull`` for it.
+A connection can be lost at any time. A read, or a write that is not committed, is then repeated on
+a new connection. While the database is away, it is retried for as long as its caller waits
+(:func:`wait_for_database`); after that, the caller gets ``Unavailable``. A full disk raises
+``StorageFull``.
 """
 
 import asyncio
@@ -51,20 +52,23 @@ MAX_COMMIT_JOBS = 64
 
 READER_THREADS = 4
 
-# Between two tries to reach a database that is away; each pause is twice the last.
+# Pauses between tries to reach a database that is away. Each is twice as long as the last.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 1.0
 
 _wait_seconds: ContextVar[float] = ContextVar("database_wait_seconds", default=0.0)
 
 
 def wait_for_database(seconds: float) -> None:
-    """From here on this task, and every task that it begins, waits so long for a database
-    that is away. Without it there is one more try at once: somebody waits for the answer."""
+    """Let this task, and the tasks that it starts from now on, wait for a database that is away.
+
+    Without this call, a failed read or write is retried once at once, because a person waits for
+    the answer.
+    """
     _wait_seconds.set(seconds)
 
 
 def _pause_after(tries: int) -> float:
-    """Seconds; the second try comes at once, for a connection that was lost."""
+    """Return the seconds to wait. The second try is immediate, for a connection that was lost."""
     return 0.0 if tries < 2 else min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (tries - 2))
 
 
@@ -78,7 +82,7 @@ class _Job:
     error: BaseException | None = None
 
     def resolve(self) -> None:
-        if self.future.done():  # its caller was cancelled; the commit stands
+        if self.future.done():  # the caller was cancelled; the commit stands
             return
         if self.error is None:
             self.future.set_result(self.result)
@@ -94,10 +98,10 @@ def stopping() -> Unavailable:
 
 
 class Writer:
-    """Runs write functions one after the other on its own thread and connection.
+    """A thread with its own connection that runs write functions one after the other.
 
-    Nothing is done twice: a job is run again only if its transaction did not commit. Where
-    the connection was lost during the COMMIT, PostgreSQL is asked what became of it.
+    No write happens twice: a job is run again only if its transaction did not commit. If the
+    connection was lost during the COMMIT, PostgreSQL is asked whether the transaction committed.
     """
 
     def __init__(self) -> None:
@@ -110,8 +114,10 @@ class Writer:
         self._thread.start()
 
     async def write[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``function`` in a transaction; return its result after the commit. Raises
-        Unavailable when the process ends."""
+        """Run ``function`` in a transaction and return its result after the commit.
+
+        Raise Unavailable when the process ends.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         deadline = time.monotonic() + _wait_seconds.get()
@@ -122,14 +128,14 @@ class Writer:
         return await future
 
     def close(self) -> None:
-        """Carry out what is queued, then end the thread and its connection."""
+        """Run the queued jobs, then end the thread and close its connection."""
         with self._door:
             self._is_shut = True
             self._jobs.put(None)
         self._thread.join()
 
     def _work(self) -> None:
-        # Jobs of one group would hold the row locks of several sessions in PostgreSQL, and could
+        # In PostgreSQL, a group of jobs would hold the row locks of several sessions and could
         # deadlock with another process.
         size = MAX_COMMIT_JOBS if connection.vendor == "sqlite" else 1
         while self._waiting or not self._is_closing:
@@ -153,7 +159,7 @@ class Writer:
             self._waiting.append(job)
 
     def _commit(self, group: list[_Job]) -> None:
-        """See the jobs through, until they are committed or nobody waits for them."""
+        """Retry the jobs until they are committed or the deadlines of their callers have passed."""
         tries, unanswered = 0, ""
         while group:
             failed = self._try(group, unanswered)
@@ -161,7 +167,7 @@ class Writer:
                 self._resolve(group)
                 return
             tries, unanswered = tries + 1, failed
-            # SQLite has waited for the lock already, for as long as its timeout is.
+            # SQLite has already waited for the lock until its own timeout.
             if tries > 1 or connection.vendor == "sqlite":
                 self._accept_queued()
                 group = self._fail_late(group, may_be_done=bool(unanswered))
@@ -170,8 +176,12 @@ class Writer:
                 time.sleep(_pause_after(tries))
 
     def _try(self, group: list[_Job], unanswered: str) -> str | None:
-        """Run and commit the jobs. None when they are through; while the database is away, the id
-        of a transaction whose COMMIT has no answer yet, which ``unanswered`` is too, or nothing."""
+        """Run and commit the jobs, and return None when all of them have a result or an error.
+
+        Otherwise the database is away. Return the id of a transaction whose COMMIT is not
+        confirmed, or an empty string if there is none. ``unanswered`` is such an id from an earlier
+        try.
+        """
         committing = ""
         try:
             if unanswered and (status := status_of(unanswered)) != "aborted":
@@ -179,12 +189,12 @@ class Writer:
             unanswered = ""
             with transaction.atomic(durable=True):
                 self._run(group)
-                # A function may have swallowed the error that broke the transaction, which
-                # would then be rolled back without a word.
+                # If a function has swallowed the error that broke the transaction, it would be
+                # rolled back silently.
                 connection.validate_no_broken_transaction()
                 committing = transaction_id() if connection.vendor == "postgresql" else ""
         except IntegrityError as error:
-            if len(group) > 1:  # one of them broke a rule that is checked at the end
+            if len(group) > 1:  # one of them broke a constraint that is checked at the end
                 for job in group:
                     self._commit([job])
                 group.clear()
@@ -197,7 +207,7 @@ class Writer:
             connection.close_if_unusable_or_obsolete()
             if not full and (is_lost or is_storage_error(error)):
                 return committing or unanswered
-            # A full disk fails all writes; that is one line each and no fault of ours.
+            # A full disk fails all writes. Each is logged in one line, because it is not a bug.
             fields = {"writes": len(group), "error_class": type(error).__name__}
             level = logging.WARNING if full else logging.ERROR
             logger.log(level, "writes_failed", exc_info=not full, extra={"fields": fields})
@@ -210,7 +220,7 @@ class Writer:
     def _run(self, group: list[_Job]) -> None:
         for job in group:
             job.result = job.error = None
-            if len(group) == 1:  # the transaction is its own
+            if len(group) == 1:  # it has the whole transaction
                 job.result = job.function()
                 return
             try:
@@ -220,7 +230,7 @@ class Writer:
                 job.error = error
 
     def _fail_late(self, jobs: Iterable[_Job], *, may_be_done: bool = False) -> list[_Job]:
-        """End the jobs whose time is up; returns the others."""
+        """Fail the jobs whose deadline has passed, and return the others."""
         now = time.monotonic()
         late: list[_Job] = []
         others: list[_Job] = []
@@ -244,7 +254,7 @@ class Writer:
 
             try:
                 loop.call_soon_threadsafe(resolve)
-            except RuntimeError:  # the loop has ended; what was committed stays
+            except RuntimeError:  # the loop has ended; the commit stands
                 logger.debug("writes_not_awaited", extra={"fields": {"writes": len(jobs)}})
 
 
@@ -279,18 +289,21 @@ class Readers:
                 self._away_at = time.monotonic()
                 if self._away_at >= deadline:
                     raise translated from error
-            # Not on a reader's thread: the others' reads need it.
+            # Wait here and not in a reader thread, because other reads need that thread.
             await asyncio.sleep(_pause_after(tries))
         raise AssertionError
 
     @property
     def answered_for(self) -> float:
-        """Seconds since a read failed for want of the database."""
+        """Seconds since a read last failed because the database was away."""
         return time.monotonic() - self._away_at
 
     def close(self) -> None:
-        """What is being read is read to its end. The connections are closed from here: which
-        of its threads a pool gives work to, and how many it has, is not for us to say."""
+        """Finish the current reads, then close the connections.
+
+        They are closed from this thread, because a pool does not say how many threads it has, nor
+        which of them runs a given job.
+        """
         self._pool.shutdown()
         for own in self._connections:
             own.inc_thread_sharing()
@@ -298,8 +311,11 @@ class Readers:
 
 
 def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Once more here and at once, if the connection of this thread was lost: those of the
-    other threads may be lost too, so another one's try would be none."""
+    """Run a read, and repeat it once at once if the connection of this thread was lost.
+
+    The connections of the other threads may be lost, too, so a retry in another thread could fail
+    for the same reason.
+    """
     for is_last in (False, True):
         try:
             return function(*args, **kwargs)
@@ -312,13 +328,16 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
 FULL_NOTE = say("The server's disk is full. This answer is kept in memory until there is room.")
 
-RETRY_SECONDS = 1.0  # A refused write leaves nothing behind, so it can be tried for ever.
+# Pause before a refused write is tried again. It leaves nothing behind, so retries need no limit.
+RETRY_SECONDS = 1.0
 
 
 class RetryingWriter:
-    """For what must not be lost while the disk is full. ``on_wait`` is given a note when waiting
-    begins, and an empty one when it is over. ``gives_up``: the process ends, so StorageFull is
-    raised after all."""
+    """A writer for data that must not be lost: it retries while the disk is full.
+
+    ``on_wait`` is called with a note when waiting begins and with an empty one when it ends.
+    ``gives_up`` returns whether the process ends; StorageFull is then raised after all.
+    """
 
     def __init__(
         self, writer: Writer, *, gives_up: Callable[[], bool], on_wait: Callable[[str], None]
@@ -329,7 +348,7 @@ class RetryingWriter:
         self._waiting = 0
 
     async def write[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As :meth:`Writer.write`."""
+        """Like :meth:`Writer.write`."""
         is_waiting = False
         try:
             while True:
@@ -354,7 +373,7 @@ class RetryingWriter:
 
 
 class Database:
-    """Reading and writing for one process, and what it does beside its answers."""
+    """The writer, the readers and the background tasks of one process."""
 
     def __init__(self, *, wait_seconds: float) -> None:
         self.writer = Writer()
@@ -380,11 +399,11 @@ class Database:
         return task
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Write what an answer need not wait for."""
+        """Write something for which no answer has to wait."""
         self.run_in_background(self.retrying_writer.write(function, *args, **kwargs))
 
     async def run_forever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Keep a loop going: a database that is away must not end it."""
+        """Keep a loop running, even when an error such as a database that is away ends it."""
         wait_for_database(self._wait_seconds)
         while True:
             try:
@@ -399,8 +418,9 @@ class Database:
 
 
 def log_failure(error: BaseException, event: str, **fields: str) -> None:
-    """A fault of ours with its traceback; a database or a disk that fails in one line."""
-    # The lines of one statement are limited: each of the callers has a limit of its own.
+    """Log a bug with its traceback, but a failing database or disk in one line."""
+    # The limit on log lines counts by statement. ``stacklevel`` makes it count each caller
+    # separately.
     if is_storage_error(error):
         fields["reason"] = str(error)
         logger.warning(event, extra={"fields": fields}, stacklevel=2)

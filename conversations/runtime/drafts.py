@@ -1,7 +1,7 @@
-"""Keeping the text of running answers on disk, a few times a second.
+"""Saving the text of running answers to disk, a few times a second.
 
-One clock for all runs of the process: whatever came in since the last beat goes
-into one transaction, so a hundred answers cost as many commits as one.
+One timer serves all runs of the process. The text that has arrived since the last save goes into
+one transaction, so a hundred answers need as many commits as one.
 """
 
 import asyncio
@@ -27,12 +27,16 @@ from .database import Writer
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0  # Before what could not be written is tried again
+RETRY_SECONDS = 1.0  # Pause before chunks that could not be written are tried again
 
 
 class DraftWorker:
-    """``interval`` in seconds bounds what a crash can lose of an answer's text. ``on_saved``
-    is given what is on disk now; ``handed_over`` are runs of which some may be there."""
+    """A task that saves the drafts of this process's runs.
+
+    ``interval`` in seconds limits how much of an answer's text a crash can lose. ``on_saved`` is
+    called with the chunks that have just been saved. ``handed_over`` holds the runs of which some
+    chunks may be on disk.
+    """
 
     def __init__(
         self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[DraftChunk]], None]
@@ -56,14 +60,17 @@ class DraftWorker:
 
     @contextmanager
     def pending_chunks(self, run_pk: int) -> Iterator[list[DraftChunk]]:
-        """What may not be on disk yet, for a transaction that ends the run's draft. Where
-        that fails the draft goes on."""
+        """Yield the chunks that may not be on disk, for a transaction that ends the run's draft.
+
+        If the block raises an error, the chunks wait for the next save, because the draft goes on.
+        """
         chunks = self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
         try:
             yield chunks
         except Exception as error:
-            # If it may have been committed, the turn may have the text, which would be said
-            # twice: then at most what came in since the last beat is lost.
+            # If the transaction may have been committed, the turn may already have the text, and
+            # keeping the chunks would repeat it. Dropping them loses at most the text since the
+            # last save.
             if chunks and not (isinstance(error, Unavailable) and error.may_be_done):
                 self._unwritten[run_pk] = [*chunks, *self._unwritten.get(run_pk, [])]
                 self._wake.set()
@@ -79,7 +86,7 @@ class DraftWorker:
         return chunks
 
     def forget(self, run_pk: int) -> None:
-        """The run has ended."""
+        """Drop all data of a run that has ended."""
         self._pending.pop(run_pk, None)
         self._unwritten.pop(run_pk, None)
         self._ordinals.pop(run_pk, None)
@@ -106,9 +113,10 @@ class DraftWorker:
             fields = {"error_class": type(error).__name__}
             logger.warning("draft_not_kept", extra={"fields": fields})
             if not is_storage_error(error):
-                self._unwritten.clear()  # the turn itself is written later
+                self._unwritten.clear()  # the turn is written later and has the text
                 return
-            # They stay where the run's end finds them, and are tried again until then.
+            # The chunks stay in ``_unwritten``, where the end of the run finds them, and are
+            # retried until then.
             await asyncio.sleep(RETRY_SECONDS)
             self._wake.set()
             return
@@ -122,7 +130,7 @@ class DraftWorker:
         self._on_saved(chunks)
 
 
-# An answer while it streams: its parts, rendered block by block.
+# A streaming answer: its parts, rendered block by block.
 
 TEXT = "text"
 
@@ -144,8 +152,10 @@ class LiveBlock:
         self.unsent.append(delta)
 
     def frame(self, run: str) -> dict[str, Any]:
-        """What is new. A page gets as many of them as there are words: they say nothing that
-        it knows."""
+        """Return a frame with the text that pages do not have yet.
+
+        A page gets about one frame for each word, so a frame repeats nothing that the page has.
+        """
         delta = "".join(self.unsent)
         frame = self._head() | ({} if self.sent else {"run": run})
         frame |= {"offset": self.sent, "text": delta}
@@ -158,7 +168,10 @@ class LiveBlock:
         return frame
 
     def snapshot(self, run: str) -> dict[str, Any]:
-        """The whole part so far; the next frame goes on from there. Take the frame first."""
+        """Return a frame with the whole part so far. The next frame continues after it.
+
+        The caller must take (and publish) the pending frame first.
+        """
         text = "".join(self.text)
         frame = self._head() | {"run": run, "reset": True, "offset": 0, "text": text}
         if self.blocks is not None:
@@ -171,13 +184,13 @@ class LiveBlock:
         if not self.name:
             return head
         word, _ = tool_word(self.name)
-        # It is shown as text: what is not ours is not escaped.
+        # Pages show the word as text, so a word that is not one of the product's messages needs no
+        # escaping.
         return head | {"name": self.name, "word": mark(word) if isinstance(word, Message) else word}
 
 
 class LiveAnswer:
-    """The parts of a run's answer that are not completed rows yet. Part numbers
-    grow over the whole run."""
+    """The parts of a run's answer that are not rows yet. Part numbers grow over the whole run."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -195,27 +208,26 @@ class LiveAnswer:
         return [part.frame(self.run) for part in self.parts.values() if part.unsent]
 
     def snapshots(self) -> list[dict[str, Any]]:
-        """Every part so far. Take (and publish) the frames first."""
+        """Return a snapshot of each part. The caller must take (and publish) the frames first."""
         return [part.snapshot(self.run) for part in self.parts.values()]
 
     def clear(self) -> None:
-        """The parts so far became rows."""
+        """Remove the parts, which have become rows."""
         self.parts = {}
 
 
-# What running calls show before they end: bounded, whatever a tool writes.
+# Output of running tool calls. Its size is limited, whatever a tool writes.
 
-MAX_SHOWN_CHARS = 20_000  # At the end of an output, on a page
+MAX_SHOWN_CHARS = 20_000  # Length of the end of an output that a page shows
 
-MAX_KEPT_CHARS = 100_000  # For the result of a call that is stopped
+MAX_KEPT_CHARS = 100_000  # Length of the end of an output that a stopped call has as its result
 
-MAX_CHARS_PER_SECOND = 64_000  # Of one call, to pages
+MAX_CHARS_PER_SECOND = 64_000  # Limit on the output of one call in frames to pages
 
 
 @dataclass(slots=True)
 class LiveCall:
-    """One call. ``total`` counts the characters that were reported, ``sent`` those that
-    frames have covered."""
+    """One tool call: ``total`` counts the characters reported, ``sent`` those covered by frames."""
 
     call: str
     call_id: str
@@ -242,14 +254,14 @@ class LiveCall:
 
     @property
     def output(self) -> str:
-        """What was reported, or the end of it and a line that says so."""
+        """The reported output. If its start was dropped, the first line says so."""
         tail = self._join()
         left_out = self.total - len(tail)
         head = f"[{left_out:,} characters before this were dropped]\n" if left_out else ""
         return head + tail
 
     def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
-        """What is new since the last frame. None: it has to wait, not to flood pages."""
+        """Return a frame with the output since the last one, or None if it would flood pages."""
         unsent = self.total - self.sent
         size, now = min(unsent, MAX_SHOWN_CHARS), monotonic()
         self.budget = min(
@@ -267,13 +279,13 @@ class LiveCall:
         return frame
 
     def snapshot(self, run: str) -> dict[str, Any]:
-        """The end of the output so far; the next frame goes on from there."""
+        """Return a frame with the end of the output so far. The next frame continues after it."""
         text = self._end(MAX_SHOWN_CHARS)
         self.sent = self.total
         return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
 
     def _end(self, characters: int) -> str:
-        """The last characters that were reported; joins no more pieces than it needs."""
+        """Return the last characters of the output, joining only the pieces that are needed."""
         found: list[str] = []
         for piece in reversed(self.pieces):
             if characters <= 0:
@@ -295,8 +307,10 @@ class LiveCall:
 
 
 class LiveCalls:
-    """The calls of a run's last answer that have not ended yet; ``dirty`` are those of which
-    pages lack something."""
+    """The tool calls of a run's last answer that have not ended yet.
+
+    ``dirty`` holds the calls with changes that pages do not have.
+    """
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -326,11 +340,11 @@ class LiveCalls:
         return call.output if call is not None else ""
 
     def outputs(self) -> dict[int, str]:
-        """What the calls that have not ended have shown, by their keys."""
+        """Return the output of the calls that have not ended, by primary key."""
         return {pk: call.output for pk, call in self._calls.items() if call.total}
 
     def take_frames(self, *, at_once: bool = True) -> list[dict[str, Any]]:
-        """``at_once``: also what would have to wait otherwise."""
+        """Return the frames that are due. With ``at_once``, no call has to wait."""
         frames = []
         for pk, call in list(self.dirty.items()):
             frame = call.frame(self.run, at_once=at_once)
@@ -340,5 +354,8 @@ class LiveCalls:
         return frames
 
     def snapshots(self) -> list[dict[str, Any]]:
-        """Every call so far. Take (and publish) the frames first."""
+        """Return a snapshot of each call that runs or waits.
+
+        The caller must take (and publish) the frames first.
+        """
         return [call.snapshot(self.run) for call in self._calls.values() if call.state != STARTED]

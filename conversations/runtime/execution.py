@@ -1,4 +1,4 @@
-"""What every run has in common, whatever it writes: a beginning, a stop, an end."""
+"""The base of all runs: how a run begins, is stopped and ends, whatever it writes."""
 
 import asyncio
 import random
@@ -25,21 +25,25 @@ from .options import RuntimeOptions
 from .program_tools import ProgramTools
 from .publish import Frame, Publisher, rows_frame, state_frame
 
-FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0  # Before a further try of the provider.
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0  # Pauses before the provider is tried again
 
-OUTPUT_INTERVAL_SECONDS = 0.04  # A call's output may be a flood
+OUTPUT_INTERVAL_SECONDS = 0.04  # Interval of frames while the output of tool calls waits
 
 
-# How often pages are told of a running answer: at once, while the processor has time.
+# Frames of a running answer are sent at once as long as the processor has time for them.
 SAMPLE_SECONDS = 0.1
-# Of one core, as one thread at a time runs Python. Above it frames are held together, below
-# it less and less: what answers need beside that (pages, commits) has the rest.
+# Shares of one core, because one thread at a time runs Python. Above the maximum, frames are held
+# back longer; below the low share, the delay shrinks again. The other work of answers (pages,
+# commits) needs the rest of the core.
 MAX_CPU_SHARE, LOW_CPU_SHARE = 0.85, 0.65
 FIRST_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.005, 0.2
 
 
 class FrameThrottle:
-    """``shortest`` is the least number of seconds between two frames of an answer."""
+    """A delay between frames that grows with the load of the processor.
+
+    ``shortest`` is the least number of seconds between two frames of an answer.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class FrameThrottle:
         self._sampled, self._used = clock(), cpu_clock()
 
     def interval(self) -> float:
-        """Seconds from one frame of an answer to its next."""
+        """Return the seconds from one frame of an answer to the next."""
         now = self._clock()
         if (elapsed := now - self._sampled) >= SAMPLE_SECONDS:
             used = self._cpu_clock()
@@ -71,8 +75,10 @@ class FrameThrottle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What the process has for a run. ``offered`` says what tools the model is told of where
-    there are no others than the product's."""
+    """The services of the process that a run uses.
+
+    ``offered`` caches the JSON of the product's tools by scope, for windows without other tools.
+    """
 
     options: RuntimeOptions
     database: Database
@@ -86,8 +92,11 @@ class RunContext:
 
 
 class Execution:
-    """One run in this process. ``stop`` ends it early; ``writer`` waits while the disk is full.
-    ``may_need_summary``: the window may have to be summarised after it."""
+    """One run in this process. ``stop`` ends it early.
+
+    ``writer`` waits while the disk is full. ``may_need_summary`` says that the window may have to
+    be summarised after the run.
+    """
 
     may_need_summary = False
 
@@ -102,7 +111,8 @@ class Execution:
         self.doing = ""
         self._context = context
         self._started = monotonic()
-        self._waited, self._waits_since = 0.0, 0.0  # seconds for a person; since when
+        # seconds spent waiting for a person; when the current wait began
+        self._waited, self._waits_since = 0.0, 0.0
         self._stop = asyncio.Event()
         self._is_left = self._is_stopped = self._is_ended_by_person = False
         self._ordinal = 0
@@ -111,8 +121,10 @@ class Execution:
         self._last_flush = 0.0
 
     async def execute(self) -> bool:
-        """Do the work until it ends or is stopped; then write the run's end. Returns whether
-        another run of the session may wait."""
+        """Do the work until it ends or is stopped, then write the end of the run.
+
+        Return whether another run of the session may wait.
+        """
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -120,20 +132,26 @@ class Execution:
         self._stop.set()
 
     def shut_down(self, *, by_person: bool = False) -> None:
-        """The process ends: the run is interrupted, or stopped where a person has ended the
-        process, unless something of it waits for a person; another process goes on with it then."""
+        """End the run because the process ends.
+
+        The run is interrupted, or stopped if a person has ended the process. A run that waits for a
+        person is not ended; another process continues it.
+        """
         self._is_left, self._is_ended_by_person = True, by_person
         self._stop.set()
 
     async def _is_only_left(self) -> bool:
-        """Whether it ends with the process alone. A person may have stopped it, perhaps by another
-        process just before this one ends: then there is nobody to tell."""
+        """Return whether the run ends only because the process does.
+
+        A person may have stopped the run as well, perhaps through another process just before this
+        one ends. The run then needs no notice of an interruption.
+        """
         if not self._is_left or self._is_stopped:
             return False
         return not await self._context.database.readers.read(is_stop_requested, self.claimed.run_pk)
 
     async def notify_decisions(self) -> None:
-        """Somebody decided about a call, or asked for its end."""
+        """Handle that a person has decided about a tool call or has asked for its end."""
 
     @property
     def context(self) -> RunContext:
@@ -145,7 +163,7 @@ class Execution:
 
     @property
     def worked_ms(self) -> int:
-        """Without the time that it waited for a person."""
+        """Elapsed milliseconds without the time spent waiting for a person."""
         waiting = monotonic() - self._waits_since if self._waits_since else 0
         return self.elapsed_ms - int((self._waited + waiting) * 1000)
 
@@ -155,7 +173,7 @@ class Execution:
         self._waits_since = monotonic() if state == states.WAITING_APPROVAL else 0.0
 
     async def _run_until_stopped[T](self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of its own, so that stopping cancels it and nothing else."""
+        """Run the work in a task of its own, so that a stop cancels that task alone."""
         self._publish(self.state_frame())
         task = asyncio.create_task(work)
         stopping = asyncio.create_task(self._stop.wait())
@@ -175,9 +193,12 @@ class Execution:
         lifetime: str = "5m",
         **fields: Any,
     ) -> ModelCall:
-        """A call of the model, with its answer if it gave one; the next one has an ordinal of
-        its own. ``usage`` and ``answered_as`` are those of a call without an answer, ``lifetime``
-        that of the cache, ``fields`` are further ones of the record."""
+        """Return the record of a model call and advance the ordinal for the next one.
+
+        ``message`` is the answer, if there was one. ``usage`` and ``answered_as`` are used for a
+        call without an answer. ``lifetime`` is that of the cache. ``fields`` are further fields of
+        the record.
+        """
         usage = message.usage if message else usage or Usage()
         answered_as = message.answered_as if message else answered_as
         model = (message.model if message else "") or model
@@ -202,7 +223,7 @@ class Execution:
         )
 
     async def commit[A: AppendResult](self, work: Coroutine[Any, Any, A]) -> A:
-        """See a commit through, also when the run is stopped; show its rows."""
+        """Complete a commit even if the run is stopped meanwhile, and show its rows."""
 
         async def commit() -> A:
             appended = await work
@@ -214,12 +235,12 @@ class Execution:
         return await asyncio.shield(self.track(asyncio.create_task(commit())))
 
     def track[T](self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        """The run's end waits for it."""
+        """Make the end of the run wait for this task."""
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
         return task
 
-    # What pages are shown of it
+    # Frames for the pages of the session.
 
     def _publish(self, frame: Frame) -> None:
         self._context.publisher.publish(self.claimed.session_pk, frame)
@@ -243,13 +264,16 @@ class Execution:
         self._context.publisher.publish_rows(self.claimed.session_pk, rows)
 
     def snapshots(self) -> list[Frame]:
-        """The draft and the output of running calls so far, for a page that comes now."""
+        """Return the draft and the output of running calls so far, for a page that connects."""
         self.flush()
         return self.live.snapshots() + self.calls.snapshots()
 
     def show_soon(self, *, interval: float = 0.0) -> None:
-        """Something of the draft or of a call has changed: send it with what else comes now,
-        or together with what comes until the next frame is due, after so many seconds at least."""
+        """Schedule a frame for a change of the draft or of a tool call.
+
+        All changes until the next frame is due are sent together. ``interval`` is the least number
+        of seconds after the last frame.
+        """
         publisher = self._context.publisher
         if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
             return
@@ -259,7 +283,7 @@ class Execution:
         self._flush_handle = loop.call_later(max(0.0, wait), self._flush_some)
 
     def _flush_some(self) -> None:
-        """The same, but for output that would flood the pages."""
+        """Send what has changed, except tool output that would flood the pages."""
         self.flush(at_once=False)
         if self.calls.dirty:
             self.show_soon(interval=OUTPUT_INTERVAL_SECONDS)
@@ -274,7 +298,7 @@ class Execution:
 
 
 def usage_so_far(reported: Usage | None, *, given: int, written: Iterable[str]) -> Usage:
-    """What a call has used that ends early: as the provider has reported, otherwise estimated."""
+    """Return the usage of a call that ended early, as reported or else estimated."""
     if reported is None:
         return Usage()
     return replace(
@@ -285,8 +309,8 @@ def usage_so_far(reported: Usage | None, *, given: int, written: Iterable[str]) 
 
 
 def wait_before_try(error: ProviderError, tries: int) -> float:
-    """Seconds: what the provider asks for, or longer each time."""
+    """Return the seconds that the provider asks for, or a delay that grows with each try."""
     if error.retry_after is not None:
         return error.retry_after
-    # Not all at the same moment, where many runs failed together.
+    # The random factor spreads the retries of runs that failed at the same moment.
     return min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (tries - 1)) * random.uniform(0.8, 1.2)

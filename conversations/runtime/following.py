@@ -1,8 +1,8 @@
-"""Following what a session says, for programs: from any place on, and live.
+"""Following the output of a run or a session, for programs: from any position, and live.
 
-What is told is on disk, always. So it is the same whichever process carries out the run,
-nothing that was told is ever taken back, and who comes again goes on where it was. The
-hub says when to look; where another process writes, it is looked at now and then.
+Everything that is sent is on disk. A follower therefore gets the same events whichever process
+executes the run, no event is ever taken back, and a follower that connects again continues where it
+left off. The hub says when to read. The work of other processes is found by reading at intervals.
 """
 
 import asyncio
@@ -40,18 +40,21 @@ from .service import Runtime
 
 END_ID = "end"
 
-# What programs are told of a rewind.
+# The fields of a rewind that programs get.
 REWIND_COLUMNS = ("from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "created_at")
 
-LOOK_INTERVAL_SECONDS = 5.0  # What this process is not told of stays unseen so long
+LOOK_INTERVAL_SECONDS = 5.0  # Delay until a change is seen of which the hub does not notify
 
 POLL_SECONDS = 0.15
 
 
 class Reader:
-    """Reads on from where it is; ``has_more``: there is more at once, ``has_ended``:
-    nothing can come. ``of_drafts``: it can take pieces of a draft that are on disk, or give
-    None when it has to read."""
+    """A reader that continues from its position.
+
+    ``has_more`` says that more can be read at once, ``has_ended`` that no more events can come.
+    With ``of_drafts``, it accepts chunks of a draft that are on disk, or returns None if it has to
+    read.
+    """
 
     of_drafts = has_more = has_ended = False
 
@@ -63,7 +66,7 @@ class Reader:
 
 
 class RunReader(Reader):
-    """Reads what a run says, from a place on (see ``domain.run_transcript``)."""
+    """Reads the output of a run from a position (see ``domain.run_transcript``)."""
 
     of_drafts = True
 
@@ -86,7 +89,7 @@ class RunReader(Reader):
                 last_seq=moment.last_seq,
             )
             self.has_more = bool(rows) or self._reached < moment.last_seq
-            if self.has_more:  # the draft that was read may be of another answer
+            if self.has_more:  # the draft read so far may belong to another answer
                 self._draft, self._ordinal = {}, -1
                 return list(self._transcript.events_of_rows(rows))
         if self._has_all_rows or moment.run.is_over:
@@ -99,8 +102,10 @@ class RunReader(Reader):
         return list(self._transcript.events_of_answer(draft_parts(self._draft), is_whole=False))
 
     def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StreamEvent] | None:
-        """What follows of the draft. None: a piece is missing, or there was another answer
-        before these."""
+        """Return the events of these chunks, or None if the draft has to be read.
+
+        That is the case if a chunk before them is missing, or if they belong to another answer.
+        """
         for chunk in chunks:
             if chunk.run_id != self._run_pk or chunk.ordinal <= self._ordinal:
                 continue
@@ -112,15 +117,17 @@ class RunReader(Reader):
 
 
 class SessionReader(Reader):
-    """Reads the journal of a session from a place on, row by row. A rewind stands after
-    the row that was the last one when it was made."""
+    """Reads the journal of a session from a position, row by row.
+
+    A rewind comes after the row that was the last one when the rewind was made.
+    """
 
     def __init__(self, session_pk: int, place: StreamCursor) -> None:
         self._session_pk = session_pk
         self._place = place
 
     def read_on(self) -> list[StreamEvent]:
-        # The rows first: a rewind that comes later stands after all of them.
+        # Rows are read first, because a rewind made after that comes after all of them.
         rows = walk_events(self._session_pk, start=self._place.row, limit=PAGE_ROWS)
         self.has_more = len(rows) == PAGE_ROWS
         last = rows[-1].seq if rows else self._place.row
@@ -134,7 +141,7 @@ class SessionReader(Reader):
         return events
 
     def _rewind_events(self, made: dict[int, list[Rewind]]) -> list[StreamEvent]:
-        """Those after the row where it is, which were not told of."""
+        """Return the events of the rewinds after the current row that were not sent yet."""
         events, row, told = [], self._place.row, self._place.part
         for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
             self._place = StreamCursor(row, number)
@@ -146,8 +153,10 @@ class SessionReader(Reader):
 async def follow(
     runtime: Runtime, session_pk: int, reader: Reader, *, heartbeat: float
 ) -> AsyncGenerator[StreamEvent | None]:
-    """What the reader finds, until it ends or the process does. None: nothing has come
-    for ``heartbeat`` seconds."""
+    """Yield the reader's events until it ends or the process does.
+
+    None is yielded whenever no event has come for ``heartbeat`` seconds.
+    """
     with runtime.hub.listening(Listener(session_pk, of_drafts=reader.of_drafts)) as listener:
         told_at = monotonic()
         while not listener.is_closed:
@@ -171,12 +180,12 @@ async def follow(
 
 
 async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
-    """Whether the run has ended within so many seconds, in whatever process."""
+    """Return whether the run ends within ``seconds``, whichever process executes it."""
     wait_for_database(runtime.options.database_wait)
     end = monotonic() + seconds
     with runtime.hub.listening(Listener(run.session_id, of_drafts=False)) as listener:
         while True:
-            listener.take_chunks()  # before it is read: what comes meanwhile is read again
+            listener.take_chunks()  # reset before reading: a change during it causes another read
             if (await runtime.readers.read(read_run, run.pk)).is_over:
                 return True
             if listener.is_closed or monotonic() >= end:
@@ -185,15 +194,17 @@ async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
 
 
 def _wait_seconds(runtime: Runtime, session_pk: int, seconds: float) -> float:
-    """What this process does is heard of; for another one's work it has to look."""
+    """Return the seconds until the next read, fewer if this process does not execute the run."""
     is_ours = runtime.queue.execution_of(session_pk) is not None
     most = LOOK_INTERVAL_SECONDS if is_ours else runtime.options.watch_interval
     return max(0.0, min(seconds, most))
 
 
 async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int) -> str:
-    """The last state of a run, whichever process carries it out. Where that is gone, this one
-    takes over."""
+    """Return the final state of a run, whichever process executes it.
+
+    If that process is gone, this one takes the session over.
+    """
     wait_for_database(runtime.options.database_wait)
     while True:
         await runtime.queue.wait_run_ended(session_pk)

@@ -1,4 +1,4 @@
-"""Forgetting what is kept for a time only: what the core owns, and what features do."""
+"""Deleting data that is kept for a limited time: that of the core and that of the features."""
 
 import asyncio
 from datetime import datetime
@@ -12,12 +12,12 @@ from conversations.feature import features
 
 from .ownership import remove_answer_locks
 
-# A server that is restarted often gets to it too.
+# The first delay is short, so that a server that is often restarted deletes old data, too.
 FIRST_DELAY_SECONDS, INTERVAL_SECONDS = 60.0, 3600.0
 
 
 async def forget_forever() -> None:
-    """To be run as a task; on a thread of its own, so that an answer does not wait for it."""
+    """Delete old data every hour, in a thread of its own, so that answers do not wait for it."""
     await asyncio.sleep(FIRST_DELAY_SECONDS)
     while True:
         await asyncio.to_thread(_forget)
@@ -32,7 +32,7 @@ def _forget() -> None:
 
 
 def forget_old(now: datetime) -> None:
-    """Outside of any transaction; in several processes at a time, too."""
+    """Delete old data. Call this outside a transaction; several processes may do so at once."""
     forget_answers(now)
     remove_answer_locks(settings.LOOM.data_dir / "run", before=oldest_answer(now))
     for feature in features():

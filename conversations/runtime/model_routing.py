@@ -1,4 +1,4 @@
-"""The models on offer: which there are, what they take, and which one answers."""
+"""The models on offer: listing them, their limits and capabilities, and routing calls to them."""
 
 import asyncio
 import logging
@@ -56,20 +56,21 @@ from .options import RuntimeOptions
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_SECONDS = 1.0  # After a start, which has pages to show first
+WARM_UP_SECONDS = 1.0  # Delay after the start, when pages have to be served first
 
-MAX_LIST_SECONDS = 3.0  # That a first answer waits for the list of models at most
+MAX_LIST_SECONDS = 3.0  # Limit on how long a first answer waits for the list of models
 
-# For a server that gave no model, while others have some.
+# Interval until a server that listed no models is asked again, while others list some.
 LIST_RETRY_INTERVAL = timedelta(seconds=60)
 
-MIN_GROWTH_FACTOR = 1.2  # Of a limit, for the window to grow back
+MIN_GROWTH_FACTOR = 1.2  # Growth of a limit from which the window's start moves back
 
-MIN_REPORTED_TOKENS = 50  # A report of fewer says nothing about the ratio
+MIN_REPORTED_TOKENS = 50  # A window with a smaller estimate says nothing about the ratio
 
-SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # In the ids of models that cost little
+SMALL = re.compile(r"haiku|\b(mini|nano)\b")  # Matches the ids of inexpensive models
 
-DEFAULT_MODEL = "claude-sonnet-5-5"  # Of the provider that the key of the Messages API makes
+# Default of the provider that the key of the Messages API sets up
+DEFAULT_MODEL = "claude-sonnet-5-5"
 
 NO_TOOLS = "[]"
 
@@ -77,12 +78,12 @@ NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
 
 
 def named_models(config: ProviderConfig, options: RuntimeOptions) -> list[ModelInfo]:
-    """The models of a provider that the settings name, by its own ids."""
+    """Return the models of a provider that the settings name, by the provider's own ids."""
     return list(options.models) if config.is_plain else config.configured_models()
 
 
 def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
-    """The models that the settings name, before any server was asked."""
+    """Return the models that the settings name, for use before a server was asked."""
     offered = [
         config.describe(model)
         for config in options.providers
@@ -95,9 +96,11 @@ _DATED = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2})")
 
 
 def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str, list[ModelInfo]]]:
-    """Names of providers and their models, as menus show them: a version of a date is left out
-    where the model is there without one, unless it is the chosen one. That is in the menu also
-    where it is on offer no more."""
+    """Return the names of providers with their models, as menus show them.
+
+    A dated version of a model is left out if the list has the model without a date, unless the
+    dated version is the chosen one. The chosen model is listed even if it is not on offer any more.
+    """
     ids = {model.id for model in models}
     groups: dict[str, list[ModelInfo]] = {}
     for model in models:
@@ -111,8 +114,7 @@ def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str,
 
 
 def describe_model(model: ModelInfo, prices: PriceList) -> str:
-    """Its id, where it is, what it can take and what it costs, in a line: as far as that is
-    known."""
+    """Return a line with the id, provider, limit, capabilities and price of a model, as known."""
     takes = [word for name, word in _TAKES.items() if model.takes.get(name)]
     lacks: list[str] = [say("no tools")] if model.takes.get(TOOLS) is False else []
     price = price_of(prices, model.id)
@@ -126,14 +128,15 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
     return join_messages((model.id, model.provider, limit, abilities, cost), " · ")
 
 
-# Failures of the cheaper model of summaries and titles after which the session's own one is asked.
+# Error codes of the cheaper model for summaries and titles after which the session's own model is
+# asked.
 REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
 
 _TAKES = {IMAGES: say("images"), DOCUMENTS: "PDF"}
 
 
 def stamp_of(path: Path) -> int:
-    """When a file was changed; 0 where there is none."""
+    """Return when a file was changed, in nanoseconds, or 0 if there is no file."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -143,8 +146,10 @@ def stamp_of(path: Path) -> int:
 def default_model(
     chosen: str, providers: Sequence[ProviderConfig], listed: Sequence[ModelInfo]
 ) -> str:
-    """The model of sessions that have none of their own; ``chosen`` is that of the settings.
-    Empty where none is on offer."""
+    """Return the model of sessions without a chosen one, or an empty string if none is on offer.
+
+    ``chosen`` is the model of the settings.
+    """
     is_plain = any(config.is_plain for config in providers)
     default = chosen or (DEFAULT_MODEL if is_plain else "")
     return default or next((model.id for model in listed), "")
@@ -152,8 +157,10 @@ def default_model(
 
 @dataclass(slots=True, kw_only=True)
 class ProviderState:
-    """A provider, and what its server said last: its models, or why it says nothing.
-    ``checked_at`` is None before it was asked."""
+    """A provider with the last reply of its server: its models, or the error.
+
+    ``checked_at`` is None until the server was asked.
+    """
 
     config: ProviderConfig
     provider: Provider
@@ -163,8 +170,10 @@ class ProviderState:
 
 
 class ModelRouter:
-    """Routes each model call to the provider that has its model; the demo model answers
-    where there is no provider."""
+    """Routes each model call to the provider of its model.
+
+    If no provider is configured, the demo model answers.
+    """
 
     def __init__(self, options: RuntimeOptions, database: Database) -> None:
         self._options = options
@@ -174,7 +183,7 @@ class ModelRouter:
         self._asked_loaded: set[str] = set()
         self._demo = DemoProvider(delay=options.demo_delay)
         self.states: dict[str, ProviderState] = {}
-        self._closing: list[Provider] = []  # of answers that may still be written
+        self._closing: list[Provider] = []  # removed providers that may still write answers
         self._file_stamp = stamp_of(settings.LOOM.providers_file)
         self.listed: list[ModelInfo] = [DEMO_MODEL]
         self._use(options.providers)
@@ -200,15 +209,18 @@ class ModelRouter:
         return not self.states
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
-        """The answer of the provider that has the request's model. Raises ProviderError, also
-        for a model that nobody has."""
+        """Yield the answer of the provider that has the request's model.
+
+        Raise ProviderError if the call fails or no provider has the model.
+        """
         provider, model = self._route(request.model)
-        is_plain = model == request.model  # and its JSON is written once
+        is_plain = model == request.model  # so its JSON is not made again
         items = provider.stream(request if is_plain else replace(request, model=model))
         async with aclosing(items):
             async for item in items:
-                # Its thinking is taken back by the same model only, by this name: what was asked
-                # for by an alias answers by another one, which may be the one that has a price.
+                # Thinking blocks are accepted back only by the model that made them, which the
+                # requested name identifies. A model that was requested by an alias answers under
+                # another name, which may be the one that has a price.
                 if isinstance(item, MessageStarted | MessageCompleted):
                     prefix = request.model.removesuffix(model)
                     answered_as = prefix + item.model if item.model else ""
@@ -218,8 +230,10 @@ class ModelRouter:
                 yield item
 
     def _ask_what_is_loaded(self, model: str) -> None:
-        """Ollama says how large a model's window is while it is loaded only: ask again after the
-        first answer of one whose limit is not named, once."""
+        """Refresh a provider after the first answer of a model whose limit is not known, once.
+
+        Ollama says how large a model's window is only while the model is loaded.
+        """
         for state in self.states.values():
             for info in state.models:
                 if info.id == model and not info.is_limit_known and model not in self._asked_loaded:
@@ -234,7 +248,7 @@ class ModelRouter:
             await self._learn(learn_input_limit, before.id, tokens=tokens, listed=listed)
 
     def _route(self, model: str) -> tuple[Provider, str]:
-        """The provider of a model, and what the model is called there."""
+        """Return the provider of a model and the provider's own id of it."""
         if self.is_demo:
             return self._demo, model
         name, slash, own_id = model.partition("/")
@@ -262,7 +276,10 @@ class ModelRouter:
         )
 
     def model_for(self, chosen: str) -> str:
-        """The model that answers where this one was chosen; empty where none is on offer."""
+        """Return the model that answers in a session with this chosen model, which may be empty.
+
+        The result is empty if no model is on offer.
+        """
         if self.is_demo:
             return DEMO_MODEL.id
         if chosen and chosen != DEMO_MODEL.id:
@@ -271,19 +288,21 @@ class ModelRouter:
         return default_model(self._options.model, providers, self.listed)
 
     def compact_model_for(self, own: str) -> str:
-        """The model that writes the summary of a session which has that one."""
+        """Return the model that writes summaries in a session with the model ``own``."""
         if self.is_demo or self._options.compact_model:
             return own if self.is_demo else self._options.compact_model
         return self._small_model(own)
 
     def title_model_for(self, own: str) -> str:
-        """The model that writes the title of a session which has that one."""
+        """Return the model that writes the title of a session with the model ``own``."""
         chosen = self._options.title_model
         return self._small_model(own) if chosen == "auto" else chosen
 
     def sampling_model_for(self, own: str, hints: Sequence[str]) -> str:
-        """The model that a tool server asks in a session which has that one: the first of the
-        same provider that a hint names a part of."""
+        """Return the model that tool servers may ask in a session with the model ``own``.
+
+        It is the first model of the same provider whose id contains a hint, or else ``own``.
+        """
         for state in self.states.values():
             if any(info.id == own for info in state.models):
                 for hint in hints:
@@ -293,7 +312,7 @@ class ModelRouter:
         return own
 
     def _small_model(self, own: str) -> str:
-        """A small model of the same provider: what a session says goes to no other one."""
+        """Return a small model of the same provider, because turns must reach no other provider."""
         for state in self.states.values():
             if any(info.id == own for info in state.models):
                 small = (info.id for info in state.models if SMALL.search(info.id.lower()))
@@ -301,8 +320,10 @@ class ModelRouter:
         return own
 
     def find(self, model: str) -> ModelInfo:
-        """What is known of a model: what its server says, or else of one of its name; and what
-        it has told since by refusing requests."""
+        """Return what is known of a model from its server, or else the defaults for its name.
+
+        Facts that were learnt from requests since then replace those.
+        """
         info = next((info for info in self.listed if info.id == model), None)
         info = info or make_model(model)
         learnt = self._learnt.get(model)
@@ -313,24 +334,23 @@ class ModelRouter:
         return replace(info, takes={**info.takes, **learnt.takes})
 
     def names_limit(self, model: str) -> bool:
-        """The model's server or its configuration names its limit."""
+        """Return whether the model's server or its configuration names its limit."""
         return any(info.is_limit_known for info in self.listed if info.id == model)
 
     def limits_of(self, model: str) -> tuple[int, int]:
-        """The tokens that a model takes and that it may answer, within those of the
-        installation."""
+        """Return the input and output limits of a model in tokens, capped by the installation's."""
         info, options = self.find(model), self._options
         output = min(info.max_output_tokens, options.max_output_tokens)
         return min(info.max_input_tokens, options.max_input_tokens), output
 
     async def learn_limit(self, model: str, tokens: int) -> None:
-        """The model's server refused a request with more tokens."""
+        """Save the limit that a model's server has shown by refusing a request with more tokens."""
         listed = next((one.max_input_tokens for one in self.listed if one.id == model), None)
         listed = listed or make_model(model).max_input_tokens
         await self._learn(learn_input_limit, model, tokens=tokens, listed=listed)
 
     async def learn_capability(self, model: str, capability: str, *, takes: bool) -> None:
-        """The model's server took something, or refused a request because of it."""
+        """Save that the model's server accepted something, or refused a request because of it."""
         await self._learn(learn_capability, model, capability=capability, takes=takes)
 
     async def _learn(self, write: Callable[..., None], model: str, **learnt: Any) -> None:
@@ -338,7 +358,7 @@ class ModelRouter:
         self._learnt = await self._database.readers.read(list_learnt_models)
 
     async def forget_learnt(self, name: str) -> None:
-        """Forget what was learnt of a provider's models, and ask it again."""
+        """Delete what was learnt of a provider's models, and ask all providers again."""
         state = self.states[name]
         ids = [model.id for model in state.models]
         self._asked_loaded.difference_update(ids)
@@ -346,7 +366,7 @@ class ModelRouter:
         await self.refresh()
 
     async def reload(self, providers: Sequence[ProviderConfig]) -> None:
-        """Use these from now on. Answers that are being written end as they began."""
+        """Use these providers from now on. Answers that are being written end as they began."""
         kept = {name: one for name, one in self.states.items() if one.config in providers}
         gone = [one for name, one in self.states.items() if name not in kept]
         self.states = kept
@@ -355,8 +375,10 @@ class ModelRouter:
         await self.refresh()
 
     async def follow_file(self) -> None:
-        """Use what the file of the providers says, if it has changed: the page of the models
-        adds to it, in whatever process."""
+        """Reload the providers file if it has changed.
+
+        The models page of any process may add a provider to it.
+        """
         stamp = stamp_of(settings.LOOM.providers_file)
         if stamp == self._file_stamp:
             return
@@ -369,8 +391,7 @@ class ModelRouter:
         await self.reload(settings.LOOM.providers)
 
     async def refresh(self, states: Sequence[ProviderState] = ()) -> None:
-        """Ask these providers, or all, which models they offer; keep what is known where one does
-        not say."""
+        """Ask these providers, or all, for their models. A failing one keeps its last list."""
         await asyncio.gather(*map(self._ask, states or self.states.values()))
         self._join_lists()
         self._learnt = await self._database.readers.read(list_learnt_models)
@@ -391,14 +412,16 @@ class ModelRouter:
         state.checked_at = timezone.now()
 
     async def warm_up(self) -> None:
-        """Load the providers' SDKs while nobody waits for an answer: two seconds of a processor."""
+        """Load the providers' SDKs (two seconds of processor time) before an answer needs them."""
         await asyncio.sleep(WARM_UP_SECONDS)
         for state in [*self.states.values()]:
             await state.provider.warm_up()
 
     def prepare(self) -> None:
-        """Somebody is about to chat: ask what the first answer needs, once, and again the servers
-        that gave no model, which may have been started since."""
+        """List models in the background before the first answer of a person needs them.
+
+        Servers that listed no model are asked again, because they may have been started since.
+        """
         if self._listing is not None and not self._listing.done():
             return
         if due := [state for state in self.states.values() if self._is_due(state)]:
@@ -413,8 +436,10 @@ class ModelRouter:
         )
 
     async def wait_until_listed(self) -> None:
-        """Wait until the providers have said which limits their models have, for a while:
-        the first window is made by them."""
+        """Wait a limited time until the providers have listed their models.
+
+        The first window is made by the limits in these lists.
+        """
         await self.follow_file()
         self.prepare()
         is_needed = not self.listed or any(one.checked_at is None for one in self.states.values())
@@ -441,15 +466,18 @@ def make_window(
     least_ratio: float = 0.0,
     **wishes: Any,
 ) -> tuple[str, Window]:
-    """The system prompt and the window of a session's next model call. ``limits`` are
-    the tokens that the model takes and that it may answer, ``takes`` what else is known of
-    it; ``more_tools`` those of tool servers and, with ``has_own_tools``, of the program
-    that asks; ``choices`` what it asks of the answer; ``tools`` what is on offer, where
-    that is known; ``least_ratio`` what the server's refusals say of the estimate;
-    ``wishes`` further fields of :class:`WindowSpec`."""
+    """Return the system prompt and the window of a session's next model call.
+
+    ``limits`` are the model's input and output limits in tokens, ``takes`` its other known
+    capabilities. ``more_tools`` are the tools of tool servers and, with ``has_own_tools``, those of
+    the program that sends the request. ``choices`` are the program's parameters of the answer.
+    ``tools`` is the JSON of the tools on offer, if it is known. ``least_ratio`` is the ratio of
+    real to estimated tokens that the server's refusals have shown. ``wishes`` are further fields of
+    :class:`WindowSpec`.
+    """
     limit, output = limits
     reads = facts.reads_instruction_files
-    # The same bytes for the same workspace, folder, settings and session.
+    # The same workspace, folder, settings and session always give the same bytes.
     system = build_system_prompt(
         workspace_name=facts.workspace_name,
         root=facts.root,
@@ -484,15 +512,17 @@ def make_window(
 
 
 def result_cap_of(facts: WindowFacts, options: RuntimeOptions, *, limits: tuple[int, int]) -> int:
-    """Above how many estimated tokens the session's window shortens a tool's result."""
+    """Return the estimated tokens above which the session's window shortens a tool's result."""
     limit, output = limits
     budget = make_budget(limit=limit, max_output=output, ratio=0.0)
     return make_caps(budget, rules_of(facts, options.rules)).result - BLOCK_FRAME_TOKENS
 
 
 def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:
-    """The workspace's rules, the installation's where it has none. Marks that would
-    cross each other are those of the installation."""
+    """Return the workspace's window rules, completed by those of the installation.
+
+    If the water marks would cross each other, both are those of the installation.
+    """
     rules = replace(
         installed,
         strategy=facts.strategy or installed.strategy,
@@ -510,7 +540,7 @@ def summarises(facts: WindowFacts, options: RuntimeOptions) -> bool:
 
 
 def size_after(window: Window, usage: Usage) -> ContextSize:
-    """How full the window is with its answer, by the provider's count if it gave one."""
+    """Return how full the window is with its answer, by the provider's count if there is one."""
     counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     reported = sum(tokens or 0 for tokens in counts)
     known = usage.input_tokens is not None and window.estimated >= MIN_REPORTED_TOKENS

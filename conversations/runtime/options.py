@@ -1,4 +1,4 @@
-"""What the runtime is configured with, as plain values."""
+"""The options of the runtime, as plain values."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,9 +16,11 @@ from conversations.providers.model_limits import PriceList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeOptions:
-    """Seconds, unless a name says otherwise. Those that are called as in the settings have their
-    values. ``supervise``: look after the runs of all sessions (a server does), not only after
-    one's own (a command does)."""
+    """Options of the runtime. Times are in seconds unless the name says otherwise.
+
+    Fields that have the name of a setting have its value. With ``supervise``, the runtime looks
+    after the runs of all sessions, as a server does, and not only after its own, as a command does.
+    """
 
     data_dir: Path
     providers: tuple[ProviderConfig, ...]
@@ -55,7 +57,7 @@ class RuntimeOptions:
 
 
 def read_options(*, supervise: bool) -> RuntimeOptions:
-    """The options that the settings ask for."""
+    """Return the options from the settings."""
     loom = settings.LOOM
     names = [field.name for field in fields(RuntimeOptions)]
     as_they_are = {name: getattr(loom, name) for name in names if hasattr(loom, name)}

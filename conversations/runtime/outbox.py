@@ -1,8 +1,9 @@
-"""Sending over HTTP what an outbox in the database holds, at least once.
+"""Sending the messages of an outbox in the database over HTTP, at least once each.
 
-A message is written in the transaction of what it tells of. Any process may send it, on any
-host: it is claimed in the database for a while first, so that another process sends it should
-this one die. What a feature adds is its table, and how a claimed message is sent.
+A message is written in the same transaction as the change that it reports. Any process on any host
+may send it. The process claims it in the database for a limited time first, so that another process
+sends the message if this one dies. A feature adds its table and the code that sends a claimed
+message.
 """
 
 import asyncio
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
 
     from .service import Runtime
 
-# The share by which a delay differs: what failed together is not repeated together.
+# The share by which delays vary at random, so that messages that failed together are not all sent
+# again at the same time.
 JITTER = 0.2
 
 MAX_RETRY_AFTER = timedelta(days=1)
 
-MAX_SENDING, MAX_SENDING_TO_ONE = 32, 4  # messages on their way at a time, in all and to one
+# messages being sent at a time: in all, and to one receiver
+MAX_SENDING, MAX_SENDING_TO_ONE = 32, 4
 
 
 def next_attempt(
@@ -49,9 +52,11 @@ def next_attempt(
     delays: Sequence[int],
     asked_to_wait: timedelta | None = None,
 ) -> datetime | None:
-    """When to try again after so many attempts, with ``delays`` in seconds between them; None:
-    not any more. The receiver may ask for more time than there would be, not for less, and for
-    a day at most."""
+    """Return the time of the next attempt, or None if there were enough attempts.
+
+    ``delays`` are the seconds between attempts. The receiver may ask for a longer delay, up to a
+    day, but not for a shorter one.
+    """
     if attempts > len(delays):
         return None
     seconds = delays[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
@@ -62,11 +67,14 @@ def next_attempt(
 def allot[K: Hashable](
     waiting: Sequence[K], *, busy: Mapping[K, int], most: int, most_of_one: int
 ) -> dict[K, int]:
-    """How many messages for each of the receivers may set out, ``busy`` of which are on
-    their way: one goes to who has fewest, and so on, so that a receiver that does not
-    answer, with however many waiting, holds up no other for longer than one attempt. Of
-    equals chance decides: in a fixed order, the first of many would always be served again
-    before the last."""
+    """Return how many messages may be sent to each receiver now.
+
+    ``busy`` counts the messages that are being sent to each receiver. Free places go to the
+    receivers with the fewest messages being sent. A receiver that does not answer therefore delays
+    the others by one attempt at most, however many messages wait for it. Ties are broken at random,
+    because in a fixed order the first of many receivers would always be served again before the
+    last.
+    """
     given = Counter[K]()
     shuffled = random.sample(waiting, len(waiting))
     for level in range(most_of_one):
@@ -77,7 +85,7 @@ def allot[K: Hashable](
 
 
 class OutboxWorker[M](ABC):
-    """Sends what is due until it is stopped. ``interval``: seconds between two looks for it."""
+    """Sends due messages until it is stopped, looking for them every ``interval`` seconds."""
 
     interval: ClassVar[float] = 1.0
 
@@ -87,11 +95,11 @@ class OutboxWorker[M](ABC):
 
     @abstractmethod
     def has_due(self, now: datetime) -> bool:
-        """Whether to claim anything: one look into an index."""
+        """Return whether there is a message to claim, by a single index lookup."""
 
     @abstractmethod
     def claim_due(self, now: datetime, *, busy: Mapping[Hashable, int], most: int) -> Iterable[M]:
-        """Claim up to ``most`` messages; ``busy``: how many for each receiver are being sent."""
+        """Claim up to ``most`` messages. ``busy`` counts those being sent to each receiver."""
 
     @abstractmethod
     def receiver_of(self, message: M) -> Hashable: ...
@@ -102,17 +110,17 @@ class OutboxWorker[M](ABC):
 
     @abstractmethod
     async def complete(self, message: M, attempt: "DeliveryAttempt") -> None:
-        """Record how that went."""
+        """Record the result of an attempt."""
 
     @abstractmethod
     def log_exception(self, error: Exception) -> None:
-        """Log why one could not be sent, or that not be recorded."""
+        """Log an error that occurred while a message was sent or its result was recorded."""
 
     async def send(self, message: M) -> None:
-        """Send a claimed message and record how that went. Raises nothing."""
+        """Send a claimed message and record the result. Log errors instead of raising them."""
         try:
             attempt = await self.attempt(message)
-        except Exception as error:  # recorded like others, or it would be repeated for ever
+        except Exception as error:  # must be recorded, or the message would be sent for ever
             self.log_exception(error)
             told = f"The message could not be sent ({type(error).__name__})."
             attempt = DeliveryAttempt(arrived=False, error=told)
@@ -125,7 +133,8 @@ class OutboxWorker[M](ABC):
         try:
             while True:
                 if await self.begin_due():
-                    # As soon as one has ended: there may be more for its receiver.
+                    # Continue as soon as one has ended, because more messages may wait for its
+                    # receiver.
                     await asyncio.wait(
                         self._tasks, timeout=self.interval, return_when=asyncio.FIRST_COMPLETED
                     )
@@ -133,11 +142,11 @@ class OutboxWorker[M](ABC):
                     await asyncio.sleep(self.interval)
         finally:
             for task in self._tasks:
-                task.cancel()  # somebody does it again when the claim is over
+                task.cancel()  # it is sent again when the claim expires
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def begin_due(self) -> int:
-        """Set out with what is due, as far as there is room; returns with how many."""
+        """Start sending due messages, as far as there is room, and return their number."""
         now = timezone.now()
         room = MAX_SENDING - len(self._tasks)
         if room <= 0 or not await self.runtime.readers.read(self.has_due, now):
@@ -159,8 +168,11 @@ class OutboxWorker[M](ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryAttempt:
-    """How an attempt went. ``status`` is None where there was no answer; ``is_gone``: the
-    receiver wants no more messages; ``wait`` is how long it asked to be left alone."""
+    """The result of an attempt to send a message.
+
+    ``status`` is None if there was no response. ``is_gone`` means that the receiver wants no more
+    messages. ``wait`` is the delay that the receiver asked for.
+    """
 
     arrived: bool
     status: int | None = None
@@ -170,15 +182,18 @@ class DeliveryAttempt:
 
 
 def allowed_addresses(*, private: bool) -> Allows:
-    """Which addresses messages may go to; ``private``: any, as the installation has it."""
+    """Return a test for the addresses that messages may go to. ``private`` allows all of them."""
     return (lambda _: True) if private else is_public
 
 
 def check_receiver_url(text: str, *, what: str, private: bool) -> str:
-    """The address of a receiver, for who enters it. Raises Rejected with a sentence about
-    ``what``. Where its name leads is looked at whenever something is sent."""
+    """Return the URL of a receiver as a person entered it, normalised.
+
+    Raise Rejected with a sentence about ``what`` if it cannot be used. The address that its host
+    name resolves to is checked whenever a message is sent.
+    """
     url = read_url(text.strip())
-    if len(str(url)) > MAX_URL_CHARS:  # what is no ASCII has become longer
+    if len(str(url)) > MAX_URL_CHARS:  # characters outside ASCII take more space when encoded
         raise Rejected(
             "The URL has more than %(limit)s characters.", limit=MAX_URL_CHARS, code="bad_url"
         )
@@ -194,13 +209,15 @@ def check_receiver_url(text: str, *, what: str, private: bool) -> str:
 async def post_once(
     address: str, *, body: bytes, headers: Mapping[str, str], allows: Allows, seconds: float
 ) -> DeliveryAttempt:
-    """Send a message once. An answer counts when its status is 2xx; its body is not read. A
-    redirect is not followed, since nobody has said that what stands there may know."""
-    import aiohttp  # its client takes a third of a second to load
+    """Send a message once. A response with a status of 2xx is a success; its body is not read.
+
+    Redirects are not followed, because nobody has allowed the new address to get the message.
+    """
+    import aiohttp  # takes a third of a second
 
     from conversations.agent.tools.web_client import explain, open_client
 
-    # As it was given out: a push service finds the receiver by it.
+    # Unchanged, because a push service identifies the receiver by this URL.
     url = URL(address, encoded=True)
     try:
         async with (
@@ -217,7 +234,7 @@ async def post_once(
         return DeliveryAttempt(arrived=False, error=explain(error, url))
 
 
-GONE = 410  # the status of a receiver that is no more
+GONE = 410  # the status of a receiver that does not exist any more
 
 
 def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
@@ -233,7 +250,7 @@ def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
 
 
 def describe_status(status: int) -> Message:
-    """What an answer says that is no success."""
+    """Return a sentence about a response that is not a success."""
     if 300 <= status < 400:
         return say(
             "The receiver redirects (%(status)s); redirects are not followed.", status=status
@@ -248,6 +265,6 @@ def _read_wait(text: str) -> timedelta | None:
         return timedelta(seconds=int(text))
     try:
         until = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter of a zone beyond all hours
+    except (ValueError, OverflowError):  # OverflowError for a time zone that is out of range
         return None
     return until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)

@@ -1,9 +1,9 @@
-"""Which process owns a run, and whether it is still there.
+"""The process that owns a run, and whether it is still alive.
 
-Each process holds a lock on a file of its own in the data folder for as long as
-it lives. The kernel lets go of it when the process ends in any way, so another
-process on the same data sees at once that an owner is gone. An owner without a
-file lives on another host; there the heartbeat's age decides.
+Each process holds a lock on a file of its own in the data folder for as long as it lives. The
+kernel releases the lock when the process ends in any way, so another process with the same data
+folder notices at once that an owner is gone. An owner without a file runs on another host, where
+the age of its heartbeat decides.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
-ANSWER_LOCKS = "answer-"  # What the names of files begin with that requests hold
-REVERTS_LOCK = "open-reverts.lock"  # Shared by all reverts that run
+ANSWER_LOCKS = "answer-"  # Prefix of the files that requests hold locks on
+REVERTS_LOCK = "open-reverts.lock"  # Shared by all running reverts
 
 
 class Owner:
-    """This process's identity. ``close`` gives it up."""
+    """The identity of this process, until ``close`` gives it up."""
 
     def __init__(self, folder: Path) -> None:
         self.id = uuid4().hex
@@ -30,13 +30,13 @@ class Owner:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def is_gone(self, owner: str) -> bool | None:
-        """True: that process has ended. False: it runs. None: not known here."""
+        """Return whether that process has ended, or None if that cannot be seen on this host."""
         if owner == self.id:
             return False
         path = self._folder / f"{owner}.lock"
         if not owner.isalnum() or not path.exists():
             return None
-        # For writing too: else NFS gives no lock.
+        # Opened for writing as well, because NFS gives no exclusive lock otherwise.
         with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,7 +45,7 @@ class Owner:
         return True
 
     def remove_leftovers(self) -> None:
-        """Remove the files of processes that are gone and own no run any more."""
+        """Remove the lock files of processes that are gone, once their runs are recovered."""
         for path in self._folder.glob("*.lock"):
             if self.is_gone(path.stem):
                 path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class Owner:
 
 
 def remove_answer_locks(folder: Path, *, before: datetime) -> None:
-    """Remove the files of requests that ended with their process, and that nobody repeated."""
+    """Remove the lock files of requests that ended with their process and were not repeated."""
     for path in folder.glob(f"{ANSWER_LOCKS}*.lock"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < before.timestamp():
@@ -65,7 +65,7 @@ def remove_answer_locks(folder: Path, *, before: datetime) -> None:
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Whether this process has the lock on that file, for the time of the block."""
+    """Try to lock a file for the time of the block, and yield whether that succeeded."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -78,7 +78,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 @contextlib.asynccontextmanager
 async def share_lock(path: Path) -> AsyncIterator[None]:
-    """Hold the lock on that file together with others that share it, once nobody has it alone."""
-    with path.open("a+") as file:  # for reading too: else NFS gives no lock that is shared
+    """Hold a shared lock on a file, once no process holds it exclusively."""
+    with path.open("a+") as file:  # NFS gives no shared lock on a file that is not readable
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_SH)
         yield

@@ -1,7 +1,7 @@
-"""Who has a session open, and who writes. Nothing of it is kept anywhere but in memory.
+"""The people who have a session open, and who of them is typing. All of it is in memory only.
 
-Each process tells the others whom it has, again and again: those of a process that has
-died are forgotten after a while.
+Each process sends its people to the others at intervals. Those of a process that has died are
+removed after a while.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
-TELL_SECONDS = 0.1  # What changes within them is told at once.
-TYPING_SECONDS = 5.0  # Somebody who was said to write and goes on says so again before.
+TELL_SECONDS = 0.1  # Delay of a frame, so that changes within this time are sent together.
+TYPING_SECONDS = 5.0  # A person who goes on typing reports it again within this time.
 BEAT_SECONDS = 10.0
 LOST_SECONDS = 3 * BEAT_SECONDS
 
-MAX_NAMED_PEOPLE = 50  # Of a session, in a frame.
+MAX_NAMED_PEOPLE = 50  # Limit for one frame.
 
-# Between processes only: whom one has, and whether it wants to know the same of the others.
+# Type of frames between processes: the people of one, and whether it asks for those of others.
 PRESENCE = "presence"
 
 type Frame = dict[str, Any]
@@ -25,7 +25,7 @@ type Frame = dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class PresentPage:
-    """A page that somebody has open. ``typing_until`` is a time of ``monotonic``."""
+    """A page that a person has open. ``typing_until`` is a time of ``monotonic``."""
 
     session_pk: int
     user_pk: int
@@ -48,7 +48,10 @@ class Sender(Protocol):
 
 
 class Presence:
-    """``show`` gives a frame to the pages of this process, ``relay`` to other processes."""
+    """The people who have sessions open, in this process and in others.
+
+    ``show`` sends a frame to the pages of this process, ``relay`` to other processes.
+    """
 
     def __init__(self, show: Callable[[int, Frame], None], relay: Sender) -> None:
         self._show = show
@@ -56,7 +59,7 @@ class Presence:
         self._here: dict[int, set[PresentPage]] = {}
         self._elsewhere: dict[int, dict[str, tuple[float, list[dict[str, Any]]]]] = {}
         self._due: dict[int, asyncio.TimerHandle] = {}
-        self._count: dict[int, int] = {}  # people that were shown last
+        self._count: dict[int, int] = {}  # people in the last frame
 
     def join(self, page: PresentPage) -> None:
         self._here.setdefault(page.session_pk, set()).add(page)
@@ -75,7 +78,7 @@ class Presence:
 
     def record_typing(self, page: PresentPage, *, is_writing: bool) -> None:
         if is_writing and page.typing_until > monotonic() + TYPING_SECONDS - 1:
-            return  # it was said just now
+            return  # this was reported just now
         if is_writing:
             asyncio.get_running_loop().call_later(
                 TYPING_SECONDS + TELL_SECONDS, self._publish_soon, page.session_pk
@@ -84,7 +87,7 @@ class Presence:
         self._publish_soon(page.session_pk)
 
     def people(self, session_pk: int) -> list[dict[str, Any]]:
-        """Each once, by name, whatever pages they have open."""
+        """Return the people of a session by name, each once, however many pages they have open."""
         now = monotonic()
         remote = self._elsewhere.get(session_pk, {}).values()
         found = [page.as_entry() for page in self._here.get(session_pk, ())]
@@ -92,14 +95,14 @@ class Presence:
         return sorted(_once(found), key=lambda one: (one["name"], one["id"]))
 
     def has(self, session_pk: int, *, user_pk: int) -> bool:
-        """The person has it open, as far as this process knows. For any thread."""
+        """Return whether the person has the session open, as far as is known here. Thread-safe."""
         remote = list(self._elsewhere.get(session_pk, {}).values())
         return any(one.user_pk == user_pk for one in list(self._here.get(session_pk, ()))) or any(
             one["id"] == user_pk for _, people in remote for one in people
         )
 
     def receive(self, session_pk: int, process: str, frame: Frame) -> None:
-        """What another process has said."""
+        """Save the people of a session that another process has sent."""
         self._elsewhere.setdefault(session_pk, {})[process] = (
             monotonic() + LOST_SECONDS,
             frame["people"],
@@ -109,7 +112,7 @@ class Presence:
         self._show_people(session_pk)
 
     def ask_others(self, session_pk: int) -> None:
-        """From now on this process hears of the session."""
+        """Ask the other processes for the people of a session that this one has begun to follow."""
         self._relay_people(session_pk, wants_answer=True)
 
     async def run_heartbeat(self) -> None:
@@ -152,7 +155,7 @@ class Presence:
         if session_pk not in self._here:
             del self._count[session_pk]
         if len(people) < 2 and was_alone:
-            return  # who is alone is told nothing
+            return  # a person who is alone needs no list
         shown = [{**one, "id": str(one["id"])} for one in people[:MAX_NAMED_PEOPLE]]
         self._show(session_pk, {"type": "people", "people": shown, "count": len(people)})
 

@@ -1,4 +1,4 @@
-"""A model tried with a few small requests: whether it answers, how soon, and what it takes."""
+"""Probing a model with small requests: whether it answers, how fast, and what input it accepts."""
 
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from conversations.domain.turns import text_of_answer
 from .model_routing import ModelRouter
 
 MAX_TOKENS = 64
-MAX_SHOWN_CHARS = 200  # Of the answer
+MAX_SHOWN_CHARS = 200  # Length of the answer in a report
 
 TOOL = {
     "name": "current_time",
@@ -42,7 +42,10 @@ IMAGE = {
 
 @dataclass(slots=True, kw_only=True)
 class ProbeReport:
-    """``error`` is why the model did not answer; ``takes`` what was found out."""
+    """The result of a probe.
+
+    ``error`` says why the model did not answer. ``takes`` holds what was found out.
+    """
 
     model: str
     text: str = ""
@@ -53,7 +56,7 @@ class ProbeReport:
 
 
 async def probe_model(models: ModelRouter, model: str) -> ProbeReport:
-    """Try the model, and keep what is learnt. Raises nothing: a failure is in the report."""
+    """Probe the model and save what is learnt. A failure of the model is in the report."""
     report = ProbeReport(model=model)
     began = monotonic()
     try:
@@ -83,7 +86,7 @@ async def probe_model(models: ModelRouter, model: str) -> ProbeReport:
 
 
 async def _takes(models: ModelRouter, request: ModelRequest, capability: str) -> bool | None:
-    """None: it failed for another reason."""
+    """Return whether the model accepts the request, or None if it failed for another reason."""
     try:
         async with aclosing(models.stream(request)) as items:
             async for item in items:

@@ -1,9 +1,9 @@
-"""Tools that a program brings along with its message and carries out itself.
+"""Tools that a program provides with its message and executes itself.
 
-For the run that answers the message they are tools like others. A call of one waits until
-the program says what it gave: the run goes on where it was, and what the program does not
-say in time is a failure that the model reads. They live in the process that carries out
-the run, and end with it.
+In the run that answers the message they are tools like others. A call of such a tool waits until
+the program submits its result, and then the run goes on. A result that does not come in time is a
+failure that the model reads. The tools are held by the process that executes the run and are
+dropped when the run ends.
 """
 
 import asyncio
@@ -33,9 +33,12 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 @dataclass(slots=True)
 class _RequestTools:
-    """The tools of one message. ``results`` are those of its calls, by the keys of their
-    records: which wait, and which the program has given. ``changed`` is set whenever another
-    one waits. ``is_over``: the program has said something else since."""
+    """The tools of one message.
+
+    ``results`` holds the results of their calls by primary key, both those that are waited for and
+    those that the program has submitted. ``changed`` is set whenever another call waits.
+    ``is_over`` means that the program has sent another message since.
+    """
 
     tools: Mapping[str, Tool]
     results: dict[int, asyncio.Future[ToolResult]] = field(default_factory=dict)
@@ -57,8 +60,10 @@ class ProgramTools:
         self.requests: dict[tuple[int, str], _RequestTools] = {}
 
     def register(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
-        """Have the tools (as the Messages API declares them) for the message of this
-        ``client_id``, before it is sent. Raises Rejected for what cannot be one."""
+        """Save the tools for the message with this ``client_id``, before the message is sent.
+
+        The tools are declared as in the Messages API. Raise Rejected for an invalid declaration.
+        """
         if not given or (session_pk, client_id) in self.requests:
             return
         if len(given) > MAX_CLIENT_TOOLS:
@@ -75,19 +80,21 @@ class ProgramTools:
         return NO_MORE if found is None else found.tools
 
     def with_own_tools(self, claimed: ClaimedRun, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """Tools of servers, and those that were brought along for the run."""
+        """Return the tools of servers together with those that the program provided for the run."""
         own = self.tools_of(claimed.session_pk, claimed.client_id)
         return MappingProxyType({**more, **own}) if own else more
 
     def forget(self, session_pk: int, client_id: str) -> None:
-        """The run has ended, or was never begun."""
+        """Drop the tools of a run that has ended or was never begun."""
         self.requests.pop((session_pk, client_id), None)
 
     def list_unanswered(
         self, session_pk: int, client_id: str, calls: Sequence[ToolCall]
     ) -> list[ToolCall]:
-        """Those of the run's open calls whose result the program has not given, also where
-        their turn comes after other calls."""
+        """Return the run's open calls whose result the program has not submitted.
+
+        This includes calls whose turn comes after other calls.
+        """
         found = self.requests.get((session_pk, client_id))
         if found is None:
             return []
@@ -97,8 +104,10 @@ class ProgramTools:
     async def wait_for_others(
         self, session_pk: int, client_id: str, *, than: frozenset[int]
     ) -> frozenset[int]:
-        """The calls that wait, as soon as they are others; never where there are no
-        tools."""
+        """Return the waiting calls as soon as they differ from ``than``.
+
+        If there are no tools, wait for ever.
+        """
         found = self.requests.get((session_pk, client_id))
         while found is None or found.open_calls() == than:
             changed = found.changed if found is not None else asyncio.Event()
@@ -107,19 +116,21 @@ class ProgramTools:
         return found.open_calls()
 
     def end_waiting_runs(self, session_pk: int) -> None:
-        """The program says something more: runs of the session that wait for it end with
-        the results that they get, and its message is answered with those."""
+        """Let the runs of the session that wait for the program end with the results that they get.
+
+        The program has sent another message, whose run answers with those results.
+        """
         for (pk, _), tools_of_request in self.requests.items():
             if pk == session_pk and tools_of_request.open_calls():
                 tools_of_request.is_over = True
 
     def is_over(self, claimed: ClaimedRun) -> bool:
-        """Whether the run is to end with the results of its calls."""
+        """Return whether the run should end with the results of its calls."""
         found = self.requests.get((claimed.session_pk, claimed.client_id))
         return found is not None and found.is_over
 
     def abandon_calls(self, session_pk: int) -> None:
-        """The program goes on without the calls of the session that wait."""
+        """Fail the waiting calls of the session, because the program continues without them."""
         for (pk, _), tools_of_request in self.requests.items():
             for call_pk in tools_of_request.open_calls() if pk == session_pk else ():
                 tools_of_request.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
@@ -127,13 +138,13 @@ class ProgramTools:
     def submit_result(
         self, session_pk: int, client_id: str, call_pk: int, gave: ToolResult
     ) -> None:
-        """What a call gave, or is to give when its turn comes. The first result counts."""
+        """Save the result of a call, even before its turn has come. The first result counts."""
         found = self.requests.get((session_pk, client_id))
         if found is not None and not found.result_of(call_pk).done():
             found.result_of(call_pk).set_result(gave)
 
     async def wait_for_result(self, tools_of_request: _RequestTools, call_pk: int) -> ToolResult:
-        """What the program says that a call gave."""
+        """Return the result of a call that the program submits, or a failure."""
         result = tools_of_request.result_of(call_pk)
         if tools_of_request.is_over and not result.done():
             return ToolResult(ok=False, output=GIVEN_UP)

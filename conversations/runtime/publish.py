@@ -1,7 +1,7 @@
-"""Telling the pages of a session what has happened, in every process.
+"""Publishing the changes of a session to its pages, in every process.
 
-Frames go to the sockets of this process at once, and through Redis to those of
-the others where ``REDIS_URL`` is set.
+Frames go to the sockets of this process at once. If ``REDIS_URL`` is set, they also go to those of
+the other processes through Redis.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from .presence import PRESENCE, Presence
 type Frame = dict[str, Any]
 
 RETRYING = "retrying"
-EVERY_DRAFT = "*"  # In ``ends_draft``: whatever draft the page shows
+EVERY_DRAFT = "*"  # In ``ends_draft``: any draft that the page shows
 
 
 def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
@@ -53,8 +53,11 @@ def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
 
 
 def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int, doing: str = "") -> Frame:
-    """``note`` says what a running run waits for, ``doing`` what it does instead of
-    writing. What the text is made of goes beside it to whoever translates it."""
+    """Return a frame with the state of a run.
+
+    ``note`` says what the run waits for, ``doing`` what it does instead of writing. If that text is
+    a message, its parts are sent as well, for clients that translate it.
+    """
     text = note or doing
     frame = {
         "type": "state",
@@ -67,7 +70,7 @@ def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int, doing: 
 
 
 def active_frame(run: ActiveRun | None) -> Frame:
-    """That of the run which is active; None: none is."""
+    """Return the state frame of the active run, or an idle one if ``run`` is None."""
     if run is None:
         return state_frame(run_state=IDLE, run="", note="", elapsed_ms=0)
     return state_frame(
@@ -76,7 +79,7 @@ def active_frame(run: ActiveRun | None) -> Frame:
 
 
 def name_frames(*, title: str, model: str) -> list[Frame]:
-    """How a session is called and which model answers there, as far as there is one."""
+    """Return frames with the title and the model of a session, as far as it has them."""
     frames: list[Frame] = [{"type": "title", "title": title}] if title else []
     return [*frames, {"type": "model", "model": model}] if model else frames
 
@@ -86,7 +89,7 @@ def queue_frame(waiting: Sequence[dict[str, Any]]) -> Frame:
 
 
 def window_frame(mark: WindowMark) -> Frame:
-    """Where the window starts and how full it is, with the HTML that shows it."""
+    """Return a frame with the start and the size of the window, and their HTML."""
     return {
         "type": "window",
         "key": mark.key,
@@ -101,11 +104,12 @@ def window_frame(mark: WindowMark) -> Frame:
     }
 
 
-# What a page that connects has missed, read in one go.
 class CatchUp(NamedTuple):
-    """``frames`` bring a page up to ``last_seq``, but for the run that is active and what it has
-    written so far. ``model`` is the session's ``chosen_model``. ``reload`` says why the page has to
-    be loaded again instead, if it has to."""
+    """The frames that bring a page up to ``last_seq``, without the active run and its draft.
+
+    ``model`` is the session's ``chosen_model``. ``reload`` says why the page has to be loaded again
+    instead; it is empty if the page need not.
+    """
 
     session_pk: int
     last_seq: int
@@ -120,8 +124,11 @@ class CatchUp(NamedTuple):
 def read_catch_up(
     uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None = None
 ) -> CatchUp:
-    """``cursor`` None: the page wants no missed rows, only what comes. ``rewinds``:
-    as many had been made when the page was shown."""
+    """Return the changes that a page has missed.
+
+    If ``cursor`` is None, the page wants no missed rows but only new ones. ``rewinds`` is the
+    number of rewinds when the page was rendered.
+    """
     session = get_session(uuid)
     last_seq, frames = session.last_seq, []
     after = last_seq if cursor is None else live_seq_of(session, cursor)
@@ -132,8 +139,8 @@ def read_catch_up(
         frames.append({"type": "reload", "reason": reload})
     else:
         if rows := read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE_ROWS):
-            # Whatever the page shows of an answer may have become one of them. What is running
-            # is sent again.
+            # The draft on the page may have become one of these rows. The current draft is sent
+            # again.
             frames.append(rows_frame(rows, ends_draft=EVERY_DRAFT) | {"after": after})
             last_seq = rows[-1].seq
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
@@ -143,11 +150,14 @@ def read_catch_up(
     return CatchUp(session.pk, last_seq, *about, run, reload, frames)
 
 
-# Fan-out within this process: from a session's run to the sockets that watch it.
+# Fan-out within this process: from a session's run to the sockets that follow it.
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """A page that watches a session. ``deliver`` takes one frame as JSON text.
-    ``reached`` is the seq of the last row it got."""
+    """A page that follows a session.
+
+    ``deliver`` accepts a frame as JSON text. ``reached`` is the seq of the last row that the page
+    got.
+    """
 
     session_pk: int
     deliver: Callable[[str], None]
@@ -156,7 +166,7 @@ class Subscriber:
     backlog: list[Frame] = field(default_factory=list)
 
     def release(self) -> None:
-        """Go live: deliver what came while the subscriber was catching up."""
+        """Deliver the frames that came while the subscriber was catching up, and go live."""
         self.held = False
         backlog, self.backlog = self.backlog, []
         for frame in backlog:
@@ -178,15 +188,18 @@ class Subscriber:
         self.deliver(text or dump_json(frame))
 
 
-# Pieces of a draft that wait for a listener; one that is slower reads them from disk.
+# Limit on chunks of a draft that wait for a listener. A slower listener reads them from disk.
 MAX_CHUNKS = 200
 
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """Somebody who reads what a session says from disk. ``has_news``: there may be
-    something new there. ``chunks`` of a draft that are on disk are handed over beside that,
-    so that they need not be read (``of_drafts``). ``is_closed``: the process ends."""
+    """A stream or a request that reads new output of a session from disk.
+
+    ``has_news`` says that there may be new output to read. With ``of_drafts``, chunks of a draft
+    that are on disk are also delivered in ``chunks``, so that they need not be read. ``is_closed``
+    means that the process ends.
+    """
 
     session_pk: int
     of_drafts: bool = True
@@ -207,14 +220,17 @@ class Listener:
             self.has_news = True
 
     def take_chunks(self) -> list[DraftChunk] | None:
-        """The chunks that have come since the last time; None: look at the disk."""
+        """Return the chunks since the last call, or None if the listener has to read from disk."""
         chunks, self.chunks = self.chunks, []
         has_news, self.has_news = self.has_news, False
         self._notified.clear()
         return None if has_news else chunks
 
     async def wait(self, seconds: float) -> None:
-        """Return when there is something to take. After so many seconds there may be."""
+        """Wait until there is something to take.
+
+        After ``seconds`` without news, the listener has to read, as there may be something.
+        """
         try:
             async with asyncio.timeout(seconds):
                 await self._notified.wait()
@@ -222,13 +238,16 @@ class Listener:
             self.has_news = True
 
 
-# Frames about what is not on disk, or is on disk a little later.
+# Types of frames whose data is not on disk, or not yet.
 LIVE_FRAMES = frozenset({"draft", "call", "people"})
 
 
 class Hub:
-    """All ``subscribers`` and ``listeners`` of this process, by session; a session without any
-    is in neither. ``queues``: the waiting messages that subscribers were told of last."""
+    """All ``subscribers`` and ``listeners`` of this process, by session.
+
+    A session without subscribers or listeners has no entry. ``queues`` holds the waiting messages
+    that were last sent to subscribers.
+    """
 
     def __init__(self) -> None:
         self.subscribers: dict[int, set[Subscriber]] = {}
@@ -261,7 +280,7 @@ class Hub:
                 listener.deliver(chunks)
 
     def close_listeners(self) -> None:
-        """The process ends: nobody waits here any more."""
+        """End all waiting listeners, because the process ends."""
         self._is_closed = True
         for listeners in self.listeners.values():
             for listener in listeners:
@@ -277,7 +296,7 @@ class Hub:
         return sum(len(watchers) for watchers in self.subscribers.values())
 
     def lowest_reached(self, session_pk: int) -> int:
-        """The seq up to which every released watcher of the session has its rows."""
+        """Return the seq up to which all released subscribers of the session have its rows."""
         return min(
             (s.reached for s in self.subscribers.get(session_pk, ()) if not s.held), default=0
         )
@@ -300,10 +319,11 @@ def _discard[T](groups: dict[int, set[T]], session_pk: int, member: T) -> None:
         groups.pop(session_pk, None)
 
 
-# Between processes only: a page has come that lacks the draft so far.
+# Type of the frames between processes that ask for the current draft, which a new page lacks.
 SNAPSHOT_WANTED = "snapshot_wanted"
 
-# How often a process sends something to itself; without any of it for so long, Redis is away.
+# How often a process sends a message to itself, and after how long without any message Redis counts
+# as disconnected.
 ECHO_SECONDS, LOST_SECONDS = 1.0, 3.0
 
 MAX_OUTGOING_FRAMES = 1_000
@@ -330,7 +350,7 @@ class Publisher:
             self.publish(session_pk, {"type": "title", "title": title})
 
     async def publish_missed_rows(self, session_pk: int) -> None:
-        """Another process has written rows in a session whose run is executed here."""
+        """Publish rows that another process has written in a session whose run is executed here."""
         if session_pk in self.hub.subscribers:
             reached = self.hub.lowest_reached(session_pk)
             rows = await self._readers.read(
@@ -350,7 +370,7 @@ class Publisher:
             self.publish(session_pk, window_frame(mark))
 
     async def publish_rewound(self, session: Session, rewound: RewindResult) -> None:
-        """Tell the open pages which rows left the active path."""
+        """Publish to open pages which rows have left the active path."""
         if rewound.has_synthesised or rewound.has_returned:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:
@@ -366,8 +386,10 @@ class Publisher:
 
 
 class Relay:
-    """Frames between processes. ``publish_snapshots``: a page in another process lacks the
-    draft of a session's answer."""
+    """The exchange of frames between processes.
+
+    ``publish_snapshots`` is called if a page in another process lacks the draft of an answer.
+    """
 
     presence: Presence
 
@@ -381,7 +403,7 @@ class Relay:
         self._publish_snapshots = publish_snapshots
         self._layer: Any = channel_layers.make_backend("relay") if url else None
         self._channel = ""
-        self._heard = -LOST_SECONDS  # when something came last, by ``monotonic``
+        self._heard = -LOST_SECONDS  # when the last message came
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
 
     @property
@@ -389,8 +411,10 @@ class Relay:
         return monotonic() - self._heard < LOST_SECONDS
 
     def send(self, session_pk: int, frame: Frame) -> None:
-        """Pass a frame on to the other processes, without waiting for it. Where too many wait,
-        the oldest is dropped: pages that lack it ask."""
+        """Send a frame to the other processes without waiting for it.
+
+        If too many frames wait, the oldest is dropped. Pages that lack it ask for it.
+        """
         if self.is_used:
             if self._outgoing.full():
                 self._outgoing.get_nowait()
@@ -400,13 +424,13 @@ class Relay:
         self.send(session_pk, {"type": SNAPSHOT_WANTED})
 
     async def listen(self) -> None:
-        """Deliver what other processes send, for ever; to be run as a task."""
+        """Deliver the frames of other processes, until the task is cancelled."""
         self.joined.clear()
         self._heard = -LOST_SECONDS
-        await self._layer.flush()  # it would keep each channel that is given up
+        await self._layer.flush()  # the layer would keep each abandoned channel
         self._channel = await self._layer.new_channel("loom.")
         while not self._outgoing.empty():
-            self._outgoing.get_nowait()  # pages have seen it by the database meanwhile
+            self._outgoing.get_nowait()  # pages have got it from the database meanwhile
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._echo_forever())
             tasks.create_task(self._send_forever())

@@ -1,6 +1,6 @@
-"""Who works on which session: runs are claimed, executed, taken over, interrupted.
+"""The run queue: claiming, executing, taking over and interrupting runs.
 
-A run belongs to its process and not to a socket, so it goes on when every page closes.
+A run belongs to its process and not to a socket, so it goes on when every page is closed.
 """
 
 import asyncio
@@ -29,14 +29,16 @@ from .titles import wants_title, write_title
 
 logger = logging.getLogger(__name__)
 
-MAX_ENDING_SECONDS = 20.0  # That the runs of a process that ends may take to write their ends
+MAX_ENDING_SECONDS = 20.0  # Limit on how long a stopping process waits for its runs to end
 
 
 @dataclass(slots=True)
 class _Worker:
-    """Executes a session's runs, one after the other. ``claimed`` is one that was
-    claimed for it already, ``stopped``: the run that it begins next is to be stopped.
-    ``ended`` is set when the next run has ended."""
+    """Executes the runs of a session, one after the other.
+
+    ``claimed`` is a run that was already claimed for the worker. ``stopped`` means that the next
+    run has to be stopped when it begins. ``ended`` is set when the current run has ended.
+    """
 
     task: asyncio.Task[None] | None = None
     execution: Execution | None = None
@@ -47,7 +49,10 @@ class _Worker:
 
 
 class RunQueue:
-    """``on_interrupted`` is called when a run of a process that is gone was ended."""
+    """The runs of this process.
+
+    ``on_interrupted`` is called after a run of a process that is gone was interrupted.
+    """
 
     def __init__(
         self, context: RunContext, owner: Owner, *, on_interrupted: Callable[[], None]
@@ -73,8 +78,10 @@ class RunQueue:
         return worker.execution if worker else None
 
     def begin(self, session_pk: int, claimed: ClaimedRun | None = None) -> None:
-        """See that the session's queue is worked on by this process. While that ends, what was
-        ``claimed`` for it is given back."""
+        """Make this process work on the session's queue.
+
+        If the process is stopping, the run in ``claimed`` is given back.
+        """
         if self._database.is_stopping and claimed is None:
             return
         worker = self._workers.get(session_pk)
@@ -85,19 +92,21 @@ class RunQueue:
         worker.claimed = claimed or worker.claimed
 
     async def stop_run(self, session_pk: int, *, only: int | None = None) -> None:
-        """End the session's running answer, in this process or in another one; ``only``: if it is
-        this run still, and not the one that follows."""
+        """Stop the session's running answer, in this process or in another one.
+
+        With ``only``, stop it only if it is still this run and not the following one.
+        """
         worker = self._workers.get(session_pk)
         if worker is not None and worker.execution is not None:
             if only is None or worker.execution.claimed.run_pk == only:
                 worker.execution.stop()
             return
         if worker is not None and only is None:
-            worker.stopped = True  # it is about to claim a run, unless another process has one
+            worker.stopped = True  # it is about to claim a run, unless another process has
         await self._database.writer.write(archive_runs.request_stop, session_pk, only=only)
 
     def stop_unasked_summary(self, session_pk: int) -> None:
-        """A person writes: nobody waits for a summary that nobody asked for."""
+        """Stop a running summary that nobody requested, because a person has sent a message."""
         execution = self.execution_of(session_pk)
         if isinstance(execution, CompactionExecution) and not execution.is_asked_for:
             execution.stop()
@@ -108,8 +117,10 @@ class RunQueue:
             execution.choices = choices
 
     async def notify_decisions(self, session_pk: int, *, everywhere: bool = False) -> None:
-        """A call of the session was decided or is to end: tell its run, or all runs of this
-        process, and see that somebody continues it if its process is gone."""
+        """Notify the session's run, or all runs of this process, of a decision or a stop of a call.
+
+        If no run of the session is executed here, recover it in case its process is gone.
+        """
         for pk, worker in list(self._workers.items()):
             if worker.execution is not None and (everywhere or pk == session_pk):
                 await worker.execution.notify_decisions()
@@ -117,14 +128,16 @@ class RunQueue:
             await self.recover(session_pk=session_pk)
 
     async def wait_idle(self, session_pk: int) -> None:
-        """Return when this process works on the session no more."""
+        """Wait until this process does not work on the session any more."""
         worker = self._workers.get(session_pk)
         if worker is not None and worker.task is not None:
             await asyncio.wait({worker.task})
 
     async def wait_run_ended(self, session_pk: int) -> None:
-        """Return when this process has ended a run of the session, or works on it no
-        more. A summary may follow."""
+        """Wait until this process has ended a run of the session, or does not work on it any more.
+
+        A summary may follow the run.
+        """
         worker = self._workers.get(session_pk)
         if worker is None or worker.task is None:
             return
@@ -141,7 +154,7 @@ class RunQueue:
             await asyncio.wait(tasks, timeout=MAX_ENDING_SECONDS)
 
     def deliver_chunks(self, chunks: Sequence[DraftChunk]) -> None:
-        """Give what is on disk of this process's answers to those who follow them."""
+        """Deliver the saved chunks of this process's answers to their listeners."""
         hub = self._publisher.hub
         for session_pk, worker in self._workers.items():
             if worker.execution is not None and session_pk in hub.listeners:
@@ -171,7 +184,7 @@ class RunQueue:
                     continue
                 if self._database.is_stopping:
                     await self._database.writer.write(archive_runs.unclaim_run, claimed)
-                # Whoever queues a run while this one is active is seen by its end.
+                # A run that was queued while this one was active is found when this one ends.
                 elif await self._execute(worker, claimed):
                     worker.again = True
         except Exception as error:
@@ -181,7 +194,7 @@ class RunQueue:
         self._publisher.publish(session_pk, active_frame(None))
 
     async def _execute(self, worker: _Worker, claimed: ClaimedRun) -> bool:
-        """Returns whether another run of the session may wait."""
+        """Execute a run, and return whether another run of the session may wait."""
         is_compaction = claimed.kind == states.COMPACT
         kind = CompactionExecution if is_compaction else RunExecution
         execution = worker.execution = kind(self._context, claimed)
@@ -199,12 +212,12 @@ class RunQueue:
             self._context.drafts.forget(claimed.run_pk)
             await self._database.writer.write(archive_runs.drop_draft_of_ended, claimed.run_pk)
             execution.live.clear()
-            # Pages of this process follow it as another one's from here on.
+            # From now on, the pages of this process follow the run as one of another process.
             ended = rows_frame([], ends_draft=execution.run)
             self._publisher.hub.publish(claimed.session_pk, ended)
         except Exception as error:
             log_failure(error, "run_not_finished", run=str(claimed.run))
-            # Where nothing can be written, this process finds the run as an orphan later.
+            # If the database cannot be written, this process finds the run as an orphan later.
             if not is_storage_error(error):
                 await self._interrupt(
                     claimed.run_pk,
@@ -213,15 +226,18 @@ class RunQueue:
                     cause=archive_runs.SERVER_FAILED,
                 )
         finally:
-            worker.ended.set()  # in case it failed
+            worker.ended.set()  # in case execute() failed
             if self._context.program_tools.requests:
                 self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
             worker.execution, worker.ended = None, asyncio.Event()
         return True
 
     async def _request_summary(self, execution: Execution) -> bool:
-        """After an answer to a new message of a person, and only then: neither opening
-        nor continuing a session has anything summarised."""
+        """Queue a summary after an answer to a new message of a person, if the window is full.
+
+        No summary is made for other runs, because opening or continuing a session must not cause
+        one.
+        """
         claimed = execution.claimed
         is_answer = claimed.kind == states.MESSAGE and execution.state == states.COMPLETED
         if not is_answer or not execution.may_need_summary:
@@ -238,17 +254,17 @@ class RunQueue:
                 request=request,
                 user_pk=None,
             )
-        except Conflict:  # somebody has written meanwhile, or archived the session
+        except Conflict:  # a message was sent meanwhile, or the session was archived
             pass
         except Exception as error:
             log_failure(error, "compaction_not_begun", run=str(claimed.run))
         return True
 
     async def run_heartbeat(self) -> None:
-        """Say that this process's runs are alive, and look after those of others."""
+        """Record that this process's runs are alive, and look after those of other processes."""
         while True:
             await asyncio.sleep(self._context.options.heartbeat)
-            MONITOR.is_low()  # says so in the log
+            MONITOR.is_low()  # logs a warning if space is short
             executions = (worker.execution for worker in self._workers.values())
             running = {one.claimed.run_pk: one for one in executions if one is not None}
             if running:
@@ -266,8 +282,10 @@ class RunQueue:
                 self.begin(session_pk)
 
     async def recover(self, *, session_pk: int | None = None) -> None:
-        """See to the runs whose process is gone, in all sessions or in one: those that
-        wait for a person continue here, the others end."""
+        """Recover the runs whose process is gone, in all sessions or in one.
+
+        Runs that wait for a person continue in this process. The others are interrupted.
+        """
         async with self._recovering:
             if self._database.is_stopping:
                 return
@@ -287,7 +305,7 @@ class RunQueue:
                     self._publisher.publish_rows(run.session_pk, claimed.rows)
                     self.begin(run.session_pk, claimed)
                 else:
-                    # This process leaves a run only when it could not write its end.
+                    # A run of this process is an orphan only if writing its end failed.
                     is_own = self.owns(run)
                     cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
                     await self._interrupt(run.run_pk, run.session_pk, owner=run.owner, cause=cause)
@@ -305,7 +323,7 @@ class RunQueue:
         gone = self._owner.is_gone(run.owner)
         if gone is not None:
             return gone
-        # While the database was away nobody could say there that a run is alive.
+        # While the database was away, the other process could not record a heartbeat.
         return run.is_stale and self._database.readers.answered_for > options.stale_after
 
     async def _interrupt(self, run_pk: int, session_pk: int, *, owner: str, cause: str) -> None:

@@ -1,4 +1,4 @@
-"""Executing one run: model call, rows, tool calls, again, until it ends."""
+"""Executing a run: a model call, its rows and its tool calls, repeated until the run ends."""
 
 import asyncio
 import contextlib
@@ -88,18 +88,19 @@ from .tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
 
-# Of a window that the provider finds too long, and the share where it does not say by how much:
-# from 32,768 tokens that leads to 550.
+# The maximum number of cuts of a window that the provider finds too long, and the share that a cut
+# keeps if the provider does not say by how much it is too long. All cuts together lead from 32,768
+# tokens to 550.
 MAX_WINDOW_CUTS, CUT_SHARE = 8, 0.6
 
-# The provider does not take what the request says: it would refuse it again and again.
+# The provider refuses the content of the request, so repeating it would not help.
 REFUSED_CODES = ("invalid_request", "request_too_large", "refusal")
 
-STEERED = "steered"  # The stop reason where a message of the person went in at a tool call
+STEERED = "steered"  # The stop reason if a person's message is inserted at a tool call
 
 
 class RunOutcome(NamedTuple):
-    """How a run ended."""
+    """The state in which a run ended, with the reason and a notice to show."""
 
     state: str
     stop_reason: str
@@ -109,12 +110,12 @@ class RunOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer:
-    """One model call while it streams; its parts are by the index of their block."""
+    """One model call while it streams. ``parts`` are by the index of their content block."""
 
     window: Window
     started: float = field(default_factory=monotonic)
     first_token_ms: int | None = None
-    reported: Usage | None = None  # at its beginning
+    reported: Usage | None = None  # at the beginning of the answer
     answered_as: str = ""
     parts: dict[int, LiveBlock] = field(default_factory=dict)
     block_started: dict[int, float] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class _Answer:
 
 
 class RunExecution(Execution):
-    """One answer in this process. ``stop`` ends it early and keeps what there is."""
+    """One answer in this process. ``stop`` ends it early and keeps the text so far."""
 
     def __init__(self, context: RunContext, claimed: ClaimedRun) -> None:
         super().__init__(context, claimed)
@@ -164,21 +165,21 @@ class RunExecution(Execution):
             notice = describe_provider_error(error, run=self.run)
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         except BudgetReached as error:
-            # A run that goes on has the work of those before it, which a retry would discard.
+            # A continued run includes the work of earlier runs, which a retry would discard.
             has_work = bool(self._answered) or self.claimed.kind == states.CONTINUE
             notice = describe_out_of_budget(error, run=self.run, has_work=has_work)
             state = states.COMPLETED if self._answered else states.FAILED
             outcome = RunOutcome(state, error.code, notice, error.code)
         except Exception as error:
             if isinstance(error, RunLost) or is_storage_error(error):
-                raise  # the end of the run cannot be written either
+                raise  # writing the end of the run would fail, too
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         if self._commits:
             await asyncio.wait(self._commits)
         if outcome.state == states.STOPPED and await self._is_only_left():
-            # Another process goes on with the run, if something of it waits.
+            # If a part of the run waits for a person, another process continues the run.
             outputs = self.calls.outputs()
             rows = await self.writer.write(release_run, self.claimed, outputs=outputs)
             if rows is not None:
@@ -193,10 +194,10 @@ class RunExecution(Execution):
         claimed = self.claimed
         read = self._context.database.readers.read
         continues = claimed.kind == states.CONTINUE
-        # Of several messages that go first, the last one's run answers all.
+        # If several messages go first, the run of the last one answers all of them.
         may_steer = claimed.goes_first or claimed.open_turn is not None
         if claimed.open_turn is not None:
-            # Another process was given an answer and did not see its calls through.
+            # Another process got an answer and did not complete its tool calls.
             continues = False
             past = await read(read_past_calls, claimed.run_pk)
             self._ordinal = len(past)
@@ -206,7 +207,7 @@ class RunExecution(Execution):
             await self._execute_calls(claimed.open_turn)
         while len(self._answered) < self._context.options.max_model_calls:
             if may_steer and await read(has_message_to_go_first, claimed.session_pk):
-                # The model reads the results together with that message, in the next run.
+                # The model reads the results together with that message in the next run.
                 return RunOutcome(states.COMPLETED, STEERED)
             message = await self._answer(continues=continues)
             continues = False
@@ -231,7 +232,7 @@ class RunExecution(Execution):
             if reason == "max_tokens":
                 most = self._most_tokens
                 if most < self._output_limit and most != self.choices.max_tokens:
-                    reason = "model_context_window_exceeded"  # the prompt leaves no more
+                    reason = "model_context_window_exceeded"  # the prompt leaves no more room
                 else:
                     explanation = self._explain_limit()
             break
@@ -245,7 +246,7 @@ class RunExecution(Execution):
         return RunOutcome(states.COMPLETED, reason, notice)
 
     def _explain_limit(self) -> str:
-        """Who sets the longest answer that the last request asked for."""
+        """Return a sentence that names the source of the last request's output limit."""
         most = self._most_tokens
         limit = number_text(most)
         if most == self.choices.max_tokens:
@@ -286,7 +287,7 @@ class RunExecution(Execution):
         uuids = [uuid for uuid, _ in tool_calls]
         payloads = make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids)
         events = await asyncio.to_thread(prepare_events, payloads, session=claimed.session, new=0)
-        with drafts.pending_chunks(claimed.run_pk):  # the turn has all of it
+        with drafts.pending_chunks(claimed.run_pk):  # the turn contains them all
             appended = await self.commit(
                 self.writer.write(
                     append_answer,
@@ -333,7 +334,7 @@ class RunExecution(Execution):
             await self.writer.write(save_floor, session_pk, floor=window.floor)
             await context.publisher.publish_window(session_pk)
 
-        if self._due_notices:  # they are said while the model is asked
+        if self._due_notices:  # they are written while the model is asked
             self.track(database.run_in_background(say_notices()))
         if system != facts.system_prompt:
             database.write_in_background(save_system_prompt, session_pk, system_prompt=system)
@@ -351,13 +352,15 @@ class RunExecution(Execution):
         if facts.has_call_limits:
             self._due_notices = check_model_call(session_pk, person_pk=user_pk)
         if self._hint is None:
-            # For a new message of the person, once; it stays for the run's other calls.
+            # Read once for a new message of a person, and kept for the other model calls of the
+            # run.
             self._parent = read_parent_account(session_pk, user_pk) if facts.has_parent else None
             hint, is_looked_for = "", facts.floor > 1 and claimed.kind != states.CONTINUE
             if is_looked_for and (turn := read_turn(session_pk, claimed.user_turn)):
                 number = turn.number
                 hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=number)
-            # After the queries: all of this is run again where the connection was lost.
+            # Set after the queries, because the whole function runs again if the connection is
+            # lost.
             self._hint = hint
         model, scope, offered = models.model_for(facts.model), facts.scope, self._context.offered
         limits = models.limits_of(model)
@@ -391,7 +394,7 @@ class RunExecution(Execution):
             try:
                 return await self._stream(answer)
             except asyncio.CancelledError:
-                if answer.reported is not None:  # the provider counts it
+                if answer.reported is not None:  # the provider counts its tokens
                     saved = self._save_unanswered(answer, states.STOPPED)
                     self.track(asyncio.create_task(saved))
                 raise
@@ -411,7 +414,8 @@ class RunExecution(Execution):
                     await self._context.models.learn_capability(model, error.refused, takes=False)
                     answer.window = await self._assemble(continues=continues)
                 elif is_refused and answer.window.has_files and self._files_refused is None:
-                    # What is attached must not end the session: once more without it.
+                    # Attached files must not block the session, so the request is repeated without
+                    # them.
                     self._files_refused = error
                     answer.window = await self._assemble(continues=continues)
                 elif error.transient and tries < most:
@@ -429,19 +433,19 @@ class RunExecution(Execution):
                     )
                     await asyncio.sleep(wait)
                     await self._record_note("")
-                    if not model:  # none was on offer; a server may have been started
+                    if not model:  # none was on offer, but a server may have started
                         answer.window = await self._assemble(continues=continues)
                 else:
                     raise
 
     async def _save_unanswered(self, answer: _Answer, error_code: str) -> None:
-        """A call that gave no whole answer is a record too."""
+        """Save the record of a call that gave no complete answer."""
         call = await self._record_answer(answer, None, error_code=error_code)
         texts = answer.window.texts
         await self.writer.write(append_call, self.claimed, call=call, texts=texts)
 
     async def _shorten_window(self, error: ProviderError, window: Window) -> None:
-        """Learn from a refusal what the model takes, and how the server counts."""
+        """Learn the model's limit and how the server counts from a refusal, or cut the window."""
         if error.limit is not None and error.limit < window.limit:
             await self._context.models.learn_limit(window.request.model, error.limit)
         ratio = 0.0
@@ -453,7 +457,7 @@ class RunExecution(Execution):
             self._window_share *= CUT_SHARE
 
     async def _remember_cuts(self, window: Window) -> None:
-        """The model took a window that had to be cut without being told to what size."""
+        """Save as the model's limit the size of a window that was cut without a known limit."""
         models, model = self._context.models, window.request.model
         if not models.names_limit(model):
             await models.learn_limit(model, int(window.limit * self._window_share))
@@ -465,7 +469,7 @@ class RunExecution(Execution):
 
     async def _record_note(self, note: str) -> None:
         self._show_note(note)
-        with contextlib.suppress(StorageFull):  # a note is nothing to wait for
+        with contextlib.suppress(StorageFull):  # a note is not worth waiting for
             await self._context.database.writer.write(
                 record_run_note, self.claimed.run_pk, note=note
             )
@@ -546,7 +550,7 @@ class RunExecution(Execution):
         return finished.has_queued
 
     def _make_footer(self, outcome: RunOutcome) -> TurnSeparator:
-        """With the tokens of all model calls, as far as the provider gave some."""
+        """Return the row with the totals of all model calls, as far as they were reported."""
         calls = self._answered
         reported = [
             call for call in calls if (call.input_tokens, call.output_tokens) != (None, None)
@@ -592,8 +596,11 @@ def make_turn(message: MessageCompleted) -> NewTurn:
 def make_payloads(
     message: MessageCompleted, *, thinking_ms: Mapping[int, int], calls: Sequence[UUID]
 ) -> list[Payload]:
-    """The rows of a complete answer: texts and tool calls in order. Thinking opens a row of text.
-    ``thinking_ms`` is by block index, ``calls`` are the uuids of its calls' records, in order."""
+    """Return the rows of a complete answer: texts and tool calls in order.
+
+    Thinking starts a new row of text. ``thinking_ms`` is by block index. ``calls`` are the uuids of
+    the records of the tool calls, in order.
+    """
     payloads: list[Payload] = []
     uuids = iter(calls)
     thinking: list[str] = []

@@ -1,4 +1,4 @@
-"""What a person is told when an answer fails or ends early, and what can be done next."""
+"""Notices for an answer that fails or ends early: what happened and what to do next."""
 
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import Info
@@ -27,7 +27,7 @@ NEXT_STEP = {
 RETRY = say("Retry.")
 KEPT = say("Your message is saved.")
 
-# Stop reasons: what is told, what to do next, and the button for that.
+# Stop reasons: what happened, what to do next, and the action of the button.
 STOPS = {
     "empty_answer": (
         say("The model gave no answer."),
@@ -90,7 +90,10 @@ def describe_refused_files(error: ProviderError) -> Info:
 
 
 def describe_out_of_budget(error: BudgetReached, *, run: str, has_work: bool) -> Info:
-    """The row for a run that a budget ended. ``has_work``: more than the message is there."""
+    """Return the row for a run that a budget ended.
+
+    ``has_work`` says that there is more to keep than the message.
+    """
     text = (
         say("%(reason)s Everything so far is saved; continue then.", reason=error.message)
         if has_work
@@ -106,7 +109,7 @@ def describe_out_of_budget(error: BudgetReached, *, run: str, has_work: bool) ->
 
 
 def describe_crash(*, run: str) -> Info:
-    """The row for a fault of ours; the log has the details."""
+    """Return the row for an internal error. The log has the details."""
     return Info(
         text=say(
             "Something went wrong on the server. Your message is saved. Retry; see the server's "
@@ -120,7 +123,7 @@ def describe_crash(*, run: str) -> Info:
 
 
 def describe_stop(stop_reason: str, *, explanation: str, run: str) -> Info:
-    """The row for an answer that ended in one of the unusual ways (``STOPS``)."""
+    """Return the row for an answer that ended for one of the reasons in ``STOPS``."""
     what, next_step, action = STOPS[stop_reason]
     text = (
         say(
@@ -142,5 +145,5 @@ def describe_stop(stop_reason: str, *, explanation: str, run: str) -> Info:
 
 
 def sentence(text: str) -> str:
-    """What a provider says does not always end like one."""
+    """Return the text with a full stop at its end, which providers' messages may lack."""
     return text if text.endswith((".", "!", "?", "…")) else say("%(text)s.", text=text)

@@ -1,4 +1,4 @@
-"""What tool servers ask the model, once a person has approved it."""
+"""Prompts of tool servers that the model answers once a person has approved them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from .side_calls import SideCall, estimate_request
 def prepare_prompt(
     asked: Mapping[str, Any], models: ModelRouter, *, own_model: str
 ) -> dict[str, Any]:
-    """The parameters of sampling, with the model that is to answer and what it can."""
+    """Return the parameters of sampling with the chosen model, within its output limit."""
     preferences = asked.get("modelPreferences") or {}
     hints = [hint["name"] for hint in preferences.get("hints") or () if hint.get("name")]
     model = models.sampling_model_for(own_model, hints)
@@ -38,8 +38,11 @@ def prepare_prompt(
 async def answer_prompt(
     execution: Execution, question: ToolQuestion, *, seq: int
 ) -> dict[str, Any]:
-    """The model's answer, as the tool server is given it. It is kept in the transcript, and its
-    call counts like every other. ``seq`` is that of the row in which the server asked."""
+    """Return the model's answer in the format that the tool server gets.
+
+    The answer is kept in the transcript, and its model call counts like any other. ``seq`` is that
+    of the row in which the server asked.
+    """
     context, claimed = execution.context, execution.claimed
     request = make_sampling_request(question.prompt)
     manifest = sampling_manifest(question.prompt, seq=seq)

@@ -1,6 +1,6 @@
 """The runtime: one for each process, on its event loop.
 
-Entry points call its methods and know nothing of how a run is executed.
+Entry points call its methods and do not depend on how runs are executed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class Runtime:
-    """Start it on the loop that serves; stop it before that loop ends."""
+    """The services of a process, to be started on the serving loop and stopped before it ends."""
 
     def __init__(self, options: RuntimeOptions) -> None:
         self.options = options
@@ -111,7 +111,7 @@ class Runtime:
         self._reverts_lock = options.data_dir / "run" / REVERTS_LOCK
 
     async def start(self) -> None:
-        """Recover what dead processes left, then look after things."""
+        """Recover the runs of dead processes, then start the background loops."""
         self.loop = asyncio.get_running_loop()
         if self.options.supervise:
             await self.queue.recover()
@@ -139,12 +139,14 @@ class Runtime:
             await self.queue.begin_waiting()
 
     async def end_runs(self, *, by_person: bool = False) -> None:
-        """Begin nothing more; stop the running answers and keep what they have. It is read
-        and written as before. ``by_person``: whoever asked for the answers ends the process, and
-        need not be told that it ended."""
+        """Stop the running answers, keep their text, and begin no further runs.
+
+        Reading and writing still work. ``by_person`` means that the person who asked for the
+        answers ends the process, so that they need no notice about it.
+        """
         self.database.is_stopping = True
         self.hub.close_listeners()
-        if self._accepting:  # what they have claimed is given back
+        if self._accepting:  # runs that they claim are given back
             await asyncio.wait(self._accepting)
         await self.queue.end_runs(by_person=by_person)
 
@@ -166,8 +168,10 @@ class Runtime:
     async def catch_up(
         self, uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None, hello: bool
     ) -> tuple[list[Frame], int]:
-        """The frames that bring a page up to date, the draft included, and the seq of the
-        last row that the page has then. See :func:`~.publish.read_catch_up`."""
+        """Return the frames that bring a page up to date, and the seq of the last row among them.
+
+        The frames include the draft. See :func:`~.publish.read_catch_up`.
+        """
         missed: CatchUp = await self.readers.read(
             read_catch_up, uuid, cursor=cursor, rewinds=rewinds
         )
@@ -205,8 +209,10 @@ class Runtime:
         choices: RunChoices = NO_CHOICES,
         goes_first: bool = False,
     ) -> AcceptedMessage:
-        """Accept a person's message (see ``archive.messages.accept_message``) and see
-        that it is answered, also when the caller leaves. Returns when it is on disk."""
+        """Accept a person's message and start answering it, even if the caller is cancelled.
+
+        See ``archive.messages.accept_message``. Return when the message is on disk.
+        """
 
         async def accept() -> AcceptedMessage:
             accepted = await self.writer.write(
@@ -216,7 +222,7 @@ class Runtime:
                 text=text,
                 user_pk=user_pk,
                 max_queued=self.options.max_queued,
-                # While this process ends the message waits for the next one.
+                # If this process is stopping, the message waits for another one.
                 owner="" if self.database.is_stopping else self.owner.id,
                 attachments=attachments,
                 choices=choices,
@@ -225,7 +231,7 @@ class Runtime:
             self._start_accepted(session.pk, accepted)
             return accepted
 
-        # A run that was claimed for this process is executed all the same when the caller leaves.
+        # A run that was claimed for this process is executed even if the caller is cancelled.
         accepting = asyncio.create_task(accept())
         self._accepting.add(accepting)
         accepting.add_done_callback(self._accepting.discard)
@@ -328,13 +334,13 @@ class Runtime:
             archive_messages.withdraw_message, session, run=run, user_pk=user_pk
         )
         self.program_tools.forget(session.pk, client_id)
-        # Before the queue, in which the author's page still has what goes back to it.
+        # Rows go first, because the author's page takes the withdrawn message from the queue that
+        # it still shows.
         self.publisher.publish_rows(session.pk, rows)
         await self.publisher.publish_queue(session.pk)
 
     async def put_first(self, session: Session, *, run: UUID, stops: bool) -> None:
-        """Let a queued message go in at the next tool call, or at once: ``stops`` ends the answer
-        that runs."""
+        """Insert a queued message at the next tool call. With ``stops``, end the running answer."""
         active = await self.writer.write(archive_messages.put_first, session, run=run)
         await self.publisher.publish_queue(session.pk)
         if stops and active is not None:
@@ -347,7 +353,7 @@ class Runtime:
         await self.queue.wait_idle(session_pk)
 
     async def choose_for_run(self, session_pk: int, run_pk: int, choices: RunChoices) -> None:
-        """What a program asks of the further answers of a run that waits for it here."""
+        """Set a program's choices for further answers of a run that waits for it here."""
         await self.writer.write(archive_runs.choose_for_run, run_pk, choices=choices)
         self.queue.choose_for_run(session_pk, run_pk, choices)
 
@@ -356,8 +362,10 @@ class Runtime:
     async def decide_call(
         self, session: Session, *, call: UUID, decision: str, user_pk: int | None, reason: str = ""
     ) -> None:
-        """Allow or deny a call that waits (see ``archive.tool_calls``), in this process
-        or in another one."""
+        """Allow or deny a waiting tool call, in this process or in another one.
+
+        See ``archive.tool_calls``.
+        """
         rows = await self.writer.write(
             archive_calls.decide_call,
             session,
@@ -379,8 +387,10 @@ class Runtime:
         content: Any = None,
         user_pk: int | None,
     ) -> None:
-        """Answer what a call's tool server asks (see ``archive.tool_calls``), in this process
-        or in another one."""
+        """Answer a question of a call's tool server, in this process or in another one.
+
+        See ``archive.tool_calls``.
+        """
         rows = await self.writer.write(
             archive_calls.answer_question,
             session,
@@ -394,7 +404,7 @@ class Runtime:
         await self.queue.notify_decisions(session.pk)
 
     async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:
-        """End one call, which runs or waits; the run goes on."""
+        """End one tool call that runs or waits. The run goes on."""
         await self.writer.write(
             archive_calls.request_call_stop, session, call=call, user_pk=user_pk
         )
@@ -434,10 +444,10 @@ class Runtime:
         )
         self.publisher.publish_rows(session.pk, appended.rows)
 
-    # Files that were changed
+    # Changed files
 
     def _complete_changes_soon(self) -> None:
-        """Find out what interrupted calls have changed, beside other work."""
+        """Find out in the background which files interrupted calls have changed."""
 
         async def complete() -> None:
             async with self._completing_changes:
@@ -449,7 +459,7 @@ class Runtime:
         self.database.run_in_background(complete())
 
     async def _complete_reverts(self) -> None:
-        """Settle and tell undos that were cut short, unless one runs, in whatever process."""
+        """Complete interrupted reverts and publish their rows, unless any process runs a revert."""
         with try_lock(self._reverts_lock) as is_ours:
             if is_ours:
                 said = await complete_reverts(read=self.readers.read, write=self.writer.write)
@@ -465,7 +475,7 @@ class Runtime:
         actor_pk: int | None,
         replace: Collection[str],
     ) -> RevertResult:
-        """Put files back (see ``agent.undo.revert``) and show it to every page."""
+        """Put files back (see ``agent.undo.revert``) and publish that to all pages."""
         await self._complete_reverts()
         async with share_lock(self._reverts_lock):
             done = await revert_files(

@@ -1,5 +1,7 @@
-"""Calls of the model beside its answers: for a summary, a title, or what a tool server asks.
-However one ends, what it has used is on record."""
+"""Model calls that are not answers: for a summary, a title, or the prompt of a tool server.
+
+The usage of each call is recorded, however the call ends.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,15 +27,18 @@ from .execution import Execution, usage_so_far
 
 
 def estimate_request(request: ModelRequest) -> int:
-    """In tokens."""
+    """Return the estimated number of tokens in a request."""
     return estimate_tokens(dump_json([request.system, request.messages]))
 
 
 @dataclass(slots=True)
 class SideCall:
-    """``estimated`` tokens are in the request; ``texts`` are those that the manifest names by
-    digest. ``reported`` is what the provider counted at its beginning, ``pieces`` what it has
-    written, ``message`` its whole answer."""
+    """A model call that is not an answer.
+
+    ``estimated`` is the number of tokens in the request. ``texts`` are the texts that the manifest
+    names by digest. ``reported`` is the provider's usage at the beginning, ``pieces`` the text
+    written so far and ``message`` the whole answer.
+    """
 
     execution: Execution
     request: ModelRequest
@@ -47,11 +52,11 @@ class SideCall:
     message: MessageCompleted | None = None
 
     async def ask[T](self, read: Callable[[MessageCompleted], T]) -> T:
-        """What ``read`` makes of the answer. Either may raise ProviderError."""
+        """Send the request and return ``read(answer)``. Both may raise ProviderError."""
         try:
             result = read(await self._listen())
         except asyncio.CancelledError:
-            if self.reported is not None:  # the provider counts it
+            if self.reported is not None:  # the provider counts its tokens
                 self._save(STOPPED)
             raise
         except ProviderError as error:
@@ -69,11 +74,11 @@ class SideCall:
                     self.reported, self.answered_as = item.usage, item.answered_as
                 elif isinstance(item, MessageCompleted):
                     self.message = item
-        assert self.message is not None  # a stream ends with it, or raises
+        assert self.message is not None  # a stream ends with a complete message or raises
         return self.message
 
     def _save(self, error_code: str = "") -> asyncio.Future[None]:
-        # Seen through, also when the run is stopped.
+        # The write is completed even if the run is stopped.
         record, claimed = self._record(error_code), self.execution.claimed
         writing = self.execution.writer.write(append_call, claimed, call=record, texts=self.texts)
         return asyncio.shield(self.execution.track(asyncio.create_task(writing)))

@@ -1,5 +1,8 @@
-"""Titles of new sessions, by a cheap model. Until one is there, and where none comes, the
-first words of the session are its title; one that a person chose stays."""
+"""Titles of new sessions, written by a cheap model.
+
+Until such a title is there, or if none can be made, the first words of the session are its title. A
+title that a person chose is never replaced.
+"""
 
 import logging
 import re
@@ -23,14 +26,14 @@ from .side_calls import SideCall, estimate_request
 logger = logging.getLogger(__name__)
 
 FIRST_TURN = 1
-MAX_TURNS = 20  # In which the answer to the first message is looked for
+MAX_TURNS = 20  # Number of turns within which the first answer is looked for
 OFF, AUTO = "off", "auto"
 
 _QUOTES = re.compile(r"^(?:title:\s*)?[\"'“”„«‘*#\s]*|[\"'“”»’*.\s]*$", re.IGNORECASE)
 
 
 def wants_title(execution: Execution) -> bool:
-    """Whether this was the first answer of a session."""
+    """Return whether a title has to be written, because this was the session's first answer."""
     claimed, context = execution.claimed, execution.context
     return (
         context.options.title_model != OFF
@@ -42,7 +45,7 @@ def wants_title(execution: Execution) -> bool:
 
 
 async def write_title(execution: Execution) -> None:
-    """Have a title written, unless a person has chosen one. A failure is in the log only."""
+    """Write a title unless a person has chosen one. A failure is only logged."""
     context, claimed = execution.context, execution.claimed
     read, write = context.database.readers.read, context.database.writer.write
     session_pk = claimed.session_pk
@@ -77,13 +80,13 @@ def _make_call(execution: Execution, said: Sequence[StoredTurn], *, model: str) 
 
 
 def read_answer(message: MessageCompleted) -> str:
-    if message.stop_reason == "max_tokens":  # it may not have come farther than its thinking
+    if message.stop_reason == "max_tokens":  # it may have got no further than thinking
         return ""
     return read_title(text_of_answer(message.blocks))
 
 
 def read_title(text: str) -> str:
-    """The title in an answer; empty where it is none."""
+    """Return the title in an answer, or an empty string if the answer has none that is usable."""
     lines = [line for line in storable(text).splitlines() if line.strip()]
     line = strip_marks(strip_invisible(lines[0])) if lines else ""
     title = " ".join(_QUOTES.sub("", line).split())

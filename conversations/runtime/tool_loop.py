@@ -1,8 +1,8 @@
-"""Executing the calls of one answer: planned, asked, run in order, each ended once.
+"""Executing the tool calls of one answer: planning, asking, running in order, ending each once.
 
-All questions of an answer are asked at once; then the calls are executed in order,
-neighbours that only read together. A call is recorded as running before anything is
-done, so that nothing is done twice whatever happens to this process.
+All questions of an answer are asked at once. Then the calls are executed in order, and neighbouring
+calls that only read run together. A call is recorded as running before it starts, so that no call
+is executed twice, whatever happens to this process.
 """
 
 import asyncio
@@ -79,11 +79,11 @@ from .sampling import answer_prompt, prepare_prompt
 
 logger = logging.getLogger(__name__)
 
-CANCEL_SECONDS = 10.0  # How long a tool may take to end what it does when it is stopped
+CANCEL_SECONDS = 10.0  # How long a stopped tool may take to end
 
-MAX_KIND_CHARS = 255  # Of a kind's key; a call of a longer one is allowed one at a time
+MAX_KIND_CHARS = 255  # Limit of a kind's key. A call with a longer key can only be allowed once
 
-MAX_SHOWN_CHARS = 100_000  # Of a diff or a command that a question shows
+MAX_SHOWN_CHARS = 100_000  # Limit of a diff or a command in a question
 
 ONE_RUNS, SEVERAL_RUN = say("A tool is running"), say("Tools are running")
 
@@ -101,12 +101,15 @@ CUT_OFF = "Not run: the answer was cut off before the call was complete."
 
 @dataclass(slots=True)
 class _Call:
-    """A call that is open. ``effect`` is what it does as far as is known. ``result`` is known
-    without running it (refused, failed to be planned). ``is_due``: it has to be planned when its
-    turn comes, since calls before it may change what it finds. ``rules`` are those that it was
-    judged by, ``basis`` is that of what was let through. ``resolved`` is set by a decision or a
-    stop; or because the call was ended by another process, to which the run is lost
-    (``is_lost``)."""
+    """An open tool call.
+
+    ``effect`` is the effect that is known so far. ``result`` is set if it is known without running
+    the call, because the call was refused or could not be planned. ``is_due`` means that the call
+    has to be planned when its turn comes, because earlier calls may change what it finds. ``rules``
+    are those that it was judged by. ``basis`` is that of the plan that was allowed. ``resolved`` is
+    set by a decision or a stop, or if another process has ended the call, which has then taken over
+    the run (``is_lost``).
+    """
 
     record: ToolCallRecord
     tool: Tool | None = None
@@ -124,7 +127,7 @@ class _Call:
     resolved: asyncio.Event = field(default_factory=asyncio.Event)
     question: ToolQuestion | None = None
     answered: asyncio.Future[dict[str, Any]] | None = None
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question after the other
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
     sampling: asyncio.Task[dict[str, Any]] | None = None
     has_ended: bool = False
     is_lost: bool = False
@@ -143,7 +146,7 @@ class _Call:
             self.resolved.set()
 
     def apply_record(self, record: ToolCallRecord) -> None:
-        """What became of it, in whatever process."""
+        """Apply the decision, stop and answer in the record, whichever process wrote them."""
         if record.stopped_by and not self.stopped_by:
             self.stopped_by = record.stopped_by
             self.resolved.set()
@@ -161,7 +164,7 @@ class _Call:
 
 
 class ToolLoop:
-    """The calls of a run, answer by answer."""
+    """Executes the tool calls of a run, one answer at a time."""
 
     def __init__(self, context: RunContext, execution: Execution) -> None:
         self.live = execution.calls
@@ -187,9 +190,12 @@ class ToolLoop:
         result_cap: int,
         is_cut_off: bool = False,
     ) -> None:
-        """See that every open call of the answer ends. In one that was cut off none is
-        executed: its arguments may be cut too. ``model`` is the session's, ``result_cap`` what
-        its window leaves whole of a result."""
+        """Execute all open calls of the answer, so that each of them ends.
+
+        The calls of an answer that was cut off are not run, because their arguments may be cut off,
+        too. ``model`` is the session's model. ``result_cap`` is the size up to which its window
+        does not shorten a result.
+        """
         self._turn, self._scope, self._root, self._model = turn, scope, root, model
         self._result_cap = result_cap
         records = await self._readers.read(read_calls, self._claimed.run_pk, turn=turn)
@@ -212,12 +218,11 @@ class ToolLoop:
             for call in planned:
                 before = self._calls[: self._calls.index(call)]
                 await self._judge(call, is_first=all(earlier.only_reads for earlier in before))
-            # All questions of an answer are asked at once.
             await self._ask([one for one in planned if one.asked and one.record.state != WAITING])
             waiting = list(self._calls)
             while waiting:
-                # Calls that only read and stand side by side run together. What a call does may
-                # be known only when its turn comes.
+                # Neighbouring calls that only read run together. The effect of a call may become
+                # known only when its turn comes.
                 group = [waiting.pop(0)]
                 while group[0].only_reads and waiting and waiting[0].only_reads:
                     group.append(waiting.pop(0))
@@ -227,7 +232,7 @@ class ToolLoop:
             self._calls = []
 
     async def check_decisions(self) -> None:
-        """Notice what was decided, in whatever process."""
+        """Apply decisions about the open calls, whichever process recorded them."""
         calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
         if not calls:
             return
@@ -254,7 +259,8 @@ class ToolLoop:
                 and rules.decide(effect=CHANGES, kind=call.asked.kind_key) == RUN
             ):
                 session = await self._readers.read(get_session, self._claimed.session)
-                with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
+                # decided meanwhile; the next check applies that
+                with contextlib.suppress(Conflict):
                     rows = await self._context.database.writer.write(
                         decide_call,
                         session,
@@ -270,7 +276,7 @@ class ToolLoop:
             await asyncio.sleep(self._context.options.watch_interval)
             try:
                 await self.check_decisions()
-            except Exception:  # a database that is away for a moment
+            except Exception:  # such as a database that is away for a moment
                 logger.exception("calls_not_watched")
 
     # Planning and asking
@@ -312,8 +318,9 @@ class ToolLoop:
                         call.asked = _question(call.record, planned)
                     else:
                         call.decision = BY_POLICY
-                # One that runs whatever it is keeps to no plan: it is not made again. One that
-                # would leave a file as it is must not write it once it has become another.
+                # Under the AUTO policy, a call runs whatever it does, so its plan does not bind it
+                # and is not made again. Under other policies, a call whose plan leaves a file
+                # unchanged must not write the file if it has changed since.
                 call.basis = "" if self._scope.policy == AUTO else planned.basis
             elif is_first:
                 call.result = planned
@@ -337,9 +344,12 @@ class ToolLoop:
         return self._rules
 
     async def _has_to_be_judged(self, call: _Call) -> bool:
-        """Now that it is the call's turn: it could not be planned before, or what let it run
-        without a question may have changed since. That is the rules; and where a kind is always
-        allowed, what the call is, unless it has just been planned."""
+        """Return whether the call has to be planned and judged now that its turn has come.
+
+        That is so if it could not be planned before, or if the reason to run it without a question
+        may have changed. The rules may have changed. If its kind is always allowed, the call itself
+        may have become another kind, unless it has just been planned.
+        """
         if call.stopped_by or call.only_reads or call.asked is not None:
             return False
         rules = await self._read_rules()
@@ -388,13 +398,13 @@ class ToolLoop:
         if await self._has_to_be_judged(first):
             await self._judge(first, is_first=True)
             await self._ask([first])
-        if first.waits:  # nothing runs while a call waits whose turn it is
+        if first.waits:  # no call runs while the one whose turn it is waits
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(run_states.WAITING_APPROVAL)
             await first.resolved.wait()
             if first.is_lost:
-                raise RunLost  # another process ended a call that was waiting here
+                raise RunLost  # another process ended a call that waited here
             await write(show_run_waiting, run_pk, waits=False)
         running = sum(
             one.result is None and one.decision != DENY and not one.stopped_by for one in group
@@ -413,7 +423,7 @@ class ToolLoop:
             task.result()
 
     async def _execute(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
-        """Results are kept in the order of the calls: one waits for that ``before`` it."""
+        """Execute a call. To keep the order of results, wait for the task ``before`` it."""
         began = monotonic()
         if call.asked is not None and call.decision not in ("", DENY) and not call.stopped_by:
             await self._recheck(call, call.asked)
@@ -464,10 +474,13 @@ class ToolLoop:
         await self._execution.commit(append_result())
 
     async def _recheck(self, call: _Call, asked: ApprovalRequest) -> None:
-        """The rules may be others than when the question was asked: they may take something from
-        what was approved, never add the network to it. Calls of the answer before this one may
-        have changed the file that it was planned on: then the plan counts on if it is the same.
-        And what no person allowed has to be of a kind that is still always allowed."""
+        """Check an approved call again before it runs.
+
+        The rules may have changed since the question. They may restrict what was approved, but
+        never add network access to it. Earlier calls of the answer may have changed the file that
+        the call was planned on. The call then runs on the changed file if the question would be the
+        same. A call that no person allowed has to be of a kind that is still always allowed.
+        """
         rules = await self._read_rules()
         scope, is_of_kind = rules.scope, call.decision == BY_POLICY
         call.basis = "" if is_of_kind else asked.basis
@@ -490,7 +503,7 @@ class ToolLoop:
                 call.result = ToolResult(ok=False, output=REVOKED)
 
     async def _is_own_change(self, path: str) -> bool:
-        """Whether a call of this answer has left the file as it is now."""
+        """Return whether the file is in the state in which a call of this answer left it."""
         change = await self._readers.read(
             last_of_answer, self._claimed.run_pk, turn=self._turn, path=path
         )
@@ -527,11 +540,12 @@ class ToolLoop:
                 self._execution.show_state(run_states.RUNNING, doing=ONE_RUNS)
         except asyncio.CancelledError:
             await _end_tasks([task])
-            # What ended all the same has been done, and is kept with its result.
+            # A call that ended in spite of the cancellation has been done, so its result is kept.
             if not task.done() or task.cancelled() or task.exception():
                 raise
         finally:
-            # A server may ask outside of the task of its call: nobody will answer any more.
+            # A server may ask outside the task of its call. Its question cannot be answered any
+            # more.
             if call.answered is not None and not call.answered.done():
                 call.answered.set_result({"action": CANCEL})
             if call.sampling is not None:
@@ -549,7 +563,10 @@ class ToolLoop:
     async def _ask_person(
         self, call: _Call, server: str, asked: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The answer to a question of a call's server: it waits as long as the call does."""
+        """Ask a person a question of the call's tool server and return the answer.
+
+        The question waits as long as the call does.
+        """
         async with call.asking:
             uuid = str(call.record.uuid)
             is_prompt = asked.get("mode") == SAMPLING
@@ -586,7 +603,7 @@ class ToolLoop:
                 run_states.WAITING_APPROVAL, doing=say("Waiting for an answer")
             )
             answer = await answered
-            if call.question is None:  # else the call is over, and with it what is shown of it
+            if call.question is None:  # otherwise the call has ended and shows no state
                 await write(show_run_waiting, run_pk, waits=False)
                 self._execution.show_state(run_states.RUNNING, doing=ONE_RUNS)
             if question.prompt and answer["action"] == ACCEPT:
@@ -596,7 +613,8 @@ class ToolLoop:
     async def _ask_model(self, call: _Call, question: ToolQuestion, *, seq: int) -> dict[str, Any]:
         work = answer_prompt(self._execution, question, seq=seq)
         task = call.sampling = asyncio.create_task(work)
-        # The end of the call ends it, which must not look like the end of the connection's task.
+        # The end of the call cancels this task. The cancellation must not reach the task of the
+        # server's connection, which waits here.
         await asyncio.wait({task})
         return {"action": CANCEL} if task.cancelled() else task.result()
 
@@ -636,7 +654,7 @@ async def _end_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
 
 
 def _failure(error: BaseException, call: _Call) -> ToolResult:
-    """A tool that fails is a result which the model reads, never the end of the run."""
+    """Return an error as a result that the model reads. A failing tool never ends the run."""
     told = translate_storage_error(error) or error
     if isinstance(told, LoomError):
         return ToolResult(ok=False, output=told.message)
@@ -666,12 +684,12 @@ def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
 
 
 def _as_shown(text: str, shown: str) -> str:
-    """What is shown of a text: the message that it is, where that is all of it."""
+    """Return ``text``, which may be translatable, if it is shown whole; otherwise ``shown``."""
     return text if text == shown else shown
 
 
 def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
-    """Whether a person would be shown the same again, wherever in the file it is done."""
+    """Return whether a person would see the same question again, apart from places in the file."""
 
     def without_places(question: ApprovalRequest) -> ApprovalRequest:
         changed = [line for line in question.diff.splitlines() if line[:1] in ("+", "-")]

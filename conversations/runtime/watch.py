@@ -1,7 +1,7 @@
-"""Looking at the database now and then: for what other processes write, and for the index.
+"""Reading the database at intervals: for writes of other processes, and for indexing.
 
-One query for all watched sessions, twice a second: new rows, runs of other
-processes, their drafts. It also heals any gap that a relay may leave.
+One query for all watched sessions, twice a second, finds new rows, and the runs of other processes
+with their drafts. It also closes any gap that the relay leaves.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from .queue import RunQueue
 
 
 class _ForeignRun(LiveAnswer):
-    """A run of another process, mirrored from its draft chunks up to that ordinal."""
+    """A run of another process, mirrored from its draft chunks up to ``ordinal``."""
 
     ordinal = -1
 
@@ -102,12 +102,12 @@ class Watcher:
             self._names[pk] = names
         for pk in others:
             if self._own.execution_of(pk) is not None:
-                continue  # it began meanwhile, and announces itself
+                continue  # it began meanwhile and publishes itself
             if pk not in marks_of:
-                continue  # it was purged; its pages are closed when their access is asked again
+                continue  # it was purged; the next check of access closes its pages
             marks = marks_of[pk]
             if marks.rewinds > self._rewinds.setdefault(pk, marks.rewinds):
-                # Another process rewound: which rows is for the page itself to show.
+                # Another process has rewound the session. The page loads again to show which rows.
                 self._rewinds[pk] = marks.rewinds
                 self._hub.publish(pk, {"type": "reload", "reason": "rewound"})
             if marks.last_seq > self._hub.lowest_reached(pk):
@@ -117,16 +117,16 @@ class Watcher:
                 mark = await self._readers.read(read_window_mark, pk)
                 self._hub.publish(pk, window_frame(mark))
             if self._own.execution_of(pk) is not None:
-                continue  # what was read is older than what it announces
+                continue  # its own frames are newer than what was read
             await self._publish_run(pk, runs.get(pk))
-        # Any process may queue and withdraw messages, also where this one answers.
+        # Any process may queue and withdraw messages, also if the answer is written here.
         for pk in sessions:
             if queues.get(pk, []) != self._hub.queues.get(pk, []):
-                # Read anew: since the first look this process may have told of what is newer.
+                # Read again, because this process may have published a newer queue since.
                 waiting = await self._readers.read(queued_messages, pk)
                 if waiting != self._hub.queues.get(pk, []):
-                    # The author's page takes a withdrawn message back from the queue that it shows,
-                    # when it gets the row.
+                    # When the author's page gets the row, it takes the withdrawn message from the
+                    # queue that it still shows, and therefore the rows go first.
                     await self._publish_rows(pk)
                     self._hub.publish(pk, queue_frame(waiting))
 
@@ -150,11 +150,11 @@ class Watcher:
         return marks, runs, queues
 
     def record_shown_names(self, pk: int, names: list[Frame]) -> None:
-        """A page was told these; what differs from them afterwards is new."""
+        """Save the names that a page was sent, so that only later changes are published."""
         self._names.setdefault(pk, names)
 
     def record_rewinds(self, pk: int, count: int) -> None:
-        """This process rewound, and tells the pages itself."""
+        """Save the number of rewinds that this process has made and publishes itself."""
         self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))
 
     async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
@@ -164,13 +164,13 @@ class Watcher:
                 self._hub.publish(pk, active_frame(None))
             return
         if self._own.owns(run):
-            return  # it has just begun here, and announces itself
+            return  # it has just begun here and publishes itself
         if self._running.get(pk) != (run.run, run.state, run.note):
             self._running[pk] = (run.run, run.state, run.note)
             self._hub.publish(pk, active_frame(run))
         if self._relay.is_connected:
             self._foreign.pop(pk, None)
-            return  # its deltas come through the relay
+            return  # its frames come through the relay
         foreign = self._foreign.get(pk)
         is_new = foreign is None or foreign.run != str(run.run)
         if foreign is None or is_new:
@@ -183,34 +183,35 @@ class Watcher:
                 part = foreign.start_part(chunk.kind, number=chunk.part)
             part.feed(chunk.text)
         frames = foreign.take_frames()
-        # A page may have a part of it by the relay.
+        # A page may already have a part of a new run through the relay.
         for frame in foreign.snapshots() if is_new else frames:
             self._hub.publish(pk, frame)
 
     def snapshots(self, pk: int) -> list[Frame]:
-        """What is mirrored of another process's answer, for a page that comes now."""
+        """Return what is mirrored of another process's answer, for a page that connects."""
         foreign = self._foreign.get(pk)
         return foreign.snapshots() if foreign else []
 
 
-LOOK_INTERVAL_SECONDS = 2.0  # For turns without entries. A search does not wait for it.
+# Interval between looks for turns without index entries. A search does not wait for it.
+LOOK_INTERVAL_SECONDS = 2.0
 
-# What one transaction stores, and how long others then have the database.
+# How many turns one transaction stores, and how long other writers then have the database.
 TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
 
 MERGES_AT_ONCE = 50
 
-# Then merging no longer waits for a quiet moment. A step that meets a very common word in a large
-# index takes a tenth of a second instead of milliseconds.
+# Number of batches from which merging does not wait for a quiet moment. A step that meets a very
+# common word in a large index takes a tenth of a second instead of milliseconds.
 MAX_UNMERGED_BATCHES = 200
 
 
 class IndexWorker:
-    """Keeps the search index warm, when there is nothing better to do.
+    """Keeps the search index up to date when there is no other work.
 
-    Entries are made on a reader's thread; storing a few at a time takes the writer's thread for
-    milliseconds, so no append waits for more than that. Processes that share a database may do
-    the same work twice, never wrongly.
+    Entries are made in a reader thread. A few at a time are stored, which takes the writer thread
+    milliseconds, so no append waits longer than that. Processes that share a database may do the
+    same work twice, which does no harm.
     """
 
     def __init__(self, database: Database) -> None:
@@ -224,7 +225,10 @@ class IndexWorker:
                 await self._merge()
 
     async def catch_up(self) -> bool:
-        """Index what is waiting. False: nothing was, but for sessions that failed lately."""
+        """Index the turns that wait, and return whether there were any.
+
+        Sessions whose indexing failed recently are skipped.
+        """
         found: list[IndexProgress] = await self._database.readers.read(sessions_to_index)
         waiting = [progress for progress in found if not is_suspended(progress.session_pk)]
         for progress in waiting:
@@ -255,18 +259,18 @@ class IndexWorker:
         self._unmerged = 1  # there is more to do
 
 
-# How long a vector waits for the end of the answers, and between two looks.
+# How long a vector waits for the end of the answers, and between two checks.
 MAX_BUSY_SECONDS, BUSY_STEP_SECONDS = 1.0, 0.1
 
-LOW_PRIORITY = 10  # What the thread adds to its niceness, on Linux, where each has its own.
+LOW_PRIORITY = 10  # Added to the thread's niceness; on Linux each thread has its own
 
 
 class EmbeddingWorker:
-    """Gives turns their vectors, after their words were indexed.
+    """Computes the vectors of turns, after their words were indexed.
 
-    A vector takes a processor 20 ms. The thread that makes them has a low priority and rests as
-    long as it worked, so that it takes half of one processor at most. While this process answers
-    (``is_busy``), it makes no more than a vector a second.
+    A vector takes 20 ms of processor time. The thread that computes them has a low priority and
+    rests as long as it has worked, so it uses half a processor at most. While this process answers
+    (``is_busy``), it computes at most one vector a second.
     """
 
     def __init__(self, database: Database, *, is_busy: Callable[[], bool] = lambda: False) -> None:
@@ -286,8 +290,8 @@ class EmbeddingWorker:
         while (batch := await self._database.readers.read(read_batch)) is not None:
             vectors: list[bytes] = []
             for text in batch.texts.values():
-                # The thread holds the interpreter's lock while it computes, and with its low
-                # priority it may be made to wait with it: every answer would wait too.
+                # The thread holds the interpreter's lock while it computes. With its low priority
+                # it may be suspended while it holds the lock, and then all answers would wait.
                 await self._wait_while_busy()
                 begin = time.monotonic()
                 vectors += await loop.run_in_executor(self._thread, embed_texts, [text])
