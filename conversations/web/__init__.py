@@ -1,1 +1,1 @@
-"""Pages and the socket: parse, authorise, call one function, render."""
+"""Pages and the socket: parse a request, authorise it, call one function, render the result."""

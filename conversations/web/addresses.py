@@ -1,4 +1,4 @@
-"""From where somebody comes, and where they reach us."""
+"""The addresses that requests come from, and the addresses of this server."""
 
 from collections.abc import Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
@@ -10,19 +10,22 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import url_has_allowed_host_and_scheme
 
-IPV6_CUSTOMER_BITS = 64  # of an IPv6 address, those that say whose network it is
+IPV6_CUSTOMER_BITS = 64  # bits of an IPv6 address that identify a customer's network
 
 
 def client_address(request: HttpRequest) -> str | None:
-    """The address that the audit log has."""
+    """Return the address of the client, as the audit log records it."""
     return address_of(
         request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", "")
     )
 
 
 def counted_address(request: HttpRequest) -> str | None:
-    """The address that attempts to sign in are counted by. Of IPv6 it is the network: one
-    customer has all its addresses, and could come from another one each time."""
+    """Return the address by which attempts to sign in are counted.
+
+    For IPv6 this is the address of the network, because one customer has all its addresses and
+    could use another one each time.
+    """
     address = client_address(request)
     found = ip_address(address) if address else None
     if not isinstance(found, IPv6Address):
@@ -33,8 +36,11 @@ def counted_address(request: HttpRequest) -> str | None:
 
 
 def address_of(peer: str, forwarded: str) -> str | None:
-    """The address of the ``peer`` of a connection; behind a proxy, the one that the proxy
-    noted last: what stands before it is anybody's claim. None for what is no address."""
+    """Return the address of the client, or None if the text is not an address.
+
+    This is the ``peer`` of the connection. Behind a proxy it is the last forwarded address, which
+    the proxy has added; the client can forge those before it.
+    """
     address = peer
     if settings.LOOM.behind_tls_proxy:
         address = forwarded.rpartition(",")[2].strip() or peer
@@ -45,12 +51,12 @@ def address_of(peer: str, forwarded: str) -> str | None:
 
 
 def site_of(request: HttpRequest) -> str:
-    """Where links of messages lead: this server, as the request reached it."""
+    """Return the base URL of this server as the request reached it, for links in messages."""
     return request.build_absolute_uri("/").rstrip("/")
 
 
 def page_before(request: HttpRequest, *, otherwise: str) -> str:
-    """The page that a form was on, if it is one of ours."""
+    """Return the address of the page that contained the form, if it is on this server."""
     came_from = request.headers.get("Referer", "")
     is_ours = url_has_allowed_host_and_scheme(
         came_from, {request.get_host()}, require_https=request.is_secure()
@@ -59,15 +65,15 @@ def page_before(request: HttpRequest, *, otherwise: str) -> str:
 
 
 def query_of(values: Mapping[str, Any]) -> str:
-    """A query string of these values; empty ones stay out."""
+    """Return a query string of the values that are not empty."""
     return urlencode({name: value for name, value in values.items() if value})
 
 
-# Sockets come from our own pages only.
+# Sockets are accepted only from this server's own pages.
 
 
 def origin_is_ours(scope: dict[str, Any]) -> bool:
-    """True when the handshake's Origin is the server's own, or a trusted one."""
+    """Return whether the handshake's Origin is this server or a trusted origin."""
     headers: dict[bytes, str] = {
         name: value.decode("latin-1") for name, value in scope.get("headers", [])
     }
@@ -84,7 +90,7 @@ def origin_is_ours(scope: dict[str, Any]) -> bool:
 
 
 class OriginMiddleware:
-    """Notes in the scope whether the handshake comes from our own pages."""
+    """Saves in the scope whether the handshake comes from this server's own pages."""
 
     def __init__(self, application: Any) -> None:
         self.application = application

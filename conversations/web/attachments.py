@@ -1,7 +1,7 @@
-"""Files of a message: taken in, shown small, given out, taken back.
+"""The files of a message: uploading, thumbnails, downloading and removing them.
 
-What is given out was sent by somebody: the browser saves it, or shows it as an image
-inside a page, and never runs it.
+A person has sent the content that is served here. The browser saves it, or shows it as an image
+inside a page, and never executes it.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -35,13 +35,13 @@ from conversations.runtime.current import require_runtime, run_on_runtime
 from .forms import check_attachment_ids
 from .tool_rules import require_tool_server
 
-RESOURCE_SECONDS = 90.0  # That a tool server may take to give a resource
+RESOURCE_SECONDS = 90.0  # Time limit for a tool server to return a resource
 
-# Files that come with a form.
+# Files that are sent with a form.
 
 
 class FilesRefused(Rejected):
-    """Some files cannot be attached; ``kept`` are the uuids of the others."""
+    """An error for files that cannot be attached. ``kept`` holds the uuids of the others."""
 
     code = "attachment_refused"
 
@@ -55,8 +55,11 @@ class FilesRefused(Rejected):
 def save_files(
     session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
 ) -> list[dict[str, Any]]:
-    """Of each file its name and, as ``attachment``, what is shown of it; or ``code`` and
-    ``reason`` where it cannot be attached. Raises Rejected where they are too many."""
+    """Save the files and return a result for each of them, with its name.
+
+    A result has an ``attachment`` with the data to show, or ``code`` and ``reason`` if the file
+    cannot be attached. Raise Rejected if there are too many files.
+    """
     most = settings.LOOM.max_attachments
     if len(files) > most:
         raise Rejected(
@@ -73,7 +76,7 @@ def save_files(
                 session_pk, data=file.read(), name=name, user_pk=user_pk
             )
         except (OSError, LoomError) as error:
-            # One file that is refused keeps no other from being attached.
+            # A refused file does not prevent the others from being attached.
             refusal = translate_storage_error(error) or error
             if not isinstance(refusal, Rejected | StorageFull):
                 raise
@@ -85,8 +88,10 @@ def save_files(
 
 
 def read_resource(session: Session, name: str) -> list["UploadedFile[Any]"]:
-    """The contents of a tool server's resource, ``server:uri``, as files to be kept. Raises
-    NotFound, and Rejected with the reason."""
+    """Return the contents of a tool server's resource, ``server:uri``, as files to save.
+
+    Raise NotFound if there is no such server, and Rejected with a reason.
+    """
     workspace = session.workspace
     require_tool_server(workspace.slug, name.partition(":")[0])
     servers = require_runtime().tool_servers
@@ -98,7 +103,7 @@ def read_resource(session: Session, name: str) -> list["UploadedFile[Any]"]:
 def require_files(
     session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
 ) -> list[str]:
-    """Keep the files; returns their uuids. Raises FilesRefused."""
+    """Save the files and return their uuids. Raise FilesRefused if any file is refused."""
     results = save_files(session_pk, files, user_pk=user_pk)
     kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
@@ -108,19 +113,19 @@ def require_files(
 
 
 def lacks_space(results: Sequence[dict[str, Any]]) -> bool:
-    """Whether a file was refused only since the server has no room for it."""
+    """Return whether the server had no room for one of the files."""
     return any(result.get("code") == StorageFull.code for result in results)
 
 
 POLICY = "sandbox; default-src 'none'"
 
-OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # how a text in UTF-16 begins
+OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
 
 CACHED = "private, max-age=3600"
 
 
 def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Files of the next message: taken in by POST, described by GET."""
+    """Upload (POST) or describe (GET) files of the next message."""
     answer = upload_files if request.method == "POST" else describe_files
     return answer(request, uuid=uuid)
 
@@ -128,7 +133,7 @@ def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Of the named files those that the person can send, with what is shown of each."""
+    """Return the data to show for those of the named files that the person can send."""
     found, _ = get_session_for(request, uuid)
     wanted = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
     files = [
@@ -141,13 +146,13 @@ def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def upload_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Keep files that are to be sent; says of each what became of it."""
+    """Save files that are going to be sent, and return a result for each."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     files: Sequence[UploadedFile[Any]] = request.FILES.getlist("files")
     if resource := storable(request.POST.get("resource", "")):
         try:
             files = read_resource(found, resource)
-        except LoomError as error:  # said of it, as of a file
+        except LoomError as error:  # reported like an error of a file
             reason = translate(error.message)
             refusal = {"name": resource, "code": error.code, "reason": reason}
             return JsonResponse({"files": [refusal]})
@@ -164,25 +169,26 @@ def upload_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def attachment(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
-    """The file as it came, to be saved."""
+    """Serve the original file as a download."""
     return serve_attachment(request, _attachment_for(request, uuid, attachment))
 
 
 @login_required
 @require_safe
 def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
-    """A small picture of an image, made here."""
+    """Serve the thumbnail of an image, which this server has made."""
     return serve_thumbnail(request, _attachment_for(request, uuid, attachment))
 
 
 def serve_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
-    """The content, to be saved."""
+    """Return a response with the content of the attachment as a download."""
     response = _serve_blob(request, found.digest, "application/octet-stream")
     if response.status_code == 200:
         data = response.content
         response["Content-Type"] = found.media_type
         if found.kind == TEXT:
-            # A text is a plain one, whatever it calls itself: the browser runs none.
+            # Text is served as plain text, whatever its media type, so that the browser executes
+            # nothing.
             is_utf8 = decode_text(data) is not None and not data.startswith(OTHER_MARKS)
             plain = "text/plain; charset=utf-8"
             response["Content-Type"] = plain if is_utf8 else "application/octet-stream"
@@ -192,7 +198,7 @@ def serve_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
 
 
 def serve_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
-    """The small picture. Raises NotFound where there is none."""
+    """Return a response with the thumbnail. Raise NotFound if there is none."""
     if not found.thumbnail:
         raise NotFound(HIDDEN)
     return _serve_blob(request, found.thumbnail, "image/webp")
@@ -215,7 +221,7 @@ def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attac
 
 
 def _serve_blob(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
-    # A content never changes, so its digest says whether the browser has it.
+    # The content of a digest never changes, so the digest is its ETag.
     etag = f'"{digest}"'
     response = get_conditional_response(request, etag=etag)
     if not isinstance(response, HttpResponse):
@@ -227,23 +233,24 @@ def _serve_blob(request: HttpRequest, digest: str, media_type: str) -> HttpRespo
 
 
 def guard_content(request: HttpRequest, response: HttpResponseBase) -> None:
-    """For what somebody else has made: the browser runs nothing of it, and takes it for nothing
-    else."""
+    """Keep the browser from executing content that other people made, or guessing its type."""
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Security-Policy"] = POLICY
     response["Cross-Origin-Resource-Policy"] = "same-origin"
-    # Images and PDF are compressed already, and it would take seconds.
+    # Images and PDF files are compressed already, and compressing them again would take seconds.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
 
 
-# Long files that are written while the browser reads them.
+# Long files that are created while the browser downloads them.
 
 PIECE_CHARS = 64_000
 
 
 async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
-    """The text in pieces of about this size: the event loop does not wait for the
-    database, and no more than one piece is held."""
+    """Yield the text in pieces of about PIECE_CHARS, read in a thread.
+
+    The event loop does not wait for the database, and only one piece is held in memory.
+    """
     while piece := await sync_to_async(_read_piece)(pieces):
         yield piece
 

@@ -1,4 +1,4 @@
-"""The branches of a session: the list, one of them in place, and going on from it."""
+"""The branches of a session: listing them, showing one in place, and continuing from one."""
 
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ REASONS = {
 @login_required
 @require_safe
 def session_branches(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Every branch that was left, with the way to it and back to it."""
+    """List the branches that were left, with links to them and a way to use each again."""
     found, access = get_session_for(request, uuid)
     branches = [
         {"branch": branch, "reason": REASONS.get(branch.reason, "")}
@@ -57,8 +57,11 @@ def session_branches(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def session_versions(request: HttpRequest, uuid: UUID) -> JsonResponse:
-    """``versions``: lists of turns that are versions of each other; ``is_due``: the next turn
-    begins a branch."""
+    """Return the versions of turns as JSON.
+
+    ``versions`` are lists of turns that are versions of each other. ``is_due`` says whether the
+    next turn begins a branch.
+    """
     found, _ = get_session_for(request, uuid)
     return JsonResponse({"versions": list_versions(found), "is_due": is_branch_due(found)})
 
@@ -66,8 +69,11 @@ def session_versions(request: HttpRequest, uuid: UUID) -> JsonResponse:
 @login_required
 @require_safe
 def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The first rows of the branch with that turn, from there on; as a page, and where the turn is
-    not on another branch, the page around it."""
+    """Show the first rows of the branch that contains the turn, starting at the turn.
+
+    If htmx does not request a part of a page, or if the turn is on no other branch, show the page
+    around the turn.
+    """
     found, access = get_session_for(request, uuid)
     if not is_fragment(request):
         return show_turn(request, found, access, number)
@@ -87,7 +93,7 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
 
 @post_by_person
 def session_fork(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """A session of the person's own that begins with what was said up to that turn."""
+    """Create a session of the person's own with the turns up to this one."""
     found, _ = get_session_for(request, uuid, to=WRITE)
     made = fork_session(found, turn=number, owner=person(request))
     return redirect("session", uuid=made.uuid)
@@ -97,7 +103,7 @@ def session_fork(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 async def session_branch_use(
     request: HttpRequest, found: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
-    """Go on from that branch."""
+    """Continue the session from that branch."""
     with refusal_as_message(request):
         await sync_to_async(require_branch)(found.pk, number)
         runtime = await current_runtime()

@@ -1,4 +1,4 @@
-"""What is done with several sessions of a workspace's list at once."""
+"""Bulk actions on a workspace's session list."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,7 +24,7 @@ from conversations.web.errors import refusal_as_message
 from .addresses import page_before
 from .forms import check_uuid
 
-MAX_CHOSEN_SESSIONS = 500  # As many as a long list shows.
+MAX_CHOSEN_SESSIONS = 500  # The number of sessions in a long list.
 GONE = say("This session does not exist in this workspace.")
 ACTIONS = {
     "pin": gettext_lazy("pinned"),
@@ -37,9 +37,12 @@ ACTIONS = {
 def read_chosen(
     request: HttpRequest, workspace: Workspace, *, find: Callable[[UUID], Session] | None = None
 ) -> list[Session]:
-    """The sessions of a form's ``session`` fields, each of which this person may write in, or as
-    ``find`` has it. Says how many do not exist, and not whether they are of another workspace.
-    Raises Rejected for none or too many, and NotPermitted."""
+    """Return the sessions in a form's ``session`` fields, in which this person may write.
+
+    ``find`` replaces that check of rights. A message says how many sessions do not exist, and does
+    not say whether they belong to another workspace. Raise Rejected for none or too many sessions,
+    and NotPermitted.
+    """
     chosen = list(dict.fromkeys(request.POST.getlist("session")))
     if not chosen:
         raise Rejected("Choose at least one session.", code="nothing_chosen")
@@ -64,7 +67,7 @@ def read_chosen(
 
 @post_by_person
 def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
-    """Pin or archive the chosen ones, or take that back."""
+    """Pin, unpin, archive or unarchive the chosen sessions."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     action = request.POST.get("do", "")
     with refusal_as_message(request):
@@ -79,8 +82,10 @@ def workspace_sessions(request: HttpRequest, slug: str) -> HttpResponse:
 def apply_to_each(
     request: HttpRequest, chosen: Sequence[Session], act: Callable[[Session], object], *, said: str
 ) -> None:
-    """Do it, and say with how many it was done (``said`` is a word in the person's language) and
-    why not with the others, which raised Rejected or NotFound."""
+    """Apply ``act`` to each session, and show how many succeeded and why others failed.
+
+    ``said`` is the translated word for what was done. A failure is a Rejected or NotFound error.
+    """
     done, problems = 0, list[str]()
     for session in chosen:
         try:

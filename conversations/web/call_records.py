@@ -1,4 +1,4 @@
-"""The record of a tool call as a page, and what it gave, in pages."""
+"""The record of a tool call as a page, and its output in pages."""
 
 from typing import Any
 from uuid import UUID
@@ -44,7 +44,7 @@ MAX_ARGUMENTS_CHARS = 100_000
 @login_required
 @require_safe
 def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
-    """The record of a call: what was asked, decided and done, when, and what it gave."""
+    """Show the record of a call: its arguments, decision, times, changes and output."""
     found, access = get_session_for(request, uuid)
     record = read_tool_call_details(found, call)
     return render_panel(request, found, access, "tool_call", _describe(found, record))
@@ -55,8 +55,10 @@ def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
 def tool_output(
     request: HttpRequest, uuid: UUID, call: UUID | None = None, number: int | None = None
 ) -> HttpResponse:
-    """A page of what a call gave, or of a result without a record, by its turn. ``from`` is
-    the character that it begins with."""
+    """Show a page of a call's output, or of a turn's output that has no call record.
+
+    ``from`` is the offset of its first character.
+    """
     found, access = get_session_for(request, uuid)
     args: list[Any]
     if call is not None:
@@ -64,7 +66,7 @@ def tool_output(
     else:
         assert number is not None
         (name, output), args = read_turn_output(found.pk, number), [uuid, number]
-    # A place within one text, and no cursor of a list: any number of characters is one.
+    # An offset within a text, and not the cursor of a list: any number is valid.
     text = request.GET.get("from", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise Rejected("from must be a number.", code="bad_number")
@@ -133,22 +135,25 @@ def _describe(found: Session, record: ToolCallDetails) -> dict[str, Any]:
     return context
 
 
-# Answering a call that waits, and ending one, by plain forms.
+# Deciding and answering waiting calls, and stopping calls, by plain forms.
 
 
 @post_to_session
 async def tool_call_decide(
     request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID, act: str
 ) -> HttpResponse:
-    """Let a call run (``always``: all calls of its kind, in this workspace), refuse it with a
-    ``reason`` that the model reads, or end it; then go back to the session."""
+    """Allow, deny or stop a call, then redirect to the session.
+
+    ``always`` allows all calls of its kind in this workspace. The model reads the ``reason`` of a
+    denial.
+    """
     with refusal_as_message(request):
         await sync_to_async(require_decidable)(found, call)
         runtime = await current_runtime()
         if act == "cancel":
             await runtime.cancel_call(found, call=call, user_pk=user.pk)
         else:
-            # One form may hold several questions: then the field is named after its call.
+            # If a form holds several questions, the field is named after its call.
             given = request.POST.get("reason") or request.POST.get(f"reason-{call}", "")
             decision = ONCE if request.POST.get("always", "") in ("", "0") else ALWAYS
             reason = ""
@@ -164,8 +169,10 @@ async def tool_call_decide(
 async def tool_call_answer(
     request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
 ) -> HttpResponse:
-    """Answer what a call's tool server asks, then go back to the session. The button says for
-    which question; each field is named after that and itself."""
+    """Answer a question of a call's tool server, then redirect to the session.
+
+    The button names the question. Each field is named after the question and itself.
+    """
     question, _, action = request.POST.get("answer", "").partition(":")
     content: dict[str, Any] = {
         name.partition(":")[2]: values if len(values) > 1 else values[0]
@@ -174,7 +181,7 @@ async def tool_call_answer(
     }
     with refusal_as_message(request):
         _, asked = await sync_to_async(find_question)(found, call, question)
-        # A form does not send what is not ticked.
+        # A browser does not send boxes that are not ticked.
         content = {one.name: "" for one in asked.fields} | content
         runtime = await current_runtime()
         await runtime.answer_question(

@@ -1,4 +1,4 @@
-"""What a session has changed in its folder, file by file, and putting files back."""
+"""The files that a session has changed in its folder, and putting them back."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -41,16 +41,19 @@ from .forms import check_uuid
 from .pages import is_fragment
 from .panel import render_panel
 
-# One changed file as the review shows it: what became of it, as a diff where it can be.
+# A changed file in the review: what has happened to it, as a diff if that is possible.
 
 MAX_DIFF_LINES, MAX_DIFF_CHARS = 400, 60_000
-MIN_CLOSED_FILES = 4  # From so many on, their diffs are closed.
+MIN_CLOSED_FILES = 4  # From this number of files on, their diffs are closed.
 
 
 def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
-    """``name_html`` has nothing hidden in it, ``value`` names the file in a form, ``key``
-    in the page: what is ticked and unfolded there stays with its file when the list
-    changes. ``since`` is what somebody else made of it."""
+    """Return the template data of a changed file.
+
+    ``name_html`` makes hidden characters visible. ``value`` names the file in a form. ``key`` names
+    it in the page, so that ticked boxes and open diffs stay with their file when the list changes.
+    ``since`` is the diff of changes that somebody else made later.
+    """
     root = Path(workspace.root)
     plan, before, after = file.plan, file.before, file.after
     is_moved = bool(file.moved_from or file.moved_to)
@@ -106,7 +109,7 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
 def _diff(
     root: Path, path: str, before: FileState | None, after: FileState | None
 ) -> dict[str, str]:
-    """A diff, or a ``note`` in its place."""
+    """Return a rendered diff, or a ``note`` instead of it."""
     if digest_of(before) == digest_of(after):
         return {}
     texts: list[str | None] = []
@@ -130,7 +133,7 @@ def _diff(
         forms.append((file.encoding_name, file.newline_name))
     diff = unified_diff(path, *texts)
     rendered = render_diff(diff, most_lines=MAX_DIFF_LINES, most_chars=MAX_DIFF_CHARS)
-    # What the lines do not show
+    # Changes of the encoding or the line breaks, which a diff does not show.
     pairs = zip(*forms, strict=True) if len(forms) == 2 else ()
     recoded = [f"{translate(a)} → {translate(b)}" for a, b in pairs if a and b and a != b]
     return {
@@ -147,8 +150,11 @@ SCOPES = ("run", "call", "revert")
 @login_required
 @require_safe
 def session_changes(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The files that were changed, by path; ``run`` or ``call`` narrows them down,
-    ``after`` is the path after which the page begins."""
+    """Show the changed files by path.
+
+    ``run`` or ``call`` selects the changes of one. ``after`` is the path before the page's first
+    file.
+    """
     found, access = get_session_for(request, uuid)
     return _changes(request, found, access, read_scope(request.GET))
 
@@ -157,11 +163,13 @@ def session_changes(request: HttpRequest, uuid: UUID) -> HttpResponse:
 async def session_changes_revert(
     request: HttpRequest, found: Session, access: Access, user: User
 ) -> HttpResponse:
-    """Put files back as they were before a ``call``, a ``run``, the session (``all``) or
-    a ``revert``. ``replace`` names files that are put back though they were changed
-    since."""
+    """Put files back as they were before a ``call``, a ``run``, a ``revert`` or the session.
+
+    The whole session is named by ``all``. ``replace`` names files to put back even though they were
+    changed since.
+    """
     scope = read_scope(request.POST)
-    # What a revert changed is shown among all changes.
+    # The changes of a revert are shown among all changes.
     shown = ChangeScope() if scope.revert else scope
     try:
         if scope == ChangeScope() and "all" not in request.POST:
@@ -184,7 +192,7 @@ async def session_changes_revert(
 
 
 def read_scope(query: QueryDict) -> ChangeScope:
-    """Raises Rejected for what is no uuid."""
+    """Return the scope in the query. Raise Rejected if its value is not a UUID."""
     for name in SCOPES:
         if text := query.get(name, ""):
             return ChangeScope(**{name: check_uuid(text, name)})
@@ -215,13 +223,13 @@ def _changes(
         "asked": {"fields": fields, "what": what},
         "address": _address(found, scope),
         "all_url": reverse("session_changes", args=[found.uuid]),
-        # Reviewers read transcripts, not folders.
+        # Reviewers may read transcripts but not folders.
         "files_url": FileAddress(workspace, ".").url(session=str(found.uuid))
         if access.role
         else "",
         "revert_url": reverse("session_changes_revert", args=[found.uuid]),
         "review": review,
-        # What differs now, and what was put back and so is as it was before.
+        # First the files that differ now, then those that were put back and are as before.
         "files": [show_file(workspace, file) for file in review.files if not file.is_back],
         "is_short": len(review.files) < MIN_CLOSED_FILES,
         "put_back": [show_file(workspace, file) for file in review.files if file.is_back],

@@ -1,6 +1,4 @@
-"""Where the page asks for the commands, has them carried out, and completes names of
-files.
-"""
+"""Views that list and execute the composer's commands and complete file names."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -51,18 +49,18 @@ from .commands import (
 from .frame import list_menu
 from .pages import MAX_FILTER_CHARS, render_page
 
-MAX_NAME_CHARS = 200  # characters of a part of a path that count
+MAX_NAME_CHARS = 200  # characters of a query for paths that are used
 
 
 @login_required
 @require_safe
 def workspace_paths(request: HttpRequest, slug: str) -> HttpResponse:
-    """Paths below the workspace's folder that fit to ``q``, best first."""
+    """Return paths below the workspace's folder that match ``q``, best matches first."""
     workspace, _ = get_folder_for(request, slug)
     query = storable(request.GET.get("q", ""))[:MAX_NAME_CHARS]
     try:
         paths, is_cut = find_files(workspace.root, query)
-    except Rejected as error:  # the folder is gone, or cannot be read
+    except Rejected as error:  # the folder is gone or cannot be read
         return JsonResponse({"files": [], "note": translate(error.message)})
     note = gettext("There are too many files to list: add a folder.") if is_cut else ""
     return JsonResponse({"files": paths, "note": note})
@@ -70,7 +68,7 @@ def workspace_paths(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """The commands that this person can use here; a POST of ``text`` carries one out."""
+    """Return the commands that this person can use here, or execute the ``text`` of a POST."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
@@ -134,8 +132,11 @@ def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
 
 
 async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str, Any]:
-    """Prompts and resources of the workspace's tool servers, for whoever may write: it may start
-    them. ``is_complete``: no server is still connecting."""
+    """Return the prompts and resources of the workspace's tool servers, if the person may write.
+
+    Others get none, because listing them may start the servers. ``is_complete`` says that no server
+    is still connecting.
+    """
     session, access = await sync_to_async(get_session_for)(access_context_of(request, user), uuid)
     if not access.can_write or settings.LOOM.mcp.is_empty:
         return {"prompts": [], "resources": [], "is_complete": True}
@@ -161,8 +162,10 @@ async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str
 async def _write_prompt(
     request: HttpRequest, user: User, session: Session, text: str
 ) -> CommandResult | None:
-    """The text of the prompt that is named, to be read before it is sent; None for what is
-    none."""
+    """Return the text of the named prompt, for the person to read before sending it.
+
+    Return None if the text names no prompt.
+    """
     name, _, words = text.removeprefix("/").partition(" ")
     if not text.startswith("/") or ":" not in name:
         return None
@@ -174,7 +177,7 @@ async def _write_prompt(
     return CommandResult(value=written, opens=TEXT)
 
 
-# The keys, and the page that lists them with the commands.
+# The keyboard shortcuts, and the page that lists them with the commands.
 
 type Keys = list[tuple[tuple[str, ...], str]]
 
@@ -199,14 +202,14 @@ KEYS: dict[str, Keys] = {
     ],
 }
 
-# The first two, for whoever prefers that.
+# Replaces the first two of "Writing" for people who prefer this.
 ENTER_BREAKS: Keys = [((CTRL, ENTER), say("Send the message")), ((ENTER,), say("New line"))]
 
 
 @login_required
 @require_safe
 def help_page(request: HttpRequest) -> HttpResponse:
-    """Commands and keys: a page, and what the chat shows in a dialog."""
+    """List the commands and keys, as a page or for the dialog in the chat."""
     keys = KEYS
     if preferences_of(request).enter == "break":
         keys = keys | {"Writing": ENTER_BREAKS + keys["Writing"][2:]}
@@ -226,7 +229,7 @@ def help_page(request: HttpRequest) -> HttpResponse:
     return render_page(request, "help.html", "lists", context)
 
 
-# The palette: where one can go, found by typing, on every page.
+# The palette: a search for places to go to, on every page.
 
 PALETTE_PAGE_ROWS = 12
 
@@ -234,8 +237,10 @@ PALETTE_PAGE_ROWS = 12
 @login_required
 @require_safe
 def palette(request: HttpRequest) -> HttpResponse:
-    """Sessions that fit to ``q``, the last used first, paged by ``before``; with
-    ``all=1`` the workspaces and pages too."""
+    """Return the sessions that match ``q``, the last used first, paged by ``before``.
+
+    With ``all=1``, return the workspaces and pages as well.
+    """
     found = list_recent_sessions(
         person(request),
         query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
@@ -257,7 +262,7 @@ def palette(request: HttpRequest) -> HttpResponse:
 
 
 def list_places(request: HttpRequest) -> Iterator[dict[str, str]]:
-    """``form``: the address is that of a form without fields."""
+    """Yield the places of the palette. ``form`` marks the address of a form without fields."""
     user = person(request)
     for item in list_workspaces(user.pk):
         url = reverse("workspace", args=[item["slug"]])

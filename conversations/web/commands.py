@@ -1,10 +1,9 @@
-"""The commands of the composer: what there are, and what somebody typed.
+"""The commands of the composer: their table, parsing a typed command, and executing it.
 
-The one table of them: the list above the composer, the palette, the page of commands
-and keys and the plain form are made from it. Each is carried out below.
-The page does some of them by itself (help, resume, history, clear); here they have the meaning
-that works without JavaScript: an address, as a rule.
-Commands are for this server; the model never gets them.
+The list above the composer, the palette, the page of commands and keys, and the plain form are all
+made from this table. Some commands are executed by the page itself (help, resume, history, clear).
+Here they do what works without JavaScript, which is mostly to open an address. Commands are for
+this server; the model never gets them.
 """
 
 import re
@@ -40,9 +39,12 @@ from .hydration import hydrate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposerCommand:
-    """``argument`` is what may follow the name; empty: nothing may. ``to`` is the right
-    that it takes in the workspace. ``choices`` and ``view``: see ``DownloadCommand``. What
-    ``says`` and ``argument`` hold is translated where it is shown."""
+    """A command of the composer.
+
+    ``argument`` describes the text that may follow the name; if it is empty, no text may. ``to`` is
+    the right that the command needs in the workspace. See ``DownloadCommand`` for ``choices`` and
+    ``view``. ``says`` and ``argument`` are translated when they are shown.
+    """
 
     name: str
     says: str
@@ -90,21 +92,23 @@ _FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
 class UnknownCommand(Rejected):
-    """It begins like a command. It can be sent as a message all the same."""
+    """The text looks like a command that is not valid. It can still be sent as a message."""
 
     code = "no_command"
 
 
 class TypedCommand(NamedTuple):
-    """A command with what follows its name."""
+    """A command together with its argument."""
 
     command: ComposerCommand
     argument: str
 
 
 def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> TypedCommand | None:
-    """The command that the text is; None for a message, such as one that begins with a
-    path. Raises UnknownCommand for a name that is none, and for one with the wrong rest."""
+    """Return the command that was typed, or None for a message, even one that begins with a path.
+
+    Raise UnknownCommand for an unknown name, or for an argument that is missing or not allowed.
+    """
     found = _FIRST_WORD.fullmatch(text.rstrip())
     if found is None:
         return None
@@ -128,7 +132,7 @@ def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> T
 
 
 def choice_of(command: ComposerCommand, argument: str) -> str:
-    """What is chosen of its choices. Raises Rejected for what is none of them."""
+    """Return the choice that the argument names, or the first one. Raise Rejected for any other."""
     wanted = argument.lower() or next(iter(command.choices))
     if wanted not in command.choices:
         raise Rejected(
@@ -140,15 +144,17 @@ def choice_of(command: ComposerCommand, argument: str) -> str:
     return wanted
 
 
-# What each command of the composer does.
+# The actions of the commands.
 
 PAGE, PANEL, FILE, TEXT = "page", "panel", "file", "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """What to say, and where to go: to a page, a part of the panel or a file. ``value``
-    is what was chosen, or the text to go on with (``opens`` is ``TEXT``)."""
+    """What to tell the person, and what to open: a page, a part of the panel or a file.
+
+    ``value`` is the value that was chosen, or the text to edit (if ``opens`` is ``TEXT``).
+    """
 
     said: str = ""
     url: str = ""
@@ -157,7 +163,7 @@ class CommandResult:
 
 
 async def execute(typed: TypedCommand, session: Session, user: User) -> CommandResult:
-    """Do it. The caller has checked the right that the command takes. Raises Rejected."""
+    """Execute a command, for which the caller has checked the right. May raise Rejected."""
     if typed.command.view:
         choice = {typed.command.argument: choice_of(typed.command, typed.argument)}
         url = reverse(typed.command.view, args=[session.uuid], query=choice)
@@ -168,7 +174,7 @@ async def execute(typed: TypedCommand, session: Session, user: User) -> CommandR
 
 
 class CommandHandlers:
-    """A method for each command: it gets what follows the name."""
+    """A method for each command, which gets the command's argument."""
 
     def __init__(self, session: Session, user: User) -> None:
         self.session, self.user = session, user
@@ -222,7 +228,7 @@ class CommandHandlers:
         return CommandResult(said=said, value=model.id)
 
     async def undo(self, argument: str) -> CommandResult:
-        """What the last answer has changed; everything, if that was put back."""
+        """Open the changes of the last answer, or all changes if those were put back."""
         if not await sync_to_async(has_changes)(self.session.pk):
             return CommandResult(said=gettext("No files were changed in this session."))
         run = await sync_to_async(last_changing_run)(self.session.pk)

@@ -1,4 +1,4 @@
-"""Pages compressed for the network."""
+"""Compression of pages."""
 
 import gzip
 import re
@@ -9,20 +9,20 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
 
-# Of a page with 250 rows it makes 45 kB in 2 ms, where Django's 6 makes 43 kB in 6 ms.
+# A page with 250 rows is compressed to 45 kB in 2 ms. Django's level 6 needs 6 ms for 43 kB.
 GZIP_LEVEL = 4
 
 MIN_BYTES = 200
 
 
 class PageGZipMiddleware(GZipMiddleware):
-    """Django's, at a third of its time for whole pages."""
+    """Django's middleware, but with a third of its time for whole pages."""
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
         if (
-            not isinstance(response, HttpResponse)  # it is made in pieces
+            not isinstance(response, HttpResponse)  # a streaming response
             or "Content-Encoding" in response
             or "ETag" in response
             or len(response.content) < MIN_BYTES
@@ -37,8 +37,9 @@ class PageGZipMiddleware(GZipMiddleware):
 
     def _compress(self, content: bytes) -> bytes:
         buffer = BytesIO()
-        # As Django does, a name of random length: how long the answer is must not tell
-        # whether what somebody made it contain is in it already (BREACH).
+        # A file name of random length, as Django adds it. Otherwise the length of the response
+        # could tell an attacker whether text that they inserted occurs in the page already
+        # (BREACH).
         name = "a" * secrets.randbelow(self.max_random_bytes)
         with gzip.GzipFile(
             filename=name, mode="wb", compresslevel=GZIP_LEVEL, fileobj=buffer, mtime=0

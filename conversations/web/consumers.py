@@ -1,7 +1,7 @@
-"""The socket of a session: frames in, frames out, and nothing else.
+"""The socket of a session: receiving and sending frames.
 
-Work never happens here. A frame from the page becomes a call of the runtime; the
-answer's own life goes on when the socket closes.
+No work happens here. A frame from the page becomes a call of the runtime, and the answer goes on
+when the socket is closed.
 """
 
 import asyncio
@@ -53,13 +53,13 @@ TOO_SLOW, TOO_MANY = 4408, 4429
 STOPPING = 1012
 
 
-HTML_FIELDS = frozenset({"html", "line", "meter", "open", "word"})  # of a frame and its rows
+HTML_FIELDS = frozenset({"html", "line", "meter", "open", "word"})  # fields of frames and rows
 MAX_FRAME_VALUES = 10_000
-STATE_FRAME = '{"type":"state",'  # how the JSON of such a frame begins
+STATE_FRAME = '{"type":"state",'  # the beginning of a state frame's JSON
 
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """One page that watches one session."""
+    """The socket of one page that follows one session."""
 
     language = settings.LANGUAGE_CODE
     runtime: Runtime
@@ -77,13 +77,16 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self._release()
 
     async def dispatch(self, message: dict[str, Any]) -> None:
-        """Without what Channels does before every message: a visit to the thread that
-        all sockets share, to close old connections there. This class uses none."""
+        """Handle a message without closing old database connections before it, as Channels does.
+
+        That would need the thread that all sockets share. This class uses no connection of that
+        thread.
+        """
         await getattr(self, get_handler_name(message))(message)
 
     async def connect(self) -> None:
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
-        # That of the page, whose rows these are.
+        # The language of the page, because its rows are in it.
         if (language := query.get("language", [""])[0]) in dict(settings.LANGUAGES):
             self.language = language
         translation.activate(self.language)
@@ -92,7 +95,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.close(WRONG_ORIGIN)
             return
         user = self.scope["user"]
-        # A page that stayed open would send what somebody else has written in it.
+        # If another person has signed in since the page was opened, it must not send what the first
+        # person has written in it.
         is_theirs = query.get("person", [str(user.pk)])[0] == str(user.pk)
         if not (user.is_authenticated and is_theirs):
             await self.close(SIGNED_OUT)
@@ -108,7 +112,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             place = OpenPage(session_key, self._user_pk, self.session.workspace_id, self.session.pk)
             snapshot = await self.runtime.readers.read(read_snapshot, place)
             self.watched_access = WatchedAccess(place, snapshot, self.recheck_soon)
-            # Subscribe first, then replay, so that nothing falls in between.
+            # Subscribe before the replay, so that no frame is lost in between.
             self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
             self.runtime.hub.add(self.subscriber)
             self.runtime.access_refresher.add(self.watched_access)
@@ -139,23 +143,25 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.close(BAD_FRAME)
 
     async def disconnect(self, code: int) -> None:
-        # Before the person leaves: in between, a list would show as unread what they have read.
+        # The position is saved before the person counts as gone. In between, a list would show
+        # turns as unread that they have read.
         if self.present is not None:
             await self._save_position()
 
     async def _save_position(self) -> None:
-        # What is lost is a mark in a list; a full disk or a stopping server closes no page for it.
+        # Without the position, only a mark in a list is wrong. That is no reason to close the page
+        # if the disk is full or the server is stopping.
         with suppress(DatabaseError, errors.Unavailable, errors.StorageFull):
             await self.runtime.writer.write(
                 save_reading_position, self.session.pk, user_pk=self._user_pk
             )
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self.subscriber is None:  # refused; this came before the page knew
+        if self.subscriber is None:  # refused, but the page sent this before it knew
             return
         frame: Any = None
         text = text_data or ""
-        # Before it is parsed, which holds up everybody else's frames.
+        # Checked before parsing, because parsing holds up the frames of everybody else.
         if has_more_values(text, MAX_FRAME_VALUES):
             limit = number_text(MAX_FRAME_VALUES)
             many = errors.TooLarge("A frame may have at most %(limit)s values.", limit=limit)
@@ -262,7 +268,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                     session, call=call, decision=decision, user_pk=user_pk, reason=reason
                 )
         except errors.NotFound as error:
-            # Not the socket's session is missing, for which the page would be closed.
+            # NotFound would close the page, but only the call is missing and not the session.
             raise errors.Rejected(error.message, code="unknown_call") from error
 
     async def answer(self, frame: Frame) -> None:
@@ -311,8 +317,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         return uuid
 
     async def _authorised(self, to: str) -> Session:
-        # The session, if the person still may: rights can change while a socket is open. What else
-        # may have changed of it, the runtime reads when it needs it.
+        # Rights can change while a socket is open, so they are checked again. The runtime reads
+        # other fields of the session again when it needs them.
         may_write = await self.runtime.readers.read(
             recheck_access,
             self.watched_access.place,
@@ -325,8 +331,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         return self.session
 
     def recheck_soon(self) -> None:
-        """Close the socket of a person who may not read the session any more, and tell the others
-        of a right to write that came or went."""
+        """Check the person's access again in a task.
+
+        Close the socket if they may not read the session any more, and publish a changed right to
+        write.
+        """
         if self.rechecking is None or self.rechecking.done():
             self.rechecking = asyncio.create_task(self._recheck())
 
@@ -376,7 +385,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.subscriber.release()
 
     def deliver(self, text: str) -> None:
-        """Hand one frame to the server; called on its loop, by the hub."""
+        """Pass a frame on to the server. The hub calls this on the server's loop."""
         text = self._in_words(text)
         outbound = self.scope.get("outbound")
         if outbound is None:
@@ -384,21 +393,22 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         if outbound.write(text):
             return
-        # A page that does not read would fill the memory. It catches up when it comes again.
+        # The frames of a page that does not read them would fill the memory. The page catches up
+        # when it connects again.
         fields = {"session_id": str(self._uuid)}
         logger.warning("page_reads_too_slowly", extra={"fields": fields})
         self._release()
         asyncio.ensure_future(self._close_slow())  # noqa: RUF006 (ends soon)
 
     async def _close_slow(self) -> None:
-        with suppress(OSError):  # it has left meanwhile
+        with suppress(OSError):  # the page has left meanwhile
             await self.close(TOO_SLOW)
 
     async def _send(self, frame: Frame) -> None:
         await self.send(text_data=self._in_words(dump_json(frame)))
 
     def _in_words(self, text: str) -> str:
-        """The JSON of a frame in the page's language: every page gets the same frames."""
+        """Translate the JSON of a frame, which the hub sends to all pages, for this page."""
         is_state = text.startswith(STATE_FRAME)
         if not is_state and MARK_START not in text:
             return text
@@ -412,7 +422,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
 
 def _fill_frame(part: Frame) -> None:
-    """What else a frame has is text as somebody wrote it."""
+    """Translate the HTML of a frame and its rows. All other fields hold text that people wrote."""
     for name in HTML_FIELDS & part.keys():
         part[name] = fill_marks(part[name])
     if "blocks" in part:
@@ -422,7 +432,7 @@ def _fill_frame(part: Frame) -> None:
 
 
 class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """A socket at an address where there is none."""
+    """A socket at an address without a session."""
 
     async def connect(self) -> None:
         await self.accept()

@@ -1,8 +1,8 @@
 """The frame in which a page draws a diagram.
 
-A diagram is a program's text, and the library that draws it is large. It runs in a document
-of its own that has no origin: no cookies, no storage, no way to the page around it but
-messages, and nothing that it may load but the library. See docs/adr/0030.
+A diagram is source code (Mermaid), and the library that draws it is large. The library runs in a
+document of its own without an origin. That document has no cookies and no storage, can reach the
+page around it only by messages, and may load nothing but the library. See docs/adr/0030.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +17,7 @@ _POLICY: dict[str, list[str]] = {
     "sandbox": ["allow-scripts"],
     "default-src": [CSP.NONE],
     "script-src": [CSP.SELF],
-    # The library puts the style of a drawing into the drawing.
+    # The library writes styles into its drawings.
     "style-src": [CSP.SELF, CSP.UNSAFE_INLINE],
     "form-action": [CSP.NONE],
     "base-uri": [CSP.NONE],
@@ -30,5 +30,5 @@ _POLICY: dict[str, list[str]] = {
 @xframe_options_sameorigin
 @csp_override(_POLICY)
 def diagram(request: HttpRequest) -> HttpResponse:
-    """The same for everybody: it gets what it draws in a message."""
+    """Serve the frame, which is the same for all people. It gets the diagram in a message."""
     return render(request, "diagram.html")

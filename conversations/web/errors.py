@@ -1,4 +1,4 @@
-"""Deliberate errors as pages: the reason, and the status that belongs to it."""
+"""Responses to errors: the reason, with the status that belongs to it."""
 
 import codecs
 import logging
@@ -30,7 +30,7 @@ from conversations.rendering.messages import translate
 from conversations.review.reason_pages import ask_reason
 from conversations.review.reasons import ReasonNeeded
 
-# One error, in the form that whoever asked reads.
+# An error in the format that the client reads.
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -38,16 +38,20 @@ PLAIN = "text/plain; charset=utf-8"
 def error_response(
     request: HttpRequest, error: LoomError, *, template: str, **context: Any
 ) -> HttpResponse:
-    """Below the API's address a problem, or what the Messages API has; to htmx the sentence
-    alone; else the page ``template``, which gets ``error`` beside the ``context``."""
+    """Return the response to an error in the format that the client reads.
+
+    Below the API's address, this is a problem or the format of the Messages API. htmx gets the
+    sentence alone. Other clients get the page ``template``, rendered with ``context`` and
+    ``error``.
+    """
     if request.path.startswith(ROOT):
         return format_error(request, problem_of(error))
     if request.headers.get("HX-Request") == "true":
         said = translate(error.message)
         response = HttpResponse(said, content_type=PLAIN)
     else:
-        # Without the request: the page's frame would look for who is signed in, which an
-        # unknown host may not know and a database that is away cannot say.
+        # Rendered without the request, because the page's frame would look up the signed-in person.
+        # An unknown host must not learn who that is, and a database that is away cannot tell.
         values: Mapping[str, Any] = context | {"error": error}
         response = HttpResponse(render_to_string(template, values))
     response.status_code = error.status
@@ -59,26 +63,28 @@ def error_response(
 
 @contextmanager
 def refusal_as_message(request: HttpRequest) -> Iterator[None]:
-    """For the target of a form: why something was refused stands on the page that comes next."""
+    """Show why a form was refused on the next page, as a message."""
     try:
         yield
     except Rejected as error:
         messages.error(request, translate(error.message))
 
 
-# Answers while the database is away or the disk is full, in the form that the caller reads.
+# Responses while the database is away or the disk is full.
 
 logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
 
-# The close code (RFC 6455's registry) of a socket that may come again in a moment.
+# The close code (RFC 6455's registry) that asks a client to connect again in a moment.
 TRY_AGAIN_LATER = 1013
 
 
 class StorageErrorMiddleware:
-    """Answers in place of whatever failed for want of the database or of room. Below the
-    API's address every error has the API's form, whoever made it."""
+    """Replaces responses that failed because the database is away or the disk is full.
+
+    Below the API's address, every error gets the API's format, whichever code raised it.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -104,8 +110,11 @@ class StorageErrorMiddleware:
 
 
 def storage_error_response(request: HttpRequest, error: BaseException) -> HttpResponse | None:
-    """Where an exception is turned into a response: the response to return for a failure of
-    the storage, which StorageErrorMiddleware replaces; None for any other exception."""
+    """Return the response to a storage error, or None for any other exception.
+
+    Call this where an exception is turned into a response. StorageErrorMiddleware replaces the
+    response.
+    """
     translated = translate_storage_error(error)
     if translated is None:
         return None
@@ -114,7 +123,7 @@ def storage_error_response(request: HttpRequest, error: BaseException) -> HttpRe
 
 
 def _logged(response: HttpResponse) -> HttpResponse:
-    # It is one line in our log: not also Django's, with a traceback.
+    # The error is logged in one line already. Django must not log it again with a traceback.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
@@ -128,7 +137,7 @@ def _pop_storage_error(request: HttpRequest) -> LoomError | None:
 
 
 class SocketStorageErrorMiddleware:
-    """A socket whose person or session cannot be looked up is told to come again."""
+    """Asks a socket to connect again if its person or session cannot be looked up."""
 
     def __init__(self, application: Any) -> None:
         self.application = application
@@ -177,8 +186,10 @@ TOO_MANY_FILES = say(
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
-    """Turns a :class:`LoomError` that a view raises into its page, and the empty answer to a
-    method that the address does not take."""
+    """Turns a :class:`LoomError` that a view raises into a page.
+
+    It also replaces the empty response to a method that the address does not allow.
+    """
 
     get_response: Callable[[HttpRequest], HttpResponse]
 
@@ -192,8 +203,8 @@ class LoomErrorMiddleware(MiddlewareMixin):
         return _refusal(request, translate(error.message), code=error.code, status=error.status)
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # A form that was refused leaves its own address in the browser, which a reload of the
-        # address or a bookmark asks for by GET.
+        # After a form was refused, the browser has the form's address. A reload or a bookmark then
+        # requests that address with GET.
         is_asked = request.method in ("GET", "HEAD") and not request.path.startswith(ROOT)
         if not (isinstance(response, HttpResponseNotAllowed) and is_asked):
             return response
@@ -204,7 +215,7 @@ class LoomErrorMiddleware(MiddlewareMixin):
 
 
 def _refusal(request: HttpRequest, message: str, *, code: str, status: int) -> HttpResponse:
-    """Its page; to htmx the sentence alone."""
+    """Return an error page, or the sentence alone for htmx."""
     if request.headers.get("HX-Request") == "true":
         return HttpResponse(message, content_type=PLAIN, status=status)
     template = f"{status}.html" if status in (403, 404) else "error.html"
@@ -213,8 +224,10 @@ def _refusal(request: HttpRequest, message: str, *, code: str, status: int) -> H
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The answer to a request that no view was asked about, without a word of the request:
-    that may be anything."""
+    """Return the response to a request that was refused before it reached a view.
+
+    The response repeats no part of the request, which may contain anything.
+    """
     if isinstance(exception, DisallowedHost):
         error = Rejected(UNKNOWN_HOST, code="unknown_host")
     elif isinstance(exception, TooManyFilesSent):
@@ -226,27 +239,32 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """The answer to an exception that nothing else took: Django calls this for those of the
-    middleware too, such as the one that reads who is signed in."""
+    """Return the response to an exception that no other code has handled.
+
+    Django also calls this for exceptions of middleware, such as the one that reads who is signed
+    in.
+    """
     error = sys.exception()
     response = storage_error_response(request, error) if error is not None else None
     return response or server_error(request)
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """A form without a valid token: our page in place of Django's, whose inline
-    style the policy would refuse."""
+    """Return the response to a form without a valid token.
+
+    Django's own page has an inline style, which the content security policy would refuse.
+    """
     return _refusal(request, gettext("Reload the page and try again."), code="csrf", status=403)
 
 
-# Forms and queries are in an encoding that gives characters and nothing else.
+# The accepted encodings of forms and queries, which decode to characters and nothing else.
 
 TAKEN = frozenset({"utf-8", "ascii", "iso8859-1"})
 
 
 @sync_and_async_middleware
 def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Answers 400 to a request that names another one."""
+    """Respond with 400 to a request whose encoding is not in ``TAKEN``."""
 
     def respond(request: HttpRequest) -> Any:
         if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:

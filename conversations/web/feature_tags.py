@@ -1,4 +1,4 @@
-"""Template tags for what features add to the core's pages (``{% load features %}``)."""
+"""Template tags for the additions of features to the core's pages (``{% load features %}``)."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""The sessions of a workspace as a feed, for readers that cannot fill in a form.
+"""The sessions of a workspace as a feed, for feed readers that cannot fill in a sign-in form.
 
-They sign in by a personal token: as the password of HTTP Basic, as a Bearer, or in the
-address. An address is easily passed on, so only a token that is for feeds and nothing
-else may stand there. A browser that is signed in reads it as well.
+A feed reader signs in with a personal token: as the password of HTTP Basic, as a Bearer token or in
+the URL. A URL is easily passed on, so it may only contain a token that is for feeds alone. A
+signed-in browser can read the feed as well.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from conversations.models import Workspace
 
 from .addresses import client_address
 
-# What XML 1.0 cannot say, not even escaped.
+# Characters that XML 1.0 does not allow, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -51,19 +51,19 @@ class PagedFeed(Atom1Feed):
             )
 
     def latest_post_date(self) -> datetime:
-        # A feed without entries has a date too, and the same one each time.
+        # A feed without entries also has a date, which is the same each time.
         updated: datetime = self.feed["updated"]
         return updated
 
 
 PAGE_SESSIONS = 50
 
-IN_ADDRESS = "token"  # the parameter of the address that may hold a token
+IN_ADDRESS = "token"  # the URL parameter that may hold a token
 
 
 @require_safe
 def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
-    """The latest active sessions; older ones behind the link ``next``."""
+    """Return the latest active sessions as a feed. The link ``next`` leads to older ones."""
     person = find_reader(request)
     if person is None:
         text = gettext("Sign in with a personal token as the password.")
@@ -82,9 +82,9 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     body = feed.writeString("utf-8").encode()
     response = HttpResponse(body, content_type=PagedFeed.content_type)
     response["Cache-Control"] = "private, no-cache"
-    # The address may hold a token, which no other site is to see.
+    # The URL may hold a token, which no other site must see.
     response["Referrer-Policy"] = "no-referrer"
-    # Without Last-Modified: no time tells that a session was renamed, archived or purged.
+    # No Last-Modified, because renaming, archiving or purging a session does not change any time.
     response["ETag"] = etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     patch_vary_headers(response, ("Authorization", "Cookie"))
     answered = get_conditional_response(request, etag=etag, response=response)
@@ -92,8 +92,10 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def find_reader(request: HttpRequest) -> User | None:
-    """Who asks: by a token in the header or the address, or signed in. None where that is to
-    be said first. Raises NotPermitted."""
+    """Return the person who sends the request, by a token or by their browser session.
+
+    Return None if they have to sign in first. Raise NotPermitted if the token may not be used here.
+    """
     given, token = request.headers.get("Authorization", ""), request.GET.get(IN_ADDRESS, "")
     if not given and not token:
         return request.user if isinstance(request.user, User) else None
@@ -110,7 +112,7 @@ def find_reader(request: HttpRequest) -> User | None:
     found = find_caller(token, address=client_address(request) or "")
     if found is None:
         return None
-    # An address ends up in logs and histories: what stands there opens nothing but feeds.
+    # URLs are kept in logs and histories, so a token in a URL must give access to feeds only.
     if not given and found.scopes != {FEED}:
         raise NotPermitted(
             "Only tokens with the scope “%(scope)s” may be used in a URL.", scope=FEED
@@ -121,7 +123,7 @@ def find_reader(request: HttpRequest) -> User | None:
 
 
 def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool) -> PagedFeed:
-    """The page before or after the cursor. Raises Rejected for what is none."""
+    """Return the page of the feed before or after the cursor. Raise Rejected for a bad cursor."""
     after, before = request.GET.get("after", ""), request.GET.get("before", "")
     cursor = after or before
     found = list_session_records(
@@ -151,7 +153,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
         pages=pages,
     )
     for record in records:
-        # The generator writes a summary as HTML.
+        # The generator writes the summary as HTML.
         summary = escape(xml_safe(record.preview or "")) if with_previews else ""
         feed.add_item(
             title=xml_safe(record.title or gettext("Untitled session")),
@@ -167,7 +169,7 @@ def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool
 
 
 def _address_of(request: HttpRequest, address: str, **cursor: str) -> str:
-    # A page of the feed. Who came by an address with a token goes on by one.
+    # The links of a feed that was requested with a token in the URL contain the token, too.
     token = request.GET.get(IN_ADDRESS)
     query = urlencode(({IN_ADDRESS: token} if token else {}) | cursor)
     return f"{address}?{query}" if query else address

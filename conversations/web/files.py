@@ -1,8 +1,8 @@
-"""The files of a workspace: looked through, shown, downloaded, uploaded.
+"""The files of a workspace: browsing, showing, downloading and uploading them.
 
-An address names a path below the workspace's folder, and perhaps a version that a session has
-made of it, by its digest. What a file holds is only ever shown in a frame without an origin, or
-given to be saved.
+An address names a path below the workspace's folder, and optionally the digest of a version that a
+session has made of the file. The content of a file is only shown in a frame without an origin, or
+sent as a download.
 """
 
 import os
@@ -80,8 +80,8 @@ MAX_ENTRIES, MAX_FOUND_FILES = 1_000, 50
 MAX_LISTING_SECONDS = 3.0
 PIECE_BYTES = 256 * 1024
 
-# Nothing runs in it, it has no origin, and it loads nothing: the style sheets of the product are
-# in it. The second one is for a file that has styles of its own.
+# Policies of the preview frame. It executes nothing, has no origin and loads nothing, so it
+# contains the style sheets of the product. The second policy is for a file that has its own styles.
 PREVIEW_POLICY: dict[str, Any] = {
     "sandbox": ["allow-popups", "allow-popups-to-escape-sandbox"],
     "default-src": [CSP.NONE],
@@ -100,8 +100,11 @@ PAGE_POLICY = PREVIEW_POLICY | {
 
 
 class FileAddress(NamedTuple):
-    """A file of a workspace. ``path`` is as the system has it, ``version`` a digest; empty: the
-    file as it is now."""
+    """A file of a workspace.
+
+    ``path`` is the path as the file system has it. ``version`` is a digest, or empty for the
+    current file.
+    """
 
     workspace: Workspace
     path: str
@@ -109,7 +112,7 @@ class FileAddress(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a page can show it: one that is not UTF-8 has U+FFFD in it."""
+        """The name as a page can show it, with U+FFFD in a name that is not UTF-8."""
         return storable(self.path.rpartition("/")[2]) or self.workspace.name
 
     @property
@@ -131,8 +134,11 @@ def read_address(request: HttpRequest, workspace: Workspace) -> FileAddress:
 @login_required
 @require_safe
 def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
-    """A folder, or a file. ``session`` is one whose changes are marked; ``q`` is a part of the
-    path of a file that is looked for."""
+    """Show a folder or a file.
+
+    ``session`` names a session whose changes are marked. ``q`` is a part of the path of a file to
+    find.
+    """
     workspace, access = get_folder_for(request, slug)
     return _show(request, read_address(request, workspace), access)
 
@@ -145,7 +151,7 @@ def _show(
     refused: LoomError | None = None,
 ) -> HttpResponse:
     found = confined.stat_file(at.root, at.path)
-    if found and found.kind == FILE:  # under its own name, where a link leads to it
+    if found and found.kind == FILE:  # shown under the name of the file that a link leads to
         return _show_file(request, at._replace(path=found.path), found, access)
     if at.version:
         return _show_file(request, at, None, access)
@@ -191,7 +197,7 @@ def _marking(session: Session | None) -> dict[str, str]:
 
 
 def _crumbs(at: FileAddress, session: Session | None = None) -> list[dict[str, str]]:
-    """The folders that it lies in, from the workspace's own on."""
+    """Return links to the folders that contain the file, from the workspace's own on."""
     parts = [] if at.path == "." else at.path.split("/")[:-1]
     places = [".", *("/".join(parts[: end + 1]) for end in range(len(parts)))]
     return [
@@ -212,8 +218,10 @@ def _is_below(path: str, folder: str) -> bool:
 def _list(
     at: FileAddress, marks: dict[str, str], session: Session | None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """What is said of the list, and its rows: folders first, with the files that the session
-    removed."""
+    """Return a note about the list, and its rows with files that the session removed.
+
+    Folders come first.
+    """
     deadline = time.monotonic() + MAX_LISTING_SECONDS
     walk = FolderWalk(root=at.root, path=at.path, with_ignored=True, deadline=deadline, max_depth=1)
     entries: list[FileStatus] = []
@@ -263,7 +271,7 @@ def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
     )
     rows = []
     for path in found:
-        with suppress(Rejected):  # one that became another since
+        with suppress(Rejected):  # it was replaced meanwhile
             entry = confined.stat_file(at.root, path, follow_last=False)
             if entry is not None:
                 row = _row(FileAddress(at.workspace, path), entry, None)
@@ -351,8 +359,11 @@ def _show_version(at: FileAddress, version: FileVersion, current: str) -> dict[s
 @login_required
 @require_safe
 def tool_call_file(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
-    """To the file that a call has changed, as it left it; where these are several, or one may
-    not see the folder, to what the call has changed."""
+    """Redirect to the file that a call has changed, as the call left it.
+
+    If the call did not change exactly one file, or the person may not see the folder, redirect to
+    the changes of the call.
+    """
     session, access = get_session_for(request, uuid)
     changed = [
         (change.path, state.digest)
@@ -365,7 +376,7 @@ def tool_call_file(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse
 
 
 class OpenedFile(NamedTuple):
-    """The beginning of a file, as far as a preview goes. ``text`` is None where it is none."""
+    """The beginning of a file, as far as a preview shows it. ``text`` is None if it is not text."""
 
     data: bytes
     text: str | None
@@ -378,7 +389,10 @@ class OpenedFile(NamedTuple):
 
 
 def read_file(at: FileAddress) -> OpenedFile:
-    """Raises NotFound, and Rejected for what is no file or leads out of the folder."""
+    """Return the beginning of a file or of a version of it.
+
+    Raise NotFound, and Rejected if the path is not a file or leads out of the folder.
+    """
     if at.version:
         return open_content(at.name, read_content(at))
     limit = settings.LOOM.max_preview_bytes
@@ -387,7 +401,7 @@ def read_file(at: FileAddress) -> OpenedFile:
 
 
 def open_content(name: str, data: bytes, *, size: int | None = None) -> OpenedFile:
-    """``size`` is that of the whole file, None: ``data`` is all of it."""
+    """Return an opened file. ``size`` is its size, or None if ``data`` is all of it."""
     size, data = len(data) if size is None else size, data[: settings.LOOM.max_preview_bytes]
     text = read_text(data, is_cut=size > len(data))
     kind = preview_kind(name, data, is_text=text is not None)
@@ -395,7 +409,7 @@ def open_content(name: str, data: bytes, *, size: int | None = None) -> OpenedFi
 
 
 def describe_file(request: HttpRequest, file: OpenedFile) -> dict[str, Any]:
-    """What a page says of a file beside its preview (``parts/preview.html``)."""
+    """Return what a page says about a file beside its preview (``parts/preview.html``)."""
     return {
         "kind": translate(KIND_LABELS[file.kind]),
         "size": size_text(file.size),
@@ -406,7 +420,10 @@ def describe_file(request: HttpRequest, file: OpenedFile) -> dict[str, Any]:
 
 
 def read_content(at: FileAddress) -> bytes:
-    """The whole of a version, kept or what is there if it is that. Raises NotFound."""
+    """Return the whole content of a version, from the store or from the file if it is the same.
+
+    Raise NotFound if neither has it.
+    """
     try:
         return read_version(at.workspace.pk, at.path, at.version)
     except NotFound:
@@ -418,7 +435,7 @@ def read_content(at: FileAddress) -> bytes:
 
 
 def read_whole(at: FileAddress) -> bytes:
-    """Raises TooLarge beside what ``read_file`` raises."""
+    """Return the whole content of a file. Raise TooLarge, or the errors of ``read_file``."""
     if at.version:
         return read_content(at)
     limit = settings.LOOM.snapshot_max_file_bytes
@@ -441,7 +458,7 @@ def page_number(request: HttpRequest) -> int:
 @require_safe
 @xframe_options_sameorigin
 def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """What the frame of a file shows."""
+    """Serve the preview of a file for the frame that shows it."""
     workspace, _ = get_folder_for(request, slug)
     at = read_address(request, workspace)
     file = read_file(at)
@@ -470,7 +487,7 @@ def show_preview(
         return render(request, "preview.html", context)
 
     response = respond(request)
-    # Names in addresses are not even looked up.
+    # The browser must not look up host names in links.
     response["X-DNS-Prefetch-Control"] = "off"
     response["Referrer-Policy"] = "no-referrer"
     response["X-Content-Type-Options"] = "nosniff"
@@ -480,7 +497,7 @@ def show_preview(
 @login_required
 @require_safe
 def workspace_file_download(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The file, to be saved."""
+    """Serve the file as a download."""
     workspace, _ = get_folder_for(request, slug)
     at = read_address(request, workspace)
     if at.version:
@@ -495,8 +512,11 @@ def workspace_file_download(request: HttpRequest, slug: str) -> HttpResponseBase
 
 
 class FileChunks:
-    """An open file (a descriptor) as the content of a response, which closes it. No more than the
-    file had when it was opened: that is what the response's head says."""
+    """An open file descriptor as the content of a response, which closes it.
+
+    No more bytes are sent than the file had when it was opened, because the response's
+    Content-Length says so.
+    """
 
     def __init__(self, opened: int, size: int) -> None:
         self._opened = opened
@@ -518,7 +538,7 @@ def serve_file(request: HttpRequest, name: str, data: bytes) -> HttpResponse:
 
 def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: str) -> T:
     response["Content-Type"] = "application/octet-stream"
-    # Django quotes a name that ends with a line break as it is, which no header may hold.
+    # Django leaves a line break at the end of the name in place, which a header must not contain.
     header = content_disposition_header(as_attachment=True, filename=name.rstrip("\n"))
     response["Content-Disposition"] = header or "attachment"
     response["Cache-Control"] = "private, no-store"
@@ -528,8 +548,7 @@ def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: s
 
 @post_by_person
 def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
-    """Put files into the folder ``path``. One that is there is replaced only if ``replace`` says
-    so."""
+    """Save files in the folder ``path``. Existing files are replaced only with ``replace``."""
     workspace, access = get_folder_for(request, slug, to=WRITE)
     at = read_address(request, workspace)
     try:
@@ -544,8 +563,10 @@ def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _save_files(request: HttpRequest, at: FileAddress) -> list[str]:
-    """The names of the files that were written. Raises Rejected: those that are not are named,
-    with the reason."""
+    """Write the files and return their names.
+
+    Raise Rejected with the reasons if files were refused, and with the names of those written.
+    """
     limit = settings.LOOM.max_upload_bytes
     if not limit:
         raise Rejected("Uploads are turned off on this server.", code="uploads_off")

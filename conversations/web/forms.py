@@ -1,4 +1,4 @@
-"""What people type into the pages, checked."""
+"""Forms of the pages, and checks of other input."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -40,8 +40,10 @@ class WorkspaceForm(forms.Form):
 
 
 def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
-    """Of a folder that a workspace may have; without a name it has the folder's. Raises
-    Rejected."""
+    """Create a workspace for a folder that may have one. Without a name, it has the folder's.
+
+    Raise Rejected if the folder cannot be used.
+    """
     folder = resolve_root(
         root, roots=settings.LOOM.workspace_roots, data_dir=settings.LOOM.data_dir, user_pk=owner.pk
     )
@@ -49,9 +51,12 @@ def make_workspace_at(root: str, name: str, *, owner: User) -> Workspace:
 
 
 class SharedForm(forms.Form):
-    """What several people change. A page carries what each field was when it was shown, as
-    ``shown``: what the person left as it was stays what it is by now, and what somebody else
-    has changed meanwhile is written over only when they save again."""
+    """A form for values that several people change.
+
+    The page sends each field's value at the time when the page was rendered (``shown``). A field
+    that the person left as it was keeps its current value. If somebody else has changed a field
+    meanwhile that the person changed as well, it is overwritten only when the person saves again.
+    """
 
     def __init__(self, data: Any = None, *, initial: dict[str, Any]) -> None:
         super().__init__(data, initial=initial)
@@ -88,8 +93,10 @@ def _as_text(value: Any) -> str:
 
 
 class LinesField(forms.CharField):
-    """Text of several lines. The end of one counts as a browser counts it, which says how
-    much fits: as one character, though it sends two."""
+    """Text of several lines, in which a line break counts as one character.
+
+    A browser counts a line break as one character towards the limit, but sends two.
+    """
 
     def to_python(self, value: Any) -> str | None:
         return super().to_python(value.replace("\r\n", "\n") if value else value)
@@ -158,14 +165,14 @@ class WorkspaceSettingsForm(SharedForm):
 
     def __init__(self, workspace: Workspace, data: Any = None) -> None:
         super().__init__(data, initial=self.values_of(workspace))
-        # One that is offered no more stays until another is chosen.
+        # A model that is not on offer any more stays chosen until another one is.
         self._models = [*(model.id for model in list_models()), workspace.default_model]
         for name in ("keep_recent", "high_water", "low_water"):
             self.fields[name].widget.attrs["placeholder"] = getattr(settings.LOOM, name)
 
     @classmethod
     def values_of(cls, workspace: Workspace) -> dict[str, Any]:
-        """What the workspace has, as a browser sends it."""
+        """Return the values of the workspace in the format in which a browser sends them."""
         values = {name: getattr(workspace, name) for name in cls.base_fields}
         reads = {None: "", True: "yes", False: "no"}[workspace.reads_instruction_files]
         return values | {"reads_instruction_files": reads}
@@ -180,18 +187,18 @@ class WorkspaceSettingsForm(SharedForm):
 
     @property
     def window_is_set(self) -> bool:
-        """Whether any rule of the window is the workspace's own, or is wrong."""
+        """Whether the workspace has any window rule of its own, or the form has an error."""
         return bool(self.errors) or any(self[name].value() for name in _WINDOW_FIELDS)
 
     def clean_default_model(self) -> str:
-        """Empty: the server's default."""
+        """Return the model. An empty string means the server's default."""
         chosen: str = self.cleaned_data["default_model"]
         if chosen and chosen not in self._models:
             raise forms.ValidationError(gettext("This model is not available."))
         return chosen
 
     def clean(self) -> dict[str, Any]:
-        """The marks are checked as they would be in force."""
+        """Check the water marks with the server's values for those that are not set."""
         values = super().clean()
         high = values.get("high_water") or settings.LOOM.high_water
         low = values.get("low_water") or settings.LOOM.low_water
@@ -242,7 +249,7 @@ class ToolRulesForm(SharedForm):
 
 
 def check_client_id(value: Any) -> str:
-    """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
+    """Raise Rejected unless the value has 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
     if not isinstance(value, str) or not CLIENT_ID.fullmatch(value):
         raise Rejected(
             "client_id must have 8 to 64 characters from A-Z a-z 0-9 _ -.", code="bad_client_id"
@@ -251,7 +258,7 @@ def check_client_id(value: Any) -> str:
 
 
 def check_uuid(text: str, name: str) -> UUID:
-    """Raises Rejected, which says that it is the parameter of this name."""
+    """Return the UUID. Raise Rejected, naming the parameter ``name``, if it is not one."""
     try:
         return UUID(text)
     except ValueError as error:
@@ -259,7 +266,7 @@ def check_uuid(text: str, name: str) -> UUID:
 
 
 def check_attachment_ids(value: Any) -> list[str]:
-    """Uuids of what goes with a message, each once. Raises Rejected for anything else."""
+    """Return the uuids of a message's attachments without duplicates. Raise Rejected otherwise."""
     try:
         if not isinstance(value, list):
             raise TypeError
@@ -269,8 +276,10 @@ def check_attachment_ids(value: Any) -> list[str]:
 
 
 def check_reason(value: Any) -> str:
-    """Why a call was denied, for the model; may be empty. Raises Rejected when it is no
-    text, holds half a character or is too long."""
+    """Return the reason for denying a call, which the model reads and which may be empty.
+
+    Raise Rejected if it is not text, contains a lone surrogate or is too long.
+    """
     reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
     if reason is None or len(reason) > MAX_REASON_CHARS:
         raise Rejected(
@@ -282,8 +291,10 @@ def check_reason(value: Any) -> str:
 
 
 def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
-    """Raises Rejected for no text and for half a character, TooLarge for one over the
-    limit."""
+    """Return the text of a message.
+
+    Raise Rejected for an empty text or one with a lone surrogate, and TooLarge above the limit.
+    """
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
         raise Rejected("The message is empty.", code="message_empty")
     limit = settings.LOOM.max_message_chars
@@ -298,18 +309,18 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
     return require_encodable(value)
 
 
-# Fields that several forms have.
+# Fields that several forms use.
 
 
 def check_year(day: date) -> None:
-    """Raises ValidationError."""
+    """Raise ValidationError if the year is out of range."""
     if day.year not in YEARS:
         said = gettext("The year must be from %(first)s through %(last)s.")
         raise forms.ValidationError(said % {"first": YEARS[0], "last": YEARS[-1]})
 
 
 def date_field(label: "_StrOrPromise") -> forms.DateField:
-    """A day that may be left out, as the browser's own calendar gives it."""
+    """Return an optional date field in the format of the browser's own date picker."""
     return forms.DateField(
         label=label,
         required=False,
@@ -321,13 +332,16 @@ def date_field(label: "_StrOrPromise") -> forms.DateField:
 
 
 def midnight(day: date | None, zone: tzinfo = UTC) -> datetime | None:
-    """When the day begins."""
+    """Return the time at which the day begins."""
     return datetime.combine(day, time.min, tzinfo=zone) if day else None
 
 
 class FilterForm(forms.Form):
-    """What narrows a list down, from an address: any text is taken, and what no database can hold
-    is replaced first. ``workspaces`` are those to choose from, where the form asks for one."""
+    """Filters of a list, read from a URL.
+
+    Any text is accepted, and characters that a database cannot store are replaced first.
+    ``workspaces`` are the choices of the ``workspace`` field, if the form has one.
+    """
 
     use_required_attribute = False
 
@@ -342,7 +356,7 @@ class FilterForm(forms.Form):
 
 
 class PersonField(forms.CharField):
-    """The name of an account, which may be closed, or nothing."""
+    """The name of an account, which may be closed, or no text."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What all pages have around them: the sidebar, the menus, and where one is."""
+"""The frame of all pages: the sidebar, the menus and the current place."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,8 +17,10 @@ from .session_list import read_session_list
 
 
 class PageFrame:
-    """Reads what the page shows of it, and that once. Outside of a workspace of the person's
-    ``workspace`` is None."""
+    """The frame of a page. Its parts are read when the page shows them, and only once.
+
+    ``workspace`` is None if the page belongs to no workspace of which the person is a member.
+    """
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -26,7 +28,7 @@ class PageFrame:
     @cached_property
     def _opened(self) -> AccessedObject | None:
         opened = next(iter(access_context_of(self._request).accessed), None)
-        # A reviewer who is no member has no business with the rest of the workspace.
+        # A reviewer who is not a member must not see the rest of the workspace.
         return opened if opened and opened.access.role else None
 
     @property
@@ -53,7 +55,7 @@ class PageFrame:
 
     @cached_property
     def sessions(self) -> dict[str, Any]:
-        """The newest of the workspace, and the one that is open."""
+        """The newest sessions of the workspace, and the one that is open."""
         assert self._opened is not None
         workspace, session = self._opened.workspace, self._opened.session
         return read_session_list(
@@ -94,14 +96,14 @@ class PageFrame:
 
     @property
     def menu(self) -> list[tuple[str, list[Link]]]:
-        """The menu of the account: groups with their names, without empty ones."""
+        """The menu of the account: the groups that are not empty, with their names."""
         return [(name, links) for name, links in list_menu(self._request) if links]
 
 
 def list_places(
     request: HttpRequest, slug: str, *, manages: bool, marked: str = ""
 ) -> Iterator[Link]:
-    """``marked`` is the UUID of a session whose changes its files are shown with."""
+    """Yield the links of a workspace. ``marked`` names a session whose changes Files marks."""
     yield Link(gettext("Sessions"), reverse("workspace", args=[slug]))
     query = {"session": marked} if marked else None
     yield Link(gettext("Files"), reverse("workspace_files", args=[slug], query=query))
@@ -140,5 +142,5 @@ def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
 
 
 def frame(request: HttpRequest) -> dict[str, PageFrame]:
-    """For every page (a context processor)."""
+    """Return the context of the frame, as a context processor for every page."""
     return {"frame": PageFrame(request)}

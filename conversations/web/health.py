@@ -1,4 +1,4 @@
-"""For those who run the server: is it up, is it ready, what does it do."""
+"""Health, readiness and metrics of the server, for its operators."""
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -14,14 +14,16 @@ from conversations.runtime.current import read_metrics
 
 @require_safe
 def healthz(_: HttpRequest) -> JsonResponse:
-    """The process answers."""
+    """Report that the process responds."""
     return JsonResponse({"status": "ok"})
 
 
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
-    """The database answers, the archive is guarded, and something can be written. While
-    only large things are refused, since room is short, it is ready and warns."""
+    """Report whether the database responds, the archive has its guards and the disk is writable.
+
+    If space is so short that only large writes are refused, the server is ready, with a warning.
+    """
     problem = ""
     try:
         if missing_guards(connection):
@@ -44,7 +46,7 @@ def readyz(_: HttpRequest) -> JsonResponse:
 
 @require_safe
 def metrics(_: HttpRequest) -> HttpResponse:
-    """Figures in Prometheus' text format."""
+    """Return the metrics in Prometheus' text format."""
     lines = [
         f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
         f"{metric.name} {metric.value}\n"
@@ -57,8 +59,10 @@ ASKED_BY_ADDRESS = frozenset(f"/{view.__name__}" for view in (healthz, readyz, m
 
 
 class HostMiddleware(CommonMiddleware):
-    """Django's, which refuses unknown hosts, but for those who watch servers: they come by the
-    address of each, whatever its names are."""
+    """Django's middleware, which refuses unknown hosts, except for monitoring.
+
+    Monitoring reaches each server by its address, whatever host names are configured.
+    """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
         return None if request.path in ASKED_BY_ADDRESS else super().process_request(request)

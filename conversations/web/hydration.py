@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
-    """Read a page (``where`` as for ``read_page``) and log how it went."""
+    """Read a page (``where`` as for ``read_page``) and log the result."""
     began, loom = monotonic(), settings.LOOM
     source = "journal" if loom.use_journal else "turns"
     base = {"session_id": str(session.uuid)}
@@ -29,7 +29,8 @@ def hydrate(session: Session, *, limit: int, **where: Any) -> TranscriptPage:
         )
     except Exception as error:
         failed = base | {"error_class": type(error).__name__, "source": source}
-        logger.error("chat_hydrate_failed", extra={"fields": failed})  # raised again: no traceback
+        # without a traceback, as it is raised again
+        logger.error("chat_hydrate_failed", extra={"fields": failed})
         raise
     completed = base | {
         "source": page.source,

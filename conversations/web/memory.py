@@ -43,8 +43,11 @@ HINTS = {
 
 
 def save_item(session: Session, item: str, *, scope: str, context: AccessContext, by: User) -> None:
-    """Keep a rule or a preference of the session, which this person may change, for its
-    workspace. Raises Rejected; Conflict where there are too many."""
+    """Copy a rule or a preference of the session to its workspace's memory.
+
+    The caller has checked that the person may change that memory. Raise Rejected, or Conflict if
+    the memory is full.
+    """
     found = find_statement(session.pk, item)
     if scope == FOR_PERSON and not has_personal_memory(session, by):
         raise Rejected("This is not a session of your own.", code="memory_scope_unknown")
@@ -62,7 +65,7 @@ def save_item(session: Session, item: str, *, scope: str, context: AccessContext
 @login_required
 @require_safe
 def workspace_memory(request: HttpRequest, slug: str) -> HttpResponse:
-    """What is kept for the workspace and for the person who looks."""
+    """Show the entries of the workspace's memory and the person's own."""
     return _page(request, slug)
 
 
@@ -122,7 +125,7 @@ def _page(
     ]
     context = {
         "workspace": {"name": found.name, "slug": found.slug},
-        # A reviewer who is no member has nothing of their own here.
+        # A reviewer who is not a member has no entries of their own here.
         "groups": [group for group in groups if access.can_write or group["scope"] != FOR_PERSON],
         "scopes": [group for group in groups if group["may_change"]],
         "longest": MAX_ITEM_CHARS,

@@ -1,4 +1,4 @@
-"""What the model saw: the record of each call, and its very text."""
+"""The record of each model call, and the exact text of its request."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -46,19 +46,22 @@ from conversations.rendering.source_text import duration_text
 from .pages import is_fragment
 from .panel import render_panel
 
-# The text of a model request, a part at a time: a window may have megabytes.
+# The text of a model request in pages, because a window may have megabytes.
 
 PAGE_MESSAGES = 20
 
-MAX_SHOWN_CHARS = 6_000  # of one text; the rest is one click away
+MAX_SHOWN_CHARS = 6_000  # of one text, with a link to the rest
 
-MAX_SHOWN_ALONE_CHARS = 400_000  # of a text that is the only one
+MAX_SHOWN_ALONE_CHARS = 400_000  # of a text that is shown alone
 
 
 def make_page(request: ModelRequest, *, start: int | None = None, part: str = "") -> dict[str, Any]:
-    """A page of messages from number ``start`` on; without it the newest ones, since
-    what is new stands there. The system prompt and the tools stand above. ``part`` is the
-    key of a text that is shown alone, as long as a page can carry."""
+    """Return a page of messages from number ``start`` on, or the newest ones if it is None.
+
+    The newest ones are the default because they contain what is new. The system prompt and the
+    tools stand above the messages. ``part`` is the key of a text that is shown alone, up to the
+    size of a page.
+    """
     system = "\n\n".join(str(block.get("text", "")) for block in request.system)
     tools = "\n\n".join(dump_json(tool) for tool in request.tools)
     head = {
@@ -93,7 +96,10 @@ def make_page(request: ModelRequest, *, start: int | None = None, part: str = ""
 
 
 def show_text(key: str, name: str, text: str, *, limit: int) -> dict[str, Any]:
-    """``key`` names it in an address, ``left_out`` counts the characters that are not shown."""
+    """Return the template data of a text.
+
+    ``key`` names the text in a URL. ``left_out`` counts the characters that are not shown.
+    """
     return {
         "key": key,
         "name": name,
@@ -116,7 +122,7 @@ def describe_message(number: int, message: dict[str, Any]) -> tuple[str, str]:
 
 
 def block_text(block: dict[str, Any]) -> str:
-    """A block as text; whatever is no text, as the JSON that was sent."""
+    """Return a block as text. Blocks without text are returned as the JSON that was sent."""
     kind = block.get("type")
     if kind == "text":
         return str(block.get("text", ""))
@@ -127,11 +133,11 @@ def block_text(block: dict[str, Any]) -> str:
     return f"[{kind}]\n{dump_json(block)}"
 
 
-# What one model call was given and what came of it, in words for its page.
+# The facts about a model call, in words for its page.
 
-MAX_RANGES = 12  # ranges of turns that are named; a session with many rewinds has more
+MAX_RANGES = 12  # ranges of turns that are listed; a session with many rewinds has more
 
-MAX_FACT_CHARS = 300  # of one thing that a program asked for
+MAX_FACT_CHARS = 300  # of one parameter that a program has set
 
 STRATEGIES = {
     "archive": gettext_lazy("Omitted turns can be looked up"),
@@ -145,7 +151,7 @@ PARTS = {
     "tail": gettext_lazy("State and hint"),
 }
 
-# How a call ended: a stop reason, or the code of an error.
+# The ways a call can end: stop reasons and error codes.
 OUTCOMES = {
     **STOP_WORDS,
     **MESSAGES,
@@ -154,7 +160,7 @@ OUTCOMES = {
     "tool_use": say("with tool calls"),
 }
 
-# A label, and pieces of text, each with the turn that it links to.
+# A label, and pieces of text, each with a turn that it links to, if any.
 type FactText = tuple[str, list[tuple[str, int | None]]]
 
 
@@ -165,7 +171,7 @@ def fact(label: str, *texts: Any, turn: int | None = None) -> FactText:
 def make_sections(
     session: Session, call: ModelCall, manifest: Manifest | None
 ) -> list[dict[str, Any]]:
-    """Without a manifest that can be read, what came of the call is left."""
+    """Return the sections of the page. Without a readable manifest, there is only the result."""
     found = [(gettext("Result"), list(list_outcome(call, manifest)))]
     if manifest is not None:
         found = [
@@ -216,7 +222,7 @@ def range_text(low: int, high: int) -> str:
 
 
 def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
-    """What was sent beside the turns."""
+    """Yield what was sent in addition to the turns."""
     state = manifest.state
     if state is not None:
         after = gettext("after turn %(number)s") % {"number": number_text(state.turn)}
@@ -264,7 +270,7 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
 
 
 def reduced_text(part: str) -> str:
-    """The manifest has the English text; a tool's and a skill's name are in it."""
+    """Translate a part of the manifest, which is English and may name a tool or a skill."""
     kind, _, name = part.partition(" ")
     if kind == "tool":
         return gettext("tool %(name)s") % {"name": name}
@@ -356,7 +362,7 @@ def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactTex
 
 
 def place_text(place: tuple[str, int | None]) -> str:
-    """Where a breakpoint is: behind the tools, the system prompt or a message."""
+    """Return where a cache breakpoint is: after the tools, the system prompt or a message."""
     name, number = place
     if name == "messages" and number is not None:
         return gettext("after message %(number)s") % {"number": number + 1}
@@ -370,7 +376,7 @@ def outcome_text(code: str) -> str:
 
 
 def summary_of(call: ModelCall) -> str:
-    """One line for a list."""
+    """Return one line about the call for a list."""
     if call.is_failed:
         return gettext("failed: %(reason)s") % {"reason": outcome_text(call.error_code)}
     parts = [gettext("stopped")] if call.error_code else []
@@ -392,7 +398,7 @@ PAGE_CALLS = 15
 @login_required
 @require_safe
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """How full the window is, what it was made of last, and the calls before."""
+    """Show how full the window is, the last model call and the calls before it."""
     found, access = get_session_for(request, uuid)
     mark = archive_calls.window_mark_of(found)
     newest = archive_calls.find_newest_call(found.pk)
@@ -418,7 +424,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The call that produced a turn."""
+    """Show the model call that produced a turn."""
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("This turn does not exist in this session.")
@@ -430,7 +436,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 @login_required
 @require_safe
 def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
-    """One call, whether it gave a turn or failed."""
+    """Show one model call, whether it produced a turn or failed."""
     found, access = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     address = _address("model_call", found, call)
@@ -448,8 +454,11 @@ def _show_call(
 @login_required
 @require_safe
 def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
-    """The very text, rebuilt and checked: ``from`` pages through the messages, ``part``
-    shows one of them alone, ``check`` says only whether it matches."""
+    """Show the exact text of a request, rebuilt and checked.
+
+    ``from`` pages through the messages, ``part`` shows one of them alone, and ``check`` shows only
+    whether the text matches the digest.
+    """
     found, access = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = _rebuild(request, found, call)
@@ -475,7 +484,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
 @login_required
 @require_safe
 def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
-    """The request as JSON, to keep, with whether it is what was sent."""
+    """Download the request as JSON, with whether it matches what was sent."""
     found, _ = get_session_for(request, uuid)
     call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = _rebuild(request, found, call)
@@ -493,8 +502,11 @@ def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int
 
 
 def _rebuild(request: HttpRequest, session: Session, call: ModelCall) -> RebuiltRequest:
-    """The very request. What it says of other sessions is a reading of those: the one that this
-    one goes on from, and those from which the workspace's memory has something."""
+    """Return the rebuilt request, and record that its texts from other sessions were read.
+
+    Those are the session that this one continues, and the sessions from which entries of the
+    workspace's memory come.
+    """
     with suppress(MalformedPayload):
         manifest = read_manifest(call.manifest)
         if manifest.parent is not None:
@@ -505,8 +517,8 @@ def _rebuild(request: HttpRequest, session: Session, call: ModelCall) -> Rebuilt
 
 
 def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[str, Any]:
-    # A call for the page. On a page of its own it is checked at once; the panel asks for that when
-    # it has been shown.
+    # On a page of its own, the call is checked at once. The panel requests the check after it was
+    # shown.
     manifest, damage = None, ""
     try:
         manifest = read_manifest(call.manifest)

@@ -1,4 +1,4 @@
-"""The outline of a session in the panel: what was asked, with the way to a turn or a day."""
+"""The outline of a session in the panel: a person's messages, and jumping to a turn or a day."""
 
 from uuid import UUID
 
@@ -20,7 +20,10 @@ PAGE_MESSAGES = 100
 
 
 class JumpForm(forms.Form):
-    """Where to: a turn, or the first one of a day, which is the browser's where it has scripts."""
+    """The target of a jump: a turn, or the first turn of a day.
+
+    The day is in the browser's time zone if its scripts are enabled.
+    """
 
     turn = forms.IntegerField(
         min_value=1,
@@ -37,7 +40,7 @@ class JumpForm(forms.Form):
 @login_required
 @require_safe
 def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """A person's messages, the latest page first; with ``turn`` or ``date`` the way there."""
+    """Show a person's messages, the last page first, or redirect to a ``turn`` or a ``date``."""
     found, access = get_session_for(request, uuid)
     form = JumpForm(request.GET.dict(), auto_id="jump-%s")
     is_valid = form.is_valid()

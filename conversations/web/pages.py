@@ -1,4 +1,4 @@
-"""The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
+"""The pages of workspaces, sessions and the chat. Each works with plain GET and POST."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -89,27 +89,28 @@ EXAMPLES = (
     gettext_lazy("Help me plan a small change, step by step."),
 )
 
-# Settings that the scripts of the chat read.
+# Settings that the chat's scripts read.
 SCRIPT_SETTINGS = (
     *("render_cap", "page_size"),
     *("max_message_chars", "max_attachments", "max_attachment_bytes"),
 )
 
-# In the HTML of a row of a tool, which has a style sheet of its own.
+# Occurs in the HTML of a tool's row. Such rows need a style sheet of their own.
 TOOL_ROW = 'class="row row-tool'
 
-MAX_FILTER_CHARS = 200  # characters of a filter that count; SQLite refuses a pattern above 50,000
+# characters of a filter that are used; SQLite refuses a pattern above 50,000
+MAX_FILTER_CHARS = 200
 
 
 def is_fragment(request: HttpRequest) -> bool:
-    """htmx asks for a part of the page."""
+    """Return whether htmx requests a part of the page."""
     return request.headers.get("HX-Request") == "true"
 
 
 def render_page(
     request: HttpRequest, template: str, partial: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """The page, or the part of it that htmx asks for."""
+    """Render the page, or only the part of it that htmx requests."""
     name = f"{template}#{partial}" if is_fragment(request) else template
     response = render(request, name, context, status=status)
     patch_vary_headers(response, ["HX-Request"])
@@ -157,7 +158,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         is_member=access.role is not None,
         access=access,
         current=_session_asking(request, found),
-        # In place of the button that has loaded it, which had the focus.
+        # The first item replaces the button that loaded it and had the focus.
         focuses_first=bool(before) and is_fragment(request),
     )
     etag = f'"{sessions["version"]}"' if sessions["version"] else ""
@@ -190,7 +191,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _session_asking(request: HttpRequest, workspace: Workspace) -> Session | None:
-    """The session in whose sidebar a part of the list is to stand."""
+    """Return the session whose sidebar requests a part of the list, if any."""
     if not is_fragment(request):
         return None
     page = urlsplit(page_before(request, otherwise="/")).path
@@ -212,9 +213,11 @@ def session_create(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_safe
 def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The chat; to a reviewer who is no member, the page to read the session on.
-    ``before`` and ``after`` page through the transcript; ``all=1`` shows the rows that
-    left the active path too."""
+    """Show the chat, or to a reviewer who is not a member, the page for reading the session.
+
+    ``before`` and ``after`` page through the transcript. ``all=1`` includes the rows that left the
+    active path.
+    """
     found, access = get_session_for(request, uuid)
     if access.role is None:
         return show_for_review(request, found)
@@ -230,7 +233,7 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """The page around a turn. A turn that left the active path is shown there."""
+    """Show the page around a turn, even if the turn has left the active path."""
     found, access = get_session_for(request, uuid)
     return show_turn(request, found, access, number)
 
@@ -251,8 +254,7 @@ def show_turn(request: HttpRequest, found: Session, access: Access, number: int)
 
 
 def _recovered(session: Session) -> Session:
-    # The session after its orphaned run, if any, was ended: the first page after a crash is right
-    # already.
+    # Interrupt an orphaned run first, so that the first page after a crash is correct.
     return archive_sessions.get_session(session.uuid) if recover_session(session.pk) else session
 
 
@@ -272,7 +274,7 @@ def _chat(
     user, has_ended = person(request), has_expired(found.expires_at)
     origin = found.parent
     if origin is not None and origin.workspace_id != found.workspace_id:
-        origin = None  # it may be of a workspace that this person knows nothing of
+        origin = None  # the person may not know that workspace
     read = None if is_fragment(request) else _read_before(found, user)
     first = next((row.turn for row in page.rows if row.turn), 0)
     facts: dict[str, Any] = {}
@@ -306,7 +308,7 @@ def _chat(
             "older": page.older,
             "newer": page.newer,
             "target_turn": target_turn,
-            # The first new one is on an earlier page.
+            # The first new turn is on an earlier page.
             "first_new": read + 1 if read is not None and first > read + 1 else None,
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
@@ -327,7 +329,10 @@ def _chat(
 
 
 def _read_before(found: Session, user: User) -> int | None:
-    """The last turn that the person has read, where there are later ones."""
+    """Return the last turn that the person has read, if there are later ones.
+
+    Return None if the person has the session open, because they then read the later ones.
+    """
     turn = read_reading_position(found.pk, user_pk=user.pk)
     if turn is None or turn >= found.turn_count or has_open(found.pk, user_pk=user.pk):
         return None
@@ -335,8 +340,8 @@ def _read_before(found: Session, user: User) -> int | None:
 
 
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:
-    # The rows' HTML, the line before the first one of the window. Where that is not on the page,
-    # it has none; ``marks.js`` has the same rule.
+    # Yield the rows' HTML with the line before the first row of the window. If that row is not on
+    # the page, there is no line; ``marks.js`` has the same rule.
     is_below = False
     for row in rows:
         if line and row.turn is not None:
@@ -367,7 +372,7 @@ def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> d
             **{name: getattr(loom, name) for name in SCRIPT_SETTINGS},
             "client_id": uuid4().hex,
         },
-        # The demo model has its own.
+        # The demo model has its own examples.
         "examples": () if is_demo() else EXAMPLES,
     }
 
@@ -375,7 +380,7 @@ def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> d
 @login_required
 @require_safe
 def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
-    """A turn's verbatim text, for copying it and for rows too long for the page."""
+    """Return a turn's verbatim text, for copying and for rows that are too long for the page."""
     found, _ = get_session_for(request, uuid)
     source = source_of_turn(found.uuid, number)
     if source is None:
@@ -389,8 +394,10 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 async def session_send(
     request: HttpRequest, found: Session, access: Access, user: User
 ) -> HttpResponse:
-    """A message or a command by a plain form, for pages without JavaScript; with
-    ``as_message`` it is a message, whatever it begins with."""
+    """Send a message or a command with a plain form, for pages without JavaScript.
+
+    With ``as_message``, the text is a message, whatever it begins with.
+    """
     text = request.POST.get("text", "")
     attached: list[str] = []
     try:
@@ -401,7 +408,7 @@ async def session_send(
         )
         if typed := None if "as_message" in request.POST else read_command(storable(text)):
             outcome = await execute(typed, found, user)
-            if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
+            if outcome.said and outcome.opens != FILE:  # a download leaves the page as it is
                 messages.success(request, outcome.said)
             return redirect(outcome.url or reverse("session", args=[found.uuid]))
         message = forms.check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
@@ -423,7 +430,7 @@ async def session_send(
 async def session_compact(
     request: HttpRequest, found: Session, access: Access, user: User
 ) -> HttpResponse:
-    """Have older turns summarised for the window."""
+    """Request a summary of older turns for the window."""
     with refusal_as_message(request):
         client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
@@ -435,7 +442,7 @@ async def session_compact(
 async def session_undo_compaction(
     request: HttpRequest, found: Session, access: Access, user: User, *, compaction: UUID
 ) -> HttpResponse:
-    """Give the model the turns themselves again."""
+    """Give the model the turns again instead of their summary."""
     await sync_to_async(require_compaction)(found, compaction)
     with refusal_as_message(request):
         runtime = await current_runtime()
@@ -447,7 +454,7 @@ async def session_undo_compaction(
 async def session_include(
     request: HttpRequest, found: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
-    """Give the model again what stands aside since a request was refused."""
+    """Give the model the turns again that are aside because the provider refused them."""
     with refusal_as_message(request):
         await sync_to_async(require_aside)(found.pk, number)
         runtime = await current_runtime()
@@ -509,7 +516,7 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 def _is_wanted(request: HttpRequest, name: str) -> bool:
-    # What the button says, not the reverse of what is so: another click may have come first.
+    # The form says what is wanted. Reversing the current state would be wrong after another click.
     return request.POST.get(name, "1") == "1"
 
 
@@ -517,13 +524,16 @@ def _back(request: HttpRequest, found: Session) -> HttpResponse:
     return redirect(page_before(request, otherwise=reverse("session", args=[found.uuid])))
 
 
-# Where a person begins: in the chat that they used last, or a new one.
+# The start page: the chat that the person used last, or a new one.
 
 
 @login_required
 @require_GET
 def start(request: HttpRequest) -> HttpResponse:
-    """Open the chat: the last session of the person's only workspace, or a new one;
-    the list of workspaces when there are several or none."""
+    """Redirect to the last session of the person's only workspace, or to a new one.
+
+    If the person has several workspaces or none, or may not write in the only one, redirect to the
+    list of workspaces.
+    """
     session = open_first_session(person(request))
     return redirect("home") if session is None else redirect("session", uuid=session.uuid)

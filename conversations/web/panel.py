@@ -1,6 +1,4 @@
-"""The chat's panel, each part a page of its own too: the session state, and which
-sessions came from this one.
-"""
+"""Parts of the chat's panel, each also a page of its own: the session state and the forks."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -65,7 +63,7 @@ from conversations.runtime.current import current_runtime
 from .memory import save_item
 from .pages import is_fragment, render_page
 
-# The session state's items as the panel shows them.
+# The items of the session state, as the panel shows them.
 
 GROUPS = {
     FOCUS: gettext_lazy("Focus"),
@@ -100,7 +98,7 @@ DONE = {
 }
 
 
-# What was done to a file last.
+# The last action on a file.
 FILE_ACTIONS = {
     READ: gettext_lazy("read"),
     WRITE: gettext_lazy("created"),
@@ -112,7 +110,10 @@ FILE_ACTIONS = {
 
 
 def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[str, Any]]:
-    """``short`` names an item in a button; ``draft`` is a wording that was refused."""
+    """Return the template data of items.
+
+    ``short`` names an item in a button. ``draft`` is a new wording that was refused.
+    """
     shown = []
     for item in items:
         is_focus = item.kind == FOCUS
@@ -138,13 +139,13 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
     return shown
 
 
-MAX_FORKS_SHOWN = 50  # how many sessions that came from one are listed with it
+MAX_FORKS_SHOWN = 50  # limit of the list of forks
 
 
 @login_required
 @require_safe
 def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The session state, with what a member may do to it."""
+    """Show the session state, with the actions of a member."""
     found, access = get_session_for(request, uuid)
     return _state(request, found, access)
 
@@ -170,7 +171,7 @@ async def session_state_edit(
     return redirect("session_state", uuid=found.uuid)
 
 
-# What of a session's state can be kept for its workspace.
+# Keeping items of a session's state in the workspace's memory.
 
 SCOPE_NAMES = {
     FOR_PERSON: gettext_lazy("for you"),
@@ -186,8 +187,11 @@ KEPT = {
 def offer_keeping(
     request: HttpRequest, found: Session, access: Access, view: StateView
 ) -> dict[str, dict[str, Any]]:
-    """Item → what it can be kept as. The newest that this person neither kept nor declined
-    is offered; the others can be kept all the same."""
+    """Return for each item the scopes in which it can be kept.
+
+    The newest item that this person has neither kept nor declined is offered. The others can be
+    kept as well.
+    """
     scopes = [FOR_PERSON] if has_personal_memory(found, request.user) else []
     scopes += [FOR_WORKSPACE] if access.can_manage else []
     if not access.can_write or not scopes:
@@ -211,7 +215,7 @@ KEEP_LABELS = {FOR_PERSON: gettext_lazy("For me"), FOR_WORKSPACE: gettext_lazy("
 
 
 def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dict[str, Any]]:
-    """What the workspace's memory adds to the session, with where it was said."""
+    """Return what the workspace's memory adds to the session, with the turn where it was said."""
     user_pk = person(request).pk
     return [
         {
@@ -228,7 +232,7 @@ def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dic
 
 @post_by_person
 def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Keep a rule or a preference of the session for its workspace, or do not."""
+    """Keep a rule or a preference of the session in the workspace's memory, or decline that."""
     scope = request.POST.get("scope", "")
     found, access = get_session_for(request, uuid, to=permission_for_memory(scope))
     user, item = person(request), storable(request.POST.get("item", ""))
@@ -257,7 +261,7 @@ def _state(
 ) -> HttpResponse:
     view, forks = read_state_view(found.pk), list_forks(found, limit=MAX_FORKS_SHOWN + 1)
     keeping = offer_keeping(request, found, access, view)
-    # Of each kind the pinned ones stand first, then the newest.
+    # In each group the pinned items come first, then the newest.
     items = sorted(view.items, key=lambda item: (not item.is_pinned, -item.turn))
     shown = [item | keeping.get(item["id"], {}) for item in show_items(items, drafts or {})]
     replaced = [item for item in view.struck if item.struck_by == BY_LATER]
@@ -302,7 +306,7 @@ def render_panel(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    """A part of the panel: alone for the panel, with a frame as a page."""
+    """Render a part of the panel: alone for the panel, or as a page with a frame."""
     session = {
         "uuid": found.uuid,
         "title": found.title,

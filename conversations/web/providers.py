@@ -1,5 +1,7 @@
-"""The model servers of the installation, for administrators: what is configured, what
-answers, and what is found on this machine."""
+"""The model servers of the installation, for administrators.
+
+The page shows the configured providers, whether they respond, and servers found on this machine.
+"""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -39,7 +41,7 @@ from conversations.runtime.model_routing import ModelRouter, ProviderState
 from conversations.runtime.probing import probe_model
 
 MAX_MODELS_SHOWN = 50
-MAX_WAIT_SECONDS = 90.0  # For servers
+MAX_WAIT_SECONDS = 90.0  # Time limit for requests to servers
 
 ABILITIES = {
     TOOLS: gettext_lazy("tools"),
@@ -52,13 +54,13 @@ ABILITIES = {
 
 @administrator_page
 def providers(request: HttpRequest) -> HttpResponse:
-    """Every provider with its models."""
+    """Show all providers with their models."""
     return _render(request)
 
 
 @administrator_form
 def providers_refresh(request: HttpRequest) -> HttpResponse:
-    """Ask a provider again, and forget what was learnt of its models."""
+    """Ask a provider for its models again, and delete what was learnt of them."""
     models, state = _find(request)
     _wait(models.forget_learnt(state.config.name))
     said = gettext("%(provider)s was asked again.") % {"provider": state.config.name}
@@ -68,7 +70,7 @@ def providers_refresh(request: HttpRequest) -> HttpResponse:
 
 @administrator_form
 def providers_test(request: HttpRequest) -> HttpResponse:
-    """Try one model of a provider."""
+    """Probe a model of a provider."""
     models, state = _find(request)
     model = request.POST.get("model", "")
     if model not in {one.id for one in state.models}:
@@ -78,20 +80,20 @@ def providers_test(request: HttpRequest) -> HttpResponse:
 
 @administrator_form
 def providers_find(request: HttpRequest) -> HttpResponse:
-    """Look for servers on this machine."""
+    """Look for model servers on this machine."""
     return _render(request, found=_find_servers())
 
 
 @administrator_form
 def providers_add(request: HttpRequest) -> HttpResponse:
-    """Use a server that was found, from now on."""
+    """Add a server that was found to the providers, from now on."""
     port = request.POST.get("port", "")
     server = next((one for one in _find_servers() if str(one.port) == port), None)
     if server is None:
         raise Rejected("No model server answers on that port any more.", code="no_server")
     loom = settings.LOOM
     try:
-        loom.read_providers()  # Nothing in a file that is not valid would be used.
+        loom.read_providers()  # An addition to an invalid file would not be used.
         taken = {one.name for one in loom.providers}
         name = server.name if server.name not in taken else f"{server.name}-{server.port}"
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
@@ -107,7 +109,7 @@ def providers_add(request: HttpRequest) -> HttpResponse:
 
 
 def _find_servers() -> list[FoundServer]:
-    """Those that are not configured yet, without this one."""
+    """Return the servers found here that are not configured yet, except this server itself."""
     loom = settings.LOOM
     urls = {one.url for one in loom.providers}
     ports = [port for port in PORTS if port != loom.port]

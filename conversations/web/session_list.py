@@ -1,7 +1,7 @@
-"""The session list as pages show it: pinned, then by date.
+"""The session list of the pages: pinned sessions first, then by date.
 
-An item looks the same to everybody who may see it, so its HTML is made once for as long as
-nothing of it changes. Who may see which items is asked of the database for every page.
+An item looks the same to all people who may see it, so its HTML is cached until its data change.
+The database is asked for each page which items a person may see.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from conversations.runtime.current import has_open
 
 from .addresses import query_of
 
-_ANY_SESSION = UUID(int=0)  # In the address of a link that is the same for each session.
+_ANY_SESSION = UUID(int=0)  # Placeholder in the URL of a link that is the same for each session.
 
 ORDERS = {
     LATEST: gettext_lazy("Last active"),
@@ -62,7 +62,7 @@ STATES = {
 
 
 def read_filters(query: QueryDict, *, max_chars: int) -> SessionListFilters:
-    """From an address; what is no state and no order is left out."""
+    """Return the filters in a URL. Unknown states and orders are ignored."""
 
     def text(name: str) -> str:
         return storable(query.get(name, "")).strip()[:max_chars]
@@ -79,10 +79,10 @@ def read_filters(query: QueryDict, *, max_chars: int) -> SessionListFilters:
     )
 
 
-MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB
+MAX_ITEMS_RENDERED = 2000  # of 1 to 3 kB each
 
-# Stands in an item for the token of whoever asks. It cannot be guessed, so no text of a person
-# is taken for it.
+# Placeholder in an item for the CSRF token of the person. It cannot be guessed, so no text that a
+# person wrote is mistaken for it.
 _TOKEN_MARK = f"@token-{secrets.token_hex(8)}@"
 
 
@@ -97,11 +97,14 @@ def read_session_list(
     is_member: bool = True,
     focuses_first: bool = False,
 ) -> dict[str, Any]:
-    """The sessions as a member of the workspace sees them, or somebody who is none, with
-    menus and boxes for who may write by ``access``; the ``current`` one is there whatever its
-    age, and marked; ``focuses_first``: the first one is to have the focus. ``next_query`` is the
-    query string of the next page; empty on the last one. Two of the same ``version`` look the
-    same; it is empty where the request knows of none."""
+    """Return the template data of the session list.
+
+    Non-members get no previews. Menus and boxes are for people with ``access`` to write. The
+    ``current`` session is included whatever its age, and marked. With ``focuses_first``, the first
+    item gets the focus. ``next_query`` is the query string of the next page, or empty on the last
+    page. Two lists with the same ``version`` look the same. The version is empty if the request
+    does not send one.
+    """
     user_pk, current_pk = person(request).pk, current.pk if current else None
     page = list_sessions(
         workspace,
@@ -150,8 +153,8 @@ def read_session_list(
             html = html.replace(_TOKEN_MARK, get_token(request))
         groups.append({"label": name, "items": mark_safe(html)})
     version = ""
-    if "If-None-Match" in request.headers:  # not for each page that has the list beside it
-        # Not of the HTML, which has another token each time.
+    if "If-None-Match" in request.headers:  # not for pages that only have the list in the sidebar
+        # Not computed from the HTML, which has another token each time.
         labels = [group["label"] for group in groups]
         about = [labels, shown, page.next_cursor, current_pk, has_actions, language, links]
         version = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
@@ -168,7 +171,7 @@ def read_session_list(
 def _row_links(
     request: HttpRequest, workspace: Workspace, access: Access | None
 ) -> dict[bool, tuple[Link, ...]]:
-    """Of features, in the menus of the person's own sessions, and of others'."""
+    """Return the features' links in the menus of the person's own sessions and of others'."""
     return {
         is_own: tuple(
             links_at(
@@ -185,7 +188,7 @@ def _row_links(
 
 
 def label_of(item: ListedSession, zone: ZoneInfo, dates: str) -> str:
-    """Its days are those of the ``zone``, its months in the language of ``dates``."""
+    """Return the group of an item. Days are in ``zone``, months in the language ``dates``."""
     if item.pinned:
         return gettext("Pinned")
     today = timezone.localdate(timezone=zone)
@@ -212,7 +215,7 @@ def render_item(
     language: str,
     links: tuple[Link, ...] = (),
 ) -> SafeString:
-    """Everything that its template shows is in the arguments. ``language``: the active one."""
+    """Render an item. Its template shows only the arguments, in the active ``language``."""
     any_session, this = str(_ANY_SESSION), str(item.uuid)
     context = {
         "item": item,

@@ -1,4 +1,4 @@
-"""What a workspace lets tools do: policy, network, what is always allowed."""
+"""The tool rules of a workspace: the policy, network access and what is always allowed."""
 
 from pathlib import Path
 
@@ -64,25 +64,25 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Calls of this kind ask again."""
+    """Revoke a permission, so that calls of this kind ask again."""
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
     messages.success(request, gettext("Revoked. Calls of this kind ask again."))
     return redirect("workspace_tools", slug=slug)
 
 
-# The tool servers of a workspace as people see them.
+# The tool servers of a workspace, as people see them.
 
 
 def list_tool_servers(workspace: str) -> list[ServerState]:
-    """The workspace's servers as this process knows them."""
+    """Return the workspace's servers with their state in this process."""
     runtime = started_runtime()
     servers = runtime.tool_servers if runtime is not None else ToolServers(settings.LOOM.mcp)
     return servers.describe(workspace)
 
 
 def tool_servers_with_grants(workspace: str) -> list[tuple[ServerState, ToolServerGrant | None]]:
-    """The workspace's servers, each with what its authorization server has granted."""
+    """Return the workspace's servers, each with the grant of its authorization server, if any."""
     servers = list_tool_servers(workspace)
     grants = list_grants(workspace) if servers else {}
     return [(server, grants.get(server.name)) for server in servers]
@@ -93,7 +93,7 @@ def failed_tool_servers(workspace: str) -> list[str]:
 
 
 def require_tool_server(workspace: str, name: str) -> None:
-    """Raises NotFound."""
+    """Raise NotFound if the workspace has no such server."""
     if name not in [state.name for state in list_tool_servers(workspace)]:
         raise NotFound("This workspace has no such tool server.")
 
@@ -102,7 +102,7 @@ def require_tool_server(workspace: str, name: str) -> None:
 async def workspace_tool_server_connect(
     request: HttpRequest, slug: str, name: str
 ) -> HttpResponseBase:
-    """Have one connected again, at once."""
+    """Connect a tool server again at once."""
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(slug=slug)

@@ -1,4 +1,4 @@
-"""Signing in to a tool server, at the authorization server that it names."""
+"""Signing in to a tool server at the authorization server that it names."""
 
 import asyncio
 from pathlib import Path
@@ -32,7 +32,7 @@ from conversations.web.errors import refusal_as_message
 
 from .tool_rules import require_tool_server
 
-MAX_WAIT_SECONDS, PAUSE_SECONDS = 20.0, 0.2  # For a server after its answer
+MAX_WAIT_SECONDS, PAUSE_SECONDS = 20.0, 0.2  # Waiting for the server after the callback
 ANSWER_FIELDS = ("code", "state", "iss", "error", "error_description")
 MAX_FIELD_CHARS = 2_000
 
@@ -41,7 +41,7 @@ MAX_FIELD_CHARS = 2_000
 async def workspace_tool_server_sign_in(
     request: HttpRequest, slug: str, name: str
 ) -> HttpResponseBase:
-    """Show where a person is sent to sign in, and what that means."""
+    """Show where the person is sent to sign in, and what signing in means."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
@@ -66,7 +66,7 @@ async def workspace_tool_server_sign_in(
 async def workspace_tool_server_sign_out(
     request: HttpRequest, slug: str, name: str
 ) -> HttpResponseBase:
-    """Forget what a server was granted."""
+    """Delete what an authorization server has granted for a tool server."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
@@ -80,7 +80,7 @@ async def workspace_tool_server_sign_out(
 @never_cache
 @require_GET
 async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
-    """An authorization server sends a person back."""
+    """Handle the callback with which an authorization server sends a person back."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first()
@@ -114,8 +114,11 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
 async def _managed(
     request: HttpRequest, user: User, slug: str, name: str
 ) -> tuple[Workspace, ToolServers]:
-    """The workspace and its servers, for those who may sign in for all who use that one: its
-    managers, or administrators where other workspaces have it too."""
+    """Return the workspace and its servers if the person may sign in for all users of a server.
+
+    Managers of the workspace may. If other workspaces have the server as well, only administrators
+    may.
+    """
     found, _ = await sync_to_async(get_workspace_for)(
         access_context_of(request, user), slug, to=MANAGE
     )

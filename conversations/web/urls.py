@@ -1,4 +1,4 @@
-"""The pages' and the socket's addresses."""
+"""The addresses of the pages and the socket."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ decide = call_records.tool_call_decide
 
 
 def page(route: str, view: Callable[..., Any]) -> URLPattern:
-    """A view's address under the view's own name."""
+    """Return the path of a view, named after the view."""
     return path(route, view, name=view.__name__)
 
 
@@ -213,7 +213,7 @@ for feature in features():
 if settings.LOOM.uses_allauth:
     from conversations.accounts.sso.urls import urlpatterns as sso_patterns
 
-    urlpatterns = [*sso_patterns, *urlpatterns]  # its own page of the password comes first
+    urlpatterns = [*sso_patterns, *urlpatterns]  # first, because it has its own password page
 
 websocket_urlpatterns = [
     path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi()),

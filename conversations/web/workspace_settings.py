@@ -1,4 +1,4 @@
-"""The settings of a workspace that are of no feature and not about its tools."""
+"""The settings of a workspace, except those of features and those for tools."""
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
