@@ -1,5 +1,5 @@
-"""The only code that reads or writes the conversation tables.
+"""The only package that reads or writes the conversation tables.
 
-Every write is a named function that is one short transaction; it returns plain
-values, and whoever calls it announces them after the commit.
+Every write is a named function that runs in one short transaction and returns plain values. The
+caller announces those values after the commit.
 """

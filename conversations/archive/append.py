@@ -1,11 +1,11 @@
 """Appending turns and events: one transaction for the rows, counters and digests.
 
-Raw SQL through Django's cursor, because this is the path of every word that is
-kept: about a quarter of the ORM's time, and the lock is held for less.
+This module uses raw SQL through Django's cursor because every stored turn passes through it. Raw
+SQL takes about a quarter of the ORM's time, so the lock is held for less time.
 
-Whoever writes into a session locks its row first (:func:`locked_session`). Numbers, the
-previous digests and the session state come from it, so numbering is gapless under any number
-of writers. What all that is appended changes of the row is saved once, at the end.
+A writer locks the session's row first (:func:`locked_session`). The next numbers, the previous
+digests and the session state come from that row, so numbering has no gaps under any number of
+writers. All changes that a block of appends makes to the row are saved once, at the end.
 """
 
 import logging
@@ -45,17 +45,20 @@ from .storage import is_storage_error
 logger = logging.getLogger(__name__)
 
 MAX_PREVIEW_CHARS = 160
-MAX_MADE_TITLE_CHARS = 80  # Of a title that no person chose
+MAX_MADE_TITLE_CHARS = 80  # Of a title made from the first message
 
 
 def placeholders(values: Sized) -> str:
-    """So many as there are values, for a list in a statement."""
+    """Return one placeholder for each value, for a list in an SQL statement."""
     return ", ".join(["%s"] * len(values))
 
 
 def read_row(statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-    """The first row that a statement finds. For what is asked all the time: Django takes ten times
-    as long to put a statement together as the database to answer it."""
+    """Return the first row that an SQL statement finds, or None.
+
+    This is for frequent queries, because the ORM takes ten times as long to build a statement as
+    the database takes to answer it.
+    """
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         found: tuple[Any, ...] | None = cursor.fetchone()
@@ -81,23 +84,25 @@ INSERT_EVENT = (
 def turn_values(
     session_pk: int, turn: NewTurn, *, number: int, created_at: datetime, digest: str
 ) -> tuple[Any, ...]:
-    """The parameters of :data:`INSERT_TURN`."""
+    """Return the parameters of :data:`INSERT_TURN`."""
     return (session_pk, number, *content_values(turn), moment_value(created_at), digest)
 
 
 def moment_value(moment: datetime) -> Any:
-    """An instant as the database takes it."""
+    """Convert a datetime to the value that the database stores."""
     return connection.ops.adapt_datetimefield_value(moment.astimezone(UTC))
 
 
 def read_moment(value: datetime) -> datetime:
-    """An instant as the database gives it; SQLite's are UTC and do not say so."""
+    """Make a datetime from the database aware: SQLite returns naive datetimes in UTC."""
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]:
-    """The session's title and preview after this turn: a list shows the first
-    message of the person and the last message."""
+    """Return the session's title and preview after this turn.
+
+    The session list shows the first message of the person as title and the last message as preview.
+    """
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
     if turn.role == "user" and not title:
@@ -106,7 +111,7 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
 
 
 def make_title(content: str) -> str:
-    """Of a session that begins with this message."""
+    """Return the title of a session that begins with this message."""
     return one_line(strip_invisible(strip_marks(content)), limit=MAX_MADE_TITLE_CHARS)
 
 
@@ -115,17 +120,19 @@ BATCH_ROWS = 500
 
 
 def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str, Any]]:
-    """The rows as dicts of these columns, in the order of ``key``, which is unique
-    among them, positive and one of the columns; in bounded memory."""
-    # Never by one long-running cursor: on SQLite that would keep the log from being
-    # checkpointed, on PostgreSQL it needs a transaction.
+    """Yield the rows as dicts of these columns, in the order of ``key``, in bounded memory.
+
+    ``key`` must be one of the columns, unique among the rows, and positive.
+    """
+    # Do not use one long-running cursor: on SQLite it would keep the write-ahead log from being
+    # checkpointed, and on PostgreSQL it needs a transaction.
     last, size = 0, FIRST_PAGE_ROWS
     while True:
         page = list(rows.filter(**{f"{key}__gt": last}).order_by(key).values(*columns)[:size])
         if not page:
             return
         is_last, last = len(page) < size, page[-1][key]
-        # Pages shrink where rows are long.
+        # Read fewer rows at a time when the rows are long.
         chars = sum(len(value) for row in page for value in row.values() if isinstance(value, str))
         size = max(1, min(MAX_PAGE_ROWS, MAX_PAGE_CHARS * len(page) // max(1, chars)))
         yield from page
@@ -134,7 +141,7 @@ def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str
 
 
 def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
-    """The rows in the order of their keys, read a page at a time."""
+    """Yield the rows in the order of their primary keys, reading a page at a time."""
     rows, last = rows.order_by("pk"), 0
     while page := list(rows.filter(pk__gt=last)[:BATCH_ROWS]):
         yield from page
@@ -142,7 +149,7 @@ def walk_by_pk[M: Model](rows: QuerySet[M]) -> Iterator[M]:
 
 
 def remove_in_pieces(rows: QuerySet[Any]) -> int:
-    """Remove the rows, and what hangs on them, a page at a time. Returns how many."""
+    """Delete the rows and their dependent rows, a page at a time. Return how many were deleted."""
     removed = 0
     while keys := list(rows.values_list("pk", flat=True)[:BATCH_ROWS]):
         removed += rows.model.objects.filter(pk__in=keys).delete()[0]
@@ -158,8 +165,11 @@ def _insert_of(model: type[Model]) -> tuple[str, list["Field[Any, Any]"]]:
 
 
 def insert_row(row: Model) -> None:
-    """Insert a new row, which gets its key: ``save(force_insert=True)``, in a third of the
-    time, since the statement is made once."""
+    """Insert a new row and set its primary key.
+
+    This does the same as ``save(force_insert=True)`` in a third of the time, because the statement
+    is built only once for each model.
+    """
     statement, fields = _insert_of(type(row))
     values = [field.get_db_prep_save(field.pre_save(row, add=True), connection) for field in fields]
     with connection.cursor() as cursor:
@@ -169,15 +179,15 @@ def insert_row(row: Model) -> None:
 
 
 def require_first[M: Model](rows: QuerySet[M], message: str) -> M:
-    """The first of the rows. Raises NotFound with this sentence where there is none."""
+    """Return the first row. Raise NotFound with this message if there is none."""
     found = rows.first()
     if found is None:
         raise NotFound(message)
     return found
 
 
-# Rows are rendered before the lock, when their numbers are not known yet. The marks cannot be
-# guessed, so no text of a person is taken for one.
+# Rows are rendered before the lock is taken, when their numbers are not known yet. The placeholders
+# for the numbers contain a random value, so a person's text cannot contain one.
 _NONCE = secrets.token_hex(8)
 _SEQ_MARK = f"@seq-{_NONCE}@"
 _TURN_MARK = f"@turn-{_NONCE}@"
@@ -185,8 +195,11 @@ _TURN_MARK = f"@turn-{_NONCE}@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to append. ``new`` indexes the turns appended with it, ``turn`` is
-    the number of an earlier one; with neither it belongs to the last turn."""
+    """An event to append.
+
+    ``new`` is the index of a turn that is appended with the event, ``turn`` is the number of an
+    earlier turn. If both are None, the event belongs to the session's last turn.
+    """
 
     payload: Payload
     turn: int | None = None
@@ -206,8 +219,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSize:
-    """How full the window is after a model call: ``tokens`` of ``limit``, and how many
-    tokens ``model`` counts for one that is estimated (0: not reported)."""
+    """The fill level of the window after a model call: ``tokens`` out of ``limit``.
+
+    ``ratio`` is how many tokens ``model`` counts for each estimated token. 0 means not reported.
+    """
 
     tokens: int
     limit: int
@@ -217,8 +232,11 @@ class ContextSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
-    """``turns`` are the numbers given to the new turns, in order. ``title`` is the
-    session's title if this append gave it one."""
+    """The result of an append.
+
+    ``turns`` are the numbers of the new turns, in order. ``title`` is the session's title if this
+    append set it, and empty otherwise.
+    """
 
     turns: list[int]
     rows: list[Row]
@@ -227,7 +245,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEvent:
-    """An event serialised and rendered, but for its numbers."""
+    """An event that is serialised and rendered, except for its numbers."""
 
     event: NewEvent
     event_type: str
@@ -236,20 +254,28 @@ class PreparedEvent:
     created_at: datetime
 
 
-ARCHIVED, EXPIRED = "archived", "expired"  # Why a session cannot be continued
+ARCHIVED, EXPIRED = "archived", "expired"  # Reasons why a session cannot be continued
 
 
 def joined_transaction() -> transaction.Atomic:
-    """The outermost caller opens the transaction; who is called inside joins it, without a
-    savepoint: what fails there undoes the whole."""
-    # The transaction that a TestCase opens is not the product's: an error must not end it.
+    """Return a transaction that nested calls join without a savepoint.
+
+    The outermost caller opens the transaction. An error in a nested call undoes the whole
+    transaction.
+    """
+    # Use a savepoint inside the transaction of a TestCase, because an error must not end the test's
+    # transaction.
     outer = connection.atomic_blocks[-1] if connection.in_atomic_block else None
     return transaction.atomic(savepoint=outer is None or getattr(outer, "_from_testcase", False))
 
 
 def lock_session(session_pk: int) -> tuple[str, ...]:
-    """Lock the row in the caller's transaction, so that two callers cannot both find the
-    session idle. Returns why it cannot be continued, empty if it can; raises NotFound."""
+    """Lock the session's row in the caller's transaction.
+
+    The lock keeps two callers from both finding the session idle. Return the reasons why the
+    session cannot be continued; the tuple is empty if it can. Raise NotFound if the session does
+    not exist.
+    """
     with connection.cursor() as cursor:
         return _select_locked(cursor, session_pk, "archived_at")[1]
 
@@ -258,7 +284,8 @@ def _select_locked(
     cursor: Any, session_pk: int, *columns: str
 ) -> tuple[list[Any], tuple[str, ...]]:
     assert connection.in_atomic_block
-    # On SQLite each transaction begins with the lock of the whole database (IMMEDIATE).
+    # On SQLite no row lock is needed, because each transaction begins by locking the whole database
+    # (IMMEDIATE).
     lock = " FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
     cursor.execute(
         f"SELECT {', '.join(columns)}, expires_at <= %s FROM conversations_session"  # noqa: S608 (our own columns)
@@ -273,7 +300,7 @@ def _select_locked(
     return values, (*closed, EXPIRED) if is_over else closed
 
 
-# Columns that an append may change, and those that it needs besides.
+# The columns that an append may change, and the other columns that it reads.
 _CHANGED = (
     *("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn", "title", "preview"),
     *("context_tokens", "context_limit", "floor_turn"),
@@ -282,7 +309,7 @@ _READ = ("owner_id", "rewind_count", "cost_microusd")
 
 
 def sums_of(call: ModelCall) -> dict[str, int]:
-    """By what a model call adds to the sums of its session."""
+    """Return the amounts that a model call adds to the totals of its session."""
     cached = call.cache_read_tokens or 0
     return {
         "input_tokens": (call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
@@ -293,7 +320,7 @@ def sums_of(call: ModelCall) -> dict[str, int]:
 
 
 class RunLost(Conflict):
-    """Another process has taken the run over, or ended it."""
+    """The error for a run that has ended or that another process has taken over."""
 
     code = "run_lost"
 
@@ -309,9 +336,12 @@ _RUN_IS_OWN = (
 
 @dataclass(slots=True, kw_only=True)
 class LockedSession:
-    """A session whose row is locked, as it will be saved. ``closed`` says why it cannot be
-    continued, empty if it can; ``added`` is what its sums grow by. ``run`` and ``owner``: it is
-    saved for that run, as long as that is active and this owner's."""
+    """A session whose row is locked, with the values that will be saved.
+
+    ``closed`` holds the reasons why the session cannot be continued, and is empty if it can.
+    ``added`` holds the amounts by which the session's totals grow. If ``run`` is set, the row is
+    saved only while that run is active and belongs to ``owner``.
+    """
 
     cursor: Any
     pk: int
@@ -346,11 +376,14 @@ class LockedSession:
         size: ContextSize | None = None,
         now: datetime | None = None,
     ) -> AppendResult:
-        """Append turns and their events. ``call`` is the model call that they are of, for the
-        session's sums, and ``size`` how it leaves the window.
+        """Append turns and their events.
 
-        An event that cannot be stored is logged as ``chat_event_append_failed`` and left out; its
-        turn is kept, and its rows will be synthesised."""
+        ``call`` is the model call that produced the turns; its usage is added to the session's
+        totals. ``size`` is the fill level of the window after that call.
+
+        An event that cannot be stored is logged as ``chat_event_append_failed`` and left out. Its
+        turn is kept, and the turn's rows will be synthesised.
+        """
         now = self.changed_at = now or timezone.now()
         prepared = [prepare_event(event, session_uuid=self.uuid, now=now) for event in events]
         had_title = bool(self.title)
@@ -367,7 +400,8 @@ class LockedSession:
             numbers.append(number)
             facts.append((number, read_facts_of(turn)))
         rows = _insert_events(self, prepared, numbers)
-        # Only events that were stored are edits: the state has to follow from the journal.
+        # Only take edits from stored events, because the state must be reproducible from the
+        # journal.
         stored = zip(prepared, rows, strict=False)
         edits = [(row.seq, edit) for one, row in stored if (edit := edit_of(one.event.payload))]
         advance_state(self.cursor, self.state, facts=facts, edits=edits)
@@ -381,8 +415,11 @@ class LockedSession:
         return AppendResult(turns=numbers, rows=rows, title="" if had_title else self.title)
 
     def save(self) -> None:
-        """Write what has changed of the row. Done at the end, or before somebody reads it. Raises
-        RunLost."""
+        """Write the changed columns of the row.
+
+        Call this at the end of the transaction, or before other code reads the row. Raise RunLost
+        if the run has ended or belongs to another process.
+        """
         if self.changed_at is None:
             return
         columns: dict[str, Any] = {name: getattr(self, name) for name in _CHANGED}
@@ -394,8 +431,8 @@ class LockedSession:
         changes += [f"{name} = {name} + {count:d}" for name, count in self.added.items() if count]
         which, values = "id = %s", [*columns.values(), self.pk]
         if self.run is not None:
-            # Here, and not where the row is locked: PostgreSQL would look at the run as it was
-            # before it waited for the lock.
+            # Check the run here and not where the row is locked: there, PostgreSQL would see the
+            # run as it was before the statement waited for the lock.
             which = f"{which} AND {_RUN_IS_OWN}"
             values += [self.run, self.owner, *ACTIVE_STATES]
         self.cursor.execute(
@@ -412,10 +449,12 @@ class LockedSession:
 def locked_session(
     session_pk: int, *, run: int | None = None, owner: str = ""
 ) -> Iterator[LockedSession]:
-    """The session, locked and in a transaction; saved when the block ends. Who is called
-    inside appends to the same object: another one would not know what this one will save.
-    Raises NotFound for an unknown session, and RunLost where what is appended is of a ``run``
-    that is not ``owner``'s any more."""
+    """Lock a session in a transaction, yield it, and save it when the block ends.
+
+    Code that is called inside the block must append to the same object, because a second object
+    would not know the first one's unsaved changes. Raise NotFound if the session does not exist,
+    and RunLost if ``run`` is given and has ended or no longer belongs to ``owner``.
+    """
     columns = (*_CHANGED, *_READ)
     with joined_transaction(), connection.cursor() as cursor:
         (uuid, state, state_turn, *values), closed = _select_locked(
@@ -450,10 +489,12 @@ def append(
     events: Sequence[NewEvent | PreparedEvent] = (),
     now: datetime | None = None,
 ) -> AppendResult:
-    """Lock the session and append to it, see :meth:`LockedSession.append`. Raises NotFound
-    for an unknown session."""
+    """Lock the session and append to it, see :meth:`LockedSession.append`.
+
+    Raise NotFound if the session does not exist.
+    """
     now = now or timezone.now()
-    # Events are rendered before the lock: inside a group commit the others wait for it.
+    # Render the events before taking the lock, because other writers wait during a group commit.
     prepared = [prepare_event(event, session_uuid=session_uuid, now=now) for event in events]
     with locked_session(session_pk) as session:
         return session.append(turns=turns, events=prepared, now=now)
@@ -462,7 +503,7 @@ def append(
 def prepare_events(
     payloads: Sequence[Payload], *, session: UUID, turn: int | None = None, new: int | None = None
 ) -> list[PreparedEvent]:
-    """The same for several, which all belong to that turn."""
+    """Prepare several events that all belong to the same turn."""
     return [
         prepare_event(NewEvent(payload=payload, turn=turn, new=new), session_uuid=session)
         for payload in payloads
@@ -472,7 +513,7 @@ def prepare_events(
 def prepare_event(
     event: NewEvent | PreparedEvent, *, session_uuid: UUID, now: datetime | None = None
 ) -> PreparedEvent:
-    """Serialise and render an event, before any lock is taken."""
+    """Serialise and render an event. Call this before taking a lock."""
     if isinstance(event, PreparedEvent):
         return event
     now = now or timezone.now()
@@ -487,7 +528,7 @@ def prepare_event(
 
 
 def turn_digest(previous: str, turn: NewTurn, *, number: int, created_at: datetime) -> str:
-    """The turn's link in the chain. ``content`` is as stored."""
+    """Return the turn's digest in the chain. ``content`` must be the stored text."""
     return next_digest(previous, (number, *content_values(turn), instant(created_at)))
 
 
@@ -511,12 +552,14 @@ def _insert_events(
     before = (session.next_seq, session.event_digest, session.journal_turn)
     first_new = numbers[0] if numbers else session.next_turn
     has_gap = session.journal_turn < first_new - 1
-    # What several statements did has to be undone together. A single one that fails leaves nothing
-    # behind on SQLite; on PostgreSQL it ends the transaction, but for a savepoint of its own.
+    # Several statements have to be undone together, so they need a savepoint. A single statement
+    # that fails leaves nothing behind on SQLite. On PostgreSQL it would abort the transaction, so
+    # it gets a savepoint of its own below.
     is_one = len(prepared) == 1 and not has_gap
     try:
         with nullcontext() if is_one else transaction.atomic():
-            if has_gap:  # turns that the journal skips: those before the first one it gets now
+            # The journal has no events for the turns between its last turn and the first new one.
+            if has_gap:
                 session.cursor.execute(
                     "INSERT INTO conversations_journalgap (session_id, from_turn, to_turn,"
                     " after_seq) VALUES (%s, %s, %s, %s)",
@@ -524,12 +567,12 @@ def _insert_events(
                 )
             session.journal_turn = session.next_turn - 1
             insert = INSERT_EVENT
-            if is_one and connection.vendor == "postgresql":  # all in one journey
+            if is_one and connection.vendor == "postgresql":  # one round trip for all three
                 insert = f"SAVEPOINT event; {INSERT_EVENT}; RELEASE SAVEPOINT event"
             return [_insert_event(session, one, numbers, insert) for one in prepared]
     except DatabaseError as error:
         if is_storage_error(error):
-            raise  # the turn cannot be kept either: the whole is done again, or refused
+            raise  # The turn cannot be stored either, so the whole append has to fail.
         if is_one and connection.vendor == "postgresql":
             session.cursor.execute("ROLLBACK TO SAVEPOINT event")
         session.next_seq, session.event_digest, session.journal_turn = before

@@ -1,7 +1,8 @@
-"""Turns that stand aside: the provider refused a request with them, and later ones do without.
+"""Asides: turns that later requests omit because the provider refused a request with them.
 
-A marker is a system turn after them. So it is in the digest chain, is exported and imported with
-the turns, and leaves the active path with them: who retries or edits a message gives it again.
+A marker is a system turn that follows the turns. It is therefore part of the digest chain, is
+exported and imported with the turns, and leaves the active path with them. If a person retries or
+edits a message, the message is sent to the model again.
 """
 
 from typing import Any
@@ -17,17 +18,20 @@ from conversations.models import Turn
 from .append import NewEvent
 from .turns import read_rewound, stored_turns, walk_active_turns_back
 
-# At the end of a refused request, which are looked through for what is new; a marker names no more.
+# The number of turns at the end of a refused request that are searched for new turns. A marker
+# covers no more turns than this.
 MAX_REFUSED_TURNS = 400
 REFUSAL = "refusal"
 
-# What a marker is known by; its metadata is JSON of ours or of an import.
+# Finds markers by their metadata, which is JSON written by this module or by an import.
 MARKER_SQL = f"t.role = '{SYSTEM}' AND t.metadata LIKE '%%\"{ASIDE}\"%%'"
 
 
 def read_aside(session_pk: int, *, gone: Ranges | None = None) -> Ranges:
-    """What stands aside on the active path, or on the one without the turns that are ``gone``, as
-    ranges of turns in order."""
+    """Return the asides on the active path as ordered ranges of turns.
+
+    If ``gone`` is given, use the path without those turns instead of the active path.
+    """
     markers = Turn.objects.filter(
         session=session_pk, role=SYSTEM, metadata__contains=f'"{ASIDE}"'
     ).order_by("number")
@@ -47,14 +51,18 @@ def _read_marker(turn: StoredTurn) -> tuple[bool, set[int]] | None:
     value = read_metadata(turn).get(ASIDE)
     match value:
         case {"from": int(low), "to": int(high), "is_aside": bool(is_aside)}:
-            # An import may name any turns: later ones are not marked, and no more than ours names.
+            # An import can contain any numbers. Limit the range to turns before the marker, and to
+            # the length that this module uses.
             low, high = max(low, 1), min(high, low + MAX_REFUSED_TURNS, turn.number - 1)
             return is_aside, set(range(low, high + 1))
     return None
 
 
 def require_aside(session_pk: int, turn: int) -> tuple[int, int]:
-    """The turns that stand aside together with this one. Raises Rejected for one that does not."""
+    """Return the range of turns of the aside that contains this turn.
+
+    Raise Rejected if the turn is not in an aside.
+    """
     for low, high in read_aside(session_pk):
         if low <= turn <= high:
             return low, high
@@ -62,8 +70,11 @@ def require_aside(session_pk: int, turn: int) -> tuple[int, int]:
 
 
 def find_refused(session_pk: int) -> tuple[int, int] | None:
-    """What a request that was refused just now had, and no request that was answered: the active
-    turns after the last answer. None when there are none: it is not they that are refused."""
+    """Return the range of turns that only the refused request contained, or None.
+
+    These are the active turns after the last answer. None means that there are no such turns, so
+    the refusal was not caused by them.
+    """
     last = Turn.objects.filter(session=session_pk).order_by("-number")[:1]
     end = last.values_list("number", flat=True).first() or 0
     new: list[int] = []
@@ -79,7 +90,7 @@ def find_refused(session_pk: int) -> tuple[int, int] | None:
 
 
 def make_marker(low: int, high: int, *, is_aside: bool) -> tuple[NewTurn, NewEvent]:
-    """The marker that these turns stand aside, or do no more, and the row that says so."""
+    """Return the marker that sets these turns aside or includes them again, and its row."""
     if is_aside and low == high:
         text = say(
             "Turn %(number)s is not sent to the model with later messages, since the request was "

@@ -1,7 +1,8 @@
-"""Attachments: what a person adds to a message, and what a tool reads.
+"""Attachments: files that a person adds to a message or that a tool reads.
 
-A file is examined, its content kept as a blob, and only then is there a record of it.
-Until it is sent it is its sender's alone; sent, it belongs to a turn for good.
+A file is examined and its content is stored as a blob before the attachment's row is created. An
+attachment that is not sent yet is visible only to its uploader. A sent attachment belongs to its
+turn for good.
 """
 
 import base64
@@ -34,13 +35,13 @@ from .blobs import DIGEST, put_blob, read_blob
 from .file_types import FileType, decode_text, examine
 from .storage import require_space
 
-MAX_UNSENT_AGE = timedelta(days=1)  # Its blob goes when unused blobs are removed.
+MAX_UNSENT_AGE = timedelta(days=1)  # The blob is removed later, together with other unused blobs.
 
-MAX_UNSENT_FILES = 100  # Of one person in one session.
+MAX_UNSENT_FILES = 100  # Per person and session
 
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
-    """What a record of an attachment says of its content."""
+    """Return the columns of an attachment that describe its content."""
     same = ("kind", "media_type", "width", "height", "pages", "tokens")
     facts = {column: getattr(content, column) for column in same}
     sent_type = content.sent_type or content.media_type
@@ -56,9 +57,11 @@ def save_attachment(
     turn: int | None = None,
     content: FileType | None = None,
 ) -> Attachment:
-    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine` said, which
-    takes long: on the writer's thread it has to be given. Raises Rejected for what cannot be
-    attached, Conflict when too many wait unsent."""
+    """Store a file. The file is on disk when this function returns.
+
+    ``content`` is the result of :func:`examine`. Examining takes long, so callers on the writer's
+    thread must pass it. Raise Rejected if the file cannot be attached.
+    """
     name = clean_name(name)
     content = content or examine(data, name)
     digest = put_blob(data)
@@ -75,8 +78,11 @@ def save_attachment(
 
 
 def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) -> Attachment:
-    """Keep a file that a person is about to send. Raises as :func:`save_attachment`,
-    and StorageFull while room is short."""
+    """Store a file that a person is about to send.
+
+    Raise Conflict if the person has too many unsent files, StorageFull if disk space is short, and
+    the errors of :func:`save_attachment`.
+    """
     require_space(say("Files"))
     remove_unsent()
     waiting = Attachment.objects.filter(
@@ -92,7 +98,7 @@ def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) 
 
 
 def attachment_block(attachment: Attachment) -> dict[str, Any]:
-    """The content block by which a turn refers to it (see ``domain.attachments``)."""
+    """Return the content block by which a turn refers to it (see ``domain.attachments``)."""
     block: dict[str, Any] = {
         "type": "image" if attachment.kind == IMAGE else "document",
         "source": {
@@ -112,8 +118,11 @@ def attachment_block(attachment: Attachment) -> dict[str, Any]:
 
 
 def get_attachment(session_pk: int, uuid: UUID, *, user_pk: int | None) -> Attachment:
-    """A file of the session, for this person. Raises NotFound; what is not sent yet is
-    nobody else's to see."""
+    """Return a file of the session.
+
+    Raise NotFound if the file does not exist, or if it is not sent yet and was added by another
+    person.
+    """
     found = Attachment.objects.filter(session=session_pk, uuid=uuid).first()
     if found is None or (found.turn_number is None and found.added_by_id != user_pk):
         raise NotFound(HIDDEN)
@@ -121,7 +130,7 @@ def get_attachment(session_pk: int, uuid: UUID, *, user_pk: int | None) -> Attac
 
 
 def remove_attachment(session_pk: int, uuid: UUID, *, user_pk: int) -> None:
-    """Take back a file that is not sent. Raises NotFound, Conflict."""
+    """Remove a file that is not sent. Raise NotFound, or Conflict if it belongs to a message."""
     found = get_attachment(session_pk, uuid, user_pk=user_pk)
     if found.turn_number is not None or str(uuid) in _queued_uuids([session_pk]):
         raise Conflict("This file is already part of a message.", code="attachment_sent")
@@ -129,7 +138,7 @@ def remove_attachment(session_pk: int, uuid: UUID, *, user_pk: int) -> None:
 
 
 def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | None) -> None:
-    """Raises Rejected unless the person can send all of these with one message."""
+    """Raise Rejected unless the person can send all of these files with one message."""
     if len(uuids) > settings.LOOM.max_attachments:
         raise Rejected(
             "A message can have at most %(limit)s attached files.",
@@ -150,8 +159,10 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
 
 
 def recorded_digests(session_pk: int, digests: Collection[str]) -> set[str]:
-    """Those of the contents that files of the session are on record with. A turn can name
-    any: that somebody knows a digest does not make the content theirs."""
+    """Return those of the digests that are recorded for attachments of the session.
+
+    A turn can contain any digest, and knowing a digest must not give access to its content.
+    """
     wanted = [digest for digest in digests if DIGEST.fullmatch(digest)]
     found = Attachment.objects.filter(session=session_pk).order_by()
     found = found.filter(Q(sent__in=wanted) | Q(digest__in=wanted))
@@ -159,20 +170,20 @@ def recorded_digests(session_pk: int, digests: Collection[str]) -> set[str]:
 
 
 def list_attachments(session_pk: int, uuids: Sequence[str]) -> list[Attachment]:
-    """These files of the session, in this order, each once; unknown ones left out."""
+    """Return these files of the session in the given order, without duplicates or unknown files."""
     found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
     by_uuid = {str(attachment.uuid): attachment for attachment in found}
     return [by_uuid[uuid] for uuid in dict.fromkeys(uuids) if uuid in by_uuid]
 
 
 def record_sent(attachments: Sequence[Attachment], *, turn: int) -> None:
-    """They belong to that turn from now on; those that belong to one stay with it."""
+    """Assign the attachments to the turn, except those that already belong to a turn."""
     pks = [attachment.pk for attachment in attachments]
     Attachment.objects.filter(pk__in=pks, turn_number=None).update(turn_number=turn)
 
 
 def remove_unsent() -> int:
-    """Forget files that were never sent, after a day; returns how many."""
+    """Delete attachments that were not sent within a day, and return how many were deleted."""
     old = Attachment.objects.filter(
         turn_number=None, created_at__lt=timezone.now() - MAX_UNSENT_AGE
     ).order_by("pk")
@@ -186,7 +197,7 @@ def remove_unsent() -> int:
 
 
 def read_uuids(run: Run) -> list[str]:
-    """The attachments of a run's message, as they were sent."""
+    """Return the UUIDs of the attachments of a run's message, in the order of sending."""
     value = load_json(run.attachments, default=[])
     return [str(uuid) for uuid in value] if isinstance(value, list) else []
 
@@ -196,14 +207,14 @@ def _queued_uuids(session_pks: Any) -> set[str]:
     return {uuid for run in runs for uuid in read_uuids(run)}
 
 
-# What is ours in such a block; the other keys came with it.
+# The keys of a reference that this module writes. Other keys came with the block.
 REFERENCE_KEYS = frozenset(
     ("type", "source", "title", "attachment", "size", "media_type", "width", "height", "pages")
 )
 
 
 def make_content_block(block: Block, data: bytes, *, media_type: str) -> Block:
-    """The block with its content in place of the reference; a document has a title."""
+    """Return the block with its content in place of the reference. A document gets a title."""
     if kind_of(block) == IMAGE:
         return {"type": "image", "source": _encode(data, media_type)}
     document: Block = {"type": "document", "title": str(block.get("title") or "") or "document"}
@@ -218,15 +229,18 @@ def _encode(data: bytes, media_type: str) -> dict[str, str]:
 
 
 def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
-    """Gives each block with the file that was attached, not the smaller copy that the
-    model got; a text where it is not kept any more, or is none of the session's. Blocks
-    without one stay as they are."""
+    """Return a function that replaces the reference in a block with the attached file.
+
+    The function inserts the file itself, not the smaller copy that the model got. If the file is no
+    longer stored or does not belong to the session, the block becomes a text block that says so.
+    Blocks without a reference stay as they are.
+    """
 
     def open_content(block: Block) -> list[Block]:
         if not is_reference(block):
             return [block]
         try:
-            # As recorded: what the block says itself is anybody's claim.
+            # Use the recorded attachment, because the block's own values are not trustworthy.
             uuid = UUID(str(block.get("attachment")))
             found = Attachment.objects.get(session=session_pk, uuid=uuid)
             data = read_blob(found.digest)

@@ -1,7 +1,7 @@
-"""The audit log: the one place that writes it, and its readers.
+"""The audit log: the only code that writes it, and its readers.
 
-An entry is committed before what it is about is shown or done: a reading that cannot
-be recorded does not happen.
+An entry is committed before the content it is about is shown or the action is done. If a reading
+cannot be recorded, it is refused.
 """
 
 from dataclasses import dataclass, field
@@ -18,15 +18,18 @@ from conversations.domain.audit import FIRST, READINGS, SERVER, DigestedColumns,
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD_PK = 1  # There is one head.
+HEAD_PK = 1  # The table has only one row.
 
 BATCH_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOrigin:
-    """Who does something, and from where. ``user`` is None for a command on the server
-    and for the scheduler, which ``name`` then names."""
+    """The person or process that does something, and where the request came from.
+
+    ``user`` is None for a command on the server and for the scheduler; ``name`` then names the
+    command or the scheduler.
+    """
 
     user: User | None = None
     name: str = ""
@@ -44,8 +47,11 @@ class AuditOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """What is to be entered. ``metadata`` is what else should be known (plain JSON);
-    the ``reason`` is the origin's where it has none of its own."""
+    """An entry to be written to the audit log.
+
+    ``metadata`` holds further facts as plain JSON. If ``reason`` is empty, the origin's reason is
+    used.
+    """
 
     action: str
     session: UUID | None = None
@@ -55,15 +61,17 @@ class AuditEvent:
 
 
 def session_event(session: Session, action: str, **metadata: Any) -> AuditEvent:
-    """An entry about this session."""
+    """Return an event about this session."""
     return AuditEvent(
         action=action, session=session.uuid, workspace=session.workspace.slug, metadata=metadata
     )
 
 
 def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
-    """Add entries, in one transaction: that of the caller, where there is one. Until it
-    ends nobody else can add any."""
+    """Add entries in one transaction, or in the caller's transaction if there is one.
+
+    Other writers wait until that transaction ends.
+    """
     if not notes:
         return []
     with transaction.atomic():
@@ -75,8 +83,11 @@ def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
 
 
 def lock_log() -> AuditHead:
-    """Until the caller's transaction ends nobody else can add entries: acts that decide by
-    what they find, and are entered, follow each other. Before any other lock."""
+    """Lock the audit log until the caller's transaction ends.
+
+    While the log is locked, other transactions cannot add entries. Actions that check the current
+    state and then add an entry are therefore serialised. Take this lock before any other lock.
+    """
     heads = AuditHead.objects.select_for_update()
     if found := heads.filter(pk=HEAD_PK).first():
         return found
@@ -113,14 +124,18 @@ def _chained(entry: AuditEntry) -> DigestedColumns:
 
 
 def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:
-    """Access log session, the latest first. They are most of its entries, so a
-    page of them costs what it shows."""
+    """Return the readings of a session, the latest first.
+
+    Most entries of a session are readings, so reading one page is fast.
+    """
     return AuditEntry.objects.filter(session=session_uuid, action__in=READINGS).order_by("-number")
 
 
 def verify_audit() -> tuple[int, str]:
-    """How many entries are as they were written, and what is wrong with the next one;
-    an empty text when all are. In constant memory; entries may be added meanwhile."""
+    """Return how many entries are intact, and a description of the first error, or an empty text.
+
+    The check uses constant memory. Entries may be added while it runs.
+    """
     head = AuditHead.objects.filter(pk=HEAD_PK).first() or AuditHead(number=0, digest=FIRST)
     digest, count = FIRST, 0
     while batch := list(

@@ -1,7 +1,7 @@
-"""Contents by their SHA-256 digest, in the data folder: snapshots and attachments.
+"""Blobs: contents of snapshots and attachments, stored by their SHA-256 digest.
 
-A blob is written once, whole and durably, and never changes. It lies in
-``<data>/blobs/ab/cdef…``, readable only by the server.
+A blob is written once, completely and durably, and never changes. Its path is
+``<data>/blobs/ab/cdef…`` in the data folder, and only the server can read it.
 """
 
 import fcntl
@@ -22,25 +22,25 @@ PIECE_BYTES = 1 << 20
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
-# Of a batch. More blobs are flushed at once with everything that the system has to write: a disk
-# takes milliseconds for each flush.
+# The number of blobs of a batch that are flushed one by one. Larger batches use ``os.sync``, which
+# flushes everything on the system, because a disk takes milliseconds for each flush.
 MAX_SINGLE_FLUSHES = 16
 
 
 def put_blob(data: bytes) -> str:
-    """Keep the content; returns its digest. It is on disk when this returns."""
+    """Store the content and return its digest. The blob is on disk when this function returns."""
     with batch() as kept:
         return kept.put(data)
 
 
 def read_blob(digest: str) -> bytes:
-    """The content. Raises NotFound where there is none."""
+    """Return the content. Raise NotFound if there is no such blob."""
     with _found():
         return blob_path(digest).read_bytes()
 
 
 def size_of_blob(digest: str) -> int:
-    """Bytes. Raises NotFound where there is none."""
+    """Return the size in bytes. Raise NotFound if there is no such blob."""
     with _found():
         return blob_path(digest).stat().st_size
 
@@ -54,14 +54,14 @@ def _found() -> Iterator[None]:
 
 
 def has_blob(digest: str) -> bool:
-    """False too for what is no digest."""
+    """Return whether there is such a blob. An invalid digest gives False."""
     with suppress(NotFound):
         return blob_path(digest).exists()
     return False
 
 
 def touch_blob(digest: str) -> bool:
-    """Say that the blob is in use, so that it is not removed soon; whether there is one."""
+    """Mark the blob as used, so that it is not removed soon, and return whether it exists."""
     try:
         os.utime(blob_path(digest))
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def blobs_folder() -> Path:
 
 
 class BlobBatch:
-    """Contents that become blobs together, when the batch ends. See :func:`batch`."""
+    """Contents that are stored together when the batch ends. See :func:`batch`."""
 
     def __init__(self) -> None:
         self._drafts: dict[str, Path] = {}
@@ -94,8 +94,7 @@ class BlobBatch:
         return digest
 
     def copy(self, source: BinaryIO) -> tuple[str, int]:
-        """Keep what an open file has from here on, of any size; returns the digest and
-        how many bytes it was."""
+        """Store the rest of an open file of any size, and return its digest and size in bytes."""
         first = source.read(PIECE_BYTES)
         if len(first) < PIECE_BYTES:
             return self.put(first), len(first)
@@ -129,7 +128,7 @@ class BlobBatch:
             raise
 
     def save(self) -> None:
-        """Flush the drafts, then give them their names."""
+        """Flush the temporary files, then rename them."""
         if len(self._drafts) > MAX_SINGLE_FLUSHES:
             os.sync()
         else:
@@ -155,7 +154,7 @@ class BlobBatch:
 
 @contextmanager
 def batch() -> Iterator[BlobBatch]:
-    """Many contents at once: they are on disk when the block has ended."""
+    """Store many contents at once. They are on disk when the block has ended."""
     kept = BlobBatch()
     try:
         yield kept
@@ -165,26 +164,29 @@ def batch() -> Iterator[BlobBatch]:
 
 
 def remove_blob(digest: str) -> None:
-    """Remove a content that nothing refers to."""
+    """Remove a blob that is not referenced."""
     blob_path(digest).unlink(missing_ok=True)
 
 
 def remove_untouched(digest: str, *, since: float) -> bool:
-    """Remove a content that nothing refers to, unless somebody said after ``since`` (in
-    seconds since 1970) that it is in use. False: it stays."""
-    # It is moved away first: who touches it before that is seen, who comes after it finds
-    # nothing and writes it anew. What a dead process left there is seen to as well.
+    """Remove an unreferenced blob unless it was touched after ``since``.
+
+    ``since`` is in seconds since 1970. Return False if the blob was touched and stays.
+    """
+    # Rename the blob before checking its time. A touch before the rename is seen by the check. A
+    # writer that comes after the rename finds no blob and writes it again. This also handles a file
+    # that a dead process left under the temporary name.
     path = blob_path(digest)
     aside = path.with_name(f".{path.name}")
-    # A file that is open for writing, since NFS gives no lock on a folder.
+    # Lock a file that is open for writing, because NFS does not support locks on a folder.
     lock = Path(settings.LOOM.data_dir) / "run" / "remove-content.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file, suppress(FileNotFoundError):
-        fcntl.flock(file, fcntl.LOCK_EX)  # nobody else removes anything meanwhile
+        fcntl.flock(file, fcntl.LOCK_EX)  # only one process removes blobs at a time
         with suppress(FileNotFoundError):
             path.rename(aside)
         if aside.stat().st_mtime > since:
-            aside.replace(path)  # the same content, in case it was written anew
+            aside.replace(path)  # harmless if the blob was written again: the content is the same
             return False
         aside.unlink()
     return True

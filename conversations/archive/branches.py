@@ -1,4 +1,4 @@
-"""The branches of a session: what an edit, a new answer or a reset has left, and how to go back."""
+"""Branches of a session: paths left by an edit, a new answer or a reset, and returning to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,16 +21,19 @@ from .rewinds import RewindResult, require_branch, return_to_branch
 from .transcript import TranscriptPage, read_page
 from .turns import marker_columns, read_beginnings
 
-MAX_BRANCHES = 100  # That a list has, those that were left last.
+MAX_BRANCHES = 100  # Maximum in a list, which has the most recently left branches
 MAX_LINE_CHARS = 160
 PARTING = (Rewind.Reason.EDIT, Rewind.Reason.REGENERATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftBranch:
-    """A branch that is not the active one. ``turn`` is its first turn that the active one lacks,
-    ``turns`` how many it has from there to its ``tip``; ``begins`` is how the first one begins.
-    ``left_at`` and ``reason`` say when and why it was left."""
+    """A branch that is not the active one.
+
+    ``turn`` is the first turn of the branch that is not on the active path, ``begins`` is the
+    beginning of its text, and ``turns`` is the number of turns from there to ``tip``. ``left_at``
+    and ``reason`` say when and why the branch was left.
+    """
 
     turn: int
     tip: int
@@ -42,7 +45,7 @@ class LeftBranch:
 
 
 def list_branches(session: Session) -> list[LeftBranch]:
-    """Those that were left, the latest first."""
+    """Return the branches that were left, the latest first."""
     if session.rewind_count == 0:
         return []
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
@@ -72,7 +75,10 @@ def _roles(session: Session, turns: Sequence[int]) -> dict[int, str]:
 
 
 def list_versions(session: Session) -> list[tuple[int, ...]]:
-    """The turns that are versions of each other: edits of one message, or answers to one."""
+    """Return groups of turns that are versions of each other.
+
+    A group holds the edits of one message or the answers to one message.
+    """
     if session.rewind_count == 0:
         return []
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
@@ -85,27 +91,32 @@ def list_versions(session: Session) -> list[tuple[int, ...]]:
     roles = _roles(session, [turn for turns in found for turn in turns])
     alike = []
     for turns in found:
-        # A note of ours, that a message stands aside, is no answer to it.
+        # An aside marker is not an answer to the message.
         role = next((roles[turn] for turn in reversed(turns) if roles[turn] != SYSTEM), SYSTEM)
         alike.append(tuple(turn for turn in turns if roles[turn] == role))
     return [turns for turns in alike if len(turns) > 1]
 
 
 def is_branch_due(session: Session) -> bool:
-    """Nothing was said since the path was last left."""
+    """Return whether no turn was added since the last rewind."""
     return Rewind.objects.filter(session=session.pk, to_turn=session.turn_count).exists()
 
 
 def read_branch(session: Session, *, turn: int, limit: int) -> tuple[Branch, TranscriptPage]:
-    """The branch with that turn, and its first rows from there on. Raises Rejected where no branch
-    that was left has it."""
+    """Return the branch that contains the turn, and its first rows from that turn on.
+
+    Raise Rejected if no branch that was left contains the turn.
+    """
     branch = require_branch(session.pk, turn)
     return branch, read_page(session, limit=limit, from_turn=turn, as_of=branch.back_to)
 
 
 def use_branch(session: Session, *, turn: int, actor_pk: int | None) -> RewindResult:
-    """Go on from the branch with that turn. Raises Rejected where no branch that was left has it,
-    Conflict while a run is active and for a session that is archived or expired."""
+    """Make the branch that contains the turn the active one.
+
+    Raise Rejected if no branch that was left contains the turn. Raise Conflict while a run is
+    active and if the session is archived or expired.
+    """
     with joined_transaction():
         refuse_closed(lock_session(session.pk))
         refuse_busy(session.pk)

@@ -1,6 +1,6 @@
-"""What stands in the window besides turns: loaded skills, and summaries of turns.
+"""Content of the window other than turns: loaded skills, and summaries of turns.
 
-A summary stands for turns in the window. Nothing is removed.
+A summary replaces turns in the window. The turns stay in the archive.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,10 @@ NO_SUMMARY = say("This summary does not exist.")
 
 
 def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
-    """The skills of the session on its active path, one of each name (the newest),
-    in the order of loading."""
+    """Return the loaded skills on the session's active path, in the order of loading.
+
+    If a skill was loaded several times, only the newest load is returned.
+    """
     loaded = list(SessionSkill.objects.filter(session=session_pk).order_by("pk"))
     if not loaded:
         return []
@@ -42,15 +44,17 @@ def read_loaded_skills(session_pk: int) -> list[SessionSkill]:
 
 
 def read_skills(pks: Sequence[int]) -> list[SessionSkill]:
-    """These loads, in the order of loading."""
+    """Return these loaded skills in the order of loading."""
     return list(SessionSkill.objects.filter(pk__in=pks).order_by("pk")) if pks else []
 
 
 def append_loaded_skill(
     session_pk: int, *, name: str, path: str, content: str, turn: int
 ) -> SessionSkill | None:
-    """Keep a skill that the model loads. None when the same text of it is loaded on
-    the active path already."""
+    """Store a skill that the model loads.
+
+    Return None if the same text of the skill is already loaded on the active path.
+    """
     digest = digest_of(content)
     known = next((s for s in read_loaded_skills(session_pk) if s.name == name), None)
     if known is not None and known.digest == digest:
@@ -71,40 +75,43 @@ def digest_of(content: str) -> str:
 
 
 def read_active_compaction(session_pk: int) -> Compaction | None:
-    """The newest summary that is in force: neither undone nor rewound."""
+    """Return the newest summary that is neither undone nor rewound."""
     found = Compaction.objects.filter(session=session_pk, undone_at=None).order_by("-pk")
     gone: Ranges | None = None
     for one in found.iterator(chunk_size=5):
         gone = read_rewound(session_pk, "turn") if gone is None else gone
-        # A path that has the last of the summarised turns has all of them.
+        # A path that contains the last summarised turn contains all of them.
         if not are_within(one.to_turn, gone):
             return one
     return None
 
 
 def read_compaction(pk: int) -> Compaction:
-    """One summary, whether it is in force or not. Raises NotFound."""
+    """Return a summary, whether it is in force or not. Raise NotFound if it does not exist."""
     return require_first(Compaction.objects.filter(pk=pk), NO_SUMMARY)
 
 
 def require_compaction(session: Session, uuid: UUID) -> Compaction:
-    """The session's summary of that uuid. Raises NotFound."""
+    """Return the session's summary with that UUID. Raise NotFound if there is none."""
     return require_first(Compaction.objects.filter(session=session.pk, uuid=uuid), NO_SUMMARY)
 
 
 def append_compaction(
     claimed: ClaimedRun, *, new: Compaction, event: PreparedEvent
 ) -> AppendResult:
-    """Keep a summary with its row, and end its run: one transaction. ``new`` says what is
-    summarised; the rest comes from the run."""
+    """Store a summary with its row and end its run, in one transaction.
+
+    ``new`` says which turns are summarised. The other columns are set from the run.
+    """
     with locked_session(claimed.session_pk) as session:
         appended = session.append(events=[event])
-        # A transaction that came to nothing may have given it a key.
+        # A transaction that was rolled back may have set a primary key.
         new.pk = None
         new.session_id, new.actor_id = claimed.session_pk, claimed.user_pk
         new.created_at = timezone.now()
         new.save(force_insert=True)
-        # The window starts after the turns, and is smaller by what the summary saves.
+        # The window now starts after the summarised turns, and shrinks by the tokens that the
+        # summary saves.
         session.floor_turn = max(session.floor_turn, new.to_turn + 1)
         saved = max(0, new.before_tokens - new.after_tokens)
         if session.context_tokens > saved:
@@ -118,8 +125,11 @@ def append_compaction(
 
 
 def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> AppendResult:
-    """Give the model the turns themselves again, as far as they fit. Raises NotFound,
-    and Conflict when it is undone already, or a later one that was made from it is in force."""
+    """Undo a summary, so that the model gets the turns themselves again, as far as they fit.
+
+    Raise NotFound if the summary does not exist. Raise Conflict if it is already undone, or if a
+    later summary that was made from it is in force.
+    """
     with locked_session(session.pk) as locked:
         found = require_compaction(session, uuid)
         if found.undone_at is not None:
@@ -131,8 +141,8 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
                 code="later_compaction",
             )
         Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
-        # A window that starts where an undone summary ended starts where it did before that,
-        # and so on, if that is where an earlier one ended.
+        # If the floor is right after an undone summary, move it back to the floor before that
+        # summary. Repeat this while the new floor is again right after an undone summary.
         undone = Compaction.objects.filter(session=session.pk).exclude(undone_at=None)
         before = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
         while (lower := before.get(locked.floor_turn, locked.floor_turn)) < locked.floor_turn:
@@ -148,7 +158,7 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRequest:
-    """Why a compaction was asked for, and the window's size and floor then; 0: not known."""
+    """The reason for a compaction, and the window's size and floor at that time (0: not known)."""
 
     reason: str
     tokens: int = 0
@@ -158,10 +168,14 @@ class CompactionRequest:
 def request_compaction(
     session: Session, *, client_id: str, request: CompactionRequest, user_pk: int | None
 ) -> AcceptedMessage:
-    """Queue a run that writes a summary. Raises Conflict while another run is not over
-    and for an archived or expired session, Rejected where nothing was said yet."""
+    """Queue a run that writes a summary.
+
+    Raise Conflict while another run is active or waiting, and if the session is archived or
+    expired. Raise Rejected if the session has no message yet.
+    """
     with transaction.atomic():
-        # At the end of a session it is asked for by archiving, which has closed it just now.
+        # A summary at the end of a session is requested by archiving, which has just closed the
+        # session.
         known = lock_for_run(session, client_id, even_closed=request.reason == "end")
         if known is not None:
             return known
@@ -180,7 +194,10 @@ def read_request(run_pk: int) -> CompactionRequest:
 
 
 def read_useless_attempt(session_pk: int) -> CompactionRequest | None:
-    """The last compaction that was begun, if it came to nothing that still stands."""
+    """Return the request of the last started compaction, or None.
+
+    None means that the compaction succeeded and its summary was not undone, or that there was none.
+    """
     runs = Run.objects.filter(session=session_pk, kind=states.COMPACT)
     newest = runs.exclude(state=states.QUEUED).order_by("-pk").first()
     if newest is None:

@@ -1,4 +1,4 @@
-"""What a file is, by its content: never by its name or by what the sender says."""
+"""Detection of a file's type by its content, never by its name or by the sender's claim."""
 
 import codecs
 import logging
@@ -30,31 +30,34 @@ FORMATS = {
 
 MAX_PIXELS = 50_000_000
 
-# The provider scales an image down to this (its pages on vision); what is sent is no larger. It
-# refuses more than 8,000.
+# The provider scales images down to this size (see its documentation on vision), so larger images
+# are scaled down before they are sent. It refuses images of more than 8,000 pixels.
 MAX_SENT_EDGE_PIXELS = 1568
 
-# The provider takes 5 MB of an image as base64, which is a third longer.
+# The provider accepts 5 MB of an image in base64, which is a third longer than the bytes.
 MAX_SENT_BYTES = 3_700_000
 
 THUMBNAIL_EDGE_PIXELS = 320
 
 PIXELS_PER_TOKEN = 750
 
-TOKENS_PER_PAGE = 2_500  # A page costs 1,500 to 3,000 tokens: its text and a picture of it.
+TOKENS_PER_PAGE = 2_500  # A page costs 1,500 to 3,000 tokens, for its text and a picture of it.
 
-MAX_PAGES = 100  # Pages of all PDFs of one request, for the provider.
+MAX_PAGES = 100  # The provider's limit for all PDFs of one request
 
-READING_SECONDS = 20  # How long a PDF may take by the clock; ``pdf_pages`` has its own limits.
+READING_SECONDS = 20  # Wall-clock limit for reading a PDF; ``pdf_pages`` has further limits
 
 _decoding = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileType:
-    """What a file is. ``sent`` is what the model gets in its place, None: the file
-    itself; ``sent_type`` says what that is. ``thumbnail`` is a WebP, empty: none.
-    ``tokens`` is what it costs in the window, estimated."""
+    """The type of a file and the facts that depend on its type.
+
+    ``sent`` is the content that the model gets instead of the file; None means the file itself.
+    ``sent_type`` is the media type of ``sent``. ``thumbnail`` is a WebP image, or empty if there is
+    none. ``tokens`` is the estimated size in the window.
+    """
 
     kind: str
     media_type: str
@@ -68,8 +71,11 @@ class FileType:
 
 
 def examine(data: bytes, name: str) -> FileType:
-    """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
-    for a person. Takes up to some seconds of CPU: not on the writer's thread."""
+    """Detect the type of the content.
+
+    Raise Rejected, or TooLarge if the content is too large, with a message for the person. This can
+    take seconds of CPU time, so do not call it on the writer's thread.
+    """
     if not data:
         raise Rejected("%(name)s is empty.", name=name, code="attachment_empty")
     check_size(len(data), name)
@@ -79,7 +85,7 @@ def examine(data: bytes, name: str) -> FileType:
     if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
     text = decode_text(data)
-    if text is None and b"\x00" not in data:  # which no other encoding has
+    if text is None and b"\x00" not in data:  # text in any other encoding has no zero bytes
         raise Rejected(
             "%(name)s is not in UTF-8. Save it in this encoding, then attach it again.",
             name=name,
@@ -108,7 +114,7 @@ def examine(data: bytes, name: str) -> FileType:
 
 
 def check_size(size: int, name: str) -> None:
-    """Raises TooLarge for more bytes than can be attached."""
+    """Raise TooLarge if the size exceeds the limit for attachments."""
     limit = settings.LOOM.max_attachment_bytes
     if size > limit:
         raise TooLarge(
@@ -120,7 +126,7 @@ def check_size(size: int, name: str) -> None:
         )
 
 
-# The longer marks first: UTF-32's begins as UTF-16's does.
+# The longer byte order marks come first, because UTF-32's mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -130,7 +136,7 @@ _MARKS = (
 
 
 def decode_text(data: bytes) -> str | None:
-    """The text of a content; None for what is no text."""
+    """Return the content as text, or None if it is not text."""
     marked = (name for mark, name in _MARKS if data.startswith(mark))
     try:
         text = data.decode(next(marked, "utf-8-sig"))
@@ -195,7 +201,7 @@ def _examine_image(data: bytes, name: str) -> FileType:
             raise
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
             raise _damaged_image(name) from error
-        except Exception as error:  # plug-ins stumble over damaged files in many ways
+        except Exception as error:  # Pillow's plug-ins raise many kinds of errors for damaged files
             logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
             raise _damaged_image(name) from error
 
@@ -215,16 +221,16 @@ def _read_image(data: bytes, name: str) -> FileType:
         if width * height > MAX_PIXELS:
             raise _too_many_pixels(name)
         media_type = FORMATS[image.format or ""]
-        # Every reader takes it: one picture, in usual colours.
+        # Only send an image unchanged if every reader supports it: one picture, not in CMYK.
         is_usual = image.mode != "CMYK" and image.format != "MPO"
         is_plain = is_usual and not getattr(image, "is_animated", False)
         turned = image.getexif().get(0x0112, 1)
-        # A JPEG is decoded no larger than needed.
+        # Do not decode a JPEG at a larger size than needed.
         image.draft("RGB", (MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
-        # The first picture, upright, with nothing but its pixels.
+        # Keep only the pixels of the first picture, turned upright.
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):
-            # Sixteen bits of grey, which the conversion would cut off and not scale.
+            # Scale 16-bit grey values, because Pillow's conversion would clip them.
             upright = upright.convert("I").point(lambda grey: grey / 256).convert("L")
         has_alpha = "A" in upright.getbands() or "transparency" in upright.info
         whole = upright.convert("RGBA" if has_alpha else "RGB")
@@ -254,7 +260,7 @@ def _read_image(data: bytes, name: str) -> FileType:
 
 
 def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
-    # Drawings without loss while they are small enough.
+    # Store images other than JPEG without loss if they are small enough.
     if media_type != "image/jpeg":
         data = _save(image, "PNG", optimize=True)
         if len(data) <= MAX_SENT_BYTES:

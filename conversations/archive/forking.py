@@ -1,7 +1,7 @@
-"""A session of its own that begins as another one did, up to a turn of it.
+"""Forks: new sessions that begin like another session, up to one of its turns.
 
-The turns are copied, on the active path or on the branch that has the turn; their rows are made
-from them, as those of older imports are.
+The turns are copied from the active path, or from the branch that contains the given turn. The rows
+of the new session are synthesised from the copied turns, as for older imports.
 """
 
 from bisect import bisect_right
@@ -42,14 +42,18 @@ from .session_state import StateMoment, mark_items, read_state_at, read_stored_s
 from .sessions import create_session, get_session
 from .turns import read_markers, walk_turns
 
-MAX_COPIED_TURNS = 2000  # The last ones; the model can look up those before in the parent.
+MAX_COPIED_TURNS = 2000  # The last turns; the model can look up earlier ones in the parent session
 BATCH_ROWS = 200
-FIRST_PLACE = 1000  # In the ids of pinned items without a turn, which no other item of turn 1 has
+# The place in the ids of pinned items whose turn is not copied. No other item of turn 1 has such a
+# place.
+FIRST_PLACE = 1000
 
 
 def fork_session(session: Session, *, turn: int, owner: User, channel: str = "web") -> Session:
-    """A new session with what was said up to a turn, results of its tool calls included. Raises
-    NotFound where there is no such turn."""
+    """Create a session with the turns up to ``turn``, including the results of its tool calls.
+
+    Raise NotFound if the turn does not exist.
+    """
     if not 1 <= turn <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
     gone = read_hidden_beside(session, turn)
@@ -86,20 +90,23 @@ def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTur
         session.pk, start=turn + 1, is_back=True, limit=MAX_COPIED_TURNS, rewound=gone, active=True
     )
     whole = [*reversed(earlier), *results]
-    # What stands aside was refused: the fork begins without it, and without the notes that say so.
+    # Leave out asides and their markers, because the provider refused the turns.
     kept = [
         one
         for one in whole
         if not are_within(one.number, aside) and ASIDE not in read_metadata(one)
     ]
-    if len(earlier) == MAX_COPIED_TURNS:  # never in the middle of an answer
+    if len(earlier) == MAX_COPIED_TURNS:  # do not begin in the middle of an answer
         first = next((place for place, one in enumerate(kept) if one.role == USER), 0)
         return kept[first:]
     return kept
 
 
 def read_hidden_beside(session: Session, turn: int) -> Ranges:
-    """What is not on the path with that turn: the active one, or the branch that has it."""
+    """Return the turns that are not on the path of the given turn.
+
+    That path is the active path, or the branch that contains the turn.
+    """
     markers = read_markers(session.pk, "turn")
     branch = branch_with(markers, turn)
     if branch is not None:
@@ -108,7 +115,7 @@ def read_hidden_beside(session: Session, turn: int) -> Ranges:
 
 
 def read_state_moment(session_pk: int, turn: int) -> StateMoment:
-    """When that turn was the last one of the session."""
+    """Return the moment at which that turn was the last one of the session."""
     later = first_seq_from_turn(session_pk, turn + 1)
     last = read_stored_state(session_pk).moment.seq
     rewinds = Rewind.objects.filter(session=session_pk, to_turn__lt=turn).count()
@@ -120,7 +127,7 @@ def _copy(turn: StoredTurn, names: Mapping[str, str], numbers: Mapping[int, int]
     blocks = content["blocks"]
     for old, new in names.items() if blocks else ():
         blocks = blocks.replace(old, new)
-    # What the model struck is named by its turn, which has another number here.
+    # An item that the model struck is identified by its turn, which has another number in the fork.
     text = renumber_strike(turn, numbers.get)
     return NewTurn(**content | {"content": text, "blocks": blocks, "created_at": turn.created_at})
 
@@ -128,12 +135,14 @@ def _copy(turn: StoredTurn, names: Mapping[str, str], numbers: Mapping[int, int]
 def _copy_attachments(
     session: Session, made: Session, turns: Sequence[StoredTurn]
 ) -> dict[str, str]:
-    """The files that these turns name, which stay stored once; returns the new names by the old
-    ones."""
+    """Copy the rows of the attachments that these turns refer to.
+
+    The blobs are not copied. Return the new UUIDs by old UUID.
+    """
     names: dict[str, str] = {}
     copies = []
-    # What an edited message names, or one that a file was sent with again, belongs to an earlier
-    # turn, which may stay behind.
+    # The attachments of an edited message, or of a message that sent the same file again, belong to
+    # an earlier turn, and that turn may not be copied.
     numbers: dict[str, int] = {}
     for place, turn in enumerate(turns, 1):
         for block in read_references(turn.blocks):
@@ -153,7 +162,10 @@ def _copy_attachments(
 def _copy_skills(
     session: Session, made: Session, numbers: Mapping[int, int], *, gone: Ranges
 ) -> None:
-    """Those of the turns that are copied, and as loaded at turn 1 what was in force before."""
+    """Copy the skills that were loaded in the copied turns.
+
+    Skills that were loaded in earlier turns and are still in force are copied as loaded in turn 1.
+    """
     skills = list(SessionSkill.objects.filter(session=session.pk).order_by("pk"))
     first = min(numbers, default=1)
     before = {
@@ -170,15 +182,19 @@ def _copy_skills(
 def _copy_marks(
     session: Session, made: Session, numbers: Mapping[int, int], *, turn: int, owner: User
 ) -> None:
-    """What people had pinned, removed and reworded in the session state when that turn was the
-    last one; pinned items stay even where their turn is not copied."""
+    """Copy the marks of the session state: the items that people had pinned, removed or reworded.
+
+    The state is the one at the time when ``turn`` was the session's last turn. Pinned items are
+    copied even if their turn is not.
+    """
     state = read_state_at(session.pk, read_state_moment(session.pk, turn))
     marks, copied = [], list(numbers)
     for place, mark in enumerate(state.marks):
         number = numbers.get(mark.turn)
         if number is None and not mark.is_pinned:
             continue
-        # A file's id is that of its path, any other has the turn between its letter and its place.
+        # The id of a file item depends only on its path. All other ids contain the turn, between
+        # the letter and the place.
         _, dot, rest = mark.id.partition(".")
         end = f".{FIRST_PLACE + place}" if number is None else f"{dot}{rest}"
         number = number or 1

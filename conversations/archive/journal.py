@@ -1,4 +1,4 @@
-"""The journal: what the person saw, event by event, for exact replay."""
+"""The journal: the events that the person saw, stored for exact replay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,10 @@ from .append import joined_transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
-    """An event as read; ``text`` is its payload as it is stored. A payload that cannot be
-    read is a Fallback."""
+    """An event as it was read from the database.
+
+    ``text`` is the stored payload. ``payload`` is a Fallback if the stored payload cannot be read.
+    """
 
     seq: int
     event_type: str
@@ -29,8 +31,10 @@ class StoredEvent:
     created_at: datetime
 
     def as_data(self) -> dict[str, Any]:
-        """For programs. The payload is the stored one: what an older version wrote besides
-        is in it too."""
+        """Return the event as plain data for programs.
+
+        The payload is the stored one, so it includes keys that only older versions wrote.
+        """
         damage = self.payload if isinstance(self.payload, Fallback) else None
         return {
             "seq": self.seq,
@@ -45,8 +49,10 @@ class StoredEvent:
 def walk_events(
     session_pk: int, *, start: int | None, is_back: bool = False, limit: int
 ) -> list[StoredEvent]:
-    """Events above ``start`` (None: from the first), or with ``is_back`` below it, the
-    nearest first."""
+    """Return events after ``start``, or from the first event if ``start`` is None.
+
+    With ``is_back``, return events before ``start``. The nearest event comes first.
+    """
     events = ChatEvent.objects.filter(session=session_pk)
     if start is not None:
         events = events.filter(Q(seq__lt=start) if is_back else Q(seq__gt=start))
@@ -66,7 +72,7 @@ def walk_events(
 
 
 def synthesise_events(turn: StoredTurn) -> list[Payload | Fallback]:
-    """A stored turn's rows; a turn that cannot be read gives one fallback row."""
+    """Return the rows of a stored turn, or one fallback row if the turn cannot be read."""
     try:
         return list(synthesise_rows(turn))
     except MalformedTurn as error:
@@ -74,7 +80,7 @@ def synthesise_events(turn: StoredTurn) -> list[Payload | Fallback]:
 
 
 def read_payload(event_type: str, text: str) -> Payload | Fallback:
-    """A stored payload, or the structured fallback that stands for a damaged one."""
+    """Return a stored payload, or a Fallback with its text if the payload is damaged."""
     try:
         return parse_payload(event_type, text)
     except MalformedPayload as error:
@@ -82,8 +88,10 @@ def read_payload(event_type: str, text: str) -> Payload | Fallback:
 
 
 def append_draft_chunks(chunks: Sequence[DraftChunk]) -> None:
-    """Keep pieces of any number of answers in one transaction. A piece that is there
-    already stays as it is."""
+    """Store pieces of the drafts of any number of runs in one transaction.
+
+    Pieces that are already stored stay as they are.
+    """
     if not chunks:
         return
     with joined_transaction(), connection.cursor() as cursor:
@@ -95,6 +103,6 @@ def append_draft_chunks(chunks: Sequence[DraftChunk]) -> None:
 
 
 def read_draft(run_pk: int, *, after_ordinal: int = -1) -> list[DraftChunk]:
-    """The kept pieces of a running answer, in order."""
+    """Return the stored pieces of a run's draft, in order."""
     chunks = DraftChunk.objects.filter(run=run_pk, ordinal__gt=after_ordinal)
     return list(chunks.order_by("ordinal"))

@@ -1,4 +1,4 @@
-"""What model servers have told of their models by what they refused and took."""
+"""Facts about models that were learnt from the responses of model servers."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,17 @@ from conversations.models import LearntModel
 
 
 def list_learnt_models() -> dict[str, LearntModel]:
-    """By the models' ids."""
+    """Return all learnt facts by model id."""
     return {learnt.model: learnt for learnt in LearntModel.objects.all()}
 
 
 @transaction.atomic
 def learn_input_limit(model: str, *, tokens: int, listed: int) -> None:
-    """A request was refused because it had more tokens, or the server has said so since it has
-    loaded the model; ``listed`` is what its list said before."""
+    """Store the input limit of a model that its server has revealed.
+
+    The server refused a request because of this limit, or reported the limit after loading the
+    model. ``listed`` is the limit that the server's model list reported before.
+    """
     LearntModel.objects.update_or_create(
         model=model, defaults={"input_tokens": tokens, "listed_tokens": listed}
     )
@@ -30,5 +33,5 @@ def learn_capability(model: str, *, capability: str, takes: bool) -> None:
 
 
 def forget_learnt(models: Iterable[str]) -> None:
-    """Forget what was learnt of these, to learn it anew."""
+    """Delete the facts about these models, so that they are learnt again."""
     LearntModel.objects.filter(model__in=list(models)).delete()

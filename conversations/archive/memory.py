@@ -1,7 +1,7 @@
-"""The workspace's memory: rules and preferences that stand in the state of its sessions.
+"""The workspace memory: rules and preferences that stand in the state of its sessions.
 
-What is for the workspace stands in all of them, what is for a person in those that this
-person owns and that only members read.
+Entries for the workspace stand in all of its sessions. Entries for a person stand in the sessions
+that this person owns and that only members can read.
 """
 
 from uuid import UUID
@@ -29,26 +29,28 @@ from conversations.models import MemoryEntry, Session, Workspace
 from .audit import AuditEvent, AuditOrigin, record
 from .workspaces import lock_workspace
 
-MAX_ENTRIES = 20  # For the workspace, and for each person in it.
+MAX_ENTRIES = 20  # Per workspace, and per person in it
 SCOPES = (FOR_PERSON, FOR_WORKSPACE)
 
 
 def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
-    """What stands there in a session of this person (None: one that others than members
-    read)."""
+    """Return the entries for the state of a session that this person owns.
+
+    ``owner_pk`` is None if other people than members can read the session.
+    """
     entries = _entries_in_force(workspace_pk, owner_pk).only("uuid", "kind", "text", "owner")
     return tuple(KeptItem(str(one.uuid), one.kind, one.text, one.scope) for one in entries)
 
 
 def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]:
-    """The entries for the workspace and for this person, with their sources."""
+    """Return the entries for the workspace and for this person, with their sources."""
     return list(
         _entries_in_force(workspace.pk, user_pk).select_related("session__workspace", "created_by")
     )
 
 
 def find_entry(workspace: Workspace, uuid: UUID, *, user_pk: int | None) -> MemoryEntry:
-    """An entry for the workspace or for this person. Raises NotFound."""
+    """Return an entry for the workspace or for this person. Raise NotFound if there is none."""
     return require_found(_entries_in_force(workspace.pk, user_pk).filter(uuid=uuid).first(), _GONE)
 
 
@@ -71,8 +73,10 @@ def add_entry(
     origin: AuditOrigin,
     source: tuple[Session, StateItem] | None = None,
 ) -> MemoryEntry:
-    """Keep a rule or a preference, unless the same one is kept already. Raises
-    Rejected; Conflict where there are too many."""
+    """Store a rule or a preference, or return the entry that already has the same text.
+
+    Raise Rejected if a value is not valid, and Conflict if there are too many entries.
+    """
     if kind not in (RULE, PREFERENCE):
         raise Rejected("Only rules and preferences can be kept.", code="memory_kind_unknown")
     if scope not in SCOPES:
@@ -80,7 +84,7 @@ def add_entry(
     text, owner = _checked(text), by if scope == FOR_PERSON else None
     session, item = source or (None, None)
     with transaction.atomic():
-        # Two at once cannot both be the last for which there is room.
+        # The lock keeps two concurrent requests from both taking the last free place.
         lock_workspace(workspace)
         known = MemoryEntry.objects.filter(workspace=workspace, owner=owner, is_declined=False)
         for entry in known.order_by("pk"):
@@ -108,7 +112,10 @@ def add_entry(
 
 
 def change_entry(entry: MemoryEntry, *, text: str, origin: AuditOrigin) -> None:
-    """Give it another wording. Raises Rejected, and NotFound where it was removed meanwhile."""
+    """Change the entry's text.
+
+    Raise Rejected if the text is not valid, and NotFound if the entry has been removed.
+    """
     text = _checked(text)
     if text == entry.text:
         return
@@ -121,7 +128,7 @@ def change_entry(entry: MemoryEntry, *, text: str, origin: AuditOrigin) -> None:
 
 
 def remove_entry(entry: MemoryEntry, *, origin: AuditOrigin) -> None:
-    """Raises NotFound where it was removed meanwhile."""
+    """Remove the entry. Raise NotFound if it has already been removed."""
     with transaction.atomic():
         if not MemoryEntry.objects.filter(pk=entry.pk).delete()[0]:
             raise NotFound(_GONE)
@@ -129,9 +136,9 @@ def remove_entry(entry: MemoryEntry, *, origin: AuditOrigin) -> None:
 
 
 def decline_item(session: Session, item: StateItem, *, by: User) -> None:
-    """The person does not want to keep it: it is not offered to them again."""
+    """Record that the person declined to keep the item, so that it is not offered to them again."""
     with transaction.atomic():
-        lock_workspace(session.workspace)  # of several at once one enters it
+        lock_workspace(session.workspace)  # so that concurrent requests create only one entry
         if item.id in list_declined(session, by.pk):
             return
         MemoryEntry.objects.create(
@@ -149,7 +156,7 @@ def decline_item(session: Session, item: StateItem, *, by: User) -> None:
 
 
 def list_declined(session: Session, user_pk: int) -> frozenset[str]:
-    """The items of the session that this person did not want to keep."""
+    """Return the ids of the session's items that this person declined to keep."""
     declined = MemoryEntry.objects.filter(session=session, owner=user_pk, is_declined=True)
     return frozenset(declined.order_by("pk").values_list("item", flat=True))
 
@@ -166,7 +173,7 @@ def _checked(text: str) -> str:
 def _record(entry: MemoryEntry, change: str, origin: AuditOrigin) -> None:
     metadata = {"change": change, "entry": str(entry.uuid), "kind": entry.kind}
     metadata["scope"] = entry.scope
-    # What is a person's own is not told to those who read the log.
+    # Do not show the text of a personal entry to readers of the audit log.
     if entry.owner_id is None:
         metadata["text"] = entry.text
     event = AuditEvent(action=MEMORY, workspace=entry.workspace.slug, metadata=metadata)

@@ -1,7 +1,7 @@
-"""A session as messages of another program's format (``domain.formats``), streamed.
+"""Sessions as messages in another program's format (``domain.formats``), streamed.
 
-What is on the active path, in order. Files that were attached are in the messages as
-base64; one message's contents are held at a time.
+The messages are those of the active path, in order. They contain attached files as base64. Only one
+message's files are in memory at a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,15 +52,17 @@ from .turns import COLUMNS, are_turns_within, read_rewound
 def save_message_files(
     session: Session, files: Sequence[MessageFile], *, client_id: str, user_pk: int
 ) -> list[str]:
-    """Keep the files that are within a message as attachments and return their uuids; those
-    of the message of this ``client_id``, where it was sent before with them. Raises as
-    ``upload_attachment``."""
+    """Store the files in a message as attachments and return their UUIDs.
+
+    If a message with this ``client_id`` was sent before, use the attachments of that message for
+    files with the same content. Raise the errors of :func:`upload_attachment`.
+    """
     known: dict[str, list[str]] = {}
     run = Run.objects.filter(session=session.pk, client_id=client_id).first() if files else None
     for one in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
         known.setdefault(one.digest, []).append(str(one.uuid))
     kept: list[str] = []
-    for file in reversed(files):  # those that were named by their uuids stand before them
+    for file in reversed(files):  # the run's list has attachments named by UUID first
         if same := known.get(sha256(file.data).hexdigest()):
             kept.append(same.pop())
             continue
@@ -69,14 +71,17 @@ def save_message_files(
     return kept[::-1]
 
 
-# A file in a turn: its place among the blocks, its bytes, and what it is.
+# A file in a turn: its index among the blocks, the file, and its type.
 type FoundFile = tuple[int, MessageFile, FileType]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedHistory:
-    """Messages that are ready to be the beginning of a session: turns with the files in
-    them. ``instructions`` are those of its system messages in front."""
+    """Messages that are ready to become the first turns of a session.
+
+    Each turn comes with its files. ``instructions`` is the text of the system messages at the
+    beginning.
+    """
 
     format: str
     turns: list[tuple[NewTurn, list[FoundFile]]]
@@ -84,9 +89,12 @@ class PreparedHistory:
 
 
 def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -> PreparedHistory:
-    """Read the messages; raises Rejected for one that is none. ``model`` is the one that
-    gave the answers, if that is known: another one is not given their thinking. Takes
-    some time for images: before any lock."""
+    """Read the messages and examine their files.
+
+    ``model`` is the model that gave the answers, if it is known; thinking is not sent to a
+    different model. Raise Rejected if a message is not valid. Examining images takes time, so call
+    this before taking a lock.
+    """
     turns, instructions = [], []
     is_in_front = True
     for turn in READERS[format](messages):
@@ -96,7 +104,7 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
             marks["model"] = model
         elif is_in_front:
             instructions.append(turn.content)
-        elif turn.role == SYSTEM:  # among the others it is given to the model where it stands
+        elif turn.role == SYSTEM:  # a later system message is sent to the model at its place
             marks[MODEL_NOTE] = True
         marked = replace(turn, metadata=dump_json(read_metadata(turn) | marks))
         turns.append((marked, _find_files(marked)))
@@ -106,7 +114,7 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
 def _find_files(turn: NewTurn) -> list[FoundFile]:
     found: list[FoundFile] = []
     for place, block in enumerate((read_blocks(turn) if turn.role in (USER, TOOL) else None) or []):
-        # What cannot be attached stays in the turn as it is.
+        # A file that cannot be attached stays in the turn unchanged.
         with suppress(Rejected):
             file = read_file(block)
             found.append((place, file, examine(file.data, file.name)))
@@ -114,8 +122,10 @@ def _find_files(turn: NewTurn) -> list[FoundFile]:
 
 
 def import_history(session: Session, brought: PreparedHistory, *, user_pk: int | None) -> int:
-    """Make the messages the first turns of a session; returns how many. Raises Conflict
-    for one that has any already. One transaction."""
+    """Store the messages as the first turns of a session, and return the number of turns.
+
+    This is one transaction. Raise Conflict if the session already has turns, events or runs.
+    """
     with locked_session(session.pk) as locked:
         if (locked.next_turn, locked.next_seq) != (1, 1) or session.runs.exists():
             raise Conflict("The session already has messages.", code="session_has_begun")
@@ -138,7 +148,8 @@ def import_history(session: Session, brought: PreparedHistory, *, user_pk: int |
             count,
         )
         notice = Info(text=text, code=BROUGHT_ALONG, data={"turns": count})
-        # One after the other, so that the turns have no events and the notice stands behind.
+        # Append the turns and the notice separately, so that the notice follows the turns and
+        # belongs to none of them.
         locked.append(turns=turns)
         locked.append(events=[NewEvent(payload=notice)])
         return count
@@ -153,7 +164,8 @@ def _attach(
     open_content: Callable[[Block], list[Block]],
     user_pk: int | None,
 ) -> NewTurn:
-    # With references in place of files; it is still written as it was read.
+    # Replace the files by references. The turn can still be written in the same format as it was
+    # read.
     blocks = read_blocks(turn) or []
     tokens = 0
     for place, file, content in files:
@@ -192,9 +204,11 @@ def _write(format: str, turn: NewTurn, open_content: Callable[[Block], list[Bloc
 def walk_messages(
     session: Session, *, format: str, from_turn: int = 0
 ) -> Iterator[tuple[int, Message]]:
-    """Messages on the active path with the numbers of their first turns; from a turn on
-    that begins one. From 0 on, the session's own instructions are a system message in
-    front, unless one is there."""
+    """Yield the messages on the active path with the numbers of their first turns.
+
+    ``from_turn`` must be 0 or a turn that begins a message. If it is 0, the session's own
+    instructions come first as a system message, unless the session begins with one.
+    """
     rows = Turn.objects.filter(
         session=session.pk, number__gte=from_turn, number__lt=session.next_turn
     )
@@ -207,7 +221,7 @@ def walk_messages(
 def with_instructions(
     session: Session, turns: Iterator[StoredTurn]
 ) -> Iterator[NewTurn | StoredTurn]:
-    """The turns, with the session's own instructions in front unless a system turn is there."""
+    """Yield the turns, after the session's own instructions unless the first is a system turn."""
     first = next(turns, None)
     if session.instructions and (first is None or first.role != SYSTEM):
         yield NewTurn(role=SYSTEM, content=session.instructions, created_at=session.created_at)
@@ -218,14 +232,14 @@ def with_instructions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    """``next_turn`` is where the next page begins; None: this is the last."""
+    """A page of messages. ``next_turn`` is where the next page begins, or None on the last page."""
 
     messages: list[Message]
     next_turn: int | None
 
 
 def read_messages(session: Session, *, format: str, from_turn: int = 0, limit: int) -> MessagePage:
-    """So many messages from a turn on that begins one."""
+    """Return up to ``limit`` messages, see :func:`walk_messages`."""
     taken: list[Message] = []
     for number, message in walk_messages(session, format=format, from_turn=from_turn):
         if len(taken) == limit:

@@ -1,7 +1,8 @@
-"""Messages of a person: accepted once, queued, withdrawn, edited, answered again.
+"""Messages of a person: accepting, queueing, withdrawing, editing and answering them again.
 
-A message is on disk before it is acknowledged. If the session is idle its turn and row are
-committed with it; otherwise it waits as a queued run, and becomes a turn when it is claimed.
+A message is on disk before it is acknowledged. If the session is idle, the message's turn and row
+are committed with it. Otherwise the message waits as a queued run and becomes a turn when the run
+is claimed.
 """
 
 from collections.abc import Collection, Sequence
@@ -66,9 +67,12 @@ from .workspaces import read_username
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedMessage:
-    """What became of a message. ``turn`` and ``seq`` are None while it waits. ``is_new`` is False
-    when the same ``client_id`` had been accepted before. ``claimed``: the session was idle, and the
-    run is the caller's to carry out. ``rewound``: the rows that it replaced."""
+    """The result of accepting a message or another request for a run.
+
+    ``turn`` and ``seq`` are None while the message waits. ``is_new`` is False if the same
+    ``client_id`` had been accepted before. ``claimed`` is set if the session was idle and the run
+    was claimed; the caller must then execute the run. ``rewound`` says which rows were replaced.
+    """
 
     run: UUID
     run_pk: int
@@ -95,11 +99,15 @@ def accept_message(
     choices: RunChoices = NO_CHOICES,
     goes_first: bool = False,
 ) -> AcceptedMessage:
-    """Commit a person's message, once for each ``client_id``; in an idle session claim its run for
-    ``owner`` in the same transaction. ``attachments`` are uuids, ``choices`` what is asked of the
-    answers; ``goes_first``: see :func:`put_first`. Raises Rejected for an empty message or an
-    attachment that is not there, Conflict for a session that is archived or expired and when too
-    many messages wait already. Raw SQL where a first word waits for it."""
+    """Commit a person's message, once for each ``client_id``.
+
+    If the session is idle, claim the message's run for ``owner`` in the same transaction.
+    ``attachments`` are UUIDs, and ``choices`` are options for the answers. For ``goes_first``, see
+    :func:`put_first`. Raise Rejected if the message is empty or an attachment does not exist. Raise
+    Conflict if the session is archived or expired, or if too many messages are waiting.
+
+    The queries that delay the first word of the answer use raw SQL.
+    """
     if not text.strip() and not attachments:
         raise Rejected("The message is empty.", code="message_empty")
     with locked_session(session.pk) as locked:
@@ -140,7 +148,7 @@ def accept_message(
 
 _NOT_OVER = (*ACTIVE_STATES, QUEUED)
 
-# The run of this client_id, if any, and how many runs are not over.
+# The run with this client_id, if there is one, and the number of active and queued runs.
 _KNOWN_AND_BUSY = (
     "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
     " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))"
@@ -148,9 +156,11 @@ _KNOWN_AND_BUSY = (
 
 
 def refuse_closed(closed: Collection[str]) -> None:
-    """Raises Conflict for a session that nobody goes on with. ``closed`` is what
-    :func:`lock_session` said."""
-    if EXPIRED in closed:  # first, since unarchiving does not help
+    """Raise Conflict if the session cannot be continued.
+
+    ``closed`` is the result of :func:`lock_session`.
+    """
+    if EXPIRED in closed:  # check this first, because unarchiving would not help
         raise Conflict(
             "This session has expired and is read-only. Start a new one.",
             code="session_expired",
@@ -159,7 +169,7 @@ def refuse_closed(closed: Collection[str]) -> None:
 
 
 def refuse_archived(closed: Collection[str]) -> None:
-    """Raises Conflict for a session that is archived."""
+    """Raise Conflict if the session is archived."""
     if ARCHIVED in closed:
         raise Conflict(
             "This session is archived. Unarchive it to continue.", code="session_archived"
@@ -167,7 +177,7 @@ def refuse_archived(closed: Collection[str]) -> None:
 
 
 def find_accepted(session: Session, client_id: str) -> AcceptedMessage | None:
-    """What became of the request with this ``client_id``, if there was one."""
+    """Return the earlier result of the request with this ``client_id``, or None."""
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
     return None if run is None else replace(accepted_run(run), is_new=False)
 
@@ -175,9 +185,11 @@ def find_accepted(session: Session, client_id: str) -> AcceptedMessage | None:
 def lock_for_run(
     session: Session, client_id: str, *, even_closed: bool = False
 ) -> AcceptedMessage | None:
-    """Lock a session in which a run is to begin. Returns what became of the same request
-    before, if there was one; else raises Conflict while a run is active or waits, and for
-    a session that is archived or expired (unless ``even_closed``)."""
+    """Lock a session for a new run.
+
+    If the same request was accepted before, return its result. Otherwise raise Conflict if a run is
+    active or waiting, or if the session is archived or expired (unless ``even_closed``).
+    """
     closed = lock_session(session.pk)
     known = find_accepted(session, client_id)
     if known is None:
@@ -188,8 +200,10 @@ def lock_for_run(
 
 
 def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bool:
-    """Whether that run is of the same message: of the same text and files, even if those
-    were kept once more meanwhile."""
+    """Return whether the run is of a message with the same text and files.
+
+    Files are compared by content, because the same files may have been uploaded again.
+    """
     run = Run.objects.get(pk=run_pk)
     if run.kind != states.MESSAGE or message_text(run) != text or _edited_turn(run) is not None:
         return False
@@ -201,8 +215,11 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
 
 
 def was_begun_before(run_pk: int, *, kind: str, turn: int | None, text: str) -> bool:
-    """Whether that run was begun by the same request: an edit (of the kind ``message``) of this
-    turn to this text, or another answer to it; None: to the last message."""
+    """Return whether the run was started by the same request.
+
+    For the kind ``message``, the request is an edit of ``turn`` to ``text``. For the kind
+    ``regenerate``, it is a new answer to ``turn``, where None means the last message.
+    """
     run = Run.objects.get(pk=run_pk)
     if run.kind == kind == states.MESSAGE:
         return _edited_turn(run) == turn and message_text(run) == text
@@ -210,7 +227,7 @@ def was_begun_before(run_pk: int, *, kind: str, turn: int | None, text: str) -> 
 
 
 def _edited_turn(run: Run) -> int | None:
-    """The turn that a run's message replaced; None for one that replaced none."""
+    """Return the turn that the run's message replaced, or None if it did not replace one."""
     if run.user_turn is None:
         return None
     edits = Rewind.objects.filter(
@@ -222,7 +239,7 @@ def _edited_turn(run: Run) -> int | None:
 def create_run(
     session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
 ) -> Run:
-    """Queue a run that belongs to a message which is a turn already, or becomes one."""
+    """Queue a run for a message that is already a turn or becomes one."""
     return Run.objects.create(
         session=session,
         client_id=client_id,
@@ -241,7 +258,7 @@ def accepted_run(
     claimed: ClaimedRun | None = None,
     rewound: RewindResult = NOTHING_REWOUND,
 ) -> AcceptedMessage:
-    """What is told of a run that was just queued."""
+    """Return the result for a run that was just queued."""
     return AcceptedMessage(
         run=run.uuid,
         run_pk=run.pk,
@@ -258,11 +275,14 @@ def accepted_run(
 
 
 def withdraw_message(session: Session, *, run: UUID, user_pk: int) -> tuple[str, list[Row]]:
-    """Take back a message that still waits, for this person. Returns its ``client_id``, and the
-    row that keeps its words where somebody else wrote it. Raises Conflict when it is too late. The
-    message stays in the archive as a run that was stopped before it began."""
-    # Locked, else a process that has just read the message as waiting would execute it all the
-    # same.
+    """Withdraw a waiting message on behalf of this person.
+
+    Return the message's ``client_id``. If another person wrote the message, also return the row
+    that keeps its text. Raise Conflict if the message no longer waits. The message stays in the
+    archive as a run that was stopped before it began.
+    """
+    # Lock the session, because another process that has just read the message as waiting would
+    # otherwise execute it.
     with locked_session(session.pk) as locked:
         queued = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
         waiting = queued.select_related("requested_by").first()
@@ -290,9 +310,12 @@ def _make_withdrawn_notice(run: Run, *, by: str) -> Info:
 
 
 def put_first(session: Session, *, run: UUID) -> int | None:
-    """Let a message that waits go before the others: at the next tool call of the running answer,
-    or at its end. Returns the key of the run that is active; None: there is none. Raises Conflict
-    when it waits no more."""
+    """Move a waiting message to the front of the queue.
+
+    The message is then sent at the next tool call of the running answer, or when the answer ends.
+    Return the primary key of the active run, or None if there is none. Raise Conflict if the
+    message no longer waits.
+    """
     with joined_transaction():
         waiting = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None)
         if not waiting.filter(kind=states.MESSAGE).update(goes_first=True):
@@ -305,17 +328,20 @@ _QUEUED_IN = f"SELECT 1 FROM conversations_run WHERE state = '{QUEUED}' AND sess
 
 
 def queued_messages(session_pk: int) -> list[dict[str, Any]]:
-    """Messages that wait for a run to end, in order: ``run`` (its uuid), ``text``, ``client_id``,
-    ``now`` (it goes first), ``author`` (the id of who wrote it, empty: nobody's), ``by`` (their
-    name, in somebody else's session) and, where there are any, ``attachments`` as in a person's
-    row (``domain.attachments``)."""
+    """Return the messages that wait for a run to end, in order.
+
+    Each dict has ``run`` (the run's UUID), ``text``, ``client_id``, ``now`` (whether the message
+    goes first), ``author`` (the author's id, or empty if there is none) and ``by`` (the author's
+    name if the session belongs to another person). If the message has attachments, ``attachments``
+    has the shape that a person's row has (``domain.attachments``).
+    """
     return queued_messages_of([session_pk]).get(session_pk, [])
 
 
 def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-    """The same for many sessions at once; those without any are left out."""
+    """Return the waiting messages of many sessions; sessions without any are left out."""
     if not has_row(f"{_QUEUED_IN} ({placeholders(session_pks)}) LIMIT 1", session_pks):
-        return {}  # nearly always
+        return {}  # the usual case
     waiting: dict[int, list[dict[str, Any]]] = {}
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
@@ -340,9 +366,12 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
 def edit_message(
     session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
 ) -> AcceptedMessage:
-    """Replace a person's message and all that follows: a rewind, then a new turn. What was attached
-    stays attached. Raises Rejected when the turn is not a message of the person on the active path,
-    Conflict while a run is active."""
+    """Replace a person's message and everything after it by a rewind and a new turn.
+
+    The message's attachments stay attached. Raise Rejected if the turn is not a message of the
+    person on the active path. Raise Conflict if a run is active or waiting, or if the session is
+    archived or expired.
+    """
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -362,7 +391,7 @@ def edit_message(
             text=dump_json(text),
             attachments=dump_json(attached),
         )
-        with locked_session(session.pk) as locked:  # as the rewind has left it
+        with locked_session(session.pk) as locked:  # reads the session as the rewind left it
             appended = append_user_turn(run, locked, text)
         run.save(update_fields=["user_turn", "user_seq", "from_seq"])
         return accepted_run(run, appended, rewound=rewound)
@@ -376,10 +405,11 @@ def regenerate(
     user_pk: int | None,
     choices: RunChoices | None = None,
 ) -> AcceptedMessage:
-    """Answer a message of the person anew; what followed it is rewound.
+    """Answer a message of the person again, and rewind everything after the message.
 
-    ``turn`` None means the last message, ``choices`` None what it came with. Raises as
-    :func:`edit_message`."""
+    If ``turn`` is None, use the last message. If ``choices`` is None, use the message's choices.
+    Raise the errors of :func:`edit_message`.
+    """
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -410,8 +440,12 @@ def regenerate(
 def continue_run(
     session: Session, *, client_id: str, user_pk: int | None, choices: RunChoices | None = None
 ) -> AcceptedMessage:
-    """Go on after an answer that was cut off. ``choices`` None means what it was asked with.
-    Raises Conflict while a run is active, Rejected when there is nothing to go on from."""
+    """Continue after an answer that was cut off.
+
+    If ``choices`` is None, use the choices of the earlier request. Raise Rejected if there is
+    nothing to continue. Raise Conflict if a run is active or waiting, or if the session is archived
+    or expired.
+    """
     with joined_transaction():
         known = lock_for_run(session, client_id)
         if known is not None:
@@ -435,9 +469,11 @@ def _choices_for(session_pk: int, turn: int) -> str | None:
 
 
 def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> RewindResult:
-    """Take everything from a turn on off the active path: from 1 on all, else from a message of the
-    person on. The archive keeps it. Raises Rejected for any other turn, Conflict while a run is
-    active and for a session that is archived or expired."""
+    """Take all turns from ``from_turn`` on off the active path; they stay in the archive.
+
+    ``from_turn`` is 1 or a message of the person. Raise Rejected for any other turn. Raise Conflict
+    if a run is active or waiting, or if the session is archived or expired.
+    """
     with joined_transaction():
         refuse_closed(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -449,9 +485,12 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
 def reset_session(
     session: Session, *, keeps_instructions: bool, actor_pk: int | None
 ) -> RewindResult:
-    """Begin from the start in the same session: all its turns leave the active path, but for the
-    system messages in front where ``keeps_instructions``; else its own instructions go too. Where
-    nothing is to be reset, no marker is added. Raises Conflict as :func:`rewind_session`."""
+    """Take all turns of the session off the active path, so that the session starts again.
+
+    If ``keeps_instructions``, system messages at the beginning stay. Otherwise the session's own
+    instructions are deleted too. If there is nothing to reset, no marker is added. Raise Conflict
+    in the same cases as :func:`rewind_session`.
+    """
     with joined_transaction():
         refuse_closed(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -460,15 +499,17 @@ def reset_session(
             return _rewind(session, 1, actor_pk)
         others = Turn.objects.filter(session=session.pk).exclude(role="system").order_by("number")
         first = others.values_list("number", flat=True).first()
-        if first is None:  # all are system messages: what comes after them begins
+        if first is None:  # all turns are system messages, so rewind only later ones
             first = Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
         return _rewind(session, first, actor_pk)
 
 
 def include_turn(session: Session, *, turn: int) -> AppendResult:
-    """Give the model again what stands aside: this turn, and those refused together with it.
-    Raises Rejected for a turn that does not stand aside, Conflict while a run is active and for a
-    session that is archived or expired."""
+    """Send the turn to the model again, together with the other turns of its aside.
+
+    Raise Rejected if the turn is not in an aside. Raise Conflict if a run is active or waiting, or
+    if the session is archived or expired.
+    """
     with locked_session(session.pk) as locked:
         refuse_closed(locked.closed)
         refuse_busy(session.pk)
@@ -479,7 +520,7 @@ def include_turn(session: Session, *, turn: int) -> AppendResult:
 def _rewind(
     session: Session, from_turn: int, actor_pk: int | None, *, reason: str = Rewind.Reason.RESET
 ) -> RewindResult:
-    # Rows before the first turn's go as well, when all turns do.
+    # If all turns are rewound, also rewind the rows before the first turn's row.
     from_seq = first_seq_from_turn(session.pk, from_turn) if from_turn > 1 else 1
     return append_rewind(
         session, from_turn=from_turn, from_seq=from_seq, reason=reason, actor_pk=actor_pk
@@ -487,7 +528,7 @@ def _rewind(
 
 
 def refuse_busy(session_pk: int) -> None:
-    """Raises Conflict while a run is active or waits."""
+    """Raise Conflict if a run is active or waiting."""
     runs = Run.objects.filter(session=session_pk, state__in=_NOT_OVER)
     found = runs.order_by("pk").values_list("state", flat=True)[:1]
     for state in found:
@@ -508,7 +549,7 @@ def _require_active_user_turn(session: Session, number: int) -> None:
 
 
 def last_user_turn(session_pk: int) -> int | None:
-    """The person's last message on the active path."""
+    """Return the number of the person's last message on the active path, or None."""
     numbers = (
         Turn.objects.filter(session=session_pk, role="user")
         .order_by("-number")

@@ -1,4 +1,4 @@
-"""Model calls: what each adds to the archive, and the records of them."""
+"""Model calls: appending their output to the archive, and their records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -44,16 +44,20 @@ from .runs import ClaimedRun
 from .tool_calls import end_call
 from .turns import count_active_before
 
-MAX_RUN_CALLS = 100  # That a page lists.
+MAX_RUN_CALLS = 100  # Maximum on a page
 
-OWN_INSTRUCTIONS = "Instructions of this session:"  # In a system prompt, in front of them.
+# The heading of a session's own instructions in a system prompt
+OWN_INSTRUCTIONS = "Instructions of this session:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowMark:
-    """``floor`` is the window's first turn, ``left_out`` counts the active turns below
-    it. ``tokens`` of ``limit`` are used, both 0 while that is not known. The cost is
-    that of the whole session."""
+    """The start and fill level of a session's window.
+
+    ``floor`` is the window's first turn, and ``left_out`` is the number of active turns before it.
+    ``tokens`` of ``limit`` are used; both are 0 while this is not known. ``cost_microusd`` is the
+    cost of the whole session.
+    """
 
     session: UUID
     floor: int
@@ -64,13 +68,13 @@ class WindowMark:
 
     @property
     def key(self) -> str:
-        """The same for the same mark."""
+        """Return a text for comparing two marks of a session."""
         cost = cost_text(self.cost_microusd)
         return f"{self.floor}.{self.left_out}.{self.tokens}.{self.limit}.{cost}"
 
 
 def window_mark_of(session: Session | LockedSession) -> WindowMark:
-    """Where a session's window starts and how full it is, for the pages that show it."""
+    """Return the mark of a session's window, for the pages that show it."""
     floor = session.floor_turn
     has_rewinds = session.rewind_count > 0 and floor > 1
     return WindowMark(
@@ -93,7 +97,10 @@ class AppendedAnswer(AppendResult):
 
 
 def _session_of(claimed: ClaimedRun) -> AbstractContextManager[LockedSession]:
-    """For what the run adds: nothing, where another process has taken it over or ended it."""
+    """Lock the session for the run's output.
+
+    Saving raises RunLost if the run has ended or belongs to another process.
+    """
     return locked_session(claimed.session_pk, run=claimed.run_pk, owner=claimed.owner)
 
 
@@ -108,15 +115,17 @@ def append_answer(
     size: ContextSize | None = None,
     has_draft: bool = True,
 ) -> AppendedAnswer:
-    """Commit one model call: its turn, rows, record and counters; its draft goes.
-    ``call`` is the record as far as the caller knows it, ``texts`` are those that its manifest
-    names by digest. ``tool_calls`` are its calls, each with the uuid that its record gets.
-    ``has_draft``: something of it may be on disk.
-    Raises RunLost."""
+    """Commit one model call: its turn, rows, record and counters. Delete its draft.
+
+    ``call`` is the record with the fields that the caller knows, and ``texts`` holds the texts to
+    which the call's manifest refers by digest. ``tool_calls`` are the tool calls of the answer,
+    each with the UUID for its record. ``has_draft`` says whether a part of the draft may be on
+    disk. Raise RunLost if the run has ended or belongs to another process.
+    """
     with _session_of(claimed) as session:
         appended = session.append(turns=[turn] if turn else [], events=events, call=call, size=size)
         number = appended.turns[0] if appended.turns else None
-        # Features read the counters, so they are written before the record is.
+        # Save first, because features read the counters when the record is inserted.
         session.save()
         insert_call(claimed, call, texts=texts, turn_number=number)
         now = timezone.now()
@@ -140,18 +149,21 @@ def append_answer(
 
 
 def append_call(claimed: ClaimedRun, *, call: ModelCall, texts: Mapping[str, str] = {}) -> None:
-    """Keep the record of a call that gave no turn, with the texts that its manifest names by
-    digest, and count what it used. The session stays where it is in lists."""
+    """Store the record of a call that produced no turn, and count its usage.
+
+    ``texts`` holds the texts to which the call's manifest refers by digest. The session keeps its
+    place in lists.
+    """
     used = {name: F(name) + count for name, count in sums_of(call).items() if count}
     with joined_transaction():
-        # Features read the counters, so they are written before the record is.
+        # Update first, because features read the counters when the record is inserted.
         if used:
             Session.objects.filter(pk=claimed.session_pk).update(**used)
         insert_call(claimed, call, texts=texts)
 
 
 def save_title(session_pk: int, *, title: str) -> bool:
-    """Unless a person has chosen one. The session stays where it is in lists."""
+    """Set the title unless a person has chosen one. The session keeps its place in lists."""
     found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
     return bool(found.update(title=title))
 
@@ -163,14 +175,16 @@ def insert_call(
     texts: Mapping[str, str] = {},
     turn_number: int | None = None,
 ) -> None:
-    """Keep the record of a call, in the caller's transaction."""
-    # A purge may have taken them while the call ran: no record of this session named them yet.
+    """Store the record of a call, in the caller's transaction."""
+    # Store the texts again: a purge may have deleted them during the call, because no record of
+    # this session referred to them yet.
     _save_prompt_texts(texts)
-    # A transaction that came to nothing may have given it a key, which is another's by now.
+    # Clear a primary key that a rolled-back transaction may have set, because another row may have
+    # it now.
     call.pk = None
     call.session_id, call.run_id = claimed.session_pk, claimed.run_pk
     call.turn_number = turn_number
-    call.created_at = timezone.now()  # what it used belongs to the day of the record
+    call.created_at = timezone.now()  # the usage counts for the day of the record
     insert_row(call)
     for feature in features():
         feature.on_model_call(call, claimed.user_pk)
@@ -179,24 +193,32 @@ def insert_call(
 def append_tool_result(
     claimed: ClaimedRun, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
 ) -> AppendResult:
-    """Commit a tool's result: its turn, its rows and the record of the call. Raises RunLost,
-    and Conflict when the call has ended already."""
+    """Commit a tool's result: its turn, its rows and the record of the call.
+
+    Raise RunLost if the run has ended or belongs to another process, and Conflict if the call has
+    already ended.
+    """
     with _session_of(claimed) as session:
         appended = session.append(turns=[make_result_turn(ending)], events=events)
-        session.save()  # whoever ended the run has ended the call, too
+        session.save()  # first, because ending a run also ends its calls
         end_call(call_pk, ending=ending, result_turn=appended.turns[0])
     return appended
 
 
 def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]:
-    """What features have to say before the model is called. Raises BudgetReached."""
+    """Return the notices of features before a model call.
+
+    Raise BudgetReached if a budget is used up.
+    """
     given = [feature.check_model_call(session_pk, person_pk) for feature in features()]
     return [notices for notices in given if notices is not None]
 
 
 def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> AppendResult:
-    """Say in a session what features have to say, as far as nobody has said it meanwhile,
-    there or elsewhere."""
+    """Append the notices of features to a session.
+
+    Notices that were shown meanwhile, in this session or elsewhere, are left out.
+    """
     with joined_transaction():
         new = [NewEvent(payload=notice) for notices in due for notice in notices()]
         if not new:
@@ -205,40 +227,42 @@ def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) ->
 
 
 def read_call(pk: int) -> ModelCall:
-    """With its run. Raises NotFound."""
+    """Return a model call with its run. Raise NotFound if it does not exist."""
     calls = ModelCall.objects.filter(pk=pk).select_related("run")
     return require_first(calls, say("This model call does not exist."))
 
 
 def find_newest_call(session_pk: int, *, turn: int | None = None) -> ModelCall | None:
-    """The session's last call, or that which produced the turn; with its run."""
+    """Return the session's last call, or the call that produced the turn, with its run."""
     calls = ModelCall.objects.filter(session=session_pk)
     if turn is not None:
         calls = calls.filter(turn_number=turn)
     newest = calls.select_related("run").order_by("-pk")[:2]
-    # The one for the title shows nothing of the window.
+    # Skip the call that generated the title, because it shows nothing of the window.
     return next((call for call in newest if '"kind":"title"' not in call.manifest), None)
 
 
 def require_call(session_pk: int, *, run: UUID, ordinal: int) -> ModelCall:
-    """With its run. Raises NotFound, also for a call of another session."""
+    """Return a model call with its run. Raise NotFound if the session has no such call."""
     calls = ModelCall.objects.filter(session=session_pk, run__uuid=run, ordinal=ordinal)
     return require_first(calls.select_related("run"), say("This model call does not exist."))
 
 
 def list_calls_of_run(run_pk: int) -> list[ModelCall]:
-    """The first of them, in order; with their run and without their manifests."""
+    """Return the first calls of a run in order, with their run and without their manifests."""
     return list(_listed(ModelCall.objects.filter(run=run_pk)).order_by("ordinal")[:MAX_RUN_CALLS])
 
 
 def read_past_calls(run_pk: int) -> list[ModelCall]:
-    """All calls that a run has made so far, in order."""
+    """Return all calls that a run has made so far, in order."""
     return list(ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal"))
 
 
 def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> list[ModelCall]:
-    """Calls of the session, newest first, with their runs; ``before`` is the key of the
-    last one."""
+    """Return calls of the session with their runs, newest first.
+
+    ``before`` is the primary key of the previous page's last call.
+    """
     calls = ModelCall.objects.filter(session=session_pk)
     if before is not None:
         calls = calls.filter(pk__lt=before)
@@ -246,12 +270,12 @@ def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> lis
 
 
 def _listed(calls: QuerySet[ModelCall]) -> QuerySet[ModelCall]:
-    # Manifests and messages have up to 100,000 characters.
+    # Manifests and messages can have up to 100,000 characters.
     return calls.select_related("run").defer("manifest", "run__text", "run__choices")
 
 
 def read_skill_names(session_pk: int, pks: tuple[int, ...]) -> list[str]:
-    """Of the skills that a manifest names."""
+    """Return the names of the skills to which a manifest refers."""
     if not pks:
         return []
     found = SessionSkill.objects.filter(session=session_pk, pk__in=pks).order_by("pk")
@@ -259,7 +283,7 @@ def read_skill_names(session_pk: int, pks: tuple[int, ...]) -> list[str]:
 
 
 def read_summarised(session_pk: int, compaction: int | None) -> tuple[int, int] | None:
-    """The first and the last turn for which that summary stands."""
+    """Return the first and the last turn that the summary replaces."""
     if compaction is None:
         return None
     found = Compaction.objects.filter(session=session_pk, pk=compaction)
@@ -267,7 +291,10 @@ def read_summarised(session_pk: int, compaction: int | None) -> tuple[int, int] 
 
 
 def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
-    """Keys of model calls with their session, oldest first: of one session or of all."""
+    """Yield the primary key and session of each model call, oldest first.
+
+    If ``session`` is None, yield the calls of all sessions.
+    """
     calls = ModelCall.objects.select_related("session").only("session__uuid")
     if session is not None:
         calls = calls.filter(session__uuid=session)
@@ -276,12 +303,14 @@ def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
 
 
 def _save_prompt_texts(texts: Mapping[str, str]) -> None:
-    """Keep texts that model calls are given beside the turns, by digest; those that are
-    there already stay."""
+    """Store texts that model calls are given besides the turns, by digest.
+
+    Texts that are already stored stay as they are.
+    """
     if not texts:
         return
-    # A purge that is taking one of them is waited for; one that comes now waits, and then finds
-    # the call. On SQLite there is one transaction at a time.
+    # Wait for a purge that is deleting one of these texts. A later purge waits for this transaction
+    # and then finds the call. On SQLite only one transaction can write at a time.
     lock = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
     among = f"digest IN ({placeholders(texts)}) ORDER BY digest"
     with connection.cursor() as cursor:
@@ -290,12 +319,12 @@ def _save_prompt_texts(texts: Mapping[str, str]) -> None:
             list(texts),
         )
         known = {digest for (digest,) in cursor.fetchall()}
-    # In order, so that two transactions never wait for each other.
+    # Insert in sorted order, so that two transactions cannot deadlock.
     new = [PromptText(digest=one, text=texts[one]) for one in sorted(texts.keys() - known)]
     PromptText.objects.bulk_create(new, ignore_conflicts=True)
 
 
 def read_prompt_texts(digests: Iterable[str]) -> dict[str, str]:
-    """The texts that are known of these, by digest."""
+    """Return the stored texts by digest. Unknown digests are left out."""
     rows = PromptText.objects.filter(digest__in=list(digests)).order_by("pk")
     return dict(rows.values_list("digest", "text"))

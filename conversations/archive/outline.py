@@ -1,4 +1,4 @@
-"""The outline of a session: what a person said, and where a day begins."""
+"""The outline of a session: the person's messages, and the first turn of a day."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MAX_LINE_CHARS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlineEntry:
-    """A message of a person, and how it begins."""
+    """A message of a person, with the beginning of its text."""
 
     turn: int
     text: str
@@ -24,7 +24,10 @@ class OutlineEntry:
 
 
 def read_outline(session: Session, *, before: int | None, limit: int) -> list[OutlineEntry]:
-    """Messages on the active path below a turn (None: the last ones), oldest first."""
+    """Return messages on the active path before a turn, oldest first.
+
+    If ``before`` is None, return the last messages.
+    """
     below = session.turn_count + 1 if before is None else before
     turns = active_user_turns(session.pk, below, has_rewinds=session.rewind_count > 0)
     rows = turns.annotate(begins=Left("content", MAX_LINE_CHARS * 4))
@@ -40,8 +43,10 @@ def read_outline(session: Session, *, before: int | None, limit: int) -> list[Ou
 
 
 def first_turn_since(session: Session, moment: datetime) -> int:
-    """The first turn of that moment or later, or the last one. Turns are in the order of their
-    time, so few of them are read."""
+    """Return the first turn at or after the moment, or the last turn if there is none.
+
+    Turns are ordered by time, so a binary search reads only a few of them.
+    """
 
     def time_of(number: int) -> datetime:
         times = Turn.objects.filter(session=session.pk, number=number)

@@ -1,9 +1,9 @@
-"""Counts a PDF's pages: a program of its own, since some files keep their reader busy
-for minutes, or fill the memory.
+"""Count the pages of a PDF.
 
-It reads the file from its input and writes the number of pages, counted up to a bound;
-``encrypted`` for a protected file; nothing for what cannot be read. It knows nothing of
-the product, so that it starts fast.
+This is a separate program because some files keep the PDF reader busy for minutes or fill the
+memory. It reads the file from standard input and prints the number of pages, up to a limit, or
+``encrypted`` for a protected file. It prints nothing if the file cannot be read. It imports nothing
+of the product, so that it starts fast.
 """
 
 import resource
@@ -27,8 +27,11 @@ def main() -> None:
 
 
 def count_pages(reader: Any, *, most: int) -> int:
-    """A tree that names a page twice could stand for any number of them: what was seen
-    is not entered again."""
+    """Count the pages of the page tree, up to ``most`` plus one.
+
+    Each node is visited only once, because a tree that repeats nodes could have any number of
+    pages.
+    """
     from pypdf.generic import IndirectObject
 
     root: Any = reader.trailer["/Root"]

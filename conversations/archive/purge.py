@@ -1,8 +1,7 @@
-"""Removing a session from the archive, the one way there is.
+"""Purging: the only code that removes a session from the archive.
 
-All of it goes in one transaction, which leaves the receipt and an entry in the audit
-log. :data:`ROWS` names every table of the core that has something of a session; a test
-fails when a new one is missing.
+A purge runs in one transaction, which leaves a receipt and an entry in the audit log. :data:`ROWS`
+lists every core table with rows of a session. A test fails if a new table is missing from it.
 """
 
 import re
@@ -64,12 +63,12 @@ from .model_calls import OWN_INSTRUCTIONS
 
 BATCH_ROWS = 500
 
-# Of other sessions, which are looked through for a prompt of the purged one, some kilobytes each:
-# the purge holds up all writers.
+# The number of other sessions' calls that are searched for a prompt of the purged session, at some
+# kilobytes each. The limit is needed because the purge blocks all writers.
 MAX_COMPARED_CALLS = 10_000
 
 
-# Of calls in sessions that have instructions of their own, or may have had.
+# Selects the calls of sessions that have instructions of their own, or may have had some.
 _INSTRUCTED = ~Q(session__instructions="") | Q(session__rewind_count__gt=0)
 
 
@@ -78,14 +77,17 @@ def rows_of_session(model: type[Model]) -> Rows:
 
 
 def _own_prompt_texts(pk: int) -> QuerySet[PromptText]:
-    """What the model was given in this session alone: earlier summaries, to write the next one, and
-    system prompts with instructions of its own. The other texts, system prompts and tools, are
-    shared and say nothing of the session."""
+    """Return the texts that the model was given only in this session.
+
+    These are earlier summaries that were given for writing the next one, and system prompts with
+    the session's own instructions. Other system prompts and texts about tools are shared and say
+    nothing about the session.
+    """
     own = ModelCall.objects.filter(session=pk)
     prompts = PromptText.objects.filter(digest__in=_named(own.filter(_INSTRUCTED), "system_digest"))
     prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n").order_by("digest")
     if connection.in_atomic_block:
-        # The purge of it: calls that are being stored with one of them are waited for.
+        # In a purge, wait for transactions that are storing calls with one of these texts.
         prompts = prompts.select_for_update()
     digests = _used_by_no_other(pk, set(prompts.values_list("digest", flat=True)))
     summarised = own.filter(manifest__contains='"previous_digest"')
@@ -93,9 +95,11 @@ def _own_prompt_texts(pk: int) -> QuerySet[PromptText]:
 
 
 def _used_by_no_other(pk: int, digests: set[str]) -> set[str]:
-    """Those of the digests of system prompts that no other session's call names; none of them
-    where there are too many calls to tell."""
-    # Another session had the same prompt only in a workspace of the same name.
+    """Return those of the system prompt digests to which no call of another session refers.
+
+    Return an empty set if there are too many calls to check.
+    """
+    # Another session can have the same prompt only if its workspace has the same name.
     name = Session.objects.filter(pk=pk).values("workspace__name")
     others = ModelCall.objects.filter(_INSTRUCTED, session__workspace__name__in=name)
     others = others.exclude(session=pk).order_by("-pk")
@@ -105,7 +109,7 @@ def _used_by_no_other(pk: int, digests: set[str]) -> set[str]:
 
 
 def _named(calls: QuerySet[ModelCall], key: str) -> set[str]:
-    """The digests that manifests have under this key."""
+    """Return the digests that the calls' manifests have under this key."""
     pattern = re.compile(rf'"{key}":"([0-9a-f]{{64}})"')
     digests = set[str]()
     for manifest in calls.order_by("pk").values_list("manifest", flat=True).iterator():
@@ -124,12 +128,12 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
     DraftChunk: lambda pk: DraftChunk.objects.filter(
         run__in=Run.objects.filter(session=pk).values("pk")
     ),
-    # By their keys, a range: they have no index by session.
+    # These tables have no index by session, so the rows are selected by a range of keys.
     SearchEntry: partial(session_rows, SearchEntry),
     TurnEmbedding: partial(session_rows, TurnEmbedding),
 }
-# Table of the core → its rows of the session with this key, in the order in which they go.
-# Those of the features go before them.
+# The core tables, each with a function from a session's primary key to its rows, in the order of
+# deletion. The tables of features are deleted before them.
 ROWS: dict[type[Model], Rows] = {
     **{model: _FOUND_OTHERWISE.get(model) or rows_of_session(model) for model in _ORDER},
     Session: lambda pk: Session.objects.filter(pk=pk),
@@ -137,15 +141,22 @@ ROWS: dict[type[Model], Rows] = {
 
 
 def _forget_source(session_pk: int) -> int:
-    """What was kept of a session is the workspace's own and stays, without its source."""
+    """Unlink the workspace memory from a session, and return the number of entries that stay.
+
+    Entries that were kept belong to the workspace and stay, without their source. Declined items
+    are deleted.
+    """
     found = MemoryEntry.objects.filter(session=session_pk)
     found.filter(is_declined=True).delete()
     return found.update(session=None, turn=None, item="")
 
 
 def _remove_title_beside(session_pk: int) -> None:
-    """Earlier versions wrote a session's title into the records of the calls that were given an
-    account of it, in sessions that continue it."""
+    """Remove the session's title from records of other sessions.
+
+    Earlier versions wrote the title into the records of model calls in sessions that continue this
+    one, if the calls were given an account of this session.
+    """
     calls = ModelCall.objects.filter(session__parent=session_pk, manifest__contains='"parent":{')
     for call in walk_by_pk(calls.filter(manifest__contains='"title":')):
         manifest = load_json(call.manifest)
@@ -154,7 +165,7 @@ def _remove_title_beside(session_pk: int) -> None:
         call.save(update_fields=["manifest"])
 
 
-# What a plan and a receipt call the tables, for whoever reads them to translate.
+# The names of the tables in a plan and a receipt; callers translate them for display.
 _NAMES: dict[type[Model], str] = {
     Session: say("sessions"),
     Turn: say("turns"),
@@ -186,7 +197,7 @@ _NAMES: dict[type[Model], str] = {
 
 
 def purged_tables() -> PurgedTables:
-    """Those of the features and of the core."""
+    """Return the tables of the features and of the core, in the order of deletion."""
     found = PurgedTables()
     for feature in features():
         own = feature.purged_tables()
@@ -201,9 +212,13 @@ def purged_tables() -> PurgedTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgePlan:
-    """What a purge takes. ``counts`` are rows by table, those that have any; ``folded`` are rows
-    whose sums stay without naming the session. ``contents`` are digests of files, ``shared`` how
-    many of these something else names too; ``forks`` are sessions that lose their parent."""
+    """The rows that a purge would remove.
+
+    ``counts`` are the numbers of rows by table, without empty tables. ``folded`` are the numbers of
+    rows whose totals are kept without naming the session. ``contents`` are the digests of the
+    session's files, and ``shared`` is the number of those that are also used elsewhere. ``forks``
+    is the number of sessions that lose their parent.
+    """
 
     counts: dict[str, int]
     folded: dict[str, int]
@@ -218,8 +233,11 @@ class PurgePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest:
-    """Who decided on a purge, and why. ``pk`` is that of the order that is carried out,
-    which can be called off until then; None: nothing was ordered before."""
+    """The decision for a purge: who made it, and why.
+
+    ``pk`` is the primary key of the PurgeOrder that is executed, or None if there was no order. An
+    order can be cancelled until it is executed.
+    """
 
     reason: str
     pk: int | None = None
@@ -229,7 +247,7 @@ class PurgeRequest:
 
 
 def plan_purge(session: Session) -> PurgePlan:
-    """What a purge would take now. Changes nothing."""
+    """Return the plan of a purge at this moment, without changing anything."""
     tables, contents = purged_tables(), frozenset(contents_of(session.pk))
     return PurgePlan(
         counts=count_rows(session.pk),
@@ -244,7 +262,7 @@ def plan_purge(session: Session) -> PurgePlan:
 
 
 def count_rows(session_pk: int) -> dict[str, int]:
-    """The session's rows by table, of tables that have any."""
+    """Return the numbers of the session's rows by table, without empty tables."""
     tables = purged_tables()
     counts = {
         name_of(model, tables): rows(session_pk).count() for model, rows in tables.removed.items()
@@ -253,15 +271,18 @@ def count_rows(session_pk: int) -> dict[str, int]:
 
 
 def name_of(model: type[Model], tables: PurgedTables) -> str:
-    """What a table's rows are called in a plan and a receipt."""
+    """Return the name of a table's rows in a plan and a receipt."""
     return tables.names.get(model) or str(model._meta.verbose_name_plural)
 
 
 def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: datetime) -> Receipt:
-    """Remove a session and leave a receipt, all or nothing. Its contents are noted for removal:
-    files cannot be rolled back, so they go after the commit. Raises Conflict while a feature keeps
-    it (a hold), while an answer is being written, and where the order was called off; NotFound when
-    it is gone already."""
+    """Remove a session in one transaction and return its receipt.
+
+    The session's blobs are recorded for removal. They are removed after the commit, because
+    removing files cannot be rolled back. Raise Conflict while a feature keeps the session (a hold),
+    while a run is active or waiting, and if the order was cancelled. Raise NotFound if the session
+    is already gone.
+    """
     tables = purged_tables()
     with transaction.atomic():
         lock_session(session.pk)
@@ -278,7 +299,8 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         for fold in tables.folded.values():
             fold(session.pk)
         receipt = _make_receipt(session, order=order, now=now)
-        # The triggers let archived rows go while this row is there; nobody else ever sees it.
+        # The database triggers allow the deletion of archived rows while this row exists. Other
+        # transactions never see the row.
         permit = PurgePermit.objects.create(
             session_pk=session.pk, reason=order.reason, created_at=now
         )
@@ -317,7 +339,7 @@ def _make_receipt(session: Session, *, order: PurgeRequest, now: datetime) -> Re
     )
 
 
-# The columns of a receipt that its digest covers, in this order.
+# The columns of a receipt that its digest covers, in this order
 DIGESTED = (
     *("uuid", "session", "workspace", "owner", "key", "channel", "created_at", "last_active_at"),
     *("purged_at", "ordered_by_id", "ordered_by_name", "reason", "by_policy", "turns", "events"),
@@ -326,7 +348,7 @@ DIGESTED = (
 
 
 def digest_of_receipt(receipt: Receipt) -> str:
-    """What the receipt's digest has to be: SHA-256 over the columns as compact JSON."""
+    """Return the receipt's digest: SHA-256 over the columns as compact JSON."""
     found = (getattr(receipt, name) for name in DIGESTED)
     texts = (str(value) if isinstance(value, UUID) else value for value in found)
     values = (instant(value) if isinstance(value, datetime) else value for value in texts)
@@ -334,7 +356,7 @@ def digest_of_receipt(receipt: Receipt) -> str:
 
 
 def contents_of(session_pk: int) -> set[str]:
-    """The digests of all contents that the session names."""
+    """Return the digests of all blobs to which the session refers."""
     changes = FileChange.objects.filter(session=session_pk).values_list("before", "after")
     files = Attachment.objects.filter(session=session_pk).values_list(*_FILE_COLUMNS)
     trees = ToolCall.objects.filter(session=session_pk).values_list("tree")
@@ -353,7 +375,7 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 
 
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
-    """Those of the digests that a row names, of any session but this one, or a feature."""
+    """Return those of the digests to which a row of another session or a feature refers."""
     wanted = set(digests)
     return named_by_sessions(wanted, session_pk=session_pk) | named_by_features(wanted)
 
@@ -363,7 +385,7 @@ def named_by_features(digests: Iterable[str]) -> set[str]:
 
 
 def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
-    """Those of the digests that a row of any session but this one names."""
+    """Return those of the digests to which a row of any session except ``session_pk`` refers."""
     found: set[str] = set()
     for some in batched(sorted(digests), BATCH_ROWS, strict=False):
         for model, column in _NAMING:
@@ -375,7 +397,7 @@ def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) 
 
 
 def record_purged_contents(digests: Iterable[str], *, now: datetime) -> None:
-    """These are to go as soon as nothing names them any more."""
+    """Record that these blobs are to be removed once nothing refers to them."""
     for some in batched(sorted(digests), BATCH_ROWS, strict=False):
         PurgedContent.objects.bulk_create(
             [PurgedContent(digest=digest, purged_at=now) for digest in some],
@@ -386,26 +408,27 @@ def record_purged_contents(digests: Iterable[str], *, now: datetime) -> None:
 
 
 def waiting_contents(*, after: str = "") -> dict[str, datetime]:
-    """Digests of contents that are to go, in order, a page of them, and when they were noted
-    last."""
+    """Return a page of the digests to be removed, in order, with the time of their last record."""
     rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
     return dict(rows.values_list("digest", "purged_at")[:BATCH_ROWS])
 
 
 def forget_purged_contents(noted: dict[str, datetime]) -> None:
-    """These are gone, or the purge of another session notes them again, but for those that were
-    noted since."""
+    """Delete the records of these blobs, except the records that were renewed meanwhile.
+
+    The blobs are removed, or another session still uses them and its purge will record them again.
+    """
     for moment in set(noted.values()):
         digests = [digest for digest, at in noted.items() if at == moment]
         PurgedContent.objects.filter(digest__in=digests, purged_at=moment).delete()
 
 
 def oldest_answer(now: datetime) -> datetime:
-    """From when on an answer to a request with an idempotency key is given again."""
+    """Return the oldest time of an answer that is repeated for the same idempotency key."""
     return now - timedelta(hours=settings.LOOM.idempotency_hours)
 
 
 def forget_answers(now: datetime) -> int:
-    """Remove the answers that are given no more. Returns how many."""
+    """Delete stored answers that are too old to be repeated. Return how many were deleted."""
     old = ApiAnswer.objects.filter(created_at__lt=oldest_answer(now))
     return remove_in_pieces(old.order_by("pk"))

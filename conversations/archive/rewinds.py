@@ -1,4 +1,4 @@
-"""Rewinds: markers that say what is no longer on the active path. Nothing goes."""
+"""Rewinds: markers that take turns and rows off the active path. Nothing is deleted."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,12 @@ from .turns import read_markers, read_rewound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindResult:
-    """Rows that left the active path; an empty range when the journal has none.
-    ``has_synthesised``: rows that stand for turns without events left it too.
-    ``has_returned``: others came back. ``count`` is how many rewinds the session has then; 0:
-    nothing was rewound."""
+    """The rows that left the active path; the range is empty if the journal has none.
+
+    ``has_synthesised`` says whether rows that stand for turns without events left the path too.
+    ``has_returned`` says whether other rows came back. ``count`` is the session's number of rewinds
+    afterwards, or 0 if nothing was rewound.
+    """
 
     from_seq: int
     to_seq: int
@@ -34,9 +36,11 @@ NOTHING_REWOUND = RewindResult(from_seq=1, to_seq=0)
 def append_rewind(
     session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
 ) -> RewindResult:
-    """Mark all turns from one on, and all rows from one on (None: no row), as no
-    longer on the active path; the session state follows. In the caller's transaction.
-    Where none of them is on it, nothing is added."""
+    """Take all turns and rows from the given ones on off the active path.
+
+    This runs in the caller's transaction. If ``from_seq`` is None, no row leaves the path. The
+    session state is updated. If none of the turns and rows is on the active path, nothing is added.
+    """
     counters = Session.objects.values(*_COUNTERS).get(pk=session.pk)
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
@@ -66,7 +70,7 @@ def _append(
     rewind.save(force_insert=True)
     first = rewind.from_turn if rewind.back_to is None else 1
     Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
-    # What is active now ends below the window: it is chosen anew.
+    # All active turns may now be before the window's floor, so reset the floor; it is chosen again.
     Session.objects.filter(pk=session.pk, floor_turn__gte=first).update(floor_turn=1)
     store_rewound_state(session.pk, as_of=as_of)
     gaps = JournalGap.objects.filter(session=session.pk, to_turn__gte=first)
@@ -80,7 +84,7 @@ def _append(
 
 
 def require_branch(session_pk: int, turn: int) -> Branch:
-    """The branch with that turn. Raises Rejected where none that was left has it."""
+    """Return the branch with that turn. Raise Rejected if no branch that was left has it."""
     branch = branch_with(read_markers(session_pk, "turn"), turn)
     if branch is None:
         raise Rejected("This turn is on no other branch of the session.", code="no_branch")
@@ -88,9 +92,12 @@ def require_branch(session_pk: int, turn: int) -> Branch:
 
 
 def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> RewindResult:
-    """Go on from the path with this turn, as it was when it was left; what was said since leaves
-    the active path. The window and the session state are those of that path. In the caller's
-    transaction. Raises Rejected where no path that was left has the turn."""
+    """Make the branch with this turn the active path again, as it was when it was left.
+
+    The turns and rows since then leave the active path. The window and the session state become
+    those of the branch. This runs in the caller's transaction. Raise Rejected if no branch that was
+    left has the turn.
+    """
     branch = require_branch(session.pk, turn)
     left = Rewind.objects.filter(session=session.pk).order_by("pk")[branch.back_to]
     counters = Session.objects.values(*_COUNTERS).get(pk=session.pk)
@@ -106,8 +113,10 @@ def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> Re
 
 
 def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
-    """Where the rows begin that follow a message of the person; the notices and
-    footers of an answer without a turn of its own carry the message's turn."""
+    """Return the first row after a person's message, for rewinding its answer.
+
+    If an answer has no turn of its own, its notices and footers carry the turn of the message.
+    """
     asked = ChatEvent.objects.filter(
         session=session_pk, turn_number=user_turn, event_type__in=(USER_MESSAGE, CONTENT_INDICATOR)
     )
@@ -116,7 +125,7 @@ def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
 
 
 def first_seq_from_turn(session_pk: int, turn: int) -> int | None:
-    """The first row of that turn, or of the next one that has any."""
+    """Return the first row of that turn, or of the next turn that has rows."""
     events = ChatEvent.objects.filter(session=session_pk, turn_number__gte=turn)
     return events.order_by("turn_number", "seq").values_list("seq", flat=True).first()
 
@@ -126,11 +135,15 @@ def is_rewound(session_pk: int, number: int) -> bool:
 
 
 def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[Rewind]:
-    """Those that were made when the session's last row was one of these, in order."""
+    """Return the rewinds that were made when the session's last row was in this range, in order."""
     rewinds = Rewind.objects.filter(session=session_pk, to_seq__range=(from_seq, to_seq))
     return list(rewinds.order_by("to_seq", "pk"))
 
 
 def _is_within(first: int, last: int, ranges: list[tuple[int, int]]) -> bool:
-    """Whether one of these ranges, which do not touch, holds them all; or there are none."""
+    """Return whether one of the ranges contains all numbers from ``first`` to ``last``.
+
+    The result is also True if ``last`` is smaller than ``first``. The ranges must not touch each
+    other.
+    """
     return first > last or any(low <= first and last <= high for low, high in ranges)

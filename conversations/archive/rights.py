@@ -1,7 +1,7 @@
-"""The one rule of who may do what in a workspace.
+"""Rights: the only rules for who may do what in a workspace.
 
-Entry points ask through ``access``; what works for a person without a request
-(a tool, a search) asks here.
+Entry points check rights through ``access``. Code that acts for a person without a request, such as
+a tool or a search, uses this module.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,17 +23,20 @@ from conversations.models import Membership, Session, Workspace, WorkspaceGroup
 
 from .audit import AuditEvent, AuditOrigin, record
 
-# The one rule of who belongs to a workspace, and as what: a person has the strongest of the
-# role given to them and those of their groups there. As SQL, for statements of which that is a
-# part, and as queries.
+# The only rules for who belongs to a workspace, and in which role. A person has the strongest of
+# their own role and the roles of their groups in the workspace. The rules exist as SQL, for raw
+# statements, and as queries.
 
 
 type Pair = tuple[int, int]
 
 
 def _memberships_sql(columns: str, *, workspace: str = "") -> str:
-    """A SELECT of columns of ``m``: the memberships of one person, their own and by groups, in all
-    workspaces or in one. The parameter for the person is wanted twice."""
+    """Return a SELECT of columns of ``m``, which are a person's memberships.
+
+    Memberships by groups are included. If ``workspace`` is empty, the SELECT covers all workspaces.
+    The person's primary key is needed twice as a parameter.
+    """
     there = f"m.workspace_id = {workspace} AND" if workspace else ""
     return (
         f"SELECT {columns} FROM conversations_membership m WHERE {there} m.user_id = %s"
@@ -43,45 +46,48 @@ def _memberships_sql(columns: str, *, workspace: str = "") -> str:
 
 
 def roles_sql(workspace: str) -> str:
-    """A SELECT of the roles of one person in one workspace, in a column ``role``. The parameter
-    for the person is wanted twice."""
+    """Return a SELECT of a person's roles in one workspace, as the column ``role``.
+
+    The person's primary key is needed twice as a parameter.
+    """
     return _memberships_sql("m.role", workspace=workspace)
 
 
-# A SELECT of the keys of a person's workspaces. The person is wanted twice.
+# A SELECT of the primary keys of a person's workspaces. The person's primary key is needed twice as
+# a parameter.
 WORKSPACES_SQL = _memberships_sql("m.workspace_id")
 
 
 def may_write_sql(workspace: str) -> str:
-    """A condition: one of these roles is more than a reader's."""
+    """Return an SQL condition that is true if one of the person's roles is more than a viewer's."""
     return f"EXISTS(SELECT 1 FROM ({roles_sql(workspace)}) r WHERE r.role <> '{VIEWER}')"
 
 
 def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
-    """The person's role in the workspace, None for no member."""
+    """Return the person's role in the workspace, or None if they are not a member."""
     if user_pk is None:
         return None
-    with connection.cursor() as cursor:  # raw, because every request asks
+    with connection.cursor() as cursor:  # raw SQL, because every request needs this
         cursor.execute(roles_sql(str(workspace.pk)), [user_pk, user_pk])
         return strongest(role for (role,) in cursor.fetchall())
 
 
 def roles_of_person(user_pk: int | None) -> dict[int, str]:
-    """Workspace → role, for all workspaces of the person."""
+    """Return the person's role in each of their workspaces, by the workspace's primary key."""
     with connection.cursor() as cursor:
         cursor.execute(_memberships_sql("m.workspace_id, m.role"), [user_pk, user_pk])
         return _strongest_by_key(cursor.fetchall())
 
 
 def workspaces_of(user_pk: int | None) -> RawSQL:
-    """The keys of the workspaces that the person belongs to, for ``…__in=``."""
+    """Return the primary keys of the person's workspaces, for ``…__in=``."""
     return RawSQL(WORKSPACES_SQL, [user_pk, user_pk])  # noqa: S611
 
 
 def roles_of_pairs(
     people: Collection[int] | QuerySet[User], workspaces: Collection[int]
 ) -> dict[Pair, str]:
-    """(Person, workspace) → role, for these. One statement, however many they are."""
+    """Return the roles of these people by (person, workspace), with one query."""
     own = Membership.objects.filter(user__in=people, workspace__in=workspaces)
     by_group = WorkspaceGroup.objects.filter(group__user__in=people, workspace__in=workspaces)
     rows = (
@@ -122,14 +128,14 @@ type Person = User | AnonymousUser
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """``role`` is None for somebody who is no member."""
+    """The rights of a person in a workspace. ``role`` is None if the person is not a member."""
 
     role: str | None
     allowed: frozenset[str]
 
 
 def rights_in(workspace: Workspace, person: Person) -> Rights:
-    """What this person may do there."""
+    """Return the person's rights in the workspace."""
     role = role_of(workspace, person.pk) if person.is_authenticated else None
     if role is not None:
         return Rights(role, ALLOWED[role])
@@ -137,22 +143,25 @@ def rights_in(workspace: Workspace, person: Person) -> Rights:
 
 
 def readable_sessions(person: Person) -> QuerySet[Session]:
-    """All sessions that this person may read; the same rule, as a query."""
+    """Return all sessions that this person may read, by the same rule as :func:`rights_in`."""
     if not person.is_authenticated:
         return Session.objects.none()
     return Session.objects.all() if is_reviewer(person) else sessions_as_member(person)
 
 
 def sessions_as_member(person: Person) -> QuerySet[Session]:
-    """Those of the workspaces that this person is a member of: all that may be read for
-    them without a request, which could be entered in the audit log."""
+    """Return the sessions of the workspaces that this person is a member of.
+
+    Code that reads for a person without a request must use this, because a reviewer's reading has
+    to be entered in the audit log and that needs a request.
+    """
     if not person.is_authenticated:
         return Session.objects.none()
     return Session.objects.filter(workspace__in=workspaces_of(person.pk))
 
 
 def readable_workspaces(person: Person) -> QuerySet[Workspace]:
-    """The workspaces whose sessions this person may read, by name."""
+    """Return the workspaces whose sessions this person may read, ordered by name."""
     workspaces = Workspace.objects.order_by("name", "pk")
     if person.is_authenticated and is_reviewer(person):
         return workspaces
@@ -160,14 +169,14 @@ def readable_workspaces(person: Person) -> QuerySet[Workspace]:
 
 
 def writable_workspaces(person: Person) -> QuerySet[Workspace]:
-    """The workspaces in which this person may take part, by name."""
+    """Return the workspaces in which this person may write, ordered by name."""
     roles = roles_of_person(person.pk) if person.is_authenticated else {}
     pks = [pk for pk, role in roles.items() if WRITE in ALLOWED[role]]
     return Workspace.objects.filter(pk__in=pks).order_by("name", "pk")
 
 
 def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Session]:
-    """Those of the sessions that this person may read without being a member."""
+    """Return the sessions that this person may read as a reviewer without being a member."""
     if not is_reviewer(person):
         return []
     own = roles_of_person(person.pk)
@@ -175,7 +184,7 @@ def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Sessio
 
 
 def find_person(user_pk: int | None) -> Person:
-    """Who asked for a run; nobody, if the account is closed or there is none."""
+    """Return the active user with this primary key, or AnonymousUser if there is none."""
     found = User.objects.filter(pk=user_pk, is_active=True).first() if user_pk else None
     return found or AnonymousUser()
 
@@ -188,8 +197,8 @@ def is_administrator(person: Person) -> bool:
     return person.is_active and person.has_perm(ADMINISTER_PERMISSION)
 
 
-# The groups whose people are reviewers and administrators. They are there after every
-# migration; who else has the permission (a superuser, a person of their own) has it too.
+# The groups that give the permissions of reviewers and administrators. They are created after every
+# migration. A person can also have the permissions as a superuser or individually.
 
 
 REVIEWERS, ADMINISTRATORS = "Reviewers", "Administrators"
@@ -199,7 +208,7 @@ ROLE_GROUPS = {REVIEWERS: REVIEW_PERMISSION, ADMINISTRATORS: ADMINISTER_PERMISSI
 
 
 def role_group(name: str, *, using: str = DEFAULT_DB_ALIAS) -> Group:
-    """The group of this name, with its permission."""
+    """Return the group with this name, and add its permission to it."""
     group, _ = Group.objects.using(using).get_or_create(name=name)
     app, _, codename = ROLE_GROUPS[name].partition(".")
     permissions = Permission.objects.using(using)
@@ -208,34 +217,38 @@ def role_group(name: str, *, using: str = DEFAULT_DB_ALIAS) -> Group:
 
 
 def make_role_groups(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
-    """A post_migrate receiver; the permissions are made by an earlier one."""
+    """Create the groups. This post_migrate receiver runs after the permissions are created."""
     for name in ROLE_GROUPS:
         role_group(name, using=using)
 
 
-# Which sessions can be quoted in another one: only those that everybody who can read the one
-# can read too.
+# The rule for quoting a session in another one: everyone who can read the other session must be
+# able to read the quoted session too.
 
 
-# A key counts whatever the channel says, since callers of the API choose that; so does the
-# key that a session had, since its program has read the session.
+# A session with a key is never for members alone, whatever its channel, because callers of the API
+# choose the channel. A session that had a key is not either, because its program has read it.
 FOR_MEMBERS = Q(key=None, former_key=None, channel__in=sorted(MEMBER_CHANNELS))
 """Of sessions whose answers are read by members of the workspace alone."""
 
 
 def is_for_members(channel: str, key: str | None, former_key: str | None) -> bool:
-    """The same of one session, by its columns."""
+    """Return whether :data:`FOR_MEMBERS` applies to a session with these columns."""
     return key is None and former_key is None and channel in MEMBER_CHANNELS
 
 
 def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
-    """The other sessions that can be quoted in this one while it answers this person: those of the
-    workspace, if that is read by members alone, and the expired one that it goes on from under the
-    same key. The only way by which a tool or the window reaches another session."""
+    """Return the other sessions that can be quoted in this session while it answers this person.
+
+    If only members read this session, these are the sessions of its workspace. The expired session
+    that this session continues under the same key can also be quoted. Tools and the window reach
+    other sessions only through this function.
+    """
     quoting = Session.objects.filter(pk=session_pk).filter(
         FOR_MEMBERS | Q(workspace__channel_recall=Workspace.ChannelRecall.WORKSPACE)
     )
-    # Whoever holds the key has read both. One that was reset, to begin anew, is not gone on from.
+    # A caller with the key has read both sessions. A session that was reset to begin anew is not
+    # continued, so it cannot be quoted.
     continued = Session.objects.filter(
         pk=session_pk,
         key=F("parent__former_key"),
@@ -250,8 +263,10 @@ def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]
 def change_channel_recall(
     workspace: Workspace, *, channel_recall: str, origin: AuditOrigin
 ) -> None:
-    """Set what sessions of channels and programs can quote; entered in the audit log where
-    it changes. It holds from the next call on."""
+    """Set which sessions the sessions of channels and programs can quote.
+
+    A change is entered in the audit log and applies from the next call on.
+    """
     with transaction.atomic():
         known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         before = known.channel_recall
@@ -262,8 +277,8 @@ def change_channel_recall(
         record(origin, AuditEvent(action=RECALL, workspace=workspace.slug, metadata=metadata))
 
 
-# What a signed-in person's rights in a workspace rest on, asked again and again while a page is
-# open: before each message, and every few seconds for all pages at once.
+# Snapshots of the data behind a signed-in person's rights in a workspace. They are read again while
+# a page is open: before each message, and every few seconds for all pages at once.
 
 
 MAX_PAGES_AT_ONCE = 500
@@ -272,7 +287,7 @@ MAX_PAGES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class AccessSnapshot:
-    """``role`` is None for somebody who is no member."""
+    """The data behind a person's rights. ``role`` is None if the person is not a member."""
 
     password: str
     is_active: bool
@@ -281,7 +296,7 @@ class AccessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OpenPage:
-    """Where a page is open: in which browser, whose, and with which session of which workspace."""
+    """An open page: the browser session, the person, and the session with its workspace."""
 
     session_key: str
     user_pk: int
@@ -293,8 +308,11 @@ _ROLES = roles_sql("%s")
 
 
 def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
-    """What the person may do now; None when the browser's session is over, and when the session
-    that is open was purged. One query, because a socket asks before every message."""
+    """Return what the person may do now.
+
+    Return None if the browser session has ended or the open session was purged. This is one query,
+    because a socket calls it before every message.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT u.password, u.is_active, r.role"
@@ -319,7 +337,7 @@ def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
 
 
 def read_snapshots(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
-    """The same for many pages: four statements for each 500."""
+    """Return the snapshots of many pages, with four queries for each 500 pages."""
     found: dict[OpenPage, AccessSnapshot | None] = {}
     for some in batched(places, MAX_PAGES_AT_ONCE, strict=False):
         keys = {place.session_key for place in some}

@@ -1,5 +1,4 @@
-"""What a run has said so far, for a program that asked for it: its rows, its answers, its
-draft, as they are on disk."""
+"""Run transcripts: the rows, answers and draft of a run as they are on disk, for API clients."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from .journal import StoredEvent, walk_events
 
 PAGE_ROWS = 200
 
-# With their sessions, of which only this is read.
+# The runs with their sessions; only the columns that this module needs are read.
 _RUNS = (
     Run.objects.select_related("session")
     .only(
@@ -33,7 +32,7 @@ _RUNS = (
 
 
 def find_run(session: Session, run: UUID) -> Run:
-    """Raises NotFound."""
+    """Return a run of the session. Raise NotFound if there is none."""
     runs = _RUNS.filter(session=session.pk, uuid=run)
     return require_first(runs, say("This run does not exist in this session."))
 
@@ -43,8 +42,10 @@ def read_run(run_pk: int) -> Run:
 
 
 def list_runs(session_pk: int, *, from_pk: int | None, back: bool, limit: int) -> list[Run]:
-    """The newest first, before the run of that key; or, with ``back``, the oldest first,
-    after it."""
+    """Return runs before the run ``from_pk``, newest first.
+
+    With ``back``, return runs after the run ``from_pk``, oldest first.
+    """
     runs = _RUNS.filter(session=session_pk).order_by("pk" if back else "-pk")
     if from_pk is not None:
         runs = runs.filter(pk__gt=from_pk) if back else runs.filter(pk__lt=from_pk)
@@ -53,8 +54,11 @@ def list_runs(session_pk: int, *, from_pk: int | None, back: bool, limit: int) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """One look at a run. ``last_seq`` is the session's last row; ``chunks`` are the
-    draft's pieces after an ordinal: ``(ordinal, part, kind, text)``."""
+    """The state of a run at one moment.
+
+    ``last_seq`` is the session's last row. ``chunks`` are the pieces of the draft after an ordinal,
+    as ``(ordinal, part, kind, text)``.
+    """
 
     run: Run
     last_seq: int
@@ -62,7 +66,8 @@ class RunProgress:
 
 
 def read_run_progress(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
-    # One statement: what is read by two is of two moments, and a draft goes when its row comes.
+    # Use one statement, so that all data are of the same moment: a draft is deleted when its row is
+    # appended.
     rows = list(
         _RUNS.filter(pk=run_pk)
         .annotate(
@@ -85,9 +90,11 @@ def read_run_progress(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
 def read_stream_rows(
     run: Run, *, after: int, reached: int, last_seq: int
 ) -> tuple[list[StreamRow], int, bool]:
-    """The rows of the run after the row ``after``, of those beyond ``reached`` and up to
-    ``last_seq``: a few hundred at most. With them the last row of the session that was looked
-    at, and whether no more can come."""
+    """Return the rows of the run after ``after`` and ``reached`` and up to ``last_seq``.
+
+    At most one page of the session's rows is read. Also return the last row of the session that was
+    read, and whether the run can have no more rows.
+    """
     if run.first_seq is None:
         return [], last_seq, False
     told_before = walk_events(run.session_id, start=after - 1, limit=1) if after else []
@@ -115,13 +122,16 @@ def read_stream_rows(
 
 
 def _ends(run: Run, event: StoredEvent) -> bool:
-    """A summary ends with its notice, everything else with a footer."""
+    """Return whether this is the run's last event.
+
+    The last event of a compaction is its notice. All other runs end with a footer.
+    """
     last = INFO if run.kind == COMPACT else TURN_SEPARATOR
     return event.event_type == last and getattr(event.payload, "run", "") == str(run.uuid)
 
 
 def _is_said_by(run: Run, event: StoredEvent) -> bool:
-    # Notices of others may come at any moment.
+    # Notices that do not belong to the run can be appended at any time.
     if event.event_type != INFO:
         return run.kind != COMPACT
     named, kind = (getattr(event.payload, name, "") for name in ("run", "kind"))
@@ -142,7 +152,7 @@ def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTranscript:
-    """What a run has said by now: its rows, and the parts of what is no row yet."""
+    """The output of a run so far: its rows, and the parts of the draft that is not a row yet."""
 
     run: Run
     rows: list[dict[str, Any]]
@@ -150,7 +160,7 @@ class RunTranscript:
 
 
 def read_run_transcript(run_pk: int) -> RunTranscript:
-    """All of it, as of one moment."""
+    """Return the run's whole output as of one moment."""
     moment = read_run_progress(run_pk)
     rows: list[StreamRow] = []
     reached = 0
@@ -166,7 +176,7 @@ def read_run_transcript(run_pk: int) -> RunTranscript:
     return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))
 
 
-# The parts of a draft by their numbers: the kind of each, and its pieces.
+# The parts of a draft by their numbers. Each has its kind and its pieces.
 type Draft = dict[int, tuple[str, list[str]]]
 
 
@@ -176,6 +186,6 @@ def add_chunks(draft: Draft, chunks: list[tuple[int, int, str, str]]) -> None:
 
 
 def draft_parts(draft: Draft) -> list[AnswerPart]:
-    """The spoken parts of a draft, by the number of each part."""
+    """Return the text and thinking parts of a draft, in order."""
     joined = [(kind, "".join(texts)) for _, (kind, texts) in sorted(draft.items())]
     return [AnswerPart(kind, text) for kind, text in joined if kind in SPOKEN and text]

@@ -1,6 +1,6 @@
-"""Runs: claimed for one process, kept alive, ended, recovered.
+"""Runs: claiming, keeping alive, finishing and recovering them.
 
-The database lets only one run of a session be active, whatever the number of processes.
+The database allows only one active run for each session, whatever the number of processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,10 +52,14 @@ from .turns import MAX_PAGE_ROWS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedRun:
-    """A run that this process may carry out. ``rows`` are those that claiming it appended (a queued
-    message becoming a turn). ``user_pk``: who asked for it. ``owner`` is the process whose it is,
-    ``client_id`` that of the request. ``open_turn`` is the answer whose calls are not all carried
-    out yet, of a run that another process began. ``goes_first``: see ``archive.messages``."""
+    """A run that this process may execute.
+
+    ``rows`` are the rows that were appended when the run was claimed and its message became a turn.
+    ``user_pk`` is the person who requested the run, ``owner`` is the process that owns it, and
+    ``client_id`` is that of the request. If another process began the run, ``open_turn`` is the
+    answer whose tool calls have not all been executed. For ``goes_first``, see
+    :func:`conversations.archive.messages.put_first`.
+    """
 
     run_pk: int
     run: UUID
@@ -73,21 +77,23 @@ class ClaimedRun:
     goes_first: bool
 
 
-# What is a turn already, then messages that go first.
+# First runs whose message is already a turn, then messages that go first.
 QUEUE_ORDER = (F("user_turn").asc(nulls_last=True), "-goes_first", "pk")
 
 
 def has_message_to_go_first(session_pk: int) -> bool:
-    """A person wants a message to be read before the running answer goes on."""
+    """Return whether a message is to be sent before the running answer continues."""
     waiting = Run.objects.filter(session=session_pk, state=QUEUED, user_turn=None, goes_first=True)
     return waiting.exists()
 
 
 def claim_next_run(session_pk: int, *, owner: str) -> ClaimedRun | None:
-    """Make the session's next queued run this process's own, and its message a
-    turn if it is not one yet. None when there is none or another run is active."""
+    """Claim the session's next queued run for this process, and make its message a turn if needed.
+
+    Return None if no run is queued or another run is active.
+    """
     if not Run.objects.filter(session=session_pk, state=QUEUED).exists():
-        return None  # the common case: no lock for it
+        return None  # the usual case needs no lock
     try:
         with transaction.atomic(), locked_session(session_pk) as session:
             if Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exists():
@@ -129,7 +135,7 @@ def make_claimed(run: Run, session: UUID, appended: AppendResult | None) -> Clai
 
 
 def name_author(run: Run, *, owner_pk: int) -> str:
-    """Who wrote a message in somebody else's session."""
+    """Return the author's name if the session belongs to another person, or an empty text."""
     if run.requested_by_id in (None, owner_pk):
         return ""
     assert run.requested_by is not None
@@ -137,9 +143,12 @@ def name_author(run: Run, *, owner_pk: int) -> str:
 
 
 def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResult:
-    """Make the run's message a turn and a row; the run notes which, unsaved. What
-    no database can hold in a text column is kept exactly in the turn's blocks, and
-    there, before the text, stands what is attached."""
+    """Append the run's message as a turn and a row.
+
+    The numbers of the turn and row are set on the run, which is not saved. If the message has
+    attachments, or text that a database text column cannot store, the turn's blocks hold the
+    attachments and then the exact text.
+    """
     content = storable(text)
     has_files = run.attachments not in ("", "[]")
     attachments = list_attachments(session.pk, read_uuids(run)) if has_files else []
@@ -173,12 +182,12 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResul
 
 
 def message_text(run: Run) -> str:
-    """A run's message, exactly as it was sent."""
+    """Return a run's message exactly as it was sent."""
     return str(load_json(run.text, default=""))
 
 
 def choose_for_run(run_pk: int, *, choices: RunChoices) -> None:
-    """Keep what a program asks of the run's further answers, beside what it asked first."""
+    """Store the choices for the run's further answers, together with the first choices."""
     run = Run.objects.only("choices").get(pk=run_pk)
     if read_choices(run.choices) != choices:
         run.choices = choices.after(run.choices)
@@ -186,13 +195,15 @@ def choose_for_run(run_pk: int, *, choices: RunChoices) -> None:
 
 
 def record_run_note(run_pk: int, *, note: str) -> None:
-    """Say what an active run is doing (waiting to try again), for every page."""
+    """Set the note of an active run, for example while it waits to retry. All pages show it."""
     Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(note=note[:255])
 
 
 def request_stop(session_pk: int, *, only: int | None = None) -> int:
-    """Ask the active run to end, in whatever process it runs; ``only``: if it is this one. Returns
-    how many."""
+    """Ask the active run to stop, whichever process executes it, and return how many were asked.
+
+    If ``only`` is given, ask only that run.
+    """
     active = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES, stop_requested_at=None)
     asked = active if only is None else active.filter(pk=only)
     return asked.update(stop_requested_at=timezone.now())
@@ -203,8 +214,11 @@ def is_stop_requested(run_pk: int) -> bool:
 
 
 def record_heartbeat(run_pks: Sequence[int], *, owner: str) -> set[int]:
-    """Say that these runs are alive; returns those that are to end here: their stop was
-    requested, or another process has taken them over or ended them."""
+    """Record that these runs are alive, and return the runs that this process must end.
+
+    Those are the runs that were asked to stop, and those that ended or were taken over by another
+    process.
+    """
     runs = Run.objects.filter(pk__in=run_pks, owner=owner, state__in=ACTIVE_STATES)
     runs.update(heartbeat_at=timezone.now())
     return set(run_pks) - set(runs.filter(stop_requested_at=None).values_list("pk", flat=True))
@@ -212,7 +226,7 @@ def record_heartbeat(run_pks: Sequence[int], *, owner: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun(AppendResult):
-    """``has_queued``: another run of the session waits."""
+    """The result of finishing a run. ``has_queued`` says whether another run waits."""
 
     has_queued: bool
 
@@ -227,11 +241,14 @@ def finish_run(
     draft: Sequence[DraftChunk] = (),
     outputs: Mapping[int, str] | None = None,
 ) -> FinishedRun:
-    """End a run with its last rows (footer, notice), in one transaction. A draft
-    that is still there becomes a partial turn first: nothing shown is lost.
-    ``draft`` is what has not been kept of it yet. Calls that are open end with it;
-    ``outputs``: what each, by its key, had shown. ``is_refused``: what was new in its last
-    request stands aside from later ones. Raises RunLost."""
+    """End a run with its last rows (footer, notice), in one transaction.
+
+    A draft that is still stored becomes a partial turn first, so that no shown text is lost.
+    ``draft`` holds the pieces of the draft that are not stored yet. Open tool calls end with the
+    run; ``outputs`` holds the output that each has shown, by primary key. If ``is_refused``, the
+    new turns of the last request are set aside. Raise RunLost if the run has ended or belongs to
+    another process.
+    """
     with locked_session(claimed.session_pk) as session:
         session.cursor.execute(
             _END_RUN,
@@ -259,7 +276,7 @@ def finish_run(
         refused = find_refused(session.pk) if is_refused else None
         if refused is not None:
             marker, notice = make_marker(*refused, is_aside=True)
-            events.insert(0, notice)  # the last two rows offer what to do next
+            events.insert(0, notice)  # the last two rows must be those that offer the next step
         rows += session.append(turns=[marker] if refused else [], events=events).rows
         session.save()
         for feature in features():
@@ -267,7 +284,7 @@ def finish_run(
     return FinishedRun(turns=turns, rows=rows, has_queued=bool(has_queued))
 
 
-# In one statement: what most runs do not have costs them nothing.
+# One statement, so that a run without a draft, open calls and queued runs needs no further queries.
 _END_RUN = f"""
 UPDATE conversations_run SET state = %s, finished_at = %s, error_code = %s, note = ''
 WHERE id = %s AND owner = %s AND state IN ({placeholders(ACTIVE_STATES)})
@@ -309,7 +326,7 @@ def _append_draft(session: LockedSession, run_pk: int) -> AppendResult:
     return session.append(turns=[turn], events=events)
 
 
-# Why a run could not be finished: how the sentence of its row begins.
+# The causes why a run could not be finished. The text of the run's notice begins with the cause.
 SERVER_STOPPED = say("The server stopped")
 SERVER_FAILED = say("The server failed")
 DATABASE_AWAY = say("The database could not be reached")
@@ -337,14 +354,17 @@ def interrupt_run(
     draft: Sequence[DraftChunk] = (),
     cause: str = SERVER_STOPPED,
 ) -> list[Row]:
-    """End a run that its process could not finish: its draft becomes a partial turn, and a
-    row offers to go on. Returns the rows; none when it had ended meanwhile, or ``owner`` does
-    not own it any more. ``draft`` is what has not been kept of it yet."""
+    """End a run that its process could not finish.
+
+    The run's draft becomes a partial turn, and a row offers to continue. ``draft`` holds the pieces
+    of the draft that are not stored yet. Return the appended rows, or an empty list if the run has
+    ended or no longer belongs to ``owner``.
+    """
     run = Run.objects.filter(pk=run_pk).first()
     if run is None:
         return []
     with locked_session(run.session_id) as session:
-        # Of several processes that recover at once another one may have adopted it.
+        # Another process that recovers runs at the same time may have adopted this run.
         owned = Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES)
         if not owned.update(state=states.INTERRUPTED, finished_at=timezone.now(), note=""):
             return []
@@ -365,9 +385,11 @@ def interrupt_run(
 
 
 def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> ClaimedRun | None:
-    """Take over a run that waits for a person and whose process is gone. A call that
-    was running then is interrupted: nothing is done twice. None when nothing of the run
-    waits for a person, or ``owner`` does not own it any more."""
+    """Take over a run that waits for a person and whose process is gone.
+
+    A tool call that was running is interrupted, because it must not be executed twice. Return None
+    if nothing in the run waits for a person, or if the run no longer belongs to ``owner``.
+    """
     run = Run.objects.filter(pk=run_pk).first()
     if run is None:
         return None
@@ -385,8 +407,11 @@ def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> ClaimedRun | None:
 
 
 def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row] | None:
-    """Let go of a run of which something waits for a person, for whichever process comes
-    next. What runs of it is interrupted. None when nothing waits."""
+    """Release a run that waits for a person, so that another process can adopt it.
+
+    Its running tool calls are interrupted. Return None if nothing waits. Raise RunLost if the run
+    has ended or belongs to another process.
+    """
     with locked_session(claimed.session_pk) as session:
         owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
         if not owned.exists():
@@ -401,13 +426,15 @@ def release_run(claimed: ClaimedRun, *, outputs: Mapping[int, str]) -> list[Row]
 
 
 def drop_draft_of_ended(run_pk: int) -> None:
-    """Remove what was kept of an answer after another process had ended its run."""
+    """Delete draft pieces that were stored after another process had ended the run."""
     DraftChunk.objects.filter(run=run_pk, run__state__in=states.FINAL_STATES).delete()
 
 
 def unclaim_run(claimed: ClaimedRun) -> None:
-    """Let go of a run that was claimed and not begun, for whichever process comes next: it
-    waits as before, in the queue or for a person."""
+    """Release a run that was claimed but not begun, so that another process can claim it.
+
+    The run waits as before, in the queue or for a person.
+    """
     state = QUEUED if claimed.open_turn is None else states.WAITING_APPROVAL
     owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
     owned.update(owner="", state=state)
@@ -425,9 +452,8 @@ class ActiveRun:
     is_stale: bool
 
 
-# Raw SQL for what every page, and every process now and then, asks about runs: Django takes ten
-# times as long to put a statement together as the database to answer it. States stand in it as
-# they do in the conditions of the indexes.
+# These frequent queries use raw SQL, because Django takes ten times as long to build the statement
+# as the database takes to answer it. The states are literals, as in the conditions of the indexes.
 _ACTIVE = ", ".join(f"'{state}'" for state in ACTIVE_STATES)
 _ACTIVE_RUNS = (
     "SELECT r.id, r.uuid, r.session_id, r.state, r.owner, r.note, r.started_at,"  # noqa: S608
@@ -443,13 +469,13 @@ _SESSIONS_WITH_QUEUE = (
 def active_runs(
     *, stale_seconds: float, session_pks: Sequence[int] | None = None
 ) -> list[ActiveRun]:
-    """Runs that are running or waiting for approval, in any process."""
+    """Return the runs that are running or waiting for approval, in any process."""
     now, among = timezone.now(), ""
     if session_pks is not None:
         among = f" AND r.session_id IN ({placeholders(session_pks)})"
     with connection.cursor() as cursor:
         cursor.execute(f"{_ACTIVE_RUNS}{among}", session_pks or ())
-        rows = sorted(cursor.fetchall())  # SQLite would read all runs that ever were, in order
+        rows = sorted(cursor.fetchall())  # SQLite would read all runs to sort them
     return [
         ActiveRun(
             run_pk=pk,
@@ -466,14 +492,14 @@ def active_runs(
 
 
 def sessions_with_queue() -> list[int]:
-    """Sessions in which a run waits and none is active: somebody should claim it."""
+    """Return the sessions in which a run is queued and none is active."""
     with connection.cursor() as cursor:
         cursor.execute(_SESSIONS_WITH_QUEUE)
         return [pk for (pk,) in cursor.fetchall()]
 
 
 def count_runs_by_state(wanted: Sequence[str]) -> dict[str, int]:
-    """How many runs are in each of these (unfinished) states."""
+    """Return the number of runs in each of these states, which must not be final."""
     rows = Run.objects.filter(state__in=wanted).order_by().values_list("state")
     return dict(rows.annotate(count=Count("pk")))
 
@@ -483,7 +509,7 @@ def read_run_state(run_pk: int) -> str:
 
 
 def read_run_events(run_pk: int) -> list[StoredEvent]:
-    """The rows of a run: from its message, or where it was asked for, to its footer."""
+    """Return the rows of a run from its message, or from where it was requested, to its footer."""
     run = Run.objects.get(pk=run_pk)
     found: list[StoredEvent] = []
     after = (run.first_seq or 1) - 1

@@ -1,8 +1,8 @@
-"""Sessions as lists, programs and pages have them: one record of a session, read in one way.
+"""Session records: sessions as lists, programs and pages show them.
 
-Lists are in the order of last activity, the latest first. Where programs list the sessions
-of several workspaces, each is read by its own index and no further than a page, so that
-neither other people's sessions nor their number cost anything.
+Lists are ordered by last activity, the latest first. A list over several workspaces reads at most
+one page of each workspace through its own index, so the number of other people's sessions does not
+slow it down.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,14 +50,15 @@ from .sessions import (
 )
 from .turns import read_rewound_of
 
-MAX_WORKSPACES_MERGED = 100  # Workspaces that are read one by one.
-MAX_CHOICES = 500  # Combinations of model, person and channel that a list is narrowed down to.
-MAX_FILTER_WORDS = 8  # Words that a filter looks at.
-MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON.
+MAX_WORKSPACES_MERGED = 100  # Above this number, one query covers all workspaces
+# Combinations of model, person and channel that are read for the choices of a list's filters.
+MAX_CHOICES = 500
+MAX_FILTER_WORDS = 8  # Further words of a query are ignored
+MAX_METADATA_CHARS = 65_536  # Of a session's metadata as JSON
 
 
 class _ListFields:
-    """What a session in a list has, however much of it was read."""
+    """The fields and properties that all shapes of a listed session have."""
 
     __slots__ = ()
 
@@ -67,22 +68,25 @@ class _ListFields:
 
     @property
     def page(self) -> str:
-        """Where people read it."""
+        """Return the path of the session's page."""
         return f"/s/{self.uuid}/"
 
     @property
     def cursor(self) -> SessionListCursor:
-        """The place of the session in a list."""
+        """Return the session's position in a list."""
         return SessionListCursor(self.last_active_at, self.pk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord(_ListFields):
-    """A session; every other shape of one is made from this. ``state`` is a run state or
-    ``idle``; ``key`` the one that it has, or had until it expired. ``turns`` counts all,
-    ``active_turns`` those that were not taken back. ``fork_turn`` is the last turn that it
-    shares with its ``parent``; None: it goes on in the parent's place. ``metadata`` is
-    empty where it cannot be read, ``preview`` None where it is not shown."""
+    """A session; all other shapes of a session are made from this.
+
+    ``state`` is a run state or ``idle``. ``key`` is the session's key, or the key that it had until
+    it expired. ``turns`` counts all turns, and ``active_turns`` counts those that were not rewound.
+    ``fork_turn`` is the last turn that the session shares with its ``parent``; None means that it
+    continues in the parent's place. ``metadata`` is empty if it cannot be read, and ``preview`` is
+    None if it is not shown.
+    """
 
     pk: int
     uuid: UUID
@@ -126,12 +130,15 @@ class SessionRecord(_ListFields):
         return self.pinned_at is not None
 
     def without_words(self) -> "SessionRecord":
-        """What programs and people wrote into a session is shown by itself, which is
-        entered in the audit log for somebody who is no member."""
+        """Return the record without texts that people and programs wrote into the session.
+
+        These texts are only shown on request, because a request by a person who is not a member is
+        entered in the audit log.
+        """
         return replace(self, preview=None, instructions="", metadata={})
 
 
-# Fields of the record whose columns have other names.
+# The fields of the record whose columns have other names
 _COLUMNS = {
     "workspace": "workspace__slug",
     "workspace_name": "workspace__name",
@@ -140,16 +147,16 @@ _COLUMNS = {
     "parent": "parent__uuid",
     "purge_due": "purge_order__due_at",
 }
-# Fields that are made from the sources below.
+# The fields that are computed from the sources below
 _MADE = {"state", "turns", "active_turns", "events", "expired"}
 _SOURCES = ("former_key", "next_turn", "next_seq", "latest_state", "active_state", "is_queued")
 
-# Columns of up to 100,000 characters, which lists on pages leave out.
+# Columns of up to 100,000 characters, which lists on pages leave out
 _LARGE = {"instructions": "", "metadata": "{}"}
 
 
 def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[SessionRecord]:
-    """In the order of the query. Two statements at most, however many they are."""
+    """Return the records in the order of the query, with at most two queries."""
     answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
     active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
     left_out = {} if is_full else _LARGE
@@ -193,16 +200,19 @@ def _record(
 def _state(active: str | None, latest: str | None, *, is_queued: bool) -> str:
     if active:
         return active
-    # How its last answer ended is of interest where that was not meant.
+    # Show the end of the last answer only if it failed or was interrupted.
     ended = latest if latest in (INTERRUPTED, FAILED) else IDLE
     return QUEUED if is_queued else ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """``workspaces`` are keys. None: whatever it is. ``key`` finds those too that had it
-    until they expired; ``query`` those that have each of its words in the title; ``parent``
-    those that came from this session."""
+    """The filters of a list of sessions; None means any value.
+
+    ``workspaces`` are primary keys. ``key`` also finds sessions that had the key until they
+    expired. ``query`` finds sessions whose title contains each of its words. ``parent`` finds the
+    sessions that came from this session.
+    """
 
     workspaces: Sequence[int]
     key: str | None = None
@@ -213,7 +223,7 @@ class SessionFilter:
     parent: UUID | None = None
 
     def choose(self) -> QuerySet[Session]:
-        """Those of all workspaces."""
+        """Return the matching sessions of all workspaces."""
         sessions, now = Session.objects.all(), timezone.now()
         if self.key is not None:
             sessions = sessions.filter(Q(key=self.key) | Q(former_key=self.key))
@@ -235,14 +245,16 @@ def list_session_records(
     is_back: bool = False,
     limit: int,
 ) -> list[SessionRecord]:
-    """At most so many sessions after the mark, the latest active first; with ``is_back``
-    those before it, the nearest first."""
+    """Return at most ``limit`` sessions after the cursor, the latest active first.
+
+    With ``is_back``, return the sessions before the cursor, the nearest first.
+    """
     order = ("last_active_at", "pk") if is_back else ("-last_active_at", "-pk")
     sessions = wanted.choose()
     if mark is not None:
         sessions = sessions.filter(beyond(mark, is_back=is_back))
     if 1 < len(wanted.workspaces) <= MAX_WORKSPACES_MERGED:
-        # The first of each: the page is among them.
+        # The page can only contain the first sessions of each workspace.
         among = Q()
         for pk in wanted.workspaces:
             first = sessions.filter(workspace=pk).order_by(*order)
@@ -254,25 +266,28 @@ def list_session_records(
 
 
 def beyond(mark: SessionListCursor, *, is_back: bool = False) -> Q:
-    """A condition: the session stands after this one in the list, or before it."""
+    """Return a condition for sessions after the cursor, or before it with ``is_back``."""
     to = "gt" if is_back else "lt"
     same = Q(("last_active_at", mark.moment), (f"pk__{to}", mark.pk))
     return Q((f"last_active_at__{to}", mark.moment)) | same
 
 
 def read_session_record(session_pk: int) -> SessionRecord:
-    """Raises NotFound."""
+    """Return the session's record. Raise NotFound if the session does not exist."""
     for record in _read_records(Session.objects.filter(pk=session_pk)):
         return record
     raise NotFound("This session does not exist.")
 
 
 def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
-    """Change several columns at once, or none of them; True as ``archive_session`` has it.
-    ``title``, ``model``, ``archived``, ``pinned`` that are None stay as they are. ``metadata`` is
-    merged: its names are set, those with null are removed. ``expires_at`` None: never. Raises
-    Rejected and Conflict as the functions do that change one thing, TooLarge for too much
-    metadata."""
+    """Change several columns, or none of them if one change fails.
+
+    ``title``, ``model``, ``archived`` and ``pinned`` keep their value if they are None.
+    ``metadata`` is merged into the stored metadata; names whose value is None are removed. If
+    ``expires_at`` is None, the session never expires. Return True in the same cases as
+    :func:`archive_session`. Raise the Rejected and Conflict errors of the functions for single
+    changes, and TooLarge if there is too much metadata.
+    """
     with transaction.atomic():
         closed = lock_session(session.pk)
         if changes.get("title") is not None:
@@ -285,7 +300,7 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
             merged = {name: value for name, value in merged.items() if value is not None}
             Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
         if "expires_at" in changes:
-            # An expired session stays so: its key may be another's by now.
+            # An expired session stays expired, because another session may have its key by now.
             if EXPIRED in closed:
                 raise Conflict("This session has already expired.", code="session_expired")
             require_future(changes["expires_at"])
@@ -297,7 +312,7 @@ def change_session(session: Session, changes: Mapping[str, Any]) -> bool:
 
 
 def dump_metadata(metadata: dict[str, Any]) -> str:
-    """As it is stored. Raises TooLarge."""
+    """Return the metadata as stored. Raise TooLarge if there is too much."""
     text = dump_json(metadata)
     if len(text) > MAX_METADATA_CHARS:
         raise TooLarge(
@@ -310,16 +325,19 @@ def dump_metadata(metadata: dict[str, Any]) -> str:
 
 
 def require_future(moment: datetime | None) -> None:
-    """Raises Rejected for a moment at which a session cannot expire any more."""
+    """Raise Rejected if the moment is in the past, so that a session cannot expire then."""
     if moment is not None and moment <= timezone.now():
         raise Rejected("expires_at must be in the future, or null.", code="bad_expiry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession(_ListFields):
-    """A session as the lists on pages show it; the fields mean what they do in
-    :class:`SessionRecord`. ``unread``: it has turns that the person has not read, who had it
-    open before. Two that are equal look the same."""
+    """A session as the lists on pages show it.
+
+    The fields have the same meaning as in :class:`SessionRecord`. ``unread`` says that the person
+    had the session open before and that it has turns since then. Equal instances look the same on a
+    page.
+    """
 
     pk: int
     uuid: UUID
@@ -341,8 +359,11 @@ class ListedSession(_ListFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
-    """``next_cursor`` is empty on the last page. ``has_current_first``: the first item is the
-    current session, which stands on a later page."""
+    """A page of a session list.
+
+    ``next_cursor`` is empty on the last page. ``has_current_first`` says that the first item is the
+    current session, although its place is on a later page.
+    """
 
     items: list[ListedSession]
     next_cursor: str
@@ -355,8 +376,11 @@ IS_RUNNING, IS_WAITING, HAS_FAILED, IS_UNREAD = "running", "waiting", "failed", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionListFilters:
-    """What a list is narrowed down to, and its order; empty: everything. ``state`` is one of those
-    above, ``model`` an id (of sessions that have one of their own), ``person`` an owner's name."""
+    """The filters of a session list and its order; an empty value means no filter.
+
+    ``state`` is one of the constants above, ``model`` is the id of a model that was chosen for the
+    session itself, and ``person`` is the owner's username.
+    """
 
     query: str = ""
     archived: bool = False
@@ -369,7 +393,7 @@ class SessionListFilters:
 
 NO_FILTERS = SessionListFilters()
 
-# SQL that finds the keys of sessions, and its values.
+# An SQL statement that finds primary keys of sessions, and its parameters
 type Statement = tuple[str, tuple[Any, ...]]
 
 
@@ -383,12 +407,16 @@ def list_sessions(
     reader_pk: int | None = None,
     current_pk: int | None = None,
 ) -> SessionPage:
-    """Sessions of a workspace: pinned ones first, then by last activity; or all in another order.
-    Paged by the cursor of the last item. The query of the filters looks for words of title and
-    preview; without previews nothing of what was said is shown, nor can be guessed at.
-    ``reader_pk``: whom unread ones are marked for. ``current_pk``: a session of the workspace
-    that the first page has whatever its age, where nothing is filtered and it is not archived.
-    One statement."""
+    """Return a page of a workspace's sessions with one query.
+
+    Pinned sessions come first, and the others are ordered by last activity, unless the filters
+    choose another order. ``before`` is the cursor of the previous page. The query of the filters
+    searches titles and previews. Without previews, no message text is shown, and the query does not
+    search previews, so that their text cannot be guessed.
+
+    Unread sessions are marked for ``reader_pk``. If nothing is filtered, the first page includes
+    the session ``current_pk`` whatever its age, unless it is archived.
+    """
     if filters == NO_FILTERS and not before:
         chosen: list[Statement] = [(sql, (workspace.pk,)) for sql in _newest(limit)]
         if current_pk is not None:
@@ -426,7 +454,7 @@ def _narrow(
     return sessions
 
 
-# Before the cursor of a pinned session, after which more of these come.
+# The prefix of the cursor of a pinned session, if more pinned sessions follow.
 _OF_PINNED = "pinned~"
 
 
@@ -445,7 +473,10 @@ _CURRENT_SQL = "SELECT id FROM conversations_session WHERE id = %s AND archived_
 
 @cache
 def _newest(limit: int) -> list[str]:
-    """Every page of a chat has these: put together once. Their only value is the workspace."""
+    """Return the SQL for the newest sessions, with the workspace as its only parameter.
+
+    The result is cached because every chat page needs it.
+    """
     sessions = Session.objects.filter(workspace=0, archived_at=None)
     return [sql for sql, _ in _latest(sessions, "", limit=limit)]
 
@@ -466,7 +497,7 @@ def _list_latest(
 ) -> SessionPage:
     listed = _read_listed(chosen, reader_pk=reader_pk)
     pinned = [item for item in listed if item.pinned]
-    if len(pinned) > limit:  # the others follow once these are all there
+    if len(pinned) > limit:  # the other sessions follow after the last pinned one
         page = _cut(pinned, limit=limit)
         page = replace(page, next_cursor=_OF_PINNED + page.next_cursor)
     else:
@@ -477,7 +508,7 @@ def _list_latest(
 
 
 class _TitleKey(Lower):
-    """By which titles are ordered; PostgreSQL has its collation for it."""
+    """The sort key of titles. PostgreSQL uses its own collation."""
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, function="LOOM_SORT_KEY", **context)
@@ -486,7 +517,11 @@ class _TitleKey(Lower):
 def _list_in_order(
     sessions: QuerySet[Session], order: str, *, before: str, limit: int, reader_pk: int | None
 ) -> SessionPage:
-    """The newest first, or by title; the cursor is the last item's key, and its title there."""
+    """Return a page of the sessions ordered by creation, newest first, or by title.
+
+    The cursor is the last item's primary key, followed by its title if the list is ordered by
+    title.
+    """
     if order == TITLE:
         sessions = sessions.annotate(by_title=_TitleKey("title")).order_by("by_title", "pk")
         if before:
@@ -515,7 +550,7 @@ def _list_in_order(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionListChoices:
-    """What a list can be narrowed down to: what its sessions have."""
+    """The values that the sessions of a list have, as choices for its filters."""
 
     models: Sequence[str]
     people: Sequence[str]
@@ -523,8 +558,8 @@ class SessionListChoices:
 
 
 def read_list_choices(workspace: Workspace, *, archived: bool) -> SessionListChoices:
-    """One statement."""
-    # Raw, so that the combinations are found in the index before the names are read.
+    """Return the choices for the filters of a workspace's list, with one query."""
+    # Raw SQL, so that the combinations are read from the index before the usernames are joined.
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT c.model, u.username, c.channel FROM"  # noqa: S608
@@ -543,16 +578,18 @@ def read_list_choices(workspace: Workspace, *, archived: bool) -> SessionListCho
 def list_recent_sessions(
     person: Person, *, query: str = "", before: str = "", limit: int
 ) -> SessionPage:
-    """Sessions of the workspaces that the person belongs to, archived ones left out;
-    what somebody may read as staff is not listed. ``query`` filters as in the session
-    list, and by the workspace's name."""
+    """Return sessions of the person's workspaces, without archived sessions.
+
+    Sessions that the person may read only as a reviewer are not listed. ``query`` searches the same
+    columns as in the session list, and also the workspace's name.
+    """
     sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
     sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
     return _cut(_read_listed([_compile(_before(sessions, before, limit=limit))]), limit=limit)
 
 
 def _before(sessions: QuerySet[Session], before: str, *, limit: int) -> QuerySet[Session]:
-    # One more than wanted, which says that there is a next page.
+    # Read one session more than needed to know whether there is a next page.
     if before:
         sessions = sessions.filter(beyond(parse_list_cursor(before)))
     return sessions.order_by("-last_active_at", "-pk")[: limit + 1]
@@ -563,7 +600,7 @@ def _cut(listed: list[ListedSession], *, limit: int) -> SessionPage:
     return SessionPage(items=listed[:limit], next_cursor=next_cursor)
 
 
-# What of :class:`ListedSession` is read, and what it is made from.
+# The columns that are read for :class:`ListedSession`, by name
 _LISTED = {
     "owner_id": "s.owner_id",
     "pk": "s.id",
@@ -597,10 +634,10 @@ def _compile(sessions: QuerySet[Session]) -> Statement:
 def _read_listed(
     chosen: Sequence[Statement], *, reader_pk: int | None = None
 ) -> list[ListedSession]:
-    """Those of all these statements, the latest active first."""
+    """Return the sessions that any of the statements finds, the latest active first."""
     among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in chosen)  # noqa: S608
-    # Raw SQL, because every page of a chat has such a list: Django takes ten times as long to
-    # put the statement together as SQLite to answer it.
+    # This uses raw SQL because every chat page has such a list, and Django takes ten times as long
+    # to build the statement as SQLite takes to answer it.
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {', '.join(_LISTED.values())} FROM conversations_session s"  # noqa: S608
@@ -630,7 +667,7 @@ def _listed(row: dict[str, Any]) -> ListedSession:
 
 
 def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> QuerySet[Session]:
-    """Those that have each word of the query in one of the columns."""
+    """Return the sessions that have each word of the query in one of the columns."""
     for word in storable(query).split()[:MAX_FILTER_WORDS]:
         has_word = (Q((f"{column}__icontains", word)) for column in columns)
         sessions = sessions.filter(reduce(or_, has_word))
@@ -638,14 +675,16 @@ def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> Q
 
 
 def list_titled(sessions: QuerySet[Session], query: str, *, limit: int) -> list[SessionRecord]:
-    """Those with each word of the query in the title, the last active first."""
+    """Return the sessions with each word of the query in the title, the latest active first."""
     found = filter_by_words(sessions, query, "title").order_by("-last_active_at", "-pk")
     return _read_records(found[:limit], is_full=False)
 
 
 def list_forks(session: Session, *, limit: int) -> list[SessionRecord]:
-    """The first sessions that came from this one, as they were made: branches of it, and
-    those that go on in its place. Only those of the same workspace, which whoever reads
-    the session may read too."""
+    """Return the first sessions that came from this one, in the order of creation.
+
+    These are its forks and the sessions that continue in its place. Only sessions of the same
+    workspace are returned, because readers of the session may read those too.
+    """
     forks = Session.objects.filter(parent=session.pk, workspace=session.workspace_id)
     return _read_records(forks.order_by("pk")[:limit], is_full=False)

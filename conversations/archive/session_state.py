@@ -1,4 +1,4 @@
-"""The session state: read for the window and the panel, edited by a person."""
+"""The session state: reading it for the window and the panel, editing and rebuilding it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -76,7 +76,7 @@ from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_fa
 from .turns import COLUMNS, marker_columns, read_markers
 from .workspaces import read_username
 
-# The session state at any moment, folded from the nearest checkpoint.
+# The session state at any moment, computed from the nearest checkpoint and the turns after it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,13 @@ class StateMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """What the session's row says. ``state_turn`` is the turn that ``text`` is of,
-    ``root`` the folder of the workspace. ``owner_pk`` is the person whose own memory stands
-    in it, None where others than members read; ``has_memory``: there may be some."""
+    """The session state as stored in the session's row.
+
+    ``state_turn`` is the last turn that ``text`` includes, and ``root`` is the workspace's folder.
+    ``owner_pk`` is the person whose own workspace memory stands in the state, or None if other
+    people than members read the session. ``has_memory`` says whether the workspace memory may have
+    entries.
+    """
 
     session_pk: int
     uuid: UUID
@@ -103,7 +107,7 @@ class StoredState:
     state_turn: int
 
     def load(self) -> SessionState | None:
-        """The state of the last turn, None if the text is not that: it is behind."""
+        """Return the state after the last turn, or None if the stored state is behind."""
         return load_state(self.text) if self.state_turn == self.moment.turn else None
 
 
@@ -117,7 +121,10 @@ _SELECT = (
 
 
 def read_stored_state(session_pk: int) -> StoredState:
-    """Raises NotFound. Raw SQL, since a first word waits for it."""
+    """Return the stored state. Raise NotFound if the session does not exist.
+
+    This uses raw SQL because the query delays the first word of the answer.
+    """
     row = read_row(_SELECT, [session_pk])
     if row is None:
         raise NotFound("This session does not exist.")
@@ -140,12 +147,12 @@ _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 
 def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
-    """The state as it was then."""
+    """Return the state as it was at the moment."""
     markers = read_markers(session_pk, "turn")[: moment.rewinds]
     gone = hidden_ranges(markers)
     base = _checkpoint(session_pk, moment, through=moment.turn)
     marked = _load(base)
-    # The newest checkpoint before which nothing has left the path since, or come back.
+    # Find the newest checkpoint before the first turn that has left the path or come back since.
     while (apart := first_difference(hidden_ranges(markers[: base.rewinds]), gone)) <= base.turn:
         base = _checkpoint(session_pk, moment, through=apart - 1)
     state = _load(base)
@@ -177,7 +184,7 @@ def _checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateC
 
 
 def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Iterator[StoredTurn]:
-    """The turns after one and up to another, without those rewound."""
+    """Yield the turns after ``after`` and up to ``through``, without those in ``gone``."""
     start, left = after + 1, []
     for first, last in merge_ranges(gone):
         left.append((start, min(first - 1, through)))
@@ -189,9 +196,11 @@ def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Ite
 
 
 def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) -> None:
-    """Bring the state in line with a rewind that was just recorded and counted, in its
-    transaction; ``as_of``: with the moment to which it went back. A state that is behind stays
-    so."""
+    """Update the state after a rewind that was just recorded and counted, in its transaction.
+
+    ``as_of`` is the moment to which the rewind returned, if it did. A state that is behind is not
+    updated.
+    """
     stored = read_stored_state(session_pk)
     current = stored.load()
     if current is None:
@@ -209,18 +218,21 @@ def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) ->
     )
 
 
-# The session state made anew from the archive, as it came about.
+# Rebuilding the session state from the archive
 
-MAX_UNLOCKED_ATTEMPTS = 4  # After them the state is folded under the lock.
+MAX_UNLOCKED_ATTEMPTS = 4  # After these attempts, the state is computed under the lock
 
-type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
+type Key = tuple[int, int, int]  # Turn, event and number of rewinds of a checkpoint
 
 
 @dataclass(slots=True, kw_only=True)
 class RebuiltState:
-    """The state and its checkpoints as of a moment. ``valid`` are the states after
-    turns none of which was rewound since; ``before``, by the number of rewinds until then, what
-    was so when the next one came, of those to which a later one goes back."""
+    """The state and its checkpoints at a moment, rebuilt from the archive.
+
+    ``valid`` holds the states after turns that have not been rewound since. ``before`` holds the
+    state and ``valid`` before a rewind, by the number of earlier rewinds, if a later rewind returns
+    to it.
+    """
 
     moment: StateMoment
     state: SessionState = field(default_factory=SessionState)
@@ -267,7 +279,7 @@ class RebuiltState:
 
 
 def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
-    """Everything up to a moment. Memory grows by one state for fifty turns."""
+    """Rebuild the state up to a moment. The memory use grows by one state for each fifty turns."""
     rebuilt = RebuiltState(moment=moment)
     rewinds = list(_read_rewinds(session_pk, moment))
     gone_back_to = {marker.back_to for _, _, marker in rewinds}
@@ -300,8 +312,8 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     return rebuilt
 
 
-# After which turn and event an edit came, or a rewind of which turns. What an import has out
-# of order came as late as what was before it.
+# An edit or a rewind, with the turn and event after which it came. If an import has them out of
+# order, each comes at least as late as the one before it.
 type Happening = tuple[int, int, StateEdit | Marker]
 
 
@@ -330,8 +342,9 @@ def _read_rewinds(session_pk: int, moment: StateMoment) -> Iterator[tuple[int, i
 
 
 def rebuild_state(session_pk: int) -> bool:
-    """Make the state and its checkpoints anew; whether anything was different."""
-    # Folding takes its time: without the lock, and again where the session moved on.
+    """Rebuild the state and its checkpoints, and return whether anything was different."""
+    # Computing the state takes time, so do it without the lock. Repeat it if the session has
+    # changed.
     for _ in range(MAX_UNLOCKED_ATTEMPTS):
         rebuilt = fold_session(session_pk, read_stored_state(session_pk).moment)
         with transaction.atomic():
@@ -352,8 +365,7 @@ def catch_up_state(session_pk: int) -> None:
 
 
 def check_state(session_pk: int) -> str:
-    """What of the stored state and checkpoints differs first from what the archive
-    gives; empty if nothing does."""
+    """Return the first difference between the stored state and the archive, or an empty text."""
     for _ in range(MAX_UNLOCKED_ATTEMPTS):
         stored, checkpoints = read_stored_state(session_pk), _stored_checkpoints(session_pk)
         rebuilt = fold_session(session_pk, stored.moment)
@@ -367,7 +379,7 @@ def check_state(session_pk: int) -> str:
 
 
 def behind_sessions() -> QuerySet[Session]:
-    """Sessions whose state is behind, or was made by other rules."""
+    """Return the sessions whose state is behind or was computed by another version of the rules."""
     is_late = ~Q(state_turn=F("next_turn") - 1)
     is_other = ~Q(state=EMPTY) & ~Q(state__startswith=PREFIX)
     return Session.objects.filter(is_late | is_other)
@@ -379,7 +391,7 @@ def rebuild_behind_states() -> None:
 
 
 def walk_sessions(sessions: QuerySet[Session]) -> Iterator[tuple[int, UUID]]:
-    """Keys and uuids."""
+    """Yield the primary key and UUID of each session."""
     for row in walk_rows(sessions, "pk", "uuid", key="pk"):
         yield row["pk"], row["uuid"]
 
@@ -407,9 +419,11 @@ def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateText:
-    """The state as YAML, at most 1,000 tokens; empty when there is nothing to say.
-    It holds after turn ``turn`` and event ``seq``, with what was ``kept`` then, and names the
-    workspace's folder ``root``."""
+    """The state as YAML of at most 1,000 tokens, or empty if the state has no content.
+
+    ``turn`` and ``seq`` are the last turn and event that the text includes. ``kept`` is the content
+    of the workspace memory at that time, and ``root`` is the workspace's folder named in the text.
+    """
 
     yaml: str
     turn: int
@@ -420,9 +434,12 @@ class StateText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateView:
-    """The items of the register, by kind and turn, and those that were struck. At most some
-    hundred, whatever the session's length. ``kept`` is what the workspace's memory
-    adds, ``replaced`` are entries in whose place an item of the session stands."""
+    """The items of the state by kind and turn, and the struck items.
+
+    There are at most a few hundred items, whatever the session's length. ``kept`` are the entries
+    that the workspace memory adds. ``replaced`` are the entries that an item of the session
+    replaces.
+    """
 
     items: tuple[StateItem, ...]
     struck: tuple[StateItem, ...]
@@ -433,7 +450,7 @@ class StateView:
 
 
 def read_state_text(session_pk: int) -> StateText:
-    """The state as it is now."""
+    """Return the current state as text."""
     stored = read_stored_state(session_pk)
     return _text(stored, _current(stored), stored.moment, _kept_items(stored))
 
@@ -447,9 +464,12 @@ def rebuild_state_text(
     root: str | None = None,
     kept: Iterable[KeptItem] = (),
 ) -> StateText:
-    """The state as it was after that turn and event, when the session had that many
-    rewinds, the workspace's folder was ``root`` (None: as now), and this was kept; reads a
-    bounded number of rows."""
+    """Return the text of the state as it was after that turn and event.
+
+    ``rewinds`` is the session's number of rewinds, ``root`` the workspace's folder (None: the
+    current one) and ``kept`` the content of the workspace memory at that time. The number of rows
+    that are read is bounded.
+    """
     moment = StateMoment(turn=turn, seq=seq, rewinds=rewinds)
     state, stored = read_state_at(session_pk, moment), read_stored_state(session_pk)
     stored = stored if root is None else replace(stored, root=root)
@@ -457,7 +477,7 @@ def rebuild_state_text(
 
 
 def read_state_view(session_pk: int) -> StateView:
-    """The state as a person sees and edits it."""
+    """Return the current state as a person sees and edits it."""
     stored = read_stored_state(session_pk)
     items, struck = list_items(_current(stored))
     kept, replaced = choose_kept(_kept_items(stored), items)
@@ -472,7 +492,7 @@ def read_state_view(session_pk: int) -> StateView:
 
 
 def find_statement(session_pk: int, item: str) -> StateItem:
-    """The rule or preference in force with this id. Raises Rejected."""
+    """Return the rule or preference in force with this id. Raise Rejected if there is none."""
     for found in read_state_view(session_pk).items:
         if found.id == item and found.kind in (RULE, PREFERENCE):
             return found
@@ -512,7 +532,7 @@ NAMES = {
 
 
 def describe_edit(action: str, *, kind: str, text: str) -> Message:
-    """The sentence of the row."""
+    """Return the text of the edit's row."""
     item = NAMES[kind]
     sentences = {
         PIN: say("%(kind)s pinned: %(item)s", kind=item, item=text),
@@ -527,9 +547,11 @@ def describe_edit(action: str, *, kind: str, text: str) -> Message:
 def edit_state(
     session: Session, *, actor_pk: int | None, action: str, item: str, text: str = ""
 ) -> AppendResult:
-    """Pin, unpin, edit (reword), strike or unstrike the item with this id, as an event
-    of the journal; what is so already appends nothing. Raises Rejected for an action
-    that is none or not possible for the item, TooLarge for too long a wording."""
+    """Pin, unpin, reword, strike or unstrike an item, as an event of the journal.
+
+    If the item already has the requested state, nothing is appended. Raise Rejected if the action
+    is unknown or not possible for the item, and TooLarge if the wording is too long.
+    """
     if action not in ACTIONS:
         raise Rejected(
             "The action %(action)s does not exist.",
@@ -563,7 +585,7 @@ def edit_state(
         if is_so[action]:
             return AppendResult(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
-        # What left the register and a person restores is pinned: it stays.
+        # An item that the model or a later item struck is restored by pinning it, so that it stays.
         kept = PIN if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER) else action
         edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
         told = describe_edit(action, kind=found.kind, text=wording or found.text)
@@ -579,7 +601,7 @@ def _edit_event(edit: StateEdit, told: Message, *, by: str) -> NewEvent:
 
 
 def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
-    """Mark items of a session that was just made as those of another one are marked."""
+    """Give a session that was just created the same marks on its items as another session has."""
     events = []
     for mark in marks:
         item = ItemMark(*mark[:6])
@@ -587,7 +609,8 @@ def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
         for action in (action for action, is_so in done.items() if is_so):
             text = mark.rewording if action == REWORD else ""
             told = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
-            # Here all turns come before: what was said later is later all the same.
+            # In the new session these events come after all turns. ``after`` keeps the original
+            # position, so that statements of later turns still count as later.
             edit = StateEdit(action, item, text, after=max(mark.turn, mark.reworded_after))
             events.append(_edit_event(edit, told, by=by))
     if events:

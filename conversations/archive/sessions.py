@@ -1,4 +1,4 @@
-"""Sessions: create, find, list, rename, pin, archive; the window's state."""
+"""Sessions: creating, finding, renaming, pinning and archiving them, and facts for the window."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -36,22 +36,22 @@ from .asides import MARKER_SQL
 from .rights import may_write_sql, roles_of_person
 from .workspaces import WorkspaceDir
 
-# Expiry: from a moment on a session is not gone on with. Nothing of it is removed.
+# Expiry: an expired session cannot be continued. Nothing in it is deleted.
 
 
 def is_over(now: datetime) -> Q:
-    """Of sessions that have expired by then."""
+    """Return a condition for sessions that have expired at ``now``."""
     return Q(expires_at__lte=now)
 
 
 def is_current(now: datetime) -> Q:
-    """Of sessions that have not expired by then."""
-    # The negation of ``is_over`` would leave out those that never expire.
+    """Return a condition for sessions that have not expired at ``now``."""
+    # The negation of ``is_over`` would leave out sessions that never expire.
     return Q(expires_at=None) | Q(expires_at__gt=now)
 
 
 def list_due(now: datetime) -> Iterator[Session]:
-    """The expired sessions of which nobody took note yet, in order, with their workspaces."""
+    """Yield the expired sessions whose expiry is not recorded yet, with their workspaces."""
     due = Session.objects.filter(is_over(now), expired_at=None)
     return walk_by_pk(
         due.select_related("workspace").only("uuid", "expires_at", "key", "workspace__slug")
@@ -59,7 +59,10 @@ def list_due(now: datetime) -> Iterator[Session]:
 
 
 def release_expired_key(session: UUID, *, now: datetime) -> bool:
-    """Free the key of a session that has expired. False: it has not, or that was done."""
+    """Release the key of an expired session, and record its expiry.
+
+    Return False if the session has not expired or its expiry is already recorded.
+    """
     with transaction.atomic():
         sessions = Session.objects.filter(is_over(now), uuid=session, expired_at=None)
         return bool(
@@ -88,9 +91,12 @@ def create_session(
     expires_at: datetime | None = None,
     continues: Session | None = None,
 ) -> Session:
-    """Start a session, which expires as the workspace has it unless ``expires_at`` is
-    given. ``continues`` is the one in whose place it goes on. Raises IntegrityError when
-    the key or uuid is taken."""
+    """Create a session.
+
+    If ``expires_at`` is None, the workspace's setting determines when the session expires.
+    ``continues`` is the session in whose place the new one continues. Raise IntegrityError if the
+    key or UUID is taken.
+    """
     uuid = uuid or uuid4()
     title = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     now = created_at or timezone.now()
@@ -124,8 +130,11 @@ def _expiry_of_new(workspace: Workspace, now: datetime) -> datetime | None:
 def open_empty_session(
     workspace: Workspace, *, owner: User, is_taken: Callable[[Session], bool] | None = None
 ) -> Session:
-    """A session without any message yet: the person's last unused one that is not taken, which
-    expires as if it were new, or a new one."""
+    """Return a session without messages.
+
+    This is the person's last unused session that is not taken, or a new one. The expiry of an
+    unused session is set as for a new one.
+    """
     now = timezone.now()
     unused = (
         Session.objects.filter(
@@ -135,7 +144,7 @@ def open_empty_session(
             next_turn=1,
             next_seq=1,
             key=None,
-            channel="web",  # one of a program would quote itself only
+            channel="web",  # a program's session could not quote other sessions
             instructions="",
             archived_at=None,
             title="",
@@ -157,17 +166,19 @@ def open_empty_session(
 def get_or_create_by_key(
     workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
 ) -> Session:
-    """The same as :func:`open_by_key`, for who need not know whether it is new."""
+    """Return the session with this key and create it if needed, see :func:`open_by_key`."""
     return open_by_key(workspace, key=key, owner=owner, channel=channel, **begun)[0]
 
 
 def open_by_key(
     workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
 ) -> tuple[Session, bool]:
-    """The session with this key, created without a race on first use, as ``begun`` says
-    (see :func:`create_session`), and whether this call has created it. One that has
-    expired, or of which a purge is ordered, counts as not found. A key names its ``channel``
-    itself; that counts for one that does not."""
+    """Return the session with this key, and whether this call has created it.
+
+    The session is created on first use without a race, with ``begun`` as further arguments of
+    :func:`create_session`. A session that has expired or is scheduled for a purge counts as not
+    found. ``channel`` is only used if the key does not name a channel itself.
+    """
     found = find_by_key(workspace, key)
     if found is not None:
         return found, False
@@ -178,9 +189,12 @@ def open_by_key(
 def begin_anew(
     workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
 ) -> Session:
-    """A new session under a key, as ``begun`` says (see :func:`create_session`): the one
-    that had it stays as it is, without the key, and is continued. Of several callers at
-    once, one begins it."""
+    """Create a new session under a key that another session may have.
+
+    The earlier session loses the key, otherwise stays as it is, and becomes the parent of the new
+    one. ``begun`` holds further arguments of :func:`create_session`. If several callers do this at
+    the same time, only one of them creates the session.
+    """
     had_it = Session.objects.filter(workspace=workspace, key=key)
     return _begin_under(key, workspace, owner, channel, begun, had_it)[0]
 
@@ -207,46 +221,54 @@ def _begin_under(
                 owner=owner,
                 key=key,
                 channel=channel_of(key, otherwise=channel),
-                # The one that has had it last. Those that were imported without it, since it was
-                # taken, never had it here.
+                # The last session that had the key. An imported session whose key was already taken
+                # never had the key here.
                 continues=held
                 or had_it.order_by(F("expired_at").desc(nulls_last=True), "-created_at").first(),
                 **begun,
             )
             return new, True
-    except IntegrityError:  # another caller was first
+    except IntegrityError:  # another caller has created the session
         return of_key.get(), False
 
 
 def find_by_key(workspace: Workspace, key: str) -> Session | None:
-    """The session that is to be gone on with under this key."""
+    """Return the current session with this key, or None."""
     return next(iter(find_in_workspaces([workspace.pk], key)), None)
 
 
 def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
-    """The same in each of these workspaces (keys)."""
+    """Return the current sessions with this key in these workspaces, which are primary keys."""
     sessions = Session.objects.select_related("workspace", "owner")
     of_key = sessions.filter(is_current(timezone.now()), workspace__in=workspaces, key=key)
     return list(of_key.filter(purge_order=None).order_by("pk"))
 
 
 def get_session(uuid: UUID) -> Session:
-    """Raises NotFound. Authorises nobody: entry points use ``access``."""
+    """Return a session. Raise NotFound if it does not exist.
+
+    This does not check rights: entry points use ``access``.
+    """
     sessions = Session.objects.select_related("workspace", "owner").filter(uuid=uuid)
     return require_first(sessions, say("This session does not exist."))
 
 
 def refuse_purged(session_pk: int) -> None:
-    """For the end of what was read a page at a time: after a purge the next page is empty, as
-    after the last one. Raises Conflict."""
+    """Raise Conflict if the session was purged.
+
+    Call this after reading a session page by page, because after a purge the next page is empty, as
+    it is after the last page.
+    """
     if not Session.objects.filter(pk=session_pk).exists():
         text = say("The session was purged while it was read. What was read is not all of it.")
         raise Conflict(text, code="session_purged")
 
 
 def find_session(name: str) -> Session:
-    """The session of this uuid, of a uuid that begins so, or of this key. Raises
-    NotFound, and Rejected where it could be several."""
+    """Return the session with this UUID, with a UUID that begins with this text, or with this key.
+
+    Raise NotFound if there is none, and Rejected if there are several.
+    """
     try:
         return get_session(UUID(name))
     except (ValueError, NotFound):
@@ -263,7 +285,7 @@ def find_session(name: str) -> Session:
 
 
 def rename_session(session: Session, *, title: str) -> str:
-    """Give the session a title of the person's choice; empty is refused."""
+    """Set a title that a person has chosen. Raise Rejected if it is empty."""
     chosen = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     if not chosen:
         raise Rejected("A title must have at least one character.", code="title_empty")
@@ -272,8 +294,7 @@ def rename_session(session: Session, *, title: str) -> str:
 
 
 def read_untitled(session_pk: int) -> str | None:
-    """The model of a session whose title nobody has chosen; None for one with a chosen
-    title."""
+    """Return the model of a session without a chosen title, or None if a title was chosen."""
     found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
     return found.values_list("model", flat=True).first()
 
@@ -283,7 +304,7 @@ def choose_model(session: Session, *, model: str) -> None:
 
 
 def instruct_session(session: Session, *, instructions: str) -> None:
-    """Give the session other instructions of its own, from the next answer on."""
+    """Set the session's own instructions, which apply from the next answer on."""
     Session.objects.filter(pk=session.pk).update(instructions=storable(instructions))
 
 
@@ -293,8 +314,11 @@ def pin_session(session: Session, *, pinned: bool) -> None:
 
 
 def archive_session(session: Session, *, archived: bool) -> bool:
-    """Take a session off the list (True: it was on it), or bring it back. Nothing is removed.
-    Raises Conflict for bringing back one whose purge is ordered: that has to be called off."""
+    """Archive or unarchive a session, and return whether this call archived it.
+
+    Nothing is deleted. Raise Conflict when unarchiving a session that is scheduled for a purge,
+    because the purge has to be cancelled first.
+    """
     with transaction.atomic():
         lock_session(session.pk)
         if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
@@ -307,13 +331,14 @@ def archive_session(session: Session, *, archived: bool) -> bool:
 
 
 def save_reading_position(session_pk: int, *, user_pk: int) -> None:
-    """The person has read all that is there now."""
+    """Record that the person has read all current turns."""
     known = ReadingPosition.objects.filter(session=session_pk, user=user_pk).values("turn")
     found = Session.objects.filter(pk=session_pk).values_list(
         "next_turn", Subquery(known), Exists(User.objects.filter(pk=user_pk))
     )
     next_turn, read, is_there = found.first() or (1, None, False)
-    # Either may be gone meanwhile, which would fail with all that is written together with it.
+    # If the session or the user was deleted meanwhile, an insert would fail, and with it everything
+    # that is written in the same transaction.
     if not is_there or read == next_turn - 1:
         return
     ReadingPosition.objects.bulk_create(
@@ -325,7 +350,7 @@ def save_reading_position(session_pk: int, *, user_pk: int) -> None:
 
 
 def read_reading_position(session_pk: int, *, user_pk: int) -> int | None:
-    """The last turn that the person has read; None: they never had the session open."""
+    """Return the last turn that the person has read, or None if they never opened the session."""
     row = read_row(
         "SELECT turn FROM conversations_readingposition WHERE session_id = %s AND user_id = %s",
         [session_pk, user_pk],
@@ -340,24 +365,27 @@ def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
 
 
 def has_expired(expires_at: datetime | None) -> bool:
-    """Whether a session that expires then has done so by now."""
+    """Return whether a session with this expiry has expired."""
     return expires_at is not None and expires_at <= timezone.now()
 
 
 def save_floor(session_pk: int, *, floor: int) -> None:
-    """Remember where the window starts."""
+    """Store the first turn of the window."""
     Session.objects.filter(pk=session_pk).update(floor_turn=floor)
 
 
-# ``Session.chosen_model``, in queries that do not make objects.
+# The SQL equivalent of ``Session.chosen_model``.
 CHOSEN_MODEL_SQL = "COALESCE(NULLIF(s.model, ''), w.default_model)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFacts:
-    """What assembling a window needs to know of a session, and from where. ``root`` is the
-    workspace's folder; ``strategy`` and what follows are the workspace's rules; empty
-    or None: the installation's."""
+    """The facts about a session that are needed to assemble a window, with the SQL that reads them.
+
+    ``root`` is the workspace's folder. ``strategy``, ``keep_recent``, ``high_water`` and
+    ``low_water`` are the workspace's settings; an empty value or None stands for the installation's
+    setting.
+    """
 
     floor: int = field(metadata={"sql": "s.floor_turn"})
     system_prompt: str = field(metadata={"sql": "s.system_prompt"})
@@ -407,7 +435,7 @@ class WindowFacts:
 
     @property
     def scope(self) -> ToolScope:
-        """Which tools are on offer to the person whose message is answered."""
+        """Return which tools are offered to the person whose message is answered."""
         return ToolScope(
             workspace=self.workspace_slug,
             policy=self.tool_policy,
@@ -417,7 +445,7 @@ class WindowFacts:
 
 
 def read_workspace_dir(session_pk: int) -> WorkspaceDir:
-    """Of the session's workspace."""
+    """Return the folder of the session's workspace."""
     slug, root = Session.objects.values_list("workspace__slug", "workspace__root").get(
         pk=session_pk
     )
@@ -425,13 +453,16 @@ def read_workspace_dir(session_pk: int) -> WorkspaceDir:
 
 
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
-    """``user_pk`` is the person whose message is answered; None: a program of the server,
-    which may what members may. A closed account may change nothing."""
+    """Return the facts for the window of a session.
+
+    ``user_pk`` is the person whose message is answered. None stands for a program of the server,
+    which has the rights of members. An inactive user may not change anything.
+    """
     limits = [one.has_call_limits_sql for one in features() if one.has_call_limits_sql]
     names = [one.name for one in fields(WindowFacts)]
     columns = [one.metadata["sql"] for one in fields(WindowFacts) if one.metadata]
     columns.append(" OR ".join(limits) or "FALSE")
-    # Raw SQL, because every first word waits for it.
+    # This uses raw SQL because the query delays the first word of each answer.
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {', '.join(columns)} FROM conversations_session s"  # noqa: S608 (our own)
@@ -439,15 +470,19 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
             [*[user_pk] * 4, session_pk],
         )
         facts = dict(zip(names, cursor.fetchone(), strict=True))
-    reads = facts["reads_instruction_files"]  # SQLite's truths are numbers
+    reads = facts["reads_instruction_files"]  # SQLite stores booleans as numbers
     facts["reads_instruction_files"] = None if reads is None else bool(reads)
     facts["root"] = Path(locate_folder(facts["root"]))
     return WindowFacts(**facts)
 
 
 def open_first_session(user: User) -> Session | None:
-    """The chat to begin in: the latest session of the pages, or an empty one, of the person's
-    only workspace. None when they have several or none, or may not write there."""
+    """Return the session in which a person's work begins.
+
+    If the person has only one workspace, this is their latest session of the pages there, or an
+    empty session. Return None if they have several workspaces or none, or may not write in the
+    workspace.
+    """
     roles = roles_of_person(user.pk)
     if len(roles) != 1 or VIEWER in roles.values():
         return None
@@ -457,7 +492,7 @@ def open_first_session(user: User) -> Session | None:
         workspace=workspace,
         owner=user.pk,
         key=None,
-        channel="web",  # not one of a program
+        channel="web",  # not a session of a program
         archived_at=None,
     ).first()
     return latest or open_empty_session(workspace, owner=user)

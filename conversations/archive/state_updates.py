@@ -1,11 +1,11 @@
-"""The session state moves on with every append, in its transaction.
+"""Updates of the session state in the transaction of each append.
 
-What a turn says is read before the lock; under it the stored state is parsed, the
-turns are added and the text goes back with the session's counters. Every fiftieth
-turn and every edit leaves a checkpoint.
+Under the session's lock, the stored state is parsed, the facts of the new turns are added, and the
+text is saved with the session's counters. Every fiftieth turn and every edit adds a checkpoint.
 
-A session whose state is behind (written before there was one, or by other rules) is
-left alone here, and read by folding, until it is rebuilt.
+If the stored state is behind (because it is older than this feature or was computed by another
+version of the rules), it is not updated here. Until it is rebuilt, readers compute it from the
+turns.
 """
 
 import logging
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_TURNS = 50
 
-LEFT_BEHIND = -1  # The turn of a state that is not kept up to date until it is rebuilt.
+LEFT_BEHIND = -1  # The ``state_turn`` of a state that is not updated until it is rebuilt
 
 INSERT_CHECKPOINT = (
     "INSERT INTO conversations_statecheckpoint (session_id, turn, seq, rewinds, state)"
@@ -40,7 +40,7 @@ INSERT_CHECKPOINT = (
 
 @dataclass(slots=True, kw_only=True)
 class StateUpdate:
-    """A locked session's stored state. ``turn`` is its last turn before the append."""
+    """A locked session's stored state. ``turn`` is the session's last turn before the append."""
 
     session_pk: int
     turn: int
@@ -49,13 +49,16 @@ class StateUpdate:
     state_turn: int
 
     def load(self) -> SessionState | None:
-        """None for a state that is behind."""
+        """Return the parsed state, or None if it is behind."""
         return load_state(self.state) if self.state_turn == self.turn else None
 
 
 def read_facts_of(turn: AnyTurn) -> TurnFacts:
-    """What the turn says to the register. A rule that stumbles over a text must not
-    lose the turn: it says nothing then, now and whenever the state is rebuilt."""
+    """Return the facts of a turn for the session state.
+
+    An error in a rule must not lose the turn, so a turn whose facts cannot be read adds none, now
+    and when the state is rebuilt.
+    """
     try:
         return read_facts(turn)
     except Exception:
@@ -64,7 +67,7 @@ def read_facts_of(turn: AnyTurn) -> TurnFacts:
 
 
 def edit_of(payload: Payload) -> StateEdit | None:
-    """The edit of the state that an event is, if it is one."""
+    """Return the edit of the state that an event contains, or None."""
     if isinstance(payload, Info) and payload.code == STATE_EDIT:
         return read_edit(payload.data)
     return None
@@ -77,7 +80,7 @@ def advance_state(
     facts: Sequence[tuple[int, TurnFacts]],
     edits: Sequence[tuple[int, StateEdit]] = (),
 ) -> None:
-    """Add turns, then edits, by their numbers; ``advance`` holds the text to store."""
+    """Add turns, then edits, each with its number. The new state is left in ``advance``."""
     state = advance.load() if facts or edits else None
     if state is None:
         return

@@ -1,8 +1,8 @@
-"""How much room the disks have, and what is refused before they are full.
+"""Storage: free disk space, refusing work before a disk is full, and errors of disk and database.
 
-Messages are small and have to be kept whatever happens. What takes much room (imports,
-attachments, copies of files, commands, exports) is refused while less than
-``LOOM_MIN_FREE_MIB`` is free, so that the rest is left for messages.
+Messages are small and must always be stored. Larger writes (imports, attachments, copies of files,
+commands, exports) are refused while less than ``LOOM_MIN_FREE_MIB`` is free, so that the rest is
+left for messages.
 """
 
 import errno
@@ -30,21 +30,22 @@ from conversations.domain.errors import (
 )
 from conversations.domain.messages import say
 
-# What a failure of the database or of the disk means for whoever asked.
+# Translation of database and disk errors for the caller
 
 FULL = say("The server’s disk is full. Nothing that was saved is lost.")
 AWAY = say("The database is not responding at the moment. Nothing that was saved is lost.")
 
-# How statements begin that change nothing by themselves.
+# The beginnings of statements that change nothing by themselves
 READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
 
 _FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
-# A shared-memory file that cannot grow is reported as an I/O error and not as FULL.
+# If a shared-memory file cannot grow, SQLite reports an I/O error instead of FULL.
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-_SQLITE_PRIMARY = 0xFF  # The bits of an extended result code that are its primary code.
+_SQLITE_PRIMARY = 0xFF  # Mask for the primary code in an extended result code
 
-# PostgreSQL's codes (SQLSTATE). After a failover the old address may be read-only for a moment.
+# PostgreSQL's error codes (SQLSTATE). After a failover, the old address may be read-only for a
+# moment.
 _POSTGRES_FULL = "53100"
 _POSTGRES_AWAY = {
     "53300": "too many connections",
@@ -57,7 +58,7 @@ _POSTGRES_AWAY = {
 }
 _CONNECTION_CLASS = "08"
 
-MAX_END_MS = 2000  # For which the server waits until a process of its own has ended.
+MAX_END_MS = 2000  # How long PostgreSQL waits for the end of a terminated backend process
 
 _STATUS = "SELECT pg_xact_status(%s::xid8)"
 _END_PROCESS = """
@@ -66,8 +67,11 @@ _END_PROCESS = """
 
 
 def translate_storage_error(error: BaseException) -> LoomError | None:
-    """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
-    the database cannot be reached; None for any other error. Looks at what caused it too."""
+    """Return the storage error that caused ``error``, or None for any other error.
+
+    Return StorageFull if no data can be written, and Unavailable (``database_unavailable``) if the
+    database cannot be reached. The causes of the error are checked too.
+    """
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -84,7 +88,7 @@ def translate_storage_error(error: BaseException) -> LoomError | None:
 
 
 def database_unavailable() -> Unavailable:
-    """What a caller is told while the database cannot be reached."""
+    """Return the error for a caller while the database cannot be reached."""
     return Unavailable(AWAY, code=DATABASE_UNAVAILABLE, retry_after=DATABASE_RETRY_AFTER_SECONDS)
 
 
@@ -93,8 +97,10 @@ def is_storage_error(error: BaseException) -> bool:
 
 
 class WriteDetector:
-    """Whether a statement that writes was sent. Sent is enough: the answer to it can be
-    lost as well."""
+    """Detects whether a writing statement was sent.
+
+    A statement counts even if it was not answered, because the answer can be lost after the write.
+    """
 
     were_sent = False
 
@@ -105,15 +111,18 @@ class WriteDetector:
 
 @contextmanager
 def watch_writes() -> Iterator[WriteDetector]:
-    """What this thread writes meanwhile."""
+    """Watch the statements that this thread executes inside the block."""
     writes = WriteDetector()
     with connection.execute_wrapper(writes):
         yield writes
 
 
 def transaction_id() -> str:
-    """Of the transaction that is about to be committed, where the database can be asked for
-    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
+    """Return the id of the current transaction, for :func:`status_of`.
+
+    The id is empty if the transaction has written nothing, and on SQLite, where the result of a
+    commit is always known.
+    """
     if connection.vendor != "postgresql":
         return ""
     with connection.cursor() as cursor:
@@ -122,20 +131,23 @@ def transaction_id() -> str:
 
 
 def status_of(transaction: str) -> str:
-    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or,
-    where its end cannot be brought about, ``in progress``."""
+    """Return the status of a transaction whose COMMIT was not answered.
+
+    The status is ``committed`` or ``aborted``, or ``in progress`` if the transaction cannot be
+    ended.
+    """
     try:
         with connection.cursor() as cursor:
             cursor.execute(_STATUS, [transaction])
             status = str(cursor.fetchone()[0])
             if status == "in progress":
-                # Its client is gone. A server that does not notice, with a network that broke,
-                # would keep its locks for hours.
+                # The transaction's client is gone. If the network broke and the server does not
+                # notice, it would keep the transaction's locks for hours.
                 cursor.execute(_END_PROCESS, [MAX_END_MS, transaction])
                 cursor.execute(_STATUS, [transaction])
                 status = str(cursor.fetchone()[0])
             return status
-    except DataError:  # the server crashed before any of it was on disk: it has no such id
+    except DataError:  # the server crashed before it stored the id, so the id is unknown
         return "aborted"
 
 
@@ -151,7 +163,7 @@ def _is_away(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         primary = _sqlite_code(error) & _SQLITE_PRIMARY
         return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
-    if "psycopg" not in sys.modules:  # with SQLite it is not loaded, which takes memory
+    if "psycopg" not in sys.modules:  # psycopg is not loaded with SQLite, to save memory
         return False
     import psycopg
 
@@ -159,14 +171,14 @@ def _is_away(error: BaseException) -> bool:
         return False
     if error.sqlstate in _POSTGRES_AWAY:
         return True
-    # Without a state it does not come from the server: the connection was refused or lost.
+    # An error without a SQLSTATE does not come from the server: the connection was refused or lost.
     return isinstance(error, psycopg.OperationalError) and (
         error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASS)
     )
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:
-    """The extended result code; 0 for an error that the module itself made."""
+    """Return the extended result code, or 0 if the sqlite3 module itself raised the error."""
     return getattr(error, "sqlite_errorcode", 0)
 
 
@@ -174,17 +186,18 @@ logger = logging.getLogger(__name__)
 
 MIB = 2**20
 
-# A write of this size finds out whether there is room: more than what is left over in blocks
-# that files have already, and in SQLite's log.
+# The size of a test write. It must be more than the space left in the allocated blocks of existing
+# files and in SQLite's write-ahead log.
 PROBE_BYTES = 64 * 1024
 
-# :func:`can_write` keeps its answer so long: whoever asks often writes no more.
+# The minimum time between two probes of :meth:`DiskMonitor.find_problem`.
 PROBE_INTERVAL_SECONDS = 1.0
 
-# How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
+# How long a probe waits for SQLite's write lock. If another writer has it, writing works.
 PROBE_WAIT_MS = 500
 
-# Of the threshold, to be free before the shortage is over: a disk around it would fill the log.
+# The factor of the threshold that must be free before the shortage is over. It keeps a disk with
+# free space near the threshold from filling the log.
 RECOVERY_FACTOR = 1.1
 
 
@@ -193,8 +206,10 @@ def min_free_bytes() -> int:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that the server's user can still write on the file system of a folder, or of
-    the nearest folder above it that exists."""
+    """Return the bytes that the server's user can still write on the file system of a folder.
+
+    If the folder does not exist, use its nearest existing parent.
+    """
     while True:
         try:
             found = os.statvfs(folder)
@@ -207,13 +222,15 @@ def free_bytes(folder: Path) -> int:
 
 
 def data_free_bytes() -> int:
-    """On the file systems of the data folder and of a SQLite database, the least."""
+    """Return the free bytes for the data folder or the SQLite database, whichever has less."""
     return min(map(free_bytes, _data_folders()))
 
 
 def require_space(what: str, *folders: Path) -> None:
-    """Raises StorageFull while room is short where the data are or in one of the folders.
-    ``what`` is the subject of a sentence, said as ``domain.messages.say`` does."""
+    """Raise StorageFull while disk space is short for the data or in one of the folders.
+
+    ``what`` is the subject of the error's sentence, made by ``domain.messages.say``.
+    """
     free = min(data_free_bytes(), *map(free_bytes, folders)) if folders else data_free_bytes()
     if free < min_free_bytes():
         raise StorageFull(
@@ -233,13 +250,15 @@ def _data_folders() -> list[Path]:
 
 
 def probe_writes() -> None:
-    """Write to the data folder and to the database. Raises OSError or DatabaseError.
+    """Write to the data folder and to the database. Raise OSError or DatabaseError on failure.
 
-    The write to the database is committed: one that is rolled back never reaches the disk. It alone
-    does not find a full disk either, as long as SQLite's log has room for a page; the file does."""
+    The database write is committed, because a write that is rolled back never reaches the disk.
+    That write alone does not detect a full disk while SQLite's write-ahead log has room for a page,
+    so a file is written too.
+    """
     for folder in _data_folders():
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            file.write(os.urandom(PROBE_BYTES))  # not zeros, which some file systems leave out
+            file.write(os.urandom(PROBE_BYTES))  # some file systems do not store zeros
             os.fsync(file.fileno())
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite":
@@ -265,7 +284,7 @@ def _touch_row() -> None:
 
 
 class DiskMonitor:
-    """What is known of the disk in this process; says in the log when that changes."""
+    """The state of the disk as this process knows it. Changes are logged."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -274,7 +293,7 @@ class DiskMonitor:
         self._until = 0.0
 
     def is_low(self) -> bool:
-        """Whether room is short now; costs next to nothing."""
+        """Return whether disk space is short now. This is cheap."""
         free, wanted = data_free_bytes(), min_free_bytes()
         fields = {"free_mib": free // MIB, "min_free_mib": wanted // MIB}
         with self._lock:
@@ -287,7 +306,7 @@ class DiskMonitor:
         return free < wanted
 
     def find_problem(self) -> Exception | None:
-        """Why nothing can be written, None: it can. See :func:`probe_writes`."""
+        """Return why data cannot be written, or None if they can. See :func:`probe_writes`."""
         with self._lock:
             if time.monotonic() >= self._until:
                 before, self._problem = self._problem, None

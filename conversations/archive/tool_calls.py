@@ -1,7 +1,8 @@
-"""The records of tool calls: asked, decided, begun, ended.
+"""Tool calls: their records from the question and the decision to the start and end.
 
-A call changes its state by conditional updates only, so that of two processes, or of a decision and
-a stop, one wins and the other is told. Whatever touches a call takes the session's lock first.
+A call changes its state only by conditional updates. If two processes, or a decision and a stop,
+change a call at the same time, one of them wins and the other gets an error. Code that changes a
+call locks the session first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,37 +76,43 @@ from .journal import read_payload
 from .sessions import read_window_facts
 from .turns import read_turn
 
-# What people have always allowed in a workspace, and the rules that a call runs under.
+# The kinds of calls that are always allowed in a workspace, and the rules for a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRules:
-    """``allowed`` are the keys of the kinds that run without a question."""
+    """The rules for tool calls. Kinds whose keys are in ``allowed`` run without a question."""
 
     scope: ToolScope
     allowed: frozenset[str]
 
     def decide(self, *, effect: str, kind: str) -> str:
-        """``run``, ``ask`` or ``refuse``, for a call of that kind."""
+        """Return ``run``, ``ask`` or ``refuse`` for a call of this kind."""
         return decide(self.scope, effect=effect, kind=kind, allowed=self.allowed)
 
 
 def read_rules(session_pk: int, *, user_pk: int | None) -> ToolRules:
-    """The rules in force now, for the person whose message is answered (``user_pk``
-    None: a program of the server, which may what members may)."""
+    """Return the rules that are in force now for the person whose message is answered.
+
+    If ``user_pk`` is None, the message is from a program of the server, which has the rights of
+    members.
+    """
     facts = read_window_facts(session_pk, user_pk=user_pk)
     return ToolRules(scope=facts.scope, allowed=allowed_kinds(session_pk))
 
 
 def allowed_kinds(session_pk: int) -> frozenset[str]:
-    """The keys of the kinds that are always allowed in the session's workspace."""
+    """Return the keys of the kinds that are always allowed in the session's workspace."""
     found = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
     return frozenset(filter(is_kind, found.order_by("pk").values_list("kind", flat=True)))
 
 
 def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
-    """Allow a kind of call in a workspace until it is taken back. Twice is once. What was
-    allowed of a tool that its server described otherwise is taken back."""
+    """Allow a kind of call in a workspace until the permission is revoked.
+
+    If the kind is already allowed, nothing changes. Permissions for the same tool with a different
+    description by its server are revoked.
+    """
     in_force = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None)
     former = [one.pk for one in in_force if is_described_otherwise(kind, one.kind)]
     if former:
@@ -125,13 +132,16 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
 
 
 def list_permissions(workspace: Workspace) -> list[ToolPermission]:
-    """Those in force, in the order in which they were given, with who gave them."""
+    """Return the permissions in force and who granted them, in the order of granting."""
     found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
     return list(found.select_related("granted_by"))
 
 
 def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
-    """Take a permission back; twice is once. Raises NotFound for one of another workspace."""
+    """Revoke a permission. Raise NotFound if the workspace has no such permission.
+
+    If the permission is already revoked, nothing changes.
+    """
     found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
     if not found.exists():
         raise NotFound("This permission does not exist in this workspace.")
@@ -147,8 +157,11 @@ NOBODY = say("a command")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRecord:
-    """A call as it is recorded. ``stopped_by`` names who asked for its end, ``decided_by``
-    who decided; both are empty where nobody did."""
+    """The record of a tool call.
+
+    ``stopped_by`` is the name of the person who asked to stop the call, and ``decided_by`` is the
+    name of the person who decided about it. Both can be empty.
+    """
 
     pk: int
     uuid: UUID
@@ -170,12 +183,12 @@ class ToolCallRecord:
 
     @property
     def open_question(self) -> ToolQuestion | None:
-        """The one that waits for an answer."""
+        """Return the question that waits for an answer, or None."""
         return self.question if self.state == RUNNING and self.answer is None else None
 
 
 def read_calls(run_pk: int, *, turn: int) -> list[ToolCallRecord]:
-    """The calls of one answer, in order."""
+    """Return the tool calls of one answer, in order."""
     return _records(ToolCall.objects.filter(run=run_pk, turn_number=turn))
 
 
@@ -186,7 +199,7 @@ def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
 def read_decisions(
     run_pk: int, session_pk: int, *, user_pk: int | None
 ) -> tuple[list[ToolCallRecord], ToolRules | None]:
-    """A run's open calls as they are now, and while one waits the rules in force now."""
+    """Return a run's open calls, and the rules in force if a call waits for a decision."""
     calls = read_open_calls(run_pk)
     waits = any(call.state == WAITING and not call.decision for call in calls)
     return calls, read_rules(session_pk, user_pk=user_pk) if waits else None
@@ -231,8 +244,11 @@ def _name(user: User | None) -> str:
 def ask_for_calls(
     session_pk: int, *, questions: Sequence[tuple[int, ApprovalRequest, PreparedEvent]]
 ) -> list[Row]:
-    """Have calls wait for a person, all in one transaction: the key of each call, what
-    is asked, and the row that asks."""
+    """Let calls wait for a person, in one transaction, and return the appended rows.
+
+    Each item of ``questions`` has the call's primary key, the approval request and the row that
+    shows the request.
+    """
     with locked_session(session_pk) as locked:
         for pk, asked, _ in questions:
             waiting = ToolCall.objects.filter(pk=pk, state=STARTED)
@@ -250,9 +266,11 @@ def ask_for_calls(
 def begin_call(
     session_pk: int, *, run_pk: int, owner: str, call_pk: int, decision: str = ""
 ) -> None:
-    """Record that a call is carried out now, before anything is done. ``decision`` says
-    what let it run, where no person did. Raises Conflict when it was begun or ended, and
-    RunLost when the run has ended or is not this owner's any more."""
+    """Record that a call starts now. Call this before the tool does anything.
+
+    ``decision`` says why the call may run if no person decided. Raise Conflict if the call has
+    already started or ended, and RunLost if the run has ended or belongs to another process.
+    """
     decided = {"decision": decision} if decision else {}
     with joined_transaction():
         lock_session(session_pk)
@@ -269,14 +287,14 @@ def _require(changed: int) -> None:
 
 
 def show_run_waiting(run_pk: int, *, waits: bool) -> None:
-    """Say whether an active run does nothing but wait for a person."""
+    """Set whether an active run does nothing but wait for a person."""
     states = (run_states.RUNNING, run_states.WAITING_APPROVAL)
     before, after = states if waits else states[::-1]
     Run.objects.filter(pk=run_pk, state=before).update(state=after)
 
 
 def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
-    """Record how a call ended. Raises Conflict when it has ended already."""
+    """Record how a call ended. Raise Conflict if it has already ended."""
     _require(
         ToolCall.objects.filter(pk=call_pk, state__in=OPEN_STATES).update(
             state=ending.state,
@@ -306,8 +324,10 @@ def close_open_calls(
     only: Sequence[str] = OPEN_STATES,
     outputs: Mapping[int, str] | None = None,
 ) -> list[Row]:
-    """End a run's open calls with a turn and a row each. ``outputs``: what each, by its
-    key, had shown until then."""
+    """End a run's open calls, each with a turn and a row.
+
+    ``outputs`` holds the output that each call had shown, by the call's primary key.
+    """
     calls = ToolCall.objects.filter(run=run_pk, state__in=only)
     rows: list[Row] = []
     for call in calls.select_related("decided_by", "stop_requested_by").order_by("pk"):
@@ -342,9 +362,12 @@ def close_open_calls(
 def decide_call(
     session: Session, *, call: UUID, decision: str, user_pk: int | None, reason: str = ""
 ) -> list[Row]:
-    """Record what a person decided about a call that waits. The first decision counts:
-    the same one again appends nothing, another raises Conflict with who decided what.
-    ``always`` lets this kind run in the workspace from now on."""
+    """Record a person's decision about a waiting call.
+
+    The first decision counts. The same decision by the same person appends nothing, and any other
+    raises Conflict with the name and decision of the first person. ``always`` allows this kind of
+    call in the workspace from now on.
+    """
     with locked_session(session.pk) as locked:
         found = find_call(session, call)
         if found.decision or found.state != WAITING:
@@ -370,7 +393,7 @@ def decide_call(
 def ask_question(
     session_pk: int, *, call_pk: int, question: ToolQuestion, event: PreparedEvent
 ) -> list[Row]:
-    """Have a running call wait for a person's answer. Raises Conflict when it has ended."""
+    """Let a running call wait for a person's answer. Raise Conflict if the call has ended."""
     with locked_session(session_pk) as locked:
         running = ToolCall.objects.filter(pk=call_pk, state=RUNNING)
         _require(running.update(question=dump_json(question.as_data()), answer=""))
@@ -388,8 +411,11 @@ def answer_question(
     content: Any = None,
     user_pk: int | None,
 ) -> list[Row]:
-    """Record a person's answer. The first one counts: the same again appends nothing. Raises
-    Rejected for an answer that the question does not take, and Conflict where it is over."""
+    """Record a person's answer to a question.
+
+    The first answer counts, and the same answer again appends nothing. Raise Rejected if the answer
+    does not fit the question, and Conflict if the question is over.
+    """
     if action not in (ACCEPT, DECLINE):
         raise Rejected(
             "The action must be %(yes)s or %(no)s.", yes=ACCEPT, no=DECLINE, code="bad_action"
@@ -414,7 +440,10 @@ def answer_question(
 
 
 def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall, ToolQuestion]:
-    """Raises NotFound, and Conflict where it is not the call's last question."""
+    """Return the call and its last question.
+
+    Raise NotFound if the call does not exist, and Conflict if the question is not its last one.
+    """
     found = find_call(session, call)
     asked = _read_question(found)
     if asked is None or asked.id != question:
@@ -423,14 +452,14 @@ def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:
-    """The record of a call of this session. Raises NotFound."""
+    """Return the record of a call of this session. Raise NotFound if there is none."""
     calls = ToolCall.objects.filter(session=session.pk, uuid=call)
     calls = calls.select_related("run", "decided_by", "stop_requested_by")
     return require_first(calls, say("This call does not exist in this session."))
 
 
 def require_decidable(session: Session, call: UUID) -> None:
-    """Raises NotFound, and Conflict for a call that ended without a decision."""
+    """Raise NotFound if the call does not exist, and Conflict if it ended without a decision."""
     found = find_call(session, call)
     if found.state not in OPEN_STATES and not found.decision:
         raise Conflict(_why_not(found), code="call_ended")
@@ -472,8 +501,10 @@ def _why_not(call: ToolCall) -> str:
 
 
 def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> int:
-    """Ask for the end of a call, in whatever process it runs; returns its run. Twice is
-    once. Raises Conflict when it has ended."""
+    """Ask a call to stop, whichever process executes it, and return the primary key of its run.
+
+    A second request changes nothing. Raise Conflict if the call has ended.
+    """
     with joined_transaction():
         lock_session(session.pk)
         found = find_call(session, call)
@@ -487,9 +518,11 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDetails:
-    """A call for people and programs. ``completed`` is what its row was made from; None
-    while the call is open, and in a list. ``changed_files`` counts the files that are known
-    to have been touched."""
+    """The details of a call for people and programs.
+
+    ``completed`` is the payload of the call's row. It is None while the call is open, and in lists.
+    ``changed_files`` is the number of files that the call is known to have touched.
+    """
 
     call: ToolCall
     changed_files: int
@@ -504,7 +537,7 @@ class ToolCallDetails:
 
     @property
     def question(self) -> ToolQuestion | None:
-        """The one that waits for an answer."""
+        """Return the question that waits for an answer, or None."""
         is_open = self.call.state == RUNNING and not self.call.answer
         return _read_question(self.call) if is_open else None
 
@@ -519,7 +552,7 @@ class ToolCallDetails:
 
 
 def read_tool_call_details(session: Session, call: UUID) -> ToolCallDetails:
-    """The record of a call of this session. Raises NotFound."""
+    """Return the details of a call of this session. Raise NotFound if there is none."""
     found = find_call(session, call)
     changed = found.file_changes.values("path").distinct().count()
     completed = None
@@ -543,11 +576,14 @@ def list_tool_call_details(
     limit: int,
     is_open: bool = False,
 ) -> list[ToolCallDetails]:
-    """Calls above ``start``, a key (None: from the first), or with ``is_back`` below it, the
-    nearest first; all of them, or those that have not ended."""
+    """Return calls after ``start``, a primary key, or from the first call if ``start`` is None.
+
+    With ``is_back``, return calls before ``start``. The nearest call comes first. With ``is_open``,
+    return only calls that have not ended.
+    """
     calls = ToolCall.objects.filter(session=session_pk)
     if is_open:
-        # Looked for in runs that have not ended: that costs the same at any age.
+        # Search only active runs, so that the cost does not grow with the session's age.
         runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES)
         calls = ToolCall.objects.filter(run__in=runs, state__in=OPEN_STATES)
     if start is not None:
@@ -560,7 +596,10 @@ def list_tool_call_details(
 
 
 def read_call_output(session: Session, call: UUID) -> tuple[str, str]:
-    """The tool's name and what a call gave, all of it; empty while it is open. Raises NotFound."""
+    """Return the tool's name and the call's whole output, which is empty while the call is open.
+
+    Raise NotFound if the call does not exist.
+    """
     found = find_call(session, call)
     if found.result_turn is None:
         return found.name, ""
@@ -568,8 +607,11 @@ def read_call_output(session: Session, call: UUID) -> tuple[str, str]:
 
 
 def read_turn_output(session_pk: int, number: int) -> tuple[str, str]:
-    """The same of the turn with a call's result, where the call has no record; of any
-    other turn its text."""
+    """Return the tool's name and output from a turn with a call's result.
+
+    This is for calls without a record. For any other turn, return an empty name and the turn's
+    text. Raise NotFound if the turn does not exist.
+    """
     turn = read_turn(session_pk, number)
     if turn is None:
         raise NotFound("This turn does not exist in this session.")

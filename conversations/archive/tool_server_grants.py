@@ -1,7 +1,7 @@
-"""What tool servers were granted by their authorization servers, and sign-ins under way.
+"""Grants of authorization servers to tool servers, and sign-ins in progress.
 
-A grant belongs to a server as it is configured: the installation's (``workspace`` empty) or one
-workspace's own, by its slug. What is secret is unreadable without the server's secret key.
+A grant belongs to a tool server as it is configured, either for the installation (``workspace`` is
+empty) or for one workspace, by its slug. Secrets can only be read with the server's secret key.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _IS_OVER = say("This sign-in is over or belongs to somebody else. Start it again
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerKey:
-    """A server with an address; ``workspace`` is the slug of the one whose own it is."""
+    """A tool server. ``workspace`` is the slug of the workspace that configures it, or empty."""
 
     workspace: str
     name: str
@@ -38,8 +38,11 @@ class ServerKey:
 
 
 def read_secrets(key: ServerKey) -> dict[str, Any]:
-    """What is kept of a server's grant; empty where nothing is, or where it was made for another
-    address or with another secret key."""
+    """Return the stored secrets of a server's grant.
+
+    Return an empty dict if there is no grant, or if it was made for another URL or encrypted with
+    another secret key.
+    """
     found = ToolServerGrant.objects.filter(workspace=key.workspace, server=key.name).first()
     if found is None or found.url != key.url:
         return {}
@@ -47,7 +50,7 @@ def read_secrets(key: ServerKey) -> dict[str, Any]:
 
 
 def save_secrets(key: ServerKey, **changed: Any) -> None:
-    """Keep these beside what is kept already."""
+    """Store these values in addition to those that are already stored."""
     with transaction.atomic():
         found = _locked(key)
         found.secrets = _encrypt({**_decrypt(found.secrets), **changed})
@@ -55,8 +58,10 @@ def save_secrets(key: ServerKey, **changed: Any) -> None:
 
 
 def replace_tokens(key: ServerKey, before: Any, **changed: Any) -> None:
-    """Keep these where the tokens are still those of ``before``: somebody may have signed out
-    meanwhile, or somebody else in."""
+    """Store these values if the stored tokens are still ``before``.
+
+    The tokens differ if somebody has signed out, or another person has signed in, in the meantime.
+    """
     with transaction.atomic():
         rows = ToolServerGrant.objects.select_for_update()
         found = rows.filter(workspace=key.workspace, server=key.name, url=key.url).first()
@@ -71,8 +76,10 @@ def forget_grant(key: ServerKey) -> None:
 
 
 def begin_sign_in(key: ServerKey, *, state: str, user_pk: int, slug: str) -> None:
-    """Expect the answer of the authorization server with this ``state``, by this person, who
-    began in the workspace ``slug``."""
+    """Start a sign-in by this person, who began it in the workspace ``slug``.
+
+    The authorization server's answer must have this ``state``.
+    """
     with transaction.atomic():
         found = _locked(key)
         found.state_digest, found.answer, found.problem = _digest(state), "", ""
@@ -81,9 +88,11 @@ def begin_sign_in(key: ServerKey, *, state: str, user_pk: int, slug: str) -> Non
 
 
 def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
-    """Keep an authorization server's answer for whoever waits for it, in whatever process.
-    It counts once, and from the browser of the person who began. The key of the row, for
-    ``read_outcome``. Raises Rejected."""
+    """Store an authorization server's answer for the process that waits for it.
+
+    An answer is accepted once, and only from the person who began the sign-in. Return the primary
+    key for :func:`read_outcome`. Raise Rejected if the answer is not accepted.
+    """
     digest, words = _digest(answer.get("state", "")), dump_json(dict(answer))
     with transaction.atomic():
         waiting = ToolServerGrant.objects.select_for_update().filter(
@@ -101,7 +110,10 @@ def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
 
 
 def read_answer(key: ServerKey, state: str) -> dict[str, Any] | None:
-    """The answer, once it is there. Raises Rejected where another sign-in has begun."""
+    """Return the answer, or None if it has not arrived.
+
+    Raise Rejected if another sign-in has begun.
+    """
     found = _signing_in(key, state).first()
     if found is None:
         raise Rejected(_IS_OVER, code="sign_in_over")
@@ -109,8 +121,10 @@ def read_answer(key: ServerKey, state: str) -> dict[str, Any] | None:
 
 
 def save_sign_in(key: ServerKey, state: str, granted: Mapping[str, Any]) -> None:
-    """Keep what was granted, as that of the person who began. Raises Rejected where another sign-in
-    has begun, or somebody has signed out."""
+    """Store the grant on behalf of the person who began the sign-in.
+
+    Raise Rejected if another sign-in has begun or somebody has signed out.
+    """
     with transaction.atomic():
         found = _signing_in(key, state).select_for_update().first()
         if found is None:
@@ -121,7 +135,7 @@ def save_sign_in(key: ServerKey, state: str, granted: Mapping[str, Any]) -> None
 
 
 def finish_sign_in(key: ServerKey, state: str, *, problem: str) -> None:
-    """No answer is expected any more; without a ``problem`` what was asked for is there."""
+    """End a sign-in. An empty ``problem`` means that it succeeded."""
     _signing_in(key, state).update(state_digest="", answer="", problem=problem)
 
 
@@ -133,7 +147,7 @@ def _signing_in(key: ServerKey, state: str) -> QuerySet[ToolServerGrant]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInOutcome:
-    """``slug`` is the workspace where it began."""
+    """The outcome of a sign-in. ``slug`` is the workspace in which it began."""
 
     server: str
     slug: str
@@ -152,7 +166,7 @@ def read_outcome(pk: int) -> SignInOutcome:
 
 
 def list_grants(workspace: str) -> dict[str, ToolServerGrant]:
-    """By the names of the servers: those of a workspace, and the installation's."""
+    """Return the grants of the workspace and of the installation by server name."""
     found = ToolServerGrant.objects.filter(workspace__in=["", workspace], granted_at__isnull=False)
     return {one.server: one for one in found.select_related("granted_by").order_by("workspace")}
 
@@ -162,14 +176,15 @@ def _locked(key: ServerKey) -> ToolServerGrant:
     found, _ = rows.get_or_create(
         workspace=key.workspace, server=key.name, defaults={"url": key.url}
     )
-    if found.url != key.url:  # the configuration names another address now
+    if found.url != key.url:  # the configured URL has changed
         found.url, found.secrets, found.granted_at = key.url, "", None
         found.save(update_fields=["url", "secrets", "granted_at"])
     return found
 
 
 def _digest(state: str) -> str:
-    return sha256(state.encode()).hexdigest()  # of no state too: empty where none is expected
+    # The digest of an empty state is not empty, so it never matches a row without a sign-in.
+    return sha256(state.encode()).hexdigest()
 
 
 def _encrypt(data: Mapping[str, Any]) -> str:
@@ -181,5 +196,5 @@ def _decrypt(text: str) -> dict[str, Any]:
     if not text:
         return {}
     words = decrypt_secret(text, purpose=PURPOSE, secret_key=settings.SECRET_KEY)
-    found: dict[str, Any] = load_json(words or "{}")  # people sign in again with another key
+    found: dict[str, Any] = load_json(words or "{}")  # empty if the secret key has changed
     return found

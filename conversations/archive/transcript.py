@@ -1,7 +1,8 @@
-"""Pages of the transcript, by cursor, at a cost that does not grow with age.
+"""Pages of the transcript by cursor. Their cost does not grow with the session's age.
 
-What to read is planned first (``transcript_plan``). Rows come from the cache of
-their rendering; what is not rendered yet, or by an older version, is made now.
+The segments to read are planned first (``transcript_plan``). Rows are read from the render cache.
+Rows that are not rendered yet, or were rendered by an older version, are rendered when they are
+read.
 """
 
 import logging
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRow:
-    """A row of a page. ``cursor`` is its place, ``turn`` the turn that it shows."""
+    """A row of a page. ``cursor`` is its position, and ``turn`` is the turn that it shows."""
 
     cursor: str
     html: str
@@ -51,8 +52,11 @@ class PageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPage:
-    """Rows in order. ``older`` and ``newer`` are cursors for the pages next to
-    it, None at the ends. ``source`` is ``journal``, ``turns`` or ``mixed``."""
+    """A page of rows, in order.
+
+    ``older`` and ``newer`` are the cursors for the adjacent pages, or None at the ends. ``source``
+    is ``journal``, ``turns`` or ``mixed``.
+    """
 
     rows: list[PageRow]
     older: str | None
@@ -66,7 +70,7 @@ class TranscriptPage:
 
 @dataclass(slots=True)
 class _Reader:
-    """Notes of one page's rows what has to be cached."""
+    """Collects the rows of one page that have to be cached."""
 
     session: Session
     stale_events: list[tuple[int, str]] = field(default_factory=list)
@@ -86,11 +90,12 @@ def read_page(
     include_rewound: bool = False,
     as_of: int | None = None,
 ) -> TranscriptPage:
-    """The newest rows, or those before or after a cursor, or those around a turn or from one on.
+    """Return the newest rows, or those before or after a cursor, around a turn, or from a turn on.
 
-    ``use_journal=False`` synthesises everything from turns; ``synthesise=False`` leaves turns
-    without events out; ``include_rewound`` shows replaced rows too; ``as_of``: see
-    ``transcript_plan.rewound_ranges``."""
+    ``use_journal=False`` synthesises all rows from turns. ``synthesise=False`` leaves out turns
+    without events. ``include_rewound`` includes rows that were replaced. For ``as_of``, see
+    ``transcript_plan.rewound_ranges``.
+    """
     limit = page_limit(limit)
     plan = make_plan(session, use_journal, synthesise, include_rewound, as_of)
     first = around_turn if from_turn is None else from_turn
@@ -111,7 +116,7 @@ def read_page(
 
 
 def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
-    """The cursors of those rows that left the active path."""
+    """Return the cursors of the rows that have left the active path."""
     cursors = {row.cursor: _parse(row.cursor) for row in rows}
     ranges = {
         source: rewound_ranges(session, source=source)
@@ -125,7 +130,7 @@ def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
 
 
 def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
-    """The row that stands for replaced rows, the same live and in a page."""
+    """Return the row that stands for replaced rows. It is the same live and in a page."""
     place = RowPosition(
         session=session.uuid,
         seq=f"{rewound.source}:{rewound.high}" if rewound.source == "turn" else str(rewound.high),
@@ -143,9 +148,10 @@ def _page(
     later: list[PlanSegment],
     limit: int,
 ) -> TranscriptPage:
-    """Rows from the end of ``earlier`` and from the start of ``later``."""
+    """Return the rows from the end of ``earlier`` and from the start of ``later``."""
     reader = _Reader(session)
-    # A quarter comes from before where both are given, more where there is little after.
+    # If both are given, a quarter of the rows comes from ``earlier``, and more if ``later`` is
+    # short.
     after_share = limit - limit // 4 if earlier else limit
     tail = _read_segments(reader, later, after_share, newest_first=False)
     rows = _read_segments(reader, earlier, limit - len(tail), newest_first=True)[::-1] + tail
@@ -155,7 +161,7 @@ def _page(
     first, last = _parse(rows[0].cursor), _parse(rows[-1].cursor)
     has_after = bool(rest := cut_after(plan, last))
     if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
-        # What is left is one turn, of which all rows may have been taken.
+        # Only one turn is left. The page may already have all of its rows.
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
         has_after = len(_turn_rows(_Reader(session), turn)) > rest[0].skip
     kinds = {row.cursor.partition(":")[0] for row in rows}
@@ -213,7 +219,7 @@ def _read_events(reader: _Reader, stretches: list[PlanSegment]) -> dict[int, Pag
     rows = ChatEvent.objects.filter(wanted, session=reader.session.pk).order_by("seq")
     found: dict[int, PageRow] = {}
     stale: list[int] = []
-    # The cache alone, which is a sixth of the cost of whole events.
+    # Read only the cached rows, at a sixth of the cost of whole events.
     columns = ("pk", "seq", "turn_number", "html", "render_version")
     for pk, seq, turn, html, version in rows.values_list(*columns):
         if version == RENDER_VERSION:
@@ -249,7 +255,8 @@ def _render(
 def _read_turn_rows(
     reader: _Reader, stretch: PlanSegment, limit: int, *, newest_first: bool
 ) -> list[PageRow]:
-    # A batch at a time until there are enough: a turn may have no row (a system hint) or several.
+    # Read in batches until there are enough rows: a turn may have no row (a system hint) or
+    # several.
     taken: list[PageRow] = []
     while stretch.low <= stretch.high and len(taken) < limit:
         turns = _read_turns(reader.session, stretch, newest_first=newest_first, limit=limit)
@@ -277,7 +284,7 @@ def _read_turns(
     turns = Turn.objects.filter(session=session.pk, number__range=(stretch.low, stretch.high))
     turns = turns.order_by("-number" if newest_first else "number")
     found = list(turns.only("number", "html", "render_version")[:limit])
-    # All of a turn is read only where its rows have to be made.
+    # Read whole turns only if their rows have to be rendered.
     stale = [turn.pk for turn in found if turn.render_version != RENDER_VERSION]
     whole = Turn.objects.in_bulk(stale) if stale else {}
     return [whole.get(turn.pk, turn) for turn in found]
@@ -296,7 +303,7 @@ def _turn_rows(reader: _Reader, turn: Turn) -> list[PageRow]:
 
 
 def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
-    """The rows that a turn without events stands for."""
+    """Return the rows that stand for a turn without events."""
     number = str(turn.number)
     return [
         replace(
@@ -318,13 +325,15 @@ def _cache(reader: _Reader) -> None:
                     " SET html = %s, render_version = %s WHERE id = %s",
                     [(html, RENDER_VERSION, pk) for pk, html in stale],
                 )
-    except OperationalError as error:  # a cache only: a busy database is no reason to fail
+    except OperationalError as error:  # ignored, because this is only a cache
         logger.warning("row_cache_not_written", extra={"fields": {"reason": str(error)}})
 
 
 def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:
-    """Journal rows for live catch-up, oldest first. Never synthesised: the page
-    has those already."""
+    """Return journal rows after ``after_seq`` for live updates, oldest first.
+
+    No rows are synthesised, because the page already has those.
+    """
     session = Session.objects.get(pk=session_pk)
     events = ChatEvent.objects.filter(session=session_pk, seq__gt=after_seq).order_by("seq")
     reader = _Reader(session)
@@ -345,14 +354,14 @@ def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:
 
 
 def _client_id_of(event: ChatEvent) -> str:
-    if event.event_type != USER_MESSAGE:  # no other is read again for it
+    if event.event_type != USER_MESSAGE:  # other events are not parsed again for this
         return ""
     payload = read_payload(event.event_type, event.payload)
     return payload.client_id if isinstance(payload, UserMessage) else ""
 
 
 def live_seq_of(session: Session, cursor: TranscriptCursor) -> int:
-    """The seq after which a page that ends with this cursor misses journal rows."""
+    """Return the seq after which a page that ends with this cursor has no journal rows."""
     if cursor.source == "seq":
         return min(cursor.number, session.last_seq)
     gap = JournalGap.objects.filter(
@@ -368,8 +377,11 @@ def live_seq_of(session: Session, cursor: TranscriptCursor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SessionMarks:
-    """What changes in a session that pages show. ``window`` is where the window starts,
-    how full it is and what the session has cost; ``model`` is ``Session.chosen_model``."""
+    """The values of a session that change while pages show it.
+
+    ``window`` is the window's first turn, its tokens and the session's cost. ``model`` is
+    ``Session.chosen_model``.
+    """
 
     last_seq: int
     rewinds: int
@@ -379,8 +391,8 @@ class SessionMarks:
 
 
 def read_session_marks(session_pks: Sequence[int]) -> dict[int, SessionMarks]:
-    """The marks of these sessions, by key."""
-    with connection.cursor() as cursor:  # raw, because it is asked all the time of what is shown
+    """Return the marks of these sessions by primary key."""
+    with connection.cursor() as cursor:  # raw SQL, because open pages ask for this all the time
         cursor.execute(
             "SELECT s.id, s.next_seq, s.rewind_count, s.floor_turn, s.context_tokens,"  # noqa: S608
             f" s.cost_microusd, s.title, {CHOSEN_MODEL_SQL}"

@@ -1,8 +1,8 @@
-"""The transcript as segments, before any row is read.
+"""The plan of a transcript: its segments, before any row is read.
 
-Stretches of the journal, stretches of turns that the journal does not cover, and markers where rows
-left the active path, in the order of the page. Since ``seq`` has no gaps, the plan knows how many
-rows a stretch of the journal has. A page is cut out of the plan by a cursor.
+Segments are ranges of the journal, ranges of turns that the journal does not cover, and markers for
+rows that left the active path, in the order of the page. ``seq`` has no gaps, so the plan knows the
+number of rows of each range of the journal. A page is cut out of the plan by a cursor.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +20,12 @@ from .turns import marker_columns
 
 @dataclass(frozen=True, slots=True)
 class PlanSegment:
-    """Part of the plan: ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq``
-    places a stretch of turns in the journal. ``part`` cuts into the row parts of
-    the first (``skip``) or before the last (``stop``) turn."""
+    """A segment of the plan.
+
+    ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq`` is the position of a range of turns
+    in the journal. ``skip`` is the number of rows to leave out at the start of the first turn, and
+    ``stop`` is the number of rows to include of the last turn.
+    """
 
     kind: str
     low: int
@@ -35,7 +38,7 @@ class PlanSegment:
 
 @dataclass(frozen=True, slots=True)
 class RewoundRange:
-    """Rows of one source that left the active path, and when they last did."""
+    """Rows of one source that left the active path, and the time when they last left it."""
 
     source: str
     low: int
@@ -50,8 +53,11 @@ class RewoundRange:
 def rewound_ranges(
     session: Session, *, source: str, as_of: int | None = None
 ) -> list[RewoundRange]:
-    """What is off the active path: disjoint ranges of ``seq`` or ``turn``, in order. ``as_of``:
-    off the path that was left with the next marker after so many."""
+    """Return the ranges of ``seq`` or ``turn`` that are off the active path, disjoint and ordered.
+
+    If ``as_of`` is given, use the path that was left by the rewind with this index instead of the
+    active path.
+    """
     if session.rewind_count == 0:
         return []
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
@@ -67,7 +73,11 @@ def rewound_ranges(
 
 
 def _left_at(low: int, high: int, rows: Sequence[tuple[Any, ...]]) -> datetime:
-    """When the last of them left the path; where it was left for another, when that was."""
+    """Return when the last of these rows left the path.
+
+    If no rewind starts in the range, another branch became active, so return the time of the last
+    rewind.
+    """
     moments = [at for start, _, _, at in rows if low <= start <= high]
     return max(moments, default=cast("datetime", rows[-1][-1]))
 
@@ -104,7 +114,7 @@ def make_plan(
 
 
 def _cut_out(stretch: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[PlanSegment]:
-    """A marker stands in the place of each range."""
+    """Yield the stretch with a marker in place of each hidden range."""
     low = stretch.low
     for rewound in hidden:
         start, end = max(low, rewound.low), min(stretch.high, rewound.high)
@@ -127,8 +137,10 @@ def _cut_out(stretch: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[P
 def locate(
     session: Session, plan: Sequence[PlanSegment], cursor: TranscriptCursor
 ) -> TranscriptCursor:
-    """The cursor in the source in which the plan has its place: a turn that the
-    journal covers is found by the seq of its first event, and the reverse."""
+    """Return the cursor in the source that the plan uses at its position.
+
+    If the journal covers a turn, its cursor becomes the seq of its first event, and the reverse.
+    """
     sources = {_source(stretch) for stretch in plan}
     if cursor.source == "turn":
         is_inside = any(
@@ -153,8 +165,10 @@ def _source(stretch: PlanSegment) -> str:
 
 
 def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | None:
-    """The event after which the plan has the cursor's turn; None for a cursor in the journal,
-    and for a turn that is in no stretch of turns."""
+    """Return the event after which the plan has the cursor's turn.
+
+    Return None for a cursor in the journal, and for a turn that is in no range of turns.
+    """
     if cursor.source == "seq":
         return None
     return next(
@@ -168,23 +182,23 @@ def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | 
 
 
 def _side(stretch: PlanSegment, cursor: TranscriptCursor, seq_before: int | None) -> int:
-    """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
+    """Return -1 if the stretch is before the cursor, 1 if it is after, 0 if it contains it."""
     if _source(stretch) == cursor.source:
         if stretch.high < cursor.number:
             return -1
         return 1 if stretch.low > cursor.number else 0
-    if cursor.source == "seq":  # and the stretch is of turns
+    if cursor.source == "seq":  # and the stretch is one of turns
         return -1 if stretch.after_seq < cursor.number else 1
-    # A stretch of the journal against a place among turns: by where those stand.
+    # Compare a range of the journal with a cursor among turns by the position of those turns.
     if seq_before is not None:
         return -1 if stretch.high <= seq_before else 1
     return -1 if cursor.number > 0 else 1
 
 
 def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
-    """What lies strictly before the cursor."""
+    """Return the segments strictly before the cursor."""
     kept: list[PlanSegment] = []
-    seq_before = _seq_before(plan, cursor)  # once: a plan may have thousands of stretches
+    seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
     for stretch in plan:
         side = _side(stretch, cursor, seq_before)
         if side == -1:
@@ -197,9 +211,9 @@ def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[Pl
 
 
 def cut_after(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
-    """What lies strictly after the cursor."""
+    """Return the segments strictly after the cursor."""
     kept: list[PlanSegment] = []
-    seq_before = _seq_before(plan, cursor)  # once: a plan may have thousands of stretches
+    seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
     for stretch in plan:
         side = _side(stretch, cursor, seq_before)
         if side == 1:

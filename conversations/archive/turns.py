@@ -1,4 +1,4 @@
-"""Reading turns, always by number and never by offset."""
+"""Turns: reading them, always by number and never by offset."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,9 +16,9 @@ from conversations.models import Rewind, Turn
 
 from .append import read_moment, walk_rows
 
-MAX_PAGE_ROWS = 500  # Or turns, which one read returns.
+MAX_PAGE_ROWS = 500  # The maximum number of rows or turns that one read returns
 
-# What is read of a turn: the fields of :class:`StoredTurn`.
+# The columns that are read of a turn: the fields of :class:`StoredTurn`
 COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
 
 _BEYOND_ALL = 2**63 - 1
@@ -28,8 +28,8 @@ _WALK_BACK = (
     " WHERE session_id = %s AND number >= %s AND number < %s{} ORDER BY number DESC LIMIT %s"
 )
 
-# Whether a turn is within ranges. They are one value, since SQLite refuses a condition of more than
-# a thousand terms.
+# A condition for turns within ranges. The ranges are passed as a single value, because SQLite
+# refuses a condition of more than a thousand terms.
 _WITHIN = {
     "sqlite": "EXISTS(WITH gone(low, high) AS MATERIALIZED (SELECT json_extract(value, '$[0]'),"
     " json_extract(value, '$[1]') FROM json_each(%s))"
@@ -56,8 +56,11 @@ def walk_turns(
     rewound: Sequence[tuple[int, int]] = (),
     active: bool | None = None,
 ) -> list[StoredTurn]:
-    """Turns above ``start`` (None: from the first), or with ``is_back`` below it, the
-    nearest first. ``active``: none of the ``rewound`` ones, or (False) those alone."""
+    """Return turns after ``start``, or from the first turn if it is None, the nearest first.
+
+    With ``is_back``, return turns before ``start``. If ``active`` is True, leave out the turns in
+    ``rewound``; if it is False, return only those.
+    """
     turns = Turn.objects.filter(session=session_pk)
     if start is not None:
         turns = turns.filter(Q(number__lt=start) if is_back else Q(number__gt=start))
@@ -76,8 +79,11 @@ def walk_active_turns_back(
     page: int = 100,
     aside: Sequence[tuple[int, int]] = (),
 ) -> Iterator[StoredTurn]:
-    """Turns on the active path below ``before``, newest first, without those ``aside``, read a
-    page at a time as needed. Raw SQL, because every first word waits for it."""
+    """Yield turns on the active path before ``before``, newest first, without those in ``aside``.
+
+    The turns are read a page at a time as needed. This uses raw SQL because the query delays the
+    first word of each answer.
+    """
     gone = [*(read_rewound(session_pk, "turn") if has_rewinds else []), *aside]
     gone = [one for one in gone if one[1] >= down_to]
     statement = _WALK_BACK.format(f" AND NOT {_WITHIN[connection.vendor]}" if gone else "")
@@ -94,7 +100,7 @@ def walk_active_turns_back(
 
 
 def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
-    """All turns on the active path, oldest first, in bounded memory."""
+    """Yield all turns on the active path, oldest first, in bounded memory."""
     gone = are_turns_within(read_rewound(session_pk, "turn"))
     active = Turn.objects.filter(session=session_pk).exclude(gone)
     for row in walk_rows(active, *COLUMNS, key="number"):
@@ -102,7 +108,10 @@ def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
 
 
 def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[StoredTurn]:
-    """All turns of these inclusive ranges, in their order; the caller bounds them."""
+    """Return all turns of these inclusive ranges, in their order.
+
+    The caller must limit the size of the ranges.
+    """
     found: list[StoredTurn] = []
     for low, high in ranges:
         turns = Turn.objects.filter(session=session_pk, number__range=(low, high))
@@ -117,12 +126,15 @@ def read_user_turn_before(
     has_rewinds: bool,
     aside: Sequence[tuple[int, int]] = (),
 ) -> StoredTurn | None:
-    """The newest active message of a person below that number that does not stand ``aside``."""
+    """Return the person's newest active message before that number, or None.
+
+    Messages in ``aside`` are left out.
+    """
     turns = active_user_turns(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     return next(iter(stored_turns(turns[:1])), None)
 
 
-MAX_DISTANCE_TURNS = 400  # From a turn down to its predecessors.
+MAX_DISTANCE_TURNS = 400  # How far before a turn its messages are searched
 
 
 def list_user_turns_before(
@@ -133,7 +145,10 @@ def list_user_turns_before(
     has_rewinds: bool,
     aside: Sequence[tuple[int, int]] = (),
 ) -> list[int]:
-    """Numbers of the person's active messages that stand shortly below a turn."""
+    """Return the numbers of the person's last active messages before a turn, in order.
+
+    Only the :data:`MAX_DISTANCE_TURNS` turns before the turn are searched.
+    """
     turns = active_user_turns(session_pk, number, has_rewinds=has_rewinds, aside=aside)
     turns = turns.filter(number__gte=number - MAX_DISTANCE_TURNS)
     return list(turns.values_list("number", flat=True)[:limit])[::-1]
@@ -142,8 +157,10 @@ def list_user_turns_before(
 def active_user_turns(
     session_pk: int, below: int, *, has_rewinds: bool, aside: Sequence[tuple[int, int]] = ()
 ) -> QuerySet[Turn]:
-    """The person's messages on the active path below that number, without those ``aside``, the
-    newest first."""
+    """Return the person's messages on the active path before that number, newest first.
+
+    The messages in ``aside`` are left out.
+    """
     turns = Turn.objects.filter(session=session_pk, number__lt=below, role=USER)
     turns = turns.exclude(are_turns_within(aside)) if aside else turns
     if has_rewinds:
@@ -152,21 +169,21 @@ def active_user_turns(
 
 
 def read_beginnings(session_pk: int, numbers: Sequence[int], *, chars: int) -> dict[int, str]:
-    """The first characters of these turns, by number."""
+    """Return the first characters of these turns by number."""
     turns = Turn.objects.filter(session=session_pk, number__in=numbers)
     rows = turns.order_by("number").values_list("number", Left("content", chars))
     return dict(rows)
 
 
 def count_active_before(session_pk: int, number: int, *, has_rewinds: bool) -> int:
-    """Active turns below that number."""
+    """Return the number of active turns before that number."""
     if not has_rewinds:
         return number - 1
     return number - 1 - count_within(1, number - 1, read_rewound(session_pk, "turn"))
 
 
 def are_turns_within(ranges: Sequence[tuple[int, int]]) -> RawSQL:
-    """A condition: the turns whose numbers are within these ranges, however many they are."""
+    """Return a condition for turns within these ranges. The number of ranges is not limited."""
     return RawSQL(  # noqa: S611 (our own)
         _WITHIN[connection.vendor], [_ranges_value(ranges)], output_field=BooleanField()
     )
@@ -179,24 +196,29 @@ def _ranges_value(ranges: Sequence[tuple[int, int]]) -> str:
 
 
 def read_rewound(session_pk: int, source: str) -> list[tuple[int, int]]:
-    """What is not on the active path, as ranges in order: of turns (``turn``) by their
-    numbers, or of events (``seq``)."""
+    """Return the ordered ranges of turns or events that are off the active path.
+
+    ``source`` is ``turn`` for turn numbers or ``seq`` for events.
+    """
     return hidden_ranges(read_markers(session_pk, source))
 
 
 def read_markers(session_pk: int, source: str) -> list[Marker]:
-    """What was rewound, in order, of turns or of events (as :func:`read_rewound`)."""
+    """Return the session's rewinds as markers of turns or events, in order."""
     rewinds = Rewind.objects.filter(session=session_pk).order_by("pk")
     return [Marker(*row) for row in rewinds.values_list(*marker_columns(source))]
 
 
 def marker_columns(source: str) -> tuple[str, str, str]:
-    """The fields of a rewind that make a marker of turns or of events."""
+    """Return the fields of a rewind that make a marker of turns or events."""
     return f"from_{source}", f"to_{source}", "back_to"
 
 
 def read_rewound_of(session_pks: Iterable[int]) -> Mapping[int, Ranges]:
-    """The turns that are not on the active path, by the session; none where there are none."""
+    """Return the turns that are off the active path, by session.
+
+    Sessions without rewinds are left out.
+    """
     markers: dict[int, list[Marker]] = {}
     rewinds = Rewind.objects.filter(session__in=session_pks).order_by("pk")
     for pk, *marker in rewinds.values_list("session", *marker_columns("turn")):
@@ -209,7 +231,7 @@ def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:
 
 
 def source_of_turn(session_uuid: UUID, number: int) -> dict[str, Any] | None:
-    """A turn's verbatim text and stored JSON, for copying and for long rows."""
+    """Return a turn's verbatim text and stored JSON, for copying and for long rows."""
     found = Turn.objects.filter(session__uuid=session_uuid, number=number)
     rows = found.values("role", "content", "blocks", "tool_calls")
     return next((dict(row) for row in rows), None)

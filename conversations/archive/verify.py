@@ -1,5 +1,4 @@
-"""Is the archive whole? Both hash chains of a session and its markers, checked in
-constant memory."""
+"""Verification of the archive: a session's hash chains and markers, checked in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -36,7 +35,7 @@ BATCH_ROWS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationResult:
-    """The outcome for one session. ``problem`` names the first row that is wrong."""
+    """The result for one session. ``problem`` describes the first wrong row, or is empty."""
 
     session: UUID
     turns: int
@@ -45,12 +44,12 @@ class VerificationResult:
 
 
 def verify_sessions(*, session: UUID | None = None) -> Iterator[VerificationResult]:
-    """Verify every session, or one, oldest first."""
+    """Verify all sessions, oldest first, or only the given one."""
     rows = Session.objects.all()
     if session is not None:
         rows = rows.filter(uuid=session)
     for row in walk_by_pk(rows):
-        with suppress(Session.DoesNotExist):  # it was purged meanwhile
+        with suppress(Session.DoesNotExist):  # the session was purged meanwhile
             verified = verify_session(row)
             if not verified.problem or Session.objects.filter(pk=row.pk).exists():
                 yield verified
@@ -71,7 +70,7 @@ def _walked(
 ) -> tuple[int, str]:
     try:
         return walk(session)
-    # What somebody put into the file past the product may not even be readable.
+    # Data written to the database by other programs may not even be readable.
     except (DatabaseError, ValueError, TypeError, AttributeError, OverflowError) as error:
         return 0, f"a stored {kind} cannot be read ({type(error).__name__}: {error})"
 
@@ -79,7 +78,7 @@ def _walked(
 def _check_rewinds(session: Session) -> str:
     rewinds = Rewind.objects.filter(session=session.pk)
     count, newest = rewinds.count(), rewinds.order_by("-pk").values_list("pk", flat=True).first()
-    # Counters only grow, so they are read after what they are compared with.
+    # Counters only grow, so read them after the rows that are compared with them.
     now = _counters(session)
     if not session.rewind_count <= count <= now["rewind_count"]:
         return f"there are {count} rewinds, but the session counts {now['rewind_count']}"
@@ -171,8 +170,10 @@ def _walk(
     columns: Sequence[str],
     link: Callable[[str, dict[str, Any]], str],
 ) -> tuple[int, str]:
-    """How many rows of a chain are as they were written, and what is wrong with the next.
-    ``names`` are those of a row's number and of the session's counter."""
+    """Return how many rows of a chain are intact, and a description of the first error.
+
+    ``names`` are the names of the row's number and of the session's counter.
+    """
     key, counter = names
     digest, expected = first_digest(session.uuid, chain=f"{kind}s"), 1
     counted = rows.filter(**{f"{key}__lt": getattr(session, counter)})
@@ -189,7 +190,7 @@ def _walk(
         return expected - 1, f"{kind} {expected} is missing: the session counts {total}"
     if digest != getattr(session, f"{kind}_digest"):
         return expected - 1, f"the session's digest does not end at {kind} {expected - 1}"
-    # Rows that the session does not count, as of now: it may have grown meanwhile.
+    # Compare with the current counter, because the session may have grown meanwhile.
     newest = rows.order_by(f"-{key}").values_list(key, flat=True).first() or 0
     total = Session.objects.values_list(counter, flat=True).get(pk=session.pk)
     surplus = f"{key} {newest} is not counted by the session" if newest >= total else ""
@@ -197,7 +198,7 @@ def _walk(
 
 
 def check_database_file() -> str:
-    """SQLite's own check of the file; an empty text when it is sound."""
+    """Return the error that SQLite's own check of the file finds, or an empty text."""
     if connection.vendor != "sqlite":
         return ""
     with connection.cursor() as cursor:

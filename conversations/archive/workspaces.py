@@ -1,4 +1,4 @@
-"""Workspaces: create, change, and who belongs to them."""
+"""Workspaces: creating and changing them, their members and groups, and sign-in links."""
 
 import hashlib
 import secrets
@@ -24,13 +24,13 @@ from conversations.models import Membership, SignInLink, Workspace, WorkspaceGro
 from .audit import AuditEvent, AuditOrigin, record
 from .rights import WORKSPACES_SQL, roles_of_pairs, roles_of_person
 
-# People: single-use sign-in links, as a terminal prints them; names.
+# People: single-use sign-in links, which are printed in a terminal, and names
 
 LINK_LIFETIME = timedelta(hours=12)
 
 
 def create_first_superuser(username: str) -> User:
-    """The account of whoever starts the server, where no superuser can sign in yet."""
+    """Create the account of the person who starts the server, if no superuser can sign in yet."""
     with transaction.atomic():
         user = User.objects.create_superuser(username=username)
         metadata = {"person": username, "account": "made", "rank": "superuser, staff"}
@@ -39,8 +39,10 @@ def create_first_superuser(username: str) -> User:
 
 
 def create_sign_in_link(user: User) -> str:
-    """A token that signs this person in once, within twelve hours. Only its digest
-    is kept; links that are over are removed."""
+    """Return a token that signs this person in once, within twelve hours.
+
+    Only the token's digest is stored. Expired links are deleted.
+    """
     token = secrets.token_urlsafe(32)
     now = timezone.now()
     SignInLink.objects.filter(expires_at__lt=now).delete()
@@ -51,33 +53,34 @@ def create_sign_in_link(user: User) -> str:
 
 
 def use_sign_in_link(token: str) -> User | None:
-    """The person whom the token signs in; None when it was used, is over or unknown.
-    Marking it used is one statement, so two requests cannot both succeed."""
+    """Return the person whom the token signs in, or None if the token is used, expired or unknown.
+
+    One statement marks the token as used, so that two requests cannot both succeed.
+    """
     digest = digest_of(token)
     used = unused_links(digest).update(used_at=timezone.now())
     return SignInLink.objects.select_related("user").get(digest=digest).user if used else None
 
 
 def unused_links(digest: str) -> QuerySet[SignInLink]:
-    """The link of this digest; none when it was used, is over or unknown."""
+    """Return the link with this digest, or an empty queryset if it is used, expired or unknown."""
     return SignInLink.objects.filter(
         digest=digest, used_at=None, expires_at__gte=timezone.now(), user__is_active=True
     )
 
 
 def read_name(user_pk: int) -> str:
-    """What a person is called: the full name, else the name to sign in with."""
+    """Return the person's full name, or the username if there is none."""
     user = User.objects.filter(pk=user_pk).only("first_name", "last_name", "username").first()
     return "" if user is None else user.get_full_name() or user.get_username()
 
 
 def read_username(user_pk: int) -> str:
-    """The name to sign in with."""
     return User.objects.values_list("username", flat=True).filter(pk=user_pk).first() or ""
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """Return the stored digest of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -87,17 +90,21 @@ MAX_SLUG_CHARS = 50
 def resolve_root(
     folder: str, *, roots: Sequence[Path], data_dir: Path | None = None, user_pk: int | None = None
 ) -> Path:
-    """The folder as a real path. Raises Rejected unless it is an existing folder
-    that lies under an allowed root, symbolic links followed; that is not the data
-    folder or around it; and that shares nothing with a workspace of which this person
-    (``user_pk``, None for whoever runs the server) is no owner, since they would be one here."""
+    """Return the folder as a real path.
+
+    Raise Rejected unless the folder exists and is under an allowed root after following symbolic
+    links. The folder must not contain the data folder, and must not be inside it except in its
+    ``workspaces`` folder. The folder must not overlap a workspace that this person does not own,
+    because they become an owner of the new one. ``user_pk`` is None for the person who runs the
+    server, for whom overlaps are not checked.
+    """
     try:
         path = Path(folder).expanduser()
         if "\0" in folder or not path.is_absolute():
             raise Rejected("A workspace needs the absolute path of a folder.", code="root_invalid")
         real = path.resolve()
         is_folder = real.is_dir()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop, no such person
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop, unknown user
         raise Rejected("This is not the path of a folder.", code="root_invalid") from error
     if not any(real == root or root in real.parents for root in (r.resolve() for r in roots)):
         allowed = ", ".join(str(root) for root in roots)
@@ -123,7 +130,7 @@ def resolve_root(
 
 
 def _holds_data(folder: Path, data_dir: Path) -> bool:
-    """The data folder or one around it; or in it, but for its own workspaces."""
+    """Return whether the folder contains the data folder, or is in it but not in ``workspaces``."""
     if folder == data_dir or folder in data_dir.parents:
         return True
     workspaces = data_dir / "workspaces"
@@ -133,7 +140,7 @@ def _holds_data(folder: Path, data_dir: Path) -> bool:
 def create_workspace(
     *, root: Path, name: str = "", slug: str = "", owner: User | None = None
 ) -> Workspace:
-    """Create a workspace on a folder that has been checked by ``resolve_root``."""
+    """Create a workspace in a folder that has been checked by :func:`resolve_root`."""
     name = one_line(storable(name), limit=120) or root.name or "workspace"
     slug = slug or slugify(name)[:MAX_SLUG_CHARS] or "workspace"
     for attempt in range(1, 100):
@@ -154,14 +161,17 @@ def create_workspace(
 
 
 def lock_workspace(workspace: Workspace) -> Workspace:
-    """As it is stored now; until the transaction ends, nobody else changes it."""
+    """Lock the workspace's row until the transaction ends, and return it as it is now."""
     return Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
 
 
 def change_workspace(
     workspace: Workspace, *, name: str, instructions: str, **columns: str | int | bool | None
 ) -> None:
-    """Set what a workspace is. Of the other columns, empty or None: as the installation has it."""
+    """Set the workspace's name, instructions and other columns.
+
+    In the other columns, an empty value or None stands for the installation's setting.
+    """
     chosen = one_line(storable(name), limit=120)
     if not chosen:
         raise Rejected("A name must have at least one character.", code="name_empty")
@@ -171,7 +181,7 @@ def change_workspace(
 
 
 def change_tool_rules(workspace: Workspace, *, tool_policy: str, allows_network: bool) -> None:
-    """Set what the workspace lets tools do; it holds from the next call on."""
+    """Set what the workspace lets tools do. The change applies from the next call on."""
     Workspace.objects.filter(pk=workspace.pk).update(
         tool_policy=tool_policy, allows_network=allows_network
     )
@@ -180,8 +190,11 @@ def change_tool_rules(workspace: Workspace, *, tool_policy: str, allows_network:
 def add_member(
     workspace: Workspace, *, user_pk: int, role: str, origin: AuditOrigin | None = None
 ) -> None:
-    """Give a person a role, or another one. The last owner stays one. ``origin`` is who
-    does it, for the audit log; None: the server itself."""
+    """Give a person a role, or change their role.
+
+    Raise Rejected if the workspace would lose its last owner. ``origin`` is used for the audit log;
+    if it is None, the server itself makes the change and no entry is added.
+    """
     with transaction.atomic():
         if role != OWNER:
             _require_other_owner(workspace, user_pk)
@@ -202,7 +215,10 @@ def remove_member(workspace: Workspace, *, user_pk: int, origin: AuditOrigin | N
 
 
 def _require_other_owner(workspace: Workspace, user_pk: int) -> None:
-    """Of its own: who is one by a group only may leave that group any time."""
+    """Raise Rejected if the person is the only active owner by their own membership.
+
+    Owners by a group do not count, because they can leave the group at any time.
+    """
     owners = Membership.objects.filter(workspace=workspace, role=OWNER).order_by("pk")
     rows = owners.select_for_update(of=("self",)).values_list("user_id", "user__is_active")
     locked = dict(rows)
@@ -213,7 +229,7 @@ def _require_other_owner(workspace: Workspace, user_pk: int) -> None:
 
 
 def add_group(workspace: Workspace, *, group: Group, role: str, origin: AuditOrigin) -> None:
-    """Give all people of a group a role, or another one."""
+    """Give all people of a group a role, or change the group's role."""
     with transaction.atomic():
         WorkspaceGroup.objects.update_or_create(
             workspace=workspace,
@@ -236,7 +252,10 @@ def _record_role(workspace: Workspace, origin: AuditOrigin | None, **metadata: s
 
 
 def get_workspace(slug: str) -> Workspace:
-    """Raises NotFound. Authorises nobody: entry points use ``access``."""
+    """Return a workspace. Raise NotFound if it does not exist.
+
+    This does not check rights: entry points use ``access``.
+    """
     found = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
     if found is None:
         raise NotFound("This workspace does not exist.")
@@ -244,7 +263,10 @@ def get_workspace(slug: str) -> Workspace:
 
 
 def find_user(username: str, *, even_closed: bool = False) -> User:
-    """The account of this name; a closed one only if asked for. Raises Rejected."""
+    """Return the account with this username. Raise Rejected if there is none.
+
+    Inactive accounts are only found with ``even_closed``.
+    """
     people = User.objects.filter(username=storable(username))
     found = (people if even_closed else people.filter(is_active=True)).first()
     if found is None:
@@ -255,8 +277,11 @@ def find_user(username: str, *, even_closed: bool = False) -> User:
 
 
 def list_workspaces(user_pk: int) -> list[dict[str, Any]]:
-    """The workspaces that a person belongs to, by name: ``name``, ``slug``, ``root``, the person's
-    ``role``, ``session_count``, ``running_count`` and ``last_active_at``. Two statements."""
+    """Return the workspaces that a person belongs to, ordered by name, with two queries.
+
+    Each dict has ``name``, ``slug``, ``root``, the person's ``role``, ``session_count``,
+    ``running_count`` and ``last_active_at``.
+    """
     roles = roles_of_person(user_pk)
     is_listed = Q(sessions__archived_at=None)
     is_running = Q(sessions__runs__state__in=ACTIVE_STATES)
@@ -274,9 +299,11 @@ def list_workspaces(user_pk: int) -> list[dict[str, Any]]:
 
 
 def list_workspace_names(user_pk: int) -> list[dict[str, str]]:
-    """``name`` and ``slug`` of these workspaces, by name, for the menu on every chat: how many
-    sessions they have is not counted. One statement."""
-    with connection.cursor() as cursor:  # raw, because every page asks
+    """Return ``name`` and ``slug`` of a person's workspaces, ordered by name, with one query.
+
+    This is for the menu of every chat page, so the sessions are not counted.
+    """
+    with connection.cursor() as cursor:  # raw SQL, because every page needs this
         cursor.execute(
             "SELECT name, slug FROM conversations_workspace"  # noqa: S608
             f" WHERE id IN ({WORKSPACES_SQL}) ORDER BY name, id",
@@ -294,25 +321,27 @@ class WorkspaceDir:
 
 
 def list_workspace_dirs() -> list[WorkspaceDir]:
-    """Those of all workspaces."""
+    """Return the slugs and folders of all workspaces, ordered by slug."""
     places = Workspace.objects.order_by("slug").values_list("slug", "root")
     return [WorkspaceDir(workspace=slug, root=Path(root)) for slug, root in places]
 
 
 def workspace_names() -> list[tuple[str, str]]:
-    """Slug and name of every workspace, by name."""
+    """Return the slug and name of each workspace, ordered by name."""
     return list(Workspace.objects.order_by("name", "pk").values_list("slug", "name"))
 
 
 def members_of(workspace: Workspace) -> list[tuple[str, str]]:
-    """Names and roles of the workspace's members."""
+    """Return the usernames and roles of the workspace's own members, without those by a group."""
     members = Membership.objects.filter(workspace=workspace).order_by("user__username")
     return list(members.values_list("user__username", "role"))
 
 
 def groups_of(workspace: Workspace) -> list[dict[str, Any]]:
-    """The groups whose people are in the workspace, by name: ``pk``, ``name``, ``role`` and
-    how many ``people``."""
+    """Return the groups whose people are members of the workspace, ordered by name.
+
+    Each dict has ``pk``, ``name``, ``role`` and ``people``, the number of active people.
+    """
     rows = (
         WorkspaceGroup.objects.filter(workspace=workspace)
         .annotate(people=Count("group__user", filter=Q(group__user__is_active=True)))
@@ -323,15 +352,19 @@ def groups_of(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:
-    """Keys and names of the groups that are not in the workspace yet. Groups that give
-    permissions stand for a role in the whole installation, and for none in it."""
+    """Return primary keys and names of the groups that can be added to the workspace.
+
+    Groups with permissions are left out, because they stand for a role in the whole installation.
+    """
     groups = Group.objects.filter(permissions=None).exclude(workspaces__workspace=workspace)
     return list(groups.order_by("name").values_list("pk", "name"))
 
 
 def workspaces_owned_alone(user_pk: int) -> QuerySet[Workspace]:
-    """Those that this person owns and nobody else with an open account does, by name. If the
-    person's is closed, nobody can manage them."""
+    """Return the workspaces that this person owns and no other active person does, ordered by name.
+
+    If the person's account is closed, nobody can manage these workspaces.
+    """
     own, others = _owned_by(user_pk), User.objects.filter(is_active=True).exclude(pk=user_pk)
     shared = {pk for (_, pk), role in roles_of_pairs(others, own).items() if role == OWNER}
     return Workspace.objects.filter(pk__in=own - shared).order_by("name", "pk")
@@ -342,7 +375,7 @@ def _owned_by(user_pk: int) -> set[int]:
 
 
 def owner_of(workspace: Workspace) -> User:
-    """The workspace's first owner whose account is open. Raises Rejected when it has none."""
+    """Return the first active owner by their own membership. Raise Rejected if there is none."""
     owners = Membership.objects.filter(workspace=workspace, role=OWNER, user__is_active=True)
     found = owners.select_related("user").order_by("pk").first()
     if found is None:
