@@ -107,7 +107,7 @@ def _strongest_by_key[K](rows: Iterable[tuple[K, str]]) -> dict[K, str]:
 
 
 READ, WRITE, MANAGE = "read", "write", "manage"
-"""What somebody wants to do: look, take part, change the workspace itself."""
+"""The kinds of access: reading, taking part, and changing the workspace itself."""
 
 ALLOWED = {
     VIEWER: frozenset({READ}),
@@ -116,12 +116,12 @@ ALLOWED = {
 }
 
 REVIEW_PERMISSION = "conversations.review_transcripts"
-"""A reviewer may read any session, and change nothing of it. Each reading of what is
-not theirs is entered in the audit log."""
+"""A reviewer may read all sessions but not change them. Each reading of a session in a workspace
+that the reviewer is not a member of is entered in the audit log."""
 
 ADMINISTER_PERMISSION = "conversations.administer_installation"
-"""An administrator manages people and policies and reads the audit log. It does not
-let anybody read transcripts; a superuser has both."""
+"""An administrator manages people and policies and reads the audit log. The permission does not
+allow reading transcripts. A superuser has both permissions."""
 
 type Person = User | AnonymousUser
 
@@ -204,7 +204,7 @@ def is_administrator(person: Person) -> bool:
 REVIEWERS, ADMINISTRATORS = "Reviewers", "Administrators"
 
 ROLE_GROUPS = {REVIEWERS: REVIEW_PERMISSION, ADMINISTRATORS: ADMINISTER_PERMISSION}
-"""Name → the permission that its people have."""
+"""The permission of each group's people, by the group's name."""
 
 
 def role_group(name: str, *, using: str = DEFAULT_DB_ALIAS) -> Group:
@@ -229,7 +229,7 @@ def make_role_groups(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
 # A session with a key is never for members alone, whatever its channel, because callers of the API
 # choose the channel. A session that had a key is not either, because its program has read it.
 FOR_MEMBERS = Q(key=None, former_key=None, channel__in=sorted(MEMBER_CHANNELS))
-"""Of sessions whose answers are read by members of the workspace alone."""
+"""A condition for sessions whose answers only members of the workspace read."""
 
 
 def is_for_members(channel: str, key: str | None, former_key: str | None) -> bool:
@@ -282,7 +282,7 @@ def change_channel_recall(
 
 
 MAX_PAGES_AT_ONCE = 500
-"""Pages that one round of statements asks for."""
+"""The number of pages for which :func:`read_snapshots` reads the data at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,10 +149,10 @@ def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> 
 
 
 MAX_REASON_CHARS = 2_000
-"""Characters of a reason that the model reads."""
+"""The maximum length of a person's reason, which the model reads."""
 
 NOBODY = say("a command")
-"""Who decided, where no person did."""
+"""The name that is shown as the decider if no person decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
