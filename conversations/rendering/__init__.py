@@ -1,1 +1,1 @@
-"""The one renderer: what a row looks like as HTML, streamed, stored or reloaded."""
+"""Rendering of rows as HTML, the same for streamed, stored and reloaded rows."""

@@ -1,8 +1,10 @@
-"""Makes HTML of others harmless: a program of its own, since the cleaner is native code, whose time
-and memory are quadratic in how deep elements are nested.
+"""A program that removes scripts, links and external resources from untrusted HTML.
 
-It reads a JSON list of HTML texts from its input, and writes the list of what is left of each. It
-knows nothing of the product, so that it starts fast.
+It is a separate process because the cleaner is native code whose time and memory are quadratic in
+the nesting depth of elements.
+
+It reads a JSON list of HTML texts from standard input and writes a JSON list of the cleaned texts.
+It imports no module of the product, so that it starts fast.
 """
 
 import json
@@ -14,8 +16,9 @@ import nh3
 
 MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 5, 1_000_000_000
 
-# The frame's policy forbids what could run or be loaded; browsers look names up
-# and open connections before they ask it (``<link rel=preconnect>``, frames), so these go too.
+# The policy of the frame forbids running scripts and loading resources. These elements are removed
+# all the same, because browsers look up names and open connections before they check the policy
+# (``<link rel=preconnect>``, frames).
 
 _SHAPES = {
     *("svg", "g", "path", "rect", "circle", "ellipse", "line", "polyline", "polygon"),
@@ -52,7 +55,7 @@ _INSIDE_ONLY = {"href": re.compile(r"#.*"), "src": re.compile(r"data:image/.*", 
 
 
 def _keep_attribute(tag: str, name: str, value: str) -> str | None:
-    """What leads out of the file is dropped."""
+    """Drop a link or source that points outside the file."""
     allowed = _INSIDE_ONLY.get(name)
     return value if allowed is None or allowed.fullmatch(value.strip()) else None
 

@@ -1,12 +1,13 @@
-"""Code blocks: one markup for all of them, coloured by classes.
+"""Code blocks: one markup for all of them, with colours by CSS classes.
 
-Highlighting is decoration, so it gives way whenever it could cost too much. Many
-lexers are quadratic in the length of a line, of a run of white space, or of
-something they fail to find, hence limits on all three; code beyond them is shown plain. They are
-counted, not timed, so a row has the same HTML on every machine. Files that are shown may be longer:
-a program of its own, which can be ended, reads them. A lexer that raises, or does not give back
-what it was given, is ignored. A block names its language as people write it, or the file that it
-is.
+Highlighting is decoration, so it is skipped whenever it could cost too much. Many lexers are
+quadratic in the length of a line, of a run of white space, or of a construct whose end they do not
+find. Code that exceeds a limit on one of these three is shown plain. The limits are counts and not
+times, so a row has the same HTML on every machine. A file that is shown may be longer, because a
+separate process that can be stopped runs the lexer. The result of a lexer that raises, or whose
+tokens do not add up to its input, is ignored.
+
+A code block shows the usual name of its language, or the name of its file if the fence gives one.
 """
 
 import logging
@@ -71,12 +72,12 @@ _CLASSES: dict[TokenType, str] = {
     Generic.Prompt: "gp",
     Generic.Subheading: "gh",
 }
-# The classes of highlighted code, each of which has its colour in app.css.
+# Classes of highlighted code. Each has its colour in app.css.
 TOKEN_CLASSES = frozenset(_CLASSES.values())
 
 
 def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:
-    """The HTML of a code block; ``info`` is what follows the opening fence."""
+    """Return the HTML of a code block; ``info`` is the text after the opening fence."""
     info = info[:MAX_INFO_CHARS]
     language = find_language(info)
     body = highlight_code(code, language) if highlight else escape_text(code)
@@ -87,8 +88,10 @@ def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> s
 
 @lru_cache(maxsize=512)
 def open_code_block(info: str, *, lines: int = 0) -> str:
-    """The HTML of a code block up to its first character of code; ``lines`` where there are
-    so many that the page folds it. The class ``rich`` marks what the page has a module for."""
+    """Return the HTML of a code block up to the first character of its code.
+
+    ``lines`` is the number of lines if there are so many that the page folds the block, else 0. The
+    class ``rich`` marks blocks that need a JavaScript module of the page."""
     language, file_name = find_language(info), find_file_name(info)
     label = file_name or language_label(info)
     is_diagram = label == DIAGRAM_LABEL
@@ -112,8 +115,10 @@ CODE_BLOCK_END = "</code></pre></div>\n"
 
 
 def find_language(info: str) -> str:
-    """The usual name of the language that ``info`` begins with, or that its file's name ends
-    with, or ``"text"``."""
+    """Return the first alias of the language that ``info`` names, or ``"text"``.
+
+    The language is the first word of ``info``, or follows from the suffix of the file name in
+    it."""
     word = _LANGUAGE_WORD.match(info)
     if word and (known := known_languages().get(word[1].lower())):
         return known
@@ -122,7 +127,7 @@ def find_language(info: str) -> str:
 
 
 def find_file_name(info: str) -> str:
-    """The file that a fence says it is: ``python title="a.py"``, ``python:a.py``, ``a.py``."""
+    """Return the file name in a fence: ``python title="a.py"``, ``python:a.py`` or ``a.py``."""
     word = _LANGUAGE_WORD.match(info)
     if word and word.end() == len(info.rstrip()) and word[1].lower() in known_languages():
         return ""
@@ -131,7 +136,7 @@ def find_file_name(info: str) -> str:
 
 
 def language_label(info: str) -> str:
-    """The language as people write it; what is not known, as the fence has it."""
+    """Return the language's usual name; for an unknown language, the word in the fence."""
     word = _LANGUAGE_WORD.match(info)
     language = find_language(info)
     if language == PLAIN_LANGUAGE:
@@ -144,7 +149,7 @@ def language_label(info: str) -> str:
 
 @cache
 def known_languages() -> dict[str, str]:
-    """Every alias that Pygments knows, with the first alias of the same lexer."""
+    """Return every alias that Pygments knows, with the first alias of the same lexer."""
     return {
         alias.lower(): aliases[0].lower()
         for _, aliases, _, _ in reversed(list(get_all_lexers(plugins=False)))
@@ -169,7 +174,7 @@ def _languages_by_suffix() -> dict[str, str]:
 
 @cache
 def find_lexer(language: str) -> type[Lexer]:
-    """The lexer of a name that ``find_language`` gave."""
+    """Return the lexer for a language that ``find_language`` returned."""
     for name, aliases, _, _ in get_all_lexers(plugins=False):
         if aliases and aliases[0].lower() == language and (lexer := find_lexer_class(name)):
             return lexer
@@ -178,7 +183,10 @@ def find_lexer(language: str) -> type[Lexer]:
 
 @lru_cache(maxsize=64)
 def highlight_code(code: str, language: str) -> str:
-    """The code as HTML with a span per colour; without where it had better stay plain."""
+    """Return the code as HTML with a span for each colour.
+
+    Return it without spans if it has no known language, exceeds a limit, or makes the lexer
+    fail."""
     plain = escape_text(code)
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
         return plain
@@ -192,8 +200,9 @@ def highlight_code(code: str, language: str) -> str:
 
 
 def highlight_file(codes: Iterable[str], language: str) -> dict[str, str]:
-    """The same of the codes of a file, which may be longer. They stay plain where that takes too
-    long."""
+    """Return the HTML of each code text of a file, which may exceed ``MAX_CODE_CHARS``.
+
+    Code stays plain if the lexer takes too long."""
     given = list(dict.fromkeys(codes))
     chars = sum(map(len, given))
     if chars <= MAX_CODE_CHARS:
@@ -223,6 +232,6 @@ def _colour(code: str, kinds: Iterable[tuple[TokenType, str]]) -> str:
 
 @cache
 def _class_of(kind: TokenType) -> str:
-    """The class of the token type, or of the nearest one above it."""
+    """Return the class of the token type, or of its nearest parent that has one."""
     known = [kind_above for kind_above in kind.split() if kind_above in _CLASSES]
     return _CLASSES[known[-1]] if known else ""

@@ -1,7 +1,7 @@
-"""A unified diff as HTML: one element a line, the changed words of a changed line marked.
+"""A unified diff as HTML: one element a line, with the changed words of a changed line marked.
 
-Where a line of a hunk is told from a header by the counts of the hunk, not by how it
-looks: a removed line may well begin with ``-- a/``.
+The line counts in a hunk's header decide whether a line belongs to the hunk or is a header. Its
+text cannot decide that, because a removed line may begin with ``-- a/``.
 """
 
 import re
@@ -20,7 +20,7 @@ FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
 
 
 class DiffLine(NamedTuple):
-    """One line of a diff; ``number`` counts in the file that it belongs to."""
+    """A line of a diff; ``number`` is its line number in the old or the new file."""
 
     kind: str
     text: str
@@ -28,7 +28,7 @@ class DiffLine(NamedTuple):
 
 
 class RenderedDiff(NamedTuple):
-    """``html`` goes into ``<pre class="diff"><code>``; ``left_out`` lines are not in it."""
+    """The HTML for ``<pre class="diff"><code>`` and the number of lines that it leaves out."""
 
     html: str
     added: int
@@ -37,7 +37,7 @@ class RenderedDiff(NamedTuple):
 
 
 def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
-    """The beginning of the diff, and what all of it adds and removes."""
+    """Render the beginning of a diff, and count the lines that all of it adds and removes."""
     lines = list(_read_lines(text))
     shown: list[DiffLine] = []
     chars = 0
@@ -49,8 +49,8 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
     bodies = [show_hidden(line.text) for line in shown]
     signs = "".join({REMOVED: "-", ADDED: "+"}.get(line.kind, " ") for line in shown)
     for found in re.finditer(r"(-+)(\++)", signs):
-        # Where there are more than before the lines of a pair need not belong
-        # together, so they have to be more alike.
+        # If the two counts differ, the paired lines may be unrelated, so they have to be more
+        # alike.
         share = 0.3 if len(found[1]) == len(found[2]) else 0.6
         for pair in zip(range(*found.span(1)), range(*found.span(2)), strict=False):
             old, new = (shown[place].text for place in pair)
@@ -102,8 +102,9 @@ def _read_lines(text: str) -> Iterator[DiffLine]:
 
 
 def _mark_words(old: str, new: str, *, share: float) -> Sequence[str]:
-    """Two lines as HTML, marked between what they begin and end with alike; none if that is
-    less than this share of the shorter one."""
+    """Return two lines as HTML with the text between their common start and end marked.
+
+    Return an empty tuple if the common text is less than ``share`` of the shorter line."""
     before, after = _WORD.findall(old[1:]), _WORD.findall(new[1:])
     most = min(len(before), len(after))
     head = next((n for n in range(most) if before[n] != after[n]), most)

@@ -1,10 +1,13 @@
-"""Draws pages of a PDF: a program of its own, since the reader is native code, and some files
-keep it busy for minutes or fill the memory.
+"""A program that renders pages of a PDF as pictures.
 
-It reads the file from its input. Its arguments are the first page (from 1), how many pages, and
-their width in pixels. It writes one JSON object: ``total``, the number of pages, and ``pages``,
-each as base64 of a WebP, empty for a damaged one; ``{}`` for what cannot be read. It knows nothing
-of the product, so that it starts fast.
+It is a separate process because the reader is native code, and some files keep it busy for minutes
+or fill the memory.
+
+It reads the file from standard input. Its arguments are the first page (from 1), the number of
+pages, and their width in pixels. It writes one JSON object: ``total`` is the number of pages of the
+file, and ``pages`` holds each page as a WebP in base64, or an empty string for a damaged page. If
+the file cannot be read, the object is ``{}``. The program imports no module of the product, so that
+it starts fast.
 """
 
 import json
@@ -16,7 +19,8 @@ from io import BytesIO
 from typing import Any
 
 MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 20, 1_500_000_000
-MAX_DRAWING_SECONDS = 12.0  # Then the pages so far are all: who asked waits for no more than 30.
+# Then it stops after the current page, because the caller waits for at most 30 seconds.
+MAX_DRAWING_SECONDS = 12.0
 MAX_HEIGHT_RATIO = 4
 """Of a page, in its widths: a scroll of any length would not fit into the memory."""
 

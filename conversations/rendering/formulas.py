@@ -1,9 +1,9 @@
 r"""TeX formulas as MathML, which browsers lay out and screen readers read without scripts.
 
-The converter (math-core) knows a fixed set of commands and none that makes a link, a style or
-an element of its own; a formula with anything else is shown as it was written. It recurses
-and expands macros, so what it gets is bounded first: its length, how deep it nests and how
-often a macro may expand. See docs/adr/0030.
+The converter (math-core) knows a fixed set of commands, and none of them makes a link, a style or
+an arbitrary element. A formula with any other command is shown as it was written. The converter
+recurses and expands macros, so its input is bounded first: the length of the formula, its nesting
+depth and the number of macro expansions. See docs/adr/0030.
 """
 
 import re
@@ -17,10 +17,10 @@ from conversations.domain.messages import say
 from .messages import mark
 from .source_text import escape_attribute, escape_text
 
-FORMULA = mark(say("Formula"))  # what a formula of its own is called
+FORMULA = mark(say("Formula"))  # The accessible name of a formula that stands alone.
 MAX_TEX_CHARS = 2_000
-MAX_DEPTH = 40  # Of groups, of environments and of fences, each.
-MAX_OPTIONS = 20  # Square brackets behind a command, which nest as well.
+MAX_DEPTH = 40  # Of groups, of environments and of fences, each counted separately.
+MAX_OPTIONS = 20  # Square brackets after a command, which nest as well.
 MAX_EXPANSIONS = 50
 STEPS_OF_FORMULA, CHARS_OF_TEX_IN_A_STEP = 15, 4
 
@@ -28,7 +28,7 @@ _CONVERTER = LatexToMathML(fancy_error=False, max_expansions=MAX_EXPANSIONS)
 
 
 class Formula(NamedTuple):
-    """TeX between delimiters; ``end`` is where the closing one ends."""
+    """TeX between delimiters; ``end`` is the offset after the closing delimiter."""
 
     tex: str
     opening: str
@@ -40,8 +40,8 @@ class Formula(NamedTuple):
         return f"{self.opening}{self.tex}{self.closing}"
 
 
-# A formula is never longer than MAX_TEX_CHARS, has no code in it, and its delimiters are those
-# of its own kind. ``\\[2pt]``, a line break of TeX, closes nothing.
+# A formula has at most MAX_TEX_CHARS characters and no code in it, and its closing delimiter is of
+# the same kind as its opening one. ``\\[2pt]``, a line break in TeX, is no delimiter.
 _FORMULA = re.compile(
     rf"""
     (\$\$) ((?:[^$\\`]|\\.|\$(?!\$)){{1,{MAX_TEX_CHARS}}}?) (\$\$)
@@ -54,13 +54,15 @@ _FORMULA = re.compile(
 CLOSING = {"$$": "$$", "\\[": "\\]"}
 """The delimiters of formulas on lines of their own."""
 
-# "$5 for the plan and 10$", "$HOME/$user": money and names, not mathematics.
+# "$5 for the plan and 10$", "$HOME/$user": money and names, not formulas.
 _MONEY = re.compile(r"[\d.,]+(?:\s*[-/]\s*|\s+)[^\W\d_]{2,}|[A-Za-z_]{2,}\W?\Z")
 
 
 def find_formula(text: str, start: int, end: int | None = None) -> Formula | None:
-    """The formula whose opening delimiter stands at ``start``. A ``$`` opens none behind a
-    letter or digit, nor before a space, and closes none behind a space or before a digit."""
+    """Return the formula whose opening delimiter is at ``start``, or None.
+
+    A ``$`` does not open a formula after a letter or digit or before a space. It does not close one
+    after a space or before a digit."""
     found = _FORMULA.match(text, start, len(text) if end is None else end)
     if found is None:
         return None
@@ -75,7 +77,7 @@ def find_formula(text: str, start: int, end: int | None = None) -> Formula | Non
 
 
 def render_formula(formula: Formula, *, block: bool = False) -> str:
-    """The formula as MathML, or as it was written; a ``block`` stands alone."""
+    """Return the formula as MathML, or as it was written; a ``block`` stands alone."""
     display = formula.opening in CLOSING
     mathml = _convert(formula.tex.strip(), display=display) if formula.closing else None
     if mathml is None:
@@ -106,7 +108,9 @@ _DEEPER |= {"{": ("{", 1), "}": ("{", -1)}
 
 
 def is_bounded(tex: str) -> bool:
-    """Whether the converter may have it: it overflows the stack on what nests thousands deep."""
+    """Return whether the converter can take the formula without overflowing its stack.
+
+    It overflows if groups or environments nest thousands deep."""
     depths, options = {"begin": 0, "left": 0, "{": 0}, 0
     if len(tex) > MAX_TEX_CHARS or _COMMANDS_IN_A_ROW.search(tex):
         return False
@@ -121,8 +125,8 @@ def is_bounded(tex: str) -> bool:
     return True
 
 
-# What the converter does not know by the name that people use. Numbers of equations are left
-# out: each formula would begin again with (1).
+# Other common names for commands that the converter knows. Equation numbers are left out, because
+# each formula would begin again with (1).
 _SAME = {
     "mbox": "\\text",
     "hbox": "\\text",
@@ -163,7 +167,7 @@ _IN_TEXT = re.compile(r"\$([^$]*+)\$")
 
 
 def _simplify(tex: str) -> str:
-    """The formula in the words of the converter."""
+    """Replace commands and environments by the ones that the converter knows."""
     tex = _ENVIRONMENT.sub(
         lambda found: f"\\{found[1]}{{{_SAME_ENVIRONMENT.get(found[2], found[2])}}}", tex
     )
@@ -197,7 +201,7 @@ _PLAIN_TAGS = {"<b>": "<strong>", "</b>": "</strong>", "<i>": "<em>", "</i>": "<
 
 
 def _restyle(mathml: str) -> str:
-    """The same with classes instead of styles, and without fonts."""
+    """Replace style attributes by classes, and remove font elements."""
     mathml = _STYLE.sub(_classes_of, _FONT.sub("", mathml))
     for tag, plain in _PLAIN_TAGS.items():
         mathml = mathml.replace(tag, plain)

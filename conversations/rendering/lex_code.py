@@ -1,9 +1,11 @@
-"""Finds the tokens of code: a program of its own, since many lexers take the square of the length
-of what they do not find the end of.
+"""A program that splits code into tokens.
 
-It reads from its input a JSON list of the lexer's module, its class and a list of codes, and writes
-for each code the list of its tokens: what kind, and their text. It knows nothing of the product, so
-that it starts fast.
+It is a separate process because many lexers take time quadratic in the length of a construct whose
+end they do not find.
+
+It reads a JSON list from standard input: the lexer's module, its class, and a list of code texts.
+It writes the list of tokens of each text, as pairs of token type and text. It imports no module of
+the product, so that it starts fast.
 """
 
 import json

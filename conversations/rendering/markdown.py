@@ -1,9 +1,9 @@
-"""The three ways in which text becomes HTML.
+"""Rendering of the three kinds of text: Markdown, verbatim and plain.
 
-What the model writes is Markdown, what a person writes is verbatim with code and
-links, what a program prints is plain. Each takes any string, never raises, takes
-time in proportion to the length, and returns HTML that can be encoded as UTF-8
-and is safe to put on a page. Whoever changes the HTML raises ``RENDER_VERSION``.
+Text of the model is Markdown. Text of a person is verbatim, except for code and links. Output of a
+program is plain. Each renderer accepts any string, never raises, takes time in proportion to the
+length, and returns HTML that can be encoded as UTF-8 and is safe on a page. A change of the HTML
+requires a new ``RENDER_VERSION``.
 """
 
 import logging
@@ -31,51 +31,56 @@ _PLAIN_PARAGRAPH = re.compile(rf"{_PLAIN_LINE}(?:\n{_PLAIN_LINE})*+\n?")
 _TOO_MUCH_MARKUP = say("This text is shown as source because it has too much markup to format.")
 TOO_MUCH_WORK = f'<p class="unformatted">{mark(_TOO_MUCH_MARKUP)}</p>\n'
 
-# Of a person's message only these are more than text: fences, code spans and addresses.
+# In a person's message, only fences, code spans and addresses have a meaning.
 _FENCE = re.compile(r" {0,3}(`{3,})([^`]*)")
 _BACKTICKS = re.compile(r"`+")
 _MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
 
 
 def render_markdown(text: str, *, highlight: bool = True, work: WorkBudget | None = None) -> str:
-    """Render Markdown as the model writes it; without ``highlight`` code has no colours. What
-    is more than ``work`` is shown as it was written, and says so."""
+    """Render the model's Markdown; without ``highlight``, code has no colours.
+
+    A text that takes more than ``work`` is shown as it was written, with a note that says so."""
     render = partial(render_source, highlight=highlight, work=work or WorkBudget())
     return _render_safely(render, text)
 
 
 def render_source(source: str, *, highlight: bool, work: WorkBudget) -> str:
-    """Render normalised Markdown. Unlike ``render_markdown`` it may raise."""
+    """Render normalised Markdown; unlike ``render_markdown``, this may raise."""
     if is_plain_paragraph(source):
         return f"<p>{escape_text(mdTrim(source))}</p>\n"
     return render_tokens(parse(source, work=work), highlight=highlight, work=work)
 
 
 def is_plain_paragraph(source: str) -> bool:
-    """True only if Markdown would make one paragraph of ``source`` and see no mark in it. A
-    shortcut for most of what is rendered while an answer streams."""
+    """Return whether ``source`` is a single Markdown paragraph without any markup.
+
+    False negatives are possible. Most text that is rendered while an answer streams takes this
+    shortcut."""
     return _PLAIN_PARAGRAPH.fullmatch(source) is not None and "://" not in source
 
 
 def render_person_text(text: str) -> str:
-    """Render a person's message: verbatim but for code and web addresses. Its paragraphs
-    (``p.verbatim``) need ``white-space: pre-wrap``."""
+    """Render a person's message: verbatim, except for code and web addresses.
+
+    Its paragraphs (``p.verbatim``) need ``white-space: pre-wrap``."""
     return _render_safely(render_verbatim, text)
 
 
 def render_plain(text: str) -> str:
-    """Escape the output of a program for use in ``<pre>``, without terminal codes. HTML drops
-    a line break right after ``<pre>``: put one there, or ``<code>``."""
+    """Escape a program's output for use in ``<pre>``, without terminal codes.
+
+    HTML drops a line break right after ``<pre>``, so put a line break or ``<code>`` there."""
     return escape(normalise_source(strip_terminal_codes(text)))
 
 
 def show_as_written(source: str) -> str:
-    """Normalised text without any layout."""
+    """Return normalised text as HTML without any layout."""
     return f'<p class="verbatim">{escape_text(source)}</p>\n'
 
 
 def _render_safely(render: Callable[[str], str], text: str) -> str:
-    """Render, and should the renderer fail, show the text as it is."""
+    """Render the text, or show it as it was written if the renderer fails."""
     source = normalise_source(text)
     try:
         return render(source)
@@ -87,7 +92,7 @@ def _render_safely(render: Callable[[str], str], text: str) -> str:
 
 
 def render_verbatim(source: str) -> str:
-    """Turn a person's message (normalised text) into sanitised HTML. Raises TooMuchWork."""
+    """Render a person's message (normalised text) as sanitised HTML. May raise TooMuchWork."""
     work = WorkBudget()
     lines = source.removesuffix("\n").split("\n")
     parts: list[str] = []
@@ -111,7 +116,7 @@ def render_verbatim(source: str) -> str:
 
 
 def _render_paragraph(lines: list[str], work: WorkBudget) -> str:
-    """The lines without blank ones at either end; nothing if there are no others."""
+    """Render the lines without blank lines at either end; return "" if all are blank."""
     filled = [index for index, line in enumerate(lines) if line and not line.isspace()]
     if not filled:
         return ""
@@ -122,7 +127,8 @@ def _render_paragraph(lines: list[str], work: WorkBudget) -> str:
 def _render_line(line: str, work: WorkBudget) -> str:
     if "`" not in line and "://" not in line:
         return escape_text(line)
-    # For each run of backticks the start of the next run as long as itself, found in one pass.
+    # Map the start of each run of backticks to the start of the next run of the same length. One
+    # pass over the line finds them all.
     closers: dict[int, int] = {}
     next_run: dict[int, int] = {}
     for run in reversed(list(_BACKTICKS.finditer(line))):

@@ -1,14 +1,14 @@
-"""The Markdown dialect of the transcript, and how its tokens become HTML.
+"""The Markdown dialect of the transcript, and the rendering of its tokens as HTML.
 
-CommonMark with tables, strikethrough, task lists, alerts, footnotes, formulas and bare
-web addresses, without raw HTML but ``<br>``. What differs from the usual rendering does so
-because the text is written by a model that may have been told what to write: an image becomes
-a labelled link, since fetching it would already report to its server; a link says where it
-leads; and of what is in the text, only an address and a formula become attributes.
+The dialect is CommonMark with tables, strikethrough, task lists, alerts, footnotes, formulas and
+bare web addresses. It has no raw HTML except ``<br>``. Rendering differs from the usual one where a
+model may have been told what to write. An image becomes a labelled link, because fetching it would
+already report to its server. A link shows its destination. Addresses and formulas are the only
+parts of the text that become attributes.
 
-A block depends on nothing behind it, so that an answer can be shown while it is written: a
-footnote stands where it is written, under the label that it has, and a formula on lines of
-its own ends with its closing delimiter or a blank line, whatever comes then.
+A block does not depend on the text after it, so that an answer can be shown while it is written. A
+footnote is therefore shown where it is written, with its own label. A formula on lines of its own
+ends with its closing delimiter or a blank line, whatever follows.
 """
 
 import re
@@ -53,40 +53,40 @@ from .sanitiser import (
 )
 from .source_text import escape_attribute, escape_text, without_marks
 
-# How much work one text may be to render, counted and not timed.
+# Limits on the work of rendering one text, as counts and not as times.
 
 # Steps for one text. A step is one try of the parser's rules at one place, one token, or 200
-# characters of HTML; what takes longer counts as several. A step takes 2 to 6 µs of CPU time, so
-# a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000 to 30,000
+# characters of HTML. Slower operations count as several steps. A step takes 2 to 6 µs of CPU time,
+# so a text takes at most about 0.35 s. 100,000 characters of ordinary text take 15,000 to 30,000
 # steps.
 MAX_STEPS = 60_000
 
-# For what one frame of a streaming text makes final, at most about 30 ms. It is made on
-# the event loop, which serves nobody else meanwhile.
+# For the blocks that one frame of a streaming text completes: at most about 30 ms. They are
+# rendered on the event loop, which serves no other request meanwhile.
 MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS = 5_000, 3_000
-STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to those of one frame.
+STEPS_FOR_CHAR = 20  # Steps that each character of a streaming text adds, up to MAX_FRAME_STEPS.
 
-# Steps for the block that is being written, which is laid out again in every frame.
+# Steps for the block that is being written, which is rendered again in every frame.
 MAX_OPEN_STEPS = 1_500
 
-# For spelling an address as browsers do, which reads it sign by sign. One that is not ASCII
-# becomes up to CHARS_OF_A_SIGN times as long.
+# For spelling an address as browsers do, which reads it character by character. An address that is
+# not ASCII becomes up to CHARS_OF_A_SIGN times as long.
 STEPS_OF_ADDRESS, CHARS_OF_ADDRESS_IN_A_STEP, CHARS_OF_A_SIGN = 12, 40, 12
 STEPS_OF_CODE_BLOCK, STEPS_OF_COLOURS, CHARS_OF_COLOURS_IN_A_STEP = 10, 20, 4
 
 
 class TooMuchWork(Exception):
-    """The budget is used up."""
+    """The work budget is used up."""
 
 
 @dataclass(slots=True)
 class WorkBudget:
-    """What is left of a budget; ``spend`` raises TooMuchWork when that is nothing."""
+    """The rest of a budget for rendering; ``spend`` raises TooMuchWork when it is used up."""
 
     left: int = MAX_STEPS
     code_chars: int = MAX_CODE_CHARS
-    # All of a text's code counts by its square: a hundred blocks of a tenth of the length are as
-    # much.
+    # The code of a text counts by the square of its length, summed over the blocks. A hundred
+    # blocks of a tenth of the maximum length use it up.
     code_squares: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class WorkBudget:
         self.spend(STEPS_OF_ADDRESS + size // CHARS_OF_ADDRESS_IN_A_STEP)
 
     def spend_on_code(self, chars: int) -> bool:
-        """Count a code block of that length, and say whether it may be coloured."""
+        """Count a code block of that length, and return whether it may be coloured."""
         if chars**2 > self.code_squares:
             self.spend(STEPS_OF_CODE_BLOCK)
             return False
@@ -111,12 +111,12 @@ class WorkBudget:
         return True
 
     def refill(self, chars: int) -> None:
-        """For the next frame of a stream, which brings so many characters."""
+        """Add the steps for the next frame of a stream, which brings ``chars`` characters."""
         self.left = min(MAX_FRAME_STEPS, max(self.left, 0) + STEPS_FOR_CHAR * chars)
         self.code_squares = self.code_chars**2
 
 
-# Just below the parser's own limit, at which it drops the text without a trace.
+# Just below the parser's own limit, beyond which it drops the text without notice.
 _MAX_BLOCK_LEVEL = 18
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
 # Chinese, Japanese and Korean, with their punctuation.
@@ -132,8 +132,9 @@ CHARS_OF_HTML_IN_A_STEP = 200
 
 
 class CountedTokens(list[Token]):
-    """Counts the tokens: a table makes cells that nobody wrote, and each star of a run
-    is a token."""
+    """A list that counts the tokens appended to it.
+
+    A table makes cells that are not in the text, and each star of a run is a token."""
 
     def __init__(self, work: WorkBudget) -> None:
         super().__init__()
@@ -145,8 +146,10 @@ class CountedTokens(list[Token]):
 
 
 class TranscriptInlines(StateInline):
-    """Where there are no spaces between words, marks of emphasis stand between a letter and a
-    sign, as in ``**注意：**请看``, for which CommonMark takes them for text. As proposed in
+    """Inline state with emphasis rules for text without spaces between words.
+
+    In such text a mark of emphasis may stand between a letter and a punctuation mark, as in
+    ``**注意：**请看``. CommonMark would treat it as text. The rule is the one of
     https://github.com/tats-u/markdown-cjk-friendly"""
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
@@ -170,14 +173,16 @@ class CountedInlines(ParserInline):
         return tokens
 
     def skipToken(self, state: StateInline) -> None:
-        """Counts what looks ahead: for each ``[`` as far as the paragraph goes."""
+        """Count a skipped token: for each ``[``, the parser looks ahead to the paragraph's end."""
         state.env["work"].spend(1)
         super().skipToken(state)
 
 
 class CountedHelpers:
-    """The parts of links. An address is looked for sign by sign, and each of 32 opening
-    parentheses before it looks for its own."""
+    """The parser's link helpers, which count their work.
+
+    The parser reads an address character by character, and again after each of up to 32 opening
+    parentheses before it."""
 
     parseLinkLabel = staticmethod(helpers.parseLinkLabel)
     parseLinkTitle = staticmethod(helpers.parseLinkTitle)
@@ -190,7 +195,7 @@ class CountedHelpers:
 
 
 class TranscriptMarkdown(MarkdownIt):
-    """The parser. It accepts any address; which ones become links is decided later."""
+    """The parser, which accepts any address; a later rule decides which ones become links."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -206,12 +211,12 @@ class TranscriptMarkdown(MarkdownIt):
 
     def normalizeLinkText(self, url: str) -> str:
         _WORK.get().spend_on_address(url)
-        # What is spelled with "%" in it may be any character.
+        # The decoded form of a "%" sequence may be any character, also one used for marks.
         shown = url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
         return without_marks(shown)
 
 
-# Of the text that is being parsed, for where the parser does not hand its ``env`` on.
+# Budget of the text that is being parsed, for calls to which the parser does not pass ``env``.
 _WORK: ContextVar[WorkBudget] = ContextVar("work")
 
 
@@ -225,7 +230,7 @@ ALERT_TITLES = {
     "Caution": mark(say("Caution")),
 }
 
-# The buttons come first: what a table grows by is then at the end of its HTML, but for tags.
+# The buttons come first, so that a growing table adds HTML only at the end, before closing tags.
 TABLE_START = (
     '<p class="table-acts rich">'
     f'<button type="button" data-action="copy-csv">{COPY_CSV}</button>'
@@ -250,7 +255,7 @@ class TranscriptRenderer(RendererHTML):
         return render_code_block(tokens[idx].content)
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """A link in its place, unless it stands in one or is not on the web."""
+        """Render an image as a link, or as text if it is in a link or has no web address."""
         token = tokens[idx]
         alt = " ".join(self.renderInlineAsText(token.children, options, env).split())
         url = str(token.attrs["src"])
@@ -279,7 +284,8 @@ class TranscriptRenderer(RendererHTML):
         return f'<div class="alert rich" data-kind="{tokens[idx].info.lower()}" dir="auto">\n'
 
     def alert_title_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
-        # The parser has written it in English. It says nothing about the direction of the text.
+        # The parser writes the title in English, and an English title says nothing about the
+        # direction of the text.
         title = tokens[idx + 1]
         title.children = []
         return f'<p class="alert-title"><bdi>{ALERT_TITLES[title.content]}</bdi>'
@@ -300,7 +306,7 @@ class TranscriptRenderer(RendererHTML):
         )
 
     def td_open(self, tokens: Sequence[Token], idx: int, *_: Any) -> str:
-        # The parser hands the alignment of a cell over as a style.
+        # The parser passes the alignment of a cell as a style.
         tag = tokens[idx].tag
         alignment = str(tokens[idx].attrs.get("style", "")).removeprefix("text-align:")
         return f'<{tag} class="ta-{alignment}">' if alignment else f"<{tag}>"
@@ -308,8 +314,10 @@ class TranscriptRenderer(RendererHTML):
     th_open = td_open
 
     def turned_open(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
-        """What has its marks at the side where its text begins. The first in another block
-        takes part in that one's direction, which text in an element with ``dir`` does not."""
+        """Render an element whose marks are on the side where its text begins.
+
+        The first element in another block takes part in that block's direction, which text in an
+        element with ``dir`` would not do."""
         if tokens[idx - 1].nesting < 1 and tokens[idx - 1].type != "alert_title_close":
             tokens[idx].attrSet("dir", "auto")
         return self.renderToken(tokens, idx, *rest)
@@ -322,8 +330,9 @@ class TranscriptRenderer(RendererHTML):
 
 
 def limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph. It is tried
-    first wherever others are, so it counts the tries."""
+    """Block rule: from ``_MAX_BLOCK_LEVEL`` on, treat everything as one paragraph.
+
+    The rule also counts the tries, because the parser tries it first wherever it tries others."""
     state.env["work"].spend(2)
     if silent or state.level < _MAX_BLOCK_LEVEL:
         return False
@@ -334,8 +343,10 @@ def limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool)
 
 
 def formula_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Block rule: a formula on lines of its own. Where text follows its closing delimiter,
-    these lines are a paragraph; where a blank line comes first, it is shown as source."""
+    """Block rule: a formula on lines of its own.
+
+    If text follows its closing delimiter, its lines are a paragraph. If a blank line comes before
+    the delimiter, it is shown as source."""
     start, maximum = state.bMarks[start_line] + state.tShift[start_line], state.eMarks[start_line]
     opening = state.src[start : start + 2]
     closing = CLOSING.get(opening)
@@ -345,9 +356,9 @@ def formula_block(state: StateBlock, start_line: int, end_line: int, silent: boo
     if behind[1] and behind[2].strip():
         return False
     if silent and state.parentType == "table":
-        return True  # a formula in a cell ends with it
+        return True  # A formula in a table cell ends with the cell.
     if silent:
-        # It goes on with a formula that the paragraph has begun.
+        # The line continues a formula that the paragraph has begun.
         before = state.src[state.bMarks[state.line] : start]
         state.env["work"].spend(len(before) // CHARS_OF_HTML_IN_A_STEP)
         return opening != "$$" or before.count("$$") % 2 == 0
@@ -394,7 +405,7 @@ def formula_inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
-# Neither ``[^a-z]`` nor ``[^x]``, which are sets of characters.
+# The label excludes ``[^a-z]`` and ``[^x]``, which are sets of characters.
 NOTE_LABEL = r"\[\^(\d{1,4}|[A-Za-z]\w{2,31}(?:-\w{2,31}){0,3})\]"
 _NOTE_REF = re.compile(NOTE_LABEL)
 _NOTE = re.compile(rf"{NOTE_LABEL}:[ \t]*")
@@ -402,7 +413,7 @@ _NOTE_INDENT = 4
 
 
 def note_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Block rule: a footnote, and the indented blocks that go on with it."""
+    """Block rule: a footnote and the indented blocks that continue it."""
     start = state.bMarks[start_line] + state.tShift[start_line]
     found = _NOTE.match(state.src, start, state.eMarks[start_line])
     if found is None or state.is_code_block(start_line):
@@ -426,7 +437,7 @@ def note_block(state: StateBlock, start_line: int, end_line: int, silent: bool) 
 
 
 def note_ref(state: StateInline, silent: bool) -> bool:
-    """Inline rule: ``[^label]``, whether or not there is such a footnote."""
+    """Inline rule: ``[^label]``, whether or not such a footnote exists."""
     found = _NOTE_REF.match(state.src, state.pos, state.posMax)
     if found is None:
         return False
@@ -437,18 +448,18 @@ def note_ref(state: StateInline, silent: bool) -> bool:
 
 
 def count_step(state: StateInline, silent: bool) -> bool:
-    """Inline rule: the first one, which is tried wherever others are."""
+    """Inline rule: count a step. The parser tries it first wherever it tries others."""
     state.env["work"].spend(1)
     return False
 
 
 def count_tokens(state: StateCore) -> None:
-    """Core rule: the first one."""
+    """Core rule: replace the list of tokens by one that counts. It runs first."""
     state.tokens = CountedTokens(state.env["work"])
 
 
 def link_in_angles(state: StateInline, silent: bool) -> bool:
-    """Inline rule: <address>, unless it is something like <std::string>."""
+    """Inline rule: <address>, except for code such as <std::string>."""
     return _LINK_IN_ANGLES.match(state.src, state.pos) is not None and autolink(state, silent)
 
 
@@ -464,8 +475,10 @@ def line_break(state: StateInline, silent: bool) -> bool:
 
 
 def bare_url(state: StateInline, silent: bool) -> bool:
-    """Inline rule: an address without marks, found at its ``://``. It has no characters that
-    other rules need to see, so looking ahead (``silent``) can do without it."""
+    """Inline rule: an address without marks, found at its ``://``.
+
+    An address contains no characters that other rules need to see, so looking ahead (``silent``)
+    can skip this rule."""
     if silent or state.linkLevel or not state.src.startswith("://", state.pos):
         return False
     start = state.pos - (4 if state.src[state.pos - 1] in "pP" else 5)
@@ -499,7 +512,7 @@ def finish_inlines(state: StateCore) -> None:
 
 
 def _finish_links(children: list[Token]) -> None:
-    """Name each link's destination; take away nested links and ones that lead nowhere."""
+    """Name each link's destination; remove nested links and links without a known destination."""
     opened: list[Token] = []
     for token in children:
         if token.type == "link_open":
@@ -541,13 +554,12 @@ _PARSER.inline.ruler.before("newline", "bare_url", bare_url)
 _PARSER.inline.ruler.before("text", "count_step", count_step)
 _PARSER.core.ruler.before("normalize", "count_tokens", count_tokens)
 _PARSER.core.ruler.push("finish_inlines", finish_inlines)
-# Compiles the rules, which is not safe in several threads at once.
+# The first use compiles the rules, which is not safe in several threads at once.
 _PARSER.parse("-", {"work": WorkBudget()})
 
 
 def parse(source: str, *, work: WorkBudget) -> list[Token]:
-    """Parse normalised text into tokens that are ready for ``render_tokens``. Like the
-    others here it raises TooMuchWork."""
+    """Parse normalised text into tokens for ``render_tokens``; may raise TooMuchWork."""
     _WORK.set(work)
     return _PARSER.parse(source, {"work": work})
 
@@ -567,7 +579,7 @@ def parse_blocks(source: str, *, work: WorkBudget) -> list[Token]:
 
 
 def render_tokens(tokens: Sequence[Token], *, highlight: bool, work: WorkBudget) -> str:
-    """Turn tokens into sanitised HTML."""
+    """Render tokens as sanitised HTML."""
     env = {"highlight": highlight, "work": work}
     html: str = _PARSER.renderer.render(tokens, _PARSER.options, env)
     work.spend(len(html) // CHARS_OF_HTML_IN_A_STEP)

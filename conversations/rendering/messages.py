@@ -1,10 +1,10 @@
-"""Sentences for people in the language of whoever reads them.
+"""Translation of sentences on pages and in stored rows.
 
-A page is made for one person, so it translates at once. A row is made for everybody and
-stored: its HTML has a mark where a sentence stands, with what the sentence is made of, and
-``fill_marks`` puts the words there when it is read. A mark is between characters that
-Unicode keeps for internal use, which no content of a row keeps (``rows.without_marks_in``),
-and has no tag and no quotation mark in it.
+A page is made for one person, so its sentences are translated at once. A row is made once for
+everybody and stored. Its HTML has a mark in the place of each sentence, with the sentence's
+template and values, and ``fill_marks`` replaces the marks when the row is read. A mark is enclosed
+in characters that Unicode reserves for internal use and that are removed from the content of a row
+(``rows.without_marks_in``). A mark contains no tag and no quotation mark.
 """
 
 import re
@@ -24,11 +24,11 @@ from conversations.domain.text import escape_invisible
 from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden, without_marks
 
 _MARK = re.compile(f'{MARK_START}([^{MARK_START}{MARK_END}<>"]*){MARK_END}')
-MAX_DIGITS = 18  # Of the number in a mark: more than of anything that is counted.
+MAX_DIGITS = 18  # Of the number in a mark. No count has as many.
 
 
 def translate(text: str) -> str:
-    """A message in the language that is active; any other text as it is."""
+    """Translate a message into the active language; return any other text unchanged."""
     if not isinstance(text, Message):
         return text
     said = _look_up(text.template, text.plural, text.number)
@@ -42,8 +42,9 @@ def translate(text: str) -> str:
 
 
 def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:
-    """A message as a mark in HTML, for :func:`fill_marks`; any other text, escaped. Of a
-    message's texts each is what ``change`` makes of it."""
+    """Return a message as a mark for :func:`fill_marks`; escape any other text.
+
+    ``change`` is applied to each text of a message."""
     if not isinstance(text, Message):
         return conditional_escape(text)
     values = {
@@ -57,21 +58,25 @@ def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:
 
 
 def mark_text(text: str) -> SafeString:
-    """The same with nothing unseen in it (``show_hidden``), for use between tags."""
+    """Return the mark of a message or the escaped text, with invisible characters made visible.
+
+    The result is for use between tags (see ``show_hidden``)."""
     if not isinstance(text, Message):
         return mark_safe(show_hidden(text))
     return mark(text, change=partial(escape_invisible, name=str))
 
 
 def mark_notice(text: str) -> SafeString:
-    """The same for the text of a notice: one without values is stored as its own template."""
+    """Return the mark of a notice, like ``mark_text``.
+
+    A notice without values is stored as its own template."""
     return mark_text(as_message(text))
 
 
 def make_mark(
     template: str, values: dict[str, Any], *, plural: str = "", number: int = 0
 ) -> SafeString:
-    """The mark of a sentence. Its ``values`` are escaped texts."""
+    """Return the mark of a sentence; its ``values`` are escaped texts."""
     parts = [escape(template)]
     if plural or values:
         parts += [escape(plural), str(number)]
@@ -80,7 +85,7 @@ def make_mark(
 
 
 def fill_marks(html: str) -> SafeString:
-    """The HTML with words in the language that is active."""
+    """Replace the marks in HTML by sentences in the active language."""
     language = get_language() or ""
 
     def fill(found: re.Match[str]) -> str:
@@ -92,7 +97,7 @@ def fill_marks(html: str) -> SafeString:
         values = dict(part.partition("=")[::2] for part in parts[2:])
         return put_values(said, defaultdict(str, values))
 
-    # Values may be marks in turn.
+    # Values may be marks themselves.
     for _ in range(MAX_LEVELS):
         html, count = _MARK.subn(fill, html)
         if not count:
@@ -102,11 +107,11 @@ def fill_marks(html: str) -> SafeString:
 
 @lru_cache(maxsize=2_000)  # A page of rows has hundreds of marks, nearly all of them the same.
 def _say(template: str, plural: str, number: int, language: str) -> str:
-    """The sentence in the language, which is the active one, as HTML."""
+    """Return the sentence as HTML; ``language``, the active one, is only part of the cache key."""
     return escape(_look_up(unescape(template), unescape(plural), number))
 
 
 def _look_up(template: str, plural: str, number: int) -> str:
-    if not template:  # Its translation would be the head of the catalog.
+    if not template:  # The catalog has its header under the empty string.
         return ""
     return ngettext(template, plural, number) if plural else gettext(template)

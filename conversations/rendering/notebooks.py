@@ -1,4 +1,4 @@
-"""Jupyter notebooks (nbformat 4) as HTML: their cells, and what these gave.
+"""Jupyter notebooks (nbformat 4) as HTML: their cells and outputs.
 
 https://nbformat.readthedocs.io/en/latest/format_description.html
 """
@@ -20,7 +20,7 @@ from .source_text import escape_text, normalise_source, without_marks
 from .terminal import render_terminal
 
 MAX_CELLS, MAX_CELL_OUTPUTS = 500, 100
-MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # Of all Markdown in one
+MAX_NOTEBOOK_STEPS = 5 * MAX_STEPS  # For all Markdown of a notebook.
 MAX_OUTPUT_LINES, MAX_OUTPUT_CHARS, MAX_SPANS = 500, 50_000, 2_000
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 PICTURE = mark(say("Picture made by the cell"))
@@ -28,8 +28,10 @@ REST = mark(say("The rest of this output is not shown."))
 
 
 def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str]]) -> str | None:
-    """The notebook as HTML with marks (``messages``); None for what is none. ``clean``
-    makes HTML that cells gave harmless, where it can."""
+    """Return the notebook as HTML with marks (``messages``), or None if it is not a notebook.
+
+    ``clean`` removes unsafe HTML from the outputs of cells. It leaves out texts that it could not
+    clean."""
     try:
         notebook = json.loads(text)
         cells = notebook["cells"]
@@ -110,7 +112,9 @@ def _render_outputs(
 
 
 def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: WorkBudget) -> str:
-    """The richest form that can be shown, as the format has them side by side."""
+    """Render the richest representation of an output that can be shown.
+
+    nbformat stores several representations of the same output, by media type."""
     for kind in IMAGE_TYPES:
         if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
             return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
@@ -130,7 +134,7 @@ def _render_printed(text: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text is a string, or a list of its lines."""
+    """Return a text that nbformat stores as a string or as a list of lines."""
     if isinstance(value, list):
         value = "".join(part for part in value if isinstance(part, str))
     return without_marks(storable(value)) if isinstance(value, str) else ""

@@ -1,8 +1,8 @@
-"""A file as HTML that shows it, for a frame that has no origin.
+"""Previews of files as HTML, for a frame that has no origin.
 
-What is shown was written by a model, a program or a person, so nothing of it runs: scripts are
-removed and forbidden, and nothing is loaded but what is in the file. A page with scripts could
-send what it knows to others whatever its policy says (WebRTC; see docs/adr/0037).
+The file was written by a model, a program or a person, so no part of it runs: scripts are removed
+and forbidden, and only resources inside the file are loaded. A page with scripts could send the
+file's content elsewhere whatever its policy says (WebRTC; see docs/adr/0037).
 """
 
 import csv
@@ -48,8 +48,8 @@ KIND_LABELS = {
 
 MAX_LINES = 5_000
 MAX_ROWS, MAX_COLUMNS, MAX_CELL_CHARS = 1_000, 100, 1_000
-MAX_PDF_PAGES = 20  # Drawn for one preview
-PAGE_PIXELS = 1200  # The width of one: sharp on a screen of twice the density
+MAX_PDF_PAGES = 20  # Pages of a PDF in one preview.
+PAGE_PIXELS = 1200  # The width of a PDF page: sharp on a screen of twice the density.
 
 _SUFFIXES = {
     **dict.fromkeys(("md", "markdown", "mdown", "mkd"), MARKDOWN),
@@ -73,13 +73,15 @@ _PICTURES: tuple[tuple[bytes, int, str], ...] = (
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(?=[\w-]+:)(.*?^)---[ \t]*$", re.DOTALL | re.MULTILINE)
 
-# A field in quotes; a sign of inches within one is none.
+# A field in quotes. A quotation mark within a field, as for inches, does not open one.
 _QUOTED = re.compile(r'(?<![^,;\t|\n])"(?:[^"]|"")*+(?:"|\Z)')
 
 
 class Preview(NamedTuple):
-    """``html`` is the body of the frame's page, ``note`` what it leaves out. ``is_page``: it has
-    a style of its own."""
+    """A preview of a file.
+
+    ``html`` is the body of the frame's page, and ``note`` says what it leaves out. ``is_page``: the
+    HTML has a style of its own."""
 
     html: str
     note: str = ""
@@ -87,7 +89,7 @@ class Preview(NamedTuple):
 
 
 def preview_kind(name: str, data: bytes, *, is_text: bool) -> str:
-    """What the file is shown as, by its content and then by its name."""
+    """Return the kind of preview, by the file's content and then by its name."""
     if data.startswith(b"%PDF-"):
         return PDF
     if _picture_type(data) and not is_text:
@@ -98,9 +100,11 @@ def preview_kind(name: str, data: bytes, *, is_text: bool) -> str:
 def render_preview(
     name: str, data: bytes, text: str | None, *, is_cut: bool, first_page: int = 1
 ) -> Preview:
-    """``text`` is that of ``data``, None where it is none; ``is_cut``: they are the beginning of
-    a longer file. ``first_page`` is for a PDF."""
-    if not data or text == "":  # or the mark of its encoding alone
+    """Return the preview of a file.
+
+    ``text`` is the decoded ``data``, or None if the file is not text. ``is_cut``: both are only the
+    beginning of a longer file. ``first_page`` is the first page of a PDF to show."""
+    if not data or text == "":  # Also if the file holds only a byte order mark.
         return Preview("", say("The file is empty."))
     kind = preview_kind(name, data, is_text=text is not None)
     is_bytes = text is None or kind in (SVG, PDF)
@@ -108,7 +112,7 @@ def render_preview(
         return Preview("", say("This file is too large to preview. Download it to open it."))
     if text is None or is_bytes:
         return _show_bytes(kind, name, data, first_page)
-    if is_cut and kind in (HTML, NOTEBOOK):  # a beginning would be another page
+    if is_cut and kind in (HTML, NOTEBOOK):  # The beginning alone would be another page.
         kind = TEXT
     source = normalise_source(text)
     show = _BY_KIND.get(kind, _show_text)
@@ -125,7 +129,7 @@ def _show_bytes(kind: str, name: str, data: bytes, first_page: int) -> Preview:
     media_type = "image/svg+xml" if kind == SVG else _picture_type(data)
     if not media_type:
         return Preview("", say("This file is not text, and there is no preview of its kind."))
-    # As a picture an SVG runs nothing and loads nothing.
+    # As a picture, an SVG runs no scripts and loads no resources.
     picture = b64encode(data).decode("ascii")
     alt = escape_attribute(name)
     return Preview(
@@ -192,7 +196,7 @@ def _lines_left(count: int) -> Message:
 
 def _show_markdown(name: str, source: str) -> Preview:
     html = ""
-    if front := _FRONT_MATTER.match(source):  # which Markdown would take for a heading
+    if front := _FRONT_MATTER.match(source):  # Markdown would take it for a heading.
         is_short = len(front[1]) <= MAX_CODE_CHARS
         html = render_code_block(front[1], info="yaml", highlight=is_short)
         source = source[front.end() :]
@@ -219,14 +223,15 @@ def _show_notebook(name: str, source: str) -> Preview:
 
 
 def _show_source(name: str, source: str, note: Message) -> Preview:
-    """In the place of what the file would be shown as; ``note`` says why."""
+    """Show the source of a file instead of its usual preview; ``note`` gives the reason."""
     shown = _show_text(name, source)
     return shown._replace(note=join_messages([note, shown.note]))
 
 
 def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
-    """Each HTML text without what runs, loads, or leads elsewhere; its style sheets stay. None of
-    them where that takes too long."""
+    """Return each HTML text without scripts, external resources and links, by its original.
+
+    Style sheets stay. The result is empty if the program fails or takes too long."""
     given = list(dict.fromkeys(pages))
     cleaned = run_program("clean_pages.py", data=write_json(given).encode()) if given else None
     return dict(zip(given, cleaned or (), strict=False))
@@ -238,7 +243,7 @@ def _show_table(name: str, source: str) -> Preview:
     try:
         for total, row in enumerate(_read_rows(name, source), 1):
             width = max(width, len(row))
-            if total <= MAX_ROWS + 1:  # lists take many times their text
+            if total <= MAX_ROWS + 1:  # Lists take many times the memory of their text.
                 rows.append([cell[:MAX_CELL_CHARS] for cell in row[:MAX_COLUMNS]])
     except csv.Error:
         return _show_text(name, source)

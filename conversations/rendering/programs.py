@@ -1,4 +1,4 @@
-"""Programs for work that may take any time or memory: they can be ended, and limit themselves."""
+"""Separate processes for work of unbounded time or memory, which limit themselves."""
 
 import json
 import logging
@@ -12,18 +12,21 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# When memory is short the kernel ends them before the server, as it does commands
+# When memory is short, the kernel kills these processes before the server, like commands
 # (``agent/sandbox/supervise``).
 OOM_SCORE = b"500"
 
 MAX_SECONDS = 30.0
-# Of a program of previews two run at a time, since each may take much memory. Pages of a PDF may
-# take all those seconds, for which no other kind of file has to wait.
+# At most two processes of each program run at a time, because each may take much memory. Each
+# program has its own limit, so that other kinds of file do not wait for a PDF, whose pages may take
+# up to MAX_SECONDS.
 _running = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py", "lex_code.py")}
 
 
 def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """``options`` are those of ``Popen``; to be killed and waited for by whoever starts it."""
+    """Start a process with the ``options`` of ``Popen``.
+
+    The caller has to kill it and wait for it."""
     process = subprocess.Popen(  # noqa: S603 (programs of ours or ripgrep, no shell)
         command,
         env={"LC_ALL": "C.UTF-8"},
@@ -37,7 +40,7 @@ def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[by
 
 
 def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> bytes:
-    """What a program of ours makes of ``data``. Raises OSError or SubprocessError."""
+    """Return a program's output for the input ``data``. May raise OSError or SubprocessError."""
     command = [sys.executable, "-I", str(program), *map(str, arguments)]
     with start_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -51,8 +54,9 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
 
 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
-    """What the program of this package makes of ``data``, as JSON; empty where it fails, None where
-    it, or those before it, do not end."""
+    """Return the JSON output of a program of this package for the input ``data``.
+
+    Return {} if the program fails. Return None if it, or the programs before it, take too long."""
     program = Path(__file__).with_name(name)
     try:
         if not _running[name].acquire(timeout=MAX_SECONDS):

@@ -1,4 +1,4 @@
-"""The rows of a question that a tool server asks in the middle of a call."""
+"""The rows of a question that a tool server asks during a call."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,13 +20,14 @@ from .messages import mark_notice, mark_text
 from .source_text import show_hidden
 from .tool_rows import STEPS, call_url
 
-INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}  # by the form of a text
+# Input types by the form of a text field.
+INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}
 
-MAX_SHOWN_CHARS = 2_000  # of an answer
+MAX_SHOWN_CHARS = 2_000  # Of an answer.
 
 
 def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """The card that asks; None for a notice that no call can be told from."""
+    """Return the context of the card that asks, or None if the notice names no call."""
     question = read_question(payload.data)
     url = call_url(session, question.call) if question else ""
     if question is None or not url:
@@ -92,7 +93,7 @@ def _describe(question: ToolQuestion, one: QuestionField) -> dict[str, Any]:
 
 
 def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """The line that a card gives way to; None for a notice that no question can be told from."""
+    """Return the context of the line that replaces a card, or None if it names no question."""
     data = payload.data or {}
     asked, content = data.get("question"), data.get("content")
     if not isinstance(asked, str) or not asked:

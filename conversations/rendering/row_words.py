@@ -1,7 +1,7 @@
-"""The tags and filters of words for templates of rows, which are made once for everybody.
+"""Translation tags and filters for the templates of rows, which are rendered once for everybody.
 
-Loaded in place of Django's, they leave a mark where those write words (see ``messages``).
-Nothing that a row's template writes depends on the language that is active.
+Row templates load them instead of Django's. They write a mark where Django's write translated text
+(see ``messages``), so the HTML of a row does not depend on the active language.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Rows as HTML, from the one template that each event type has.
+"""Rows as HTML, with one template for each event type.
 
-The whole row is rendered when it is written and kept beside the event, so a page
-of rows is a join of strings. Nothing in it depends on who looks, when, or in which
-language: where words stand it has marks, which ``show_rows`` fills.
+A row is rendered when it is written and stored beside its event, so a page of rows is a join of
+strings. Its HTML does not depend on the reader, the time or the language: it has marks in the place
+of translated text, which ``show_rows`` fills.
 """
 
 import re
@@ -29,14 +29,16 @@ from .question_rows import answered_row, question_row
 from .source_text import duration_text, show_hidden, size_text, without_marks
 from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
-MAX_TEXT_CHARS = 100_000  # Of one row; the rest is one click away.
+MAX_TEXT_CHARS = 100_000  # Of a row. A link leads to the rest.
 MAX_FALLBACK_CHARS = 20_000  # Of a row that cannot be read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPosition:
-    """Where a row stands. ``seq`` is its number, or ``turn:45.0`` for a row that
-    was synthesised. ``session`` is the session's uuid."""
+    """The position of a row in its session.
+
+    ``seq`` is the row's number, or ``turn:45.0`` for a synthesised row. ``session`` is the
+    session's uuid."""
 
     session: UUID
     seq: str
@@ -49,10 +51,10 @@ class RowPosition:
 
 
 def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
-    """The row's HTML, wrapper included."""
+    """Return the row's HTML, wrapper included."""
     payload = without_marks_in(payload)
     if isinstance(payload, events.Info) and (approval := _APPROVALS.get(payload.code)):
-        # One that does not tell which call it is about is an ordinary notice.
+        # A notice that does not name its call is shown as an ordinary notice.
         extra = approval(payload, place.session)
         if extra is not None:
             return _render(payload, place, extra, partial=payload.code)
@@ -60,8 +62,9 @@ def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
 
 
 def without_marks_in(payload: Payload | Fallback) -> Payload | Fallback:
-    """The payload with nothing in it that ``fill_marks`` would take for a sentence of ours. It
-    comes before whatever makes a part of a row."""
+    """Return the payload without the characters that ``fill_marks`` takes for marks.
+
+    Call it before any part of the row is rendered."""
     if isinstance(payload, Fallback):
         return Fallback(reason=without_marks(payload.reason), raw=without_marks(payload.raw))
     text = write_json(payload_data(payload))
@@ -72,14 +75,14 @@ def without_marks_in(payload: Payload | Fallback) -> Payload | Fallback:
 def render_row_with(
     payload: Payload | Fallback, extra: Mapping[str, Any], *, place: RowPosition, partial: str = ""
 ) -> str:
-    """The row with something else of its own, in another partial where one is named,
-    and without the address of what was left out of it. The payload is one of
-    ``without_marks_in``."""
+    """Render a row with another context for its template, and optionally another partial.
+
+    The row has no link to the source of its turn. The payload comes from ``without_marks_in``."""
     return _render(payload, place, extra, partial=partial, links=False)
 
 
 def render_rewound(*, place: RowPosition, count: int, show_url: str) -> str:
-    """What stands for ``count`` rows that left the active path."""
+    """Render the row that stands for ``count`` rows that left the active path."""
     return _render({"count": count, "show_url": show_url}, place, {}, partial="rewound")
 
 
@@ -115,14 +118,14 @@ def _template(name: str) -> Any:
 
 
 def _render_partial(name: str, context: dict[str, Any]) -> str:
-    # Nor does a number depend on a language.
+    # The format of numbers must not depend on the active language either.
     with override("en"):
         html: str = _template(name).render(context)
     return html.strip()
 
 
 def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]:
-    """What the template of the row shows besides the payload."""
+    """Return the part of the template's context that comes beside the payload."""
     match payload:
         case events.UserMessage(text=text, attachments=files, by=by):
             html = render_person_text(text[:MAX_TEXT_CHARS]) if text or not files else ""
@@ -167,7 +170,7 @@ def _notice_parts(payload: events.Info, place: RowPosition) -> dict[str, Any]:
     summary = (payload.data or {}).get("summary")
     if payload.code != events.COMPACTED or not isinstance(summary, str):
         return {}
-    # Nothing is offered for a summary that is not ours.
+    # An imported summary has no compaction here that could be undone.
     compaction = _read_uuid((payload.data or {}).get("compaction"))
     undo_url = f"/s/{place.session}/compactions/{compaction}/undo/" if compaction else ""
     html = render_markdown(summary[:MAX_TEXT_CHARS])
@@ -175,7 +178,7 @@ def _notice_parts(payload: events.Info, place: RowPosition) -> dict[str, Any]:
 
 
 def _file(file: Any, place: RowPosition) -> dict[str, Any]:
-    """An attachment as a row shows it; its picture has an address where it is ours."""
+    """Return the context of an attachment; it has a URL only if it is stored here."""
     if not isinstance(file, dict):
         return {"name_html": show_hidden(str(file)[:255])}
     size, kind = file.get("size"), str(file.get("kind") or "file")
@@ -193,14 +196,14 @@ def _file(file: Any, place: RowPosition) -> dict[str, Any]:
 
 
 def _read_uuid(text: Any) -> UUID | None:
-    """None for what is none: imported, or of another kind."""
+    """Return the UUID, or None if the text is none, as in imported events."""
     try:
         return UUID(text)
     except (ValueError, TypeError, AttributeError):
         return None
 
 
-# What the footer says for a stop reason that is not the ordinary one.
+# The footer's text for a stop reason that is not the ordinary one.
 STOP_WORDS = {
     "max_tokens": say("cut off at the output limit"),
     "stopped": say("stopped"),
@@ -215,7 +218,7 @@ STOP_WORDS = {
 
 
 def footer_parts(payload: events.TurnSeparator) -> list[str]:
-    """The footer's short texts that are always shown: stop reason, time."""
+    """Return the footer's short texts that are always shown: stop reason and duration."""
     parts: list[str] = []
     reason = payload.stop_reason or ("" if payload.state == "completed" else payload.state)
     if reason not in ("", "end_turn", "stop_sequence"):
@@ -228,7 +231,7 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
 
 
 def figure_parts(payload: events.TurnSeparator) -> list[str]:
-    """Those behind one tap: tokens, cache share, cost."""
+    """Return the footer's texts that one tap reveals: tokens, cache share and cost."""
     parts: list[str] = []
     if payload.input_tokens is not None:
         parts.append(say("%(count)s tokens in", count=number_text(payload.input_tokens)))
@@ -250,17 +253,18 @@ _APPROVALS = {
 }
 
 
-# Which rows of a page a later one of the same call stands for.
-STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}  # The steps of a call that stay, by its last one.
+# The rows of a call that a page still shows when a later row of the call has come.
+# The steps whose rows stay, by the call's last step.
+STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}
 
 _STEP = re.compile(
     r'<article class="(?P<class>[^"]*)"[^>]*'
     r' data-call="(?P<call>[^"]*)"(?: data-of="[^"]*")?\s+data-step="(?P<step>[1-4])"'
 )
 
-_BARE = "</b><small>"  # A line that does not say what the call was about.
+_BARE = "</b><small>"  # A row that does not say what the call was about.
 
-# The link to the record of a call that was carried out here, whose results say it all.
+# The link to the record of a call that this server executed, whose last row is complete in itself.
 _RECORD = 'data-action="panel"'
 
 _ASKED = re.compile(
@@ -270,13 +274,12 @@ _ASKED = re.compile(
 
 
 def show_rows(rows: Sequence[str]) -> list[SafeString]:
-    """The rows for a page in the language that is active, with a class for those that others
-    stand for."""
+    """Return the rows in the active language, with a class on those that later rows replace."""
     return [fill_marks(html) for html in _mark_settled(rows)]
 
 
 def join_rows(rows: Sequence[str]) -> SafeString:
-    """The same as one text, which takes two thirds of the time."""
+    """Return the rows of ``show_rows`` as one string, in two thirds of the time."""
     return fill_marks("".join(_mark_settled(rows)))
 
 
@@ -286,7 +289,7 @@ def _mark_settled(rows: Sequence[str]) -> list[str]:
     newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
     for place, found in ((n, step) for n, html in enumerate(rows) if (step := _STEP.match(html))):
         steps = newest.get(found["call"])
-        # An id may come again: in another answer, or empty.
+        # An id may come again: in another answer, or because it is empty.
         if steps is None or found["step"] == "1" or steps[-1][1]["step"] == "4":
             steps = newest[found["call"]] = []
             calls.append(steps)
@@ -294,7 +297,7 @@ def _mark_settled(rows: Sequence[str]) -> list[str]:
     for steps in calls:
         (first, asked), (last, completed) = steps[0], steps[-1]
         if (asked["step"], completed["step"]) == ("1", "4") and _BARE in rows[last]:
-            # Where the row does not say what was asked, it says what the one before it says.
+            # If the last row does not show the arguments, copy them from the row that asked.
             told = _ASKED.search(rows[first])
             if told and _RECORD not in told["arguments"]:
                 html = rows[last].replace("</b>", f"</b>{told['argument']}", 1)
@@ -306,21 +309,21 @@ def _mark_settled(rows: Sequence[str]) -> list[str]:
     return marked
 
 
-# Of what a page has a style sheet and a module of its own for.
+# Marks HTML that needs a style sheet and a JavaScript module of its own.
 RICH_CONTENT = 'rich"'
 
 
 # The version of the HTML that the renderers of this package produce.
 
-# Raise this when the HTML for the same input changes. Rendered rows are stored beside their
-# source with the version that made them; a row with another version is rendered again when it is
-# next read.
+# Raise this when the HTML for the same input changes. Rendered rows are stored beside their source
+# with the version that made them. A row with another version is rendered again when it is next
+# read.
 RENDER_VERSION: int = 19
 
 
-# The messages that wait, as HTML: for the page and for the socket.
+# The waiting messages as HTML, for the page and for the socket.
 def render_queue(messages: Iterable[dict[str, Any]]) -> str:
-    """Messages that wait (``archive.messages``)."""
+    """Render messages that wait (``archive.messages``); return "" if there are none."""
     items = [
         {
             "run": message["run"],
@@ -339,16 +342,17 @@ def render_queue(messages: Iterable[dict[str, Any]]) -> str:
     return _render_partial("queue.html", {"items": items}) if items else ""
 
 
-# Where the window starts and how full it is, as HTML: the same in a page and live.
+# The start of the window and how full it is, as HTML: the same in a page and in live updates.
 
-# From which percentage of the limit on.
+# Each level begins at this percentage of the limit.
 METER_LEVELS = ((90, "full"), (82, "nearly-full"), (72, "filling-up"))
 METER_WIDTH_PIXELS = 40
 
 
 def render_window_line(session: UUID, *, left_out: int) -> str:
-    """The line between the last turn that was left out and the first that is given;
-    empty when all are given."""
+    """Render the line between the last turn that is left out and the first in the window.
+
+    Return an empty string if no turn is left out."""
     if left_out <= 0:
         return ""
     count = number_text(left_out)
@@ -358,7 +362,7 @@ def render_window_line(session: UUID, *, left_out: int) -> str:
 
 
 def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) -> str:
-    """How full the window is and what the session has cost; hidden while not known."""
+    """Render how full the window is and what the session has cost; hidden if that is unknown."""
     percent = min(100, round(100 * tokens / limit)) if limit > 0 else 0
     fields = {
         "session": session,
@@ -375,7 +379,7 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
 
 
 def tokens_text(tokens: int) -> str:
-    """``76k``, ``1.05M``: as exact as a count of tokens is of use."""
+    """Format a number of tokens with two or three digits: ``76k``, ``1.05M``."""
     if tokens < 1000:
         return str(tokens)
     if tokens < 999_500:

@@ -1,9 +1,9 @@
-"""The second wall: an explicit list of the HTML that may leave this package.
+"""The second line of defence: an explicit list of the HTML that may leave this package.
 
-The renderers escape everything they do not make themselves, so nothing should
-ever be removed here. If something slips through all the same, no element,
-attribute, class or scheme outside these lists reaches a page: no script, style,
-form or image, no ``id``, ``style``, ``on*`` or ``hx-*``.
+The renderers escape everything that they do not make themselves, so the sanitiser should never have
+to remove anything. If a renderer lets something slip through, no element, attribute, class or
+scheme outside these lists reaches a page: no script, style, form or image, no ``id``, ``style``,
+``on*`` or ``hx-*``.
 """
 
 import re
@@ -24,8 +24,8 @@ _INLINE_TAGS = {"bdi", "br", "code", "em", "s", "strong", "sup"}
 _TABLE_TAGS = {"table", "tbody", "td", "th", "thead", "tr"}
 _ALIGNMENTS = {"ta-left", "ta-center", "ta-right"}
 
-# The elements and attributes of formulas: what the converter makes, and nothing that leads
-# somewhere, runs or holds HTML of its own (no href, maction, semantics or annotation-xml).
+# The elements and attributes of formulas: those that the converter makes, except for any that link,
+# run scripts or hold HTML (no href, maction, semantics or annotation-xml).
 _MATH_ATTRIBUTES = {
     "math": {"alttext", "display"},
     "menclose": {"notation"},
@@ -58,7 +58,7 @@ _MATH_ATTRIBUTES = {
 }
 _MATH_CLASSES = set(STYLE_CLASSES.values())
 
-TABLE = mark(say("Table"))  # what a table is called
+TABLE = mark(say("Table"))  # The accessible name of a table.
 
 _CLEANER = nh3.Cleaner(
     tags={"a", "button", "div", "span"}
@@ -112,7 +112,7 @@ _CLEANER = nh3.Cleaner(
         "ul": {"contains-task-list"},
         "ol": {"contains-task-list"},
     },
-    # One attribute only: nh3 adds several in an order that changes with the process.
+    # One attribute only, because nh3 adds several in an order that differs between processes.
     set_tag_attribute_values={"a": {"target": "_blank"}},
     link_rel="noopener noreferrer nofollow",
     url_schemes={"http", "https", "mailto"},
@@ -124,15 +124,16 @@ _AMPERSAND, _SPACE = STAND_INS
 
 
 def sanitise(html: str) -> str:
-    """Return ``html`` without anything that is not on the lists above. Ampersands and
-    no-break spaces pass under another name: the cleaner's time is quadratic in how many of
-    them one element holds."""
+    """Return ``html`` without any element, attribute, class or scheme outside the lists above.
+
+    Ampersands and no-break spaces are replaced by stand-ins meanwhile, because the cleaner's time
+    is quadratic in their number within one element."""
     html = html.replace("&amp;", _AMPERSAND).replace("&nbsp;", _SPACE).replace("\xa0", _SPACE)
     cleaned = _CLEANER.clean(html)
     return cleaned.replace(_AMPERSAND, "&amp;").replace(_SPACE, "&nbsp;")
 
 
-# Where a link leads, said plainly, and which text is a link without being marked.
+# The destination of a link, and bare addresses in text.
 _AUTHORITY = re.compile(r"https?://([^/?#\\]+)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?")
 _MAIL = re.compile(r"mailto:([^?]+)", re.IGNORECASE)
@@ -144,7 +145,8 @@ URL = re.compile(
     re.IGNORECASE,
 )
 
-# A longer one leads nowhere. To spell a host's name takes the square of its length.
+# A longer address is not made a link. The time for spelling a host's name is quadratic in its
+# length.
 MAX_ADDRESS_CHARS = 2_000
 _TOO_LONG = "too-long:"
 _MAX_SHOWN_CHARS = 200
@@ -162,22 +164,24 @@ def normalise_url(url: str) -> str:
 
 
 def web_host(url: str) -> str | None:
-    """The host (and port) that a browser contacts for a normalised ``url``. None if it is not
-    http(s), or has no host that can be told for certain."""
+    """Return the host (and port) that a browser contacts for a normalised ``url``.
+
+    Return None if the scheme is not http(s), or if the host cannot be told for certain."""
     authority = _AUTHORITY.match(url)
     host = authority[1].rpartition("@")[2].removesuffix(":") if authority else ""
     return host if _HOST.fullmatch(host) else None
 
 
 def describe_destination(url: str) -> str | None:
-    """The host or mail address that ``url`` leads to; None if it may not be a link."""
+    """Return the host or mail address that ``url`` leads to, or None if it may not be a link."""
     mail = _MAIL.match(url)
     return mail[1] if mail else web_host(url)
 
 
 def trim_url(url: str) -> str:
-    """Cut the punctuation that belongs to the sentence around a bare address. A closing
-    parenthesis stays while it has its opening one in the address:
+    """Cut the punctuation that belongs to the sentence around a bare address.
+
+    A closing parenthesis stays if the address has its opening one:
     https://github.github.com/gfm/#extended-autolink-path-validation"""
     end = len(url)
     unopened = url.count(")") - url.count("(")

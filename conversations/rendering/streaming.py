@@ -1,14 +1,14 @@
-"""An answer as HTML while it is being written, block by block.
+"""Rendering of an answer as HTML while it is being written, block by block.
 
-A top-level block of Markdown (a paragraph, list, table, code block) depends on
-nothing around it, so it can be rendered for good as soon as the text behind it
-shows that it has ended. What is left is one open block, which is rendered again
-and again, mended (see ``close_open_markup``). Two things keep that cheap however long the
-block gets: a list or table is parsed and rendered from its last item or row on,
-and inside a code fence nothing is looked for but the line that closes it.
+A top-level block of Markdown (a paragraph, list, table or code block) depends on nothing around it.
+It is rendered once and for all as soon as the text after it shows that it has ended. Only one open
+block is left. It is rendered again and again, with its open markup closed (see
+``close_open_markup``). Two rules keep that cheap however long the block gets. A list or table is
+parsed and rendered from its last item or row on. Inside a code fence, only the closing line is
+looked for.
 
-Link reference definitions are the exception to independence: they reach back. The row
-that replaces the stream is a full render, which knows them.
+Link reference definitions are the exception, because they affect earlier blocks. The row that
+replaces the stream is a full render, which includes them.
 """
 
 import re
@@ -46,8 +46,8 @@ from .markdown_parser import (
 )
 from .source_text import MARK_END, escape_text, normalise_source
 
-# Markdown cut off in mid-word, made whole enough to look at.
-MAX_INLINE_CHARS = 4_000  # Of a paragraph; the marks of a longer one are not mended.
+# Closing the open markup of Markdown that is cut off anywhere.
+MAX_INLINE_CHARS = 4_000  # Of a paragraph. The markup of a longer one is not closed.
 
 _LINE_START_MARKS = r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+"
 _FENCE = re.compile(_LINE_START_MARKS + r"(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE)
@@ -77,13 +77,13 @@ _WHOLE_TARGET = re.compile(
 _HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*+)?)?)\Z")
 
 
-# In place of how many characters of an open block give way: all of them.
+# Stands for the number of characters that are replaced when all of them are.
 ALL = -1
 
 
 @dataclass(slots=True)
 class _OpenEmphasis:
-    """Marks of emphasis that have not been closed: how many, and where they start."""
+    """Open emphasis: the number of its marks and where they start."""
 
     mark: str
     length: int
@@ -91,10 +91,11 @@ class _OpenEmphasis:
 
 
 def close_open_markup(source: str) -> str:
-    """Return the open end of a Markdown text so that it renders as if it were whole. What is
-    half open is closed, and what does not say yet what it will be is hidden: a lone ``-`` may
-    become a list, a rule or a heading. The guess need not be right, since the next one
-    replaces it; it must not make the page jump, and must cost little."""
+    """Return Markdown with its open end changed so that it renders as if the text were complete.
+
+    Half-open markup is closed. Markup whose meaning is still open is hidden: a lone ``-`` may
+    become a list, a rule or a heading. The guess need not be right, because the next one replaces
+    it. It must not make the page jump, and it must be cheap."""
     cut = source.rfind("\n") + 1
     before, last_line = source[:cut], source[cut:]
     opening = ""
@@ -107,7 +108,8 @@ def close_open_markup(source: str) -> str:
         return before if _HALF_CLOSING_FENCE.fullmatch(last_line) else source
     if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
         source = before
-    # Marks pair up within the last paragraph, item, heading or cell, behind a formula.
+    # Marks pair up within the last paragraph, item, heading or cell, after a formula on its own
+    # lines.
     start = max((match.end() for match in _RUN_START.finditer(source)), default=0)
     for formula in _FORMULA_LINE.finditer(source):
         end = source.find(CLOSING[formula[1]], formula.end())
@@ -118,7 +120,7 @@ def close_open_markup(source: str) -> str:
         ):
             continue
         if end < 0:
-            return source  # shown as source until it is closed
+            return source  # It is shown as source until it is closed.
         start = max(start, end + 2)
     if source.startswith("|", start):
         start = source.rfind("|") + 1
@@ -126,7 +128,7 @@ def close_open_markup(source: str) -> str:
     lines = source.rstrip("\n").rsplit("\n", 2)
     if not _TABLE_ROW.match(lines[-1]) or (len(lines) > 1 and _TABLE_ROW.match(lines[-2])):
         return source
-    # A table's header is shown as a table before the line below it has come.
+    # Show a table's header as a table before the delimiter row has arrived.
     cells = escapedSplit(lines[-1].strip())
     columns = len(cells) - (not cells[0]) - (len(cells) > 1 and not cells[-1])
     return "\n".join([*lines, "|" + "---|" * columns]) if columns else source
@@ -137,8 +139,10 @@ def _opens_fence(fence: re.Match[str] | None) -> bool:
 
 
 def close_open_inline(text: str) -> tuple[str, int]:
-    """Mend the text of one paragraph, and say up to where it need not be read again. Up to
-    there, behind a space, every mark is closed and the text as it was."""
+    """Close the open markup of a paragraph's text, and return up to where it is complete.
+
+    Before that offset, which follows a space, all marks are closed and the text is unchanged, so it
+    need not be read again."""
     if len(text) > MAX_INLINE_CHARS:
         return text, 0
     text = text.rstrip()
@@ -149,7 +153,7 @@ def close_open_inline(text: str) -> tuple[str, int]:
 
 
 class _InlineCloser:
-    """One pass over the text of a paragraph, remembering what is open."""
+    """One pass over the text of a paragraph, which keeps track of open marks."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -164,12 +168,12 @@ class _InlineCloser:
         while not is_over:
             match = _MARK.search(self.text, position)
             end = match.start() if match else len(self.text)
-            # There are no marks up to there, and nothing is open.
+            # The text up to this mark has no marks, and none is open.
             if not (self.emphasis or self.brackets or self.is_cut):
                 self.completed = max(self.completed, self.text.rfind(" ", position, end) + 1)
             is_over = match is None
             position = self._handle(match) if match else end
-        # A half link is shown as its label, and emphasis of nothing not at all.
+        # A half link is shown as its label, and empty emphasis is not shown.
         for start in reversed(self.brackets):
             opening = 2 if self.text.startswith("!", start) else 1
             self.text = self.text[:start] + self.text[start + opening :]
@@ -182,8 +186,9 @@ class _InlineCloser:
         return self.text.rstrip() + closers
 
     def _handle(self, match: re.Match[str]) -> int:
-        """Note one mark, or change the text if it is half of one; where to go on. An address
-        is matched too, so that what is in it is no mark."""
+        """Record one mark, or change the text if the mark is incomplete; return where to go on.
+
+        Addresses are matched too, so that the characters in them do not count as marks."""
         match match[0][0]:
             case "$" | "\\" if formula := find_formula(self.text, match.start()):
                 return formula.end
@@ -213,7 +218,7 @@ class _InlineCloser:
         return match.end()
 
     def _handle_dollar(self, match: re.Match[str]) -> int:
-        # It may open a formula that is not closed yet, or be a sum of money.
+        # A dollar may open a formula that is not closed yet, or be a sum of money.
         rest = self.text[match.end() :]
         is_behind_word = match.start() and self.text[match.start() - 1].isalnum()
         if len(rest) > MAX_TEX_CHARS or is_behind_word:
@@ -221,13 +226,13 @@ class _InlineCloser:
         if not rest:
             self._change(self.text[: match.start()])
             return len(self.text)
-        self.is_cut = True  # what follows may change what it means
+        self.is_cut = True  # The text that follows may change the meaning of the dollar.
         if "`" in rest or rest[0].isspace() or rest[0].isdigit() or _WORDS.search(rest):
             return match.end()
         return self._show_source(match)
 
     def _show_source(self, match: re.Match[str]) -> int:
-        """A formula that is not closed yet is shown as it is written."""
+        """Show a formula that is not closed yet as it is written."""
         source = self.text[match.start() :]
         ticks = "`" * (max(map(len, _BACKTICKS.findall(source)), default=0) + 1)
         self._change(f"{self.text[: match.start()]}{ticks}{source}{ticks}")
@@ -249,7 +254,7 @@ class _InlineCloser:
         return len(self.text)
 
     def _handle_closing_bracket(self, match: re.Match[str]) -> int:
-        # A whole link is skipped, a half one cut down to ``[label``.
+        # A whole link is skipped; half a link is cut down to ``[label``.
         if not self.brackets:
             return match.end()
         end = match.end()
@@ -267,7 +272,7 @@ class _InlineCloser:
         mark, length = match[0][0], len(match[0])
         before = self.text[match.start() - 1] if match.start() else " "
         after = self.text[match.end()] if match.end() < len(self.text) else " "
-        # Close what these marks can close, the innermost of their kind first.
+        # Close the emphasis that these marks can close, starting with the innermost of its kind.
         while not before.isspace() and length and self.open_marks[mark]:
             while self.emphasis[-1].mark != mark:
                 self.open_marks[self.emphasis.pop().mark] -= 1
@@ -293,15 +298,15 @@ class _InlineCloser:
         self.text, self.is_cut = text, True
 
 
-MAX_RENDERED_CHARS = 8_000  # A longer part that is being written is shown as text, not rendered.
-_MAX_LINEWISE_CHARS = 2_000  # A shorter part that is being written is parsed at every line.
-_REPARSE_GROWTH = 1.25  # After which a longer one is parsed again without a sign of its end.
-_LINE_START_CHARS = 16  # They say whether a line begins an item, row or paragraph.
+MAX_RENDERED_CHARS = 8_000  # A longer open part is shown as text, not rendered.
+_MAX_LINEWISE_CHARS = 2_000  # A shorter open part is parsed at every line.
+_REPARSE_GROWTH = 1.25  # A longer open part is parsed again when it has grown by this factor.
+_LINE_START_CHARS = 16  # They tell whether a line begins an item, row or paragraph.
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 FORMULA, NOTE = "formula", "note_open"
 _KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
 
-# What a long block consists of: the token type of its parts, and its level.
+# The parts of a long block: their token type and level.
 _PARTS = {LIST: ("list_item_open", 1), TABLE: ("tr_open", 2)}
 _BLANK_LINE = re.compile(r"^[ \t]*\n", re.MULTILINE)
 _LINE_BEYOND_LIST = re.compile(r"^[ \t]*\n(?=[^\s\-+*0-9])", re.MULTILINE)
@@ -313,9 +318,11 @@ _ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
 
 @dataclass(slots=True, kw_only=True)
 class MarkdownBlock:
-    """A top-level block, from offset ``start`` to ``end`` of a text. ``last_part`` is where
-    the last item of a list, or row of a table, starts. A list ``is_loose`` if its items hold
-    paragraphs. ``markup`` is what opened a fence."""
+    """A top-level block, from offset ``start`` to ``end`` of a text.
+
+    ``last_part`` is where the last item of a list, or row of a table, starts. A list ``is_loose``
+    if its items hold paragraphs. ``markup`` is that of the block's first token, such as the opening
+    marks of a fence."""
 
     kind: str
     start: int
@@ -326,7 +333,9 @@ class MarkdownBlock:
 
 
 def outline(source: str, work: WorkBudget, *, offset: int = 0) -> list[MarkdownBlock]:
-    """The top-level blocks of normalised text, in order. ``offset`` is where it starts."""
+    """Return the top-level blocks of normalised text, in order.
+
+    ``offset`` is the offset of ``source`` in the whole text."""
     ends = [newline.end() for newline in re.finditer("\n", source)]
     offsets = [offset + place for place in (0, *ends, len(source))]
     blocks: list[MarkdownBlock] = []
@@ -347,10 +356,11 @@ def outline(source: str, work: WorkBudget, *, offset: int = 0) -> list[MarkdownB
 
 
 def is_final(block: MarkdownBlock, source: str) -> bool:
-    """Whether text after ``source``, whose lines are whole, leaves its last block as it is. A
-    list, note or indented code goes on after blank lines. A fence or formula ends with its closing
-    line, a heading or rule with its own, unless that may yet become the header of a table. All
-    others have ended if a line follows."""
+    """Return whether text after ``source``, whose lines are whole, leaves its last block unchanged.
+
+    A list, note or indented code may continue after blank lines. A fence or formula ends with its
+    closing line. A heading or rule ends with its own line, unless that line may yet become the
+    header of a table. Any other block has ended if a line follows."""
     if block.kind in (LIST, CODE, NOTE):
         return False
     if block.kind == FORMULA and block.markup and not may_become_table(block, source):
@@ -364,13 +374,13 @@ def is_final(block: MarkdownBlock, source: str) -> bool:
 
 
 def may_become_table(block: MarkdownBlock, source: str) -> bool:
-    """Whether the next line may show that the last block's only line heads a table."""
+    """Return whether the next line may make the last block's only line a table header."""
     return block.end == len(source) and "|" in source[block.start :]
 
 
 @lru_cache(maxsize=64)
 def closing_fence(markup: str) -> re.Pattern[str]:
-    """The line that closes a fence opened by ``markup``: as many of the marks, or more."""
+    """Return a pattern for the line that closes a fence: at least as many marks as ``markup``."""
     mark = re.escape(markup[0])
     return re.compile(rf"^ {{0,3}}{mark}{{{len(markup)},}}[ \t]*$", re.MULTILINE)
 
@@ -394,8 +404,9 @@ class StringBuilder:
 
 
 class FeedResult(NamedTuple):
-    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
-    whoever is ``next``. Without a ``next`` nothing is open any more."""
+    """The result of feeding text: ``final`` blocks, and ``rest`` to feed to ``next``.
+
+    If ``next`` is None, no block is open any more."""
 
     next: "OpenText | None"
     final: Sequence[str] = ()
@@ -403,9 +414,10 @@ class FeedResult(NamedTuple):
 
 
 class OpenText:
-    """The end of a streaming text that is not final. This is one in which no block is looked
-    for until it ends, as that would take too much work. Each method but ``source`` may raise
-    TooMuchWork."""
+    """The open end of a streaming text.
+
+    This class only collects text: no block is looked for until the text ends, because that would
+    take too much work. Every method except ``source`` may raise TooMuchWork."""
 
     def __init__(self, text: str = "") -> None:
         self._text = StringBuilder(text)
@@ -415,19 +427,19 @@ class OpenText:
         return self._text.text
 
     def feed(self, text: str, work: WorkBudget) -> FeedResult:
-        """Take more text and say what has become of it. The text is taken even if this
-        raises."""
+        """Add text and return the result. The text is added even if this raises."""
         self._text.append(text)
         return FeedResult(self)
 
     def html(self, work: WorkBudget) -> str:
-        """The HTML of what is open, as if the text ended here."""
+        """Return the HTML of the open text, as if the text ended here."""
         raise TooMuchWork
 
 
 class OpenFence(OpenText):
-    """Code whose closing line has not come: nothing else is looked for in it. Its HTML grows
-    with it, without colours. ``opening_line`` is one for the parser."""
+    """A code fence whose closing line has not arrived; only that line is looked for.
+
+    The HTML grows with the code and has no colours. ``opening_line`` is a fence to the parser."""
 
     def __init__(self, opening_line: str) -> None:
         super().__init__(opening_line)
@@ -466,7 +478,7 @@ class OpenFence(OpenText):
 
 
 def _split_container(html: str) -> tuple[str, str, str]:
-    """The opening, the items or rows, and the closing of a list's or table's HTML."""
+    """Split the HTML of a list or table into its opening, its items or rows, and its closing."""
     if not html.endswith(TABLE_END):
         start = html.index("\n") + 1
         end = html.rindex("</")
@@ -479,10 +491,11 @@ def _split_container(html: str) -> tuple[str, str, str]:
 
 
 class StreamingBlock(OpenText):
-    """The text from the first character behind the final blocks on. Once it is known to be a
-    list or table, ``_completed`` characters of it are items that have ended, or the head and
-    such rows; only what follows is parsed again, with a ``_lead`` before it that makes the
-    parser take it for a continuation."""
+    """The text after the last final block.
+
+    Once it is known to be a list or table, its first ``_completed`` characters are items that have
+    ended, or the table's head and rows that have ended. Only the text after them is parsed again,
+    with a ``_lead`` before it that makes the parser take it for a continuation."""
 
     def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
         super().__init__(text)
@@ -492,8 +505,8 @@ class StreamingBlock(OpenText):
         self._completed = 0
         self._lead = ""
         self._is_loose = False
-        # The HTML of the words, items or rows that are not looked at again, how many
-        # characters it stands for, and what follows on the last item or row.
+        # The HTML of the words, items or rows that are final, the number of characters that they
+        # take up in the text, and the HTML that closes the list or table.
         self._shown, self._shown_size, self._shown_end = StringBuilder("<p>"), 0, ""
         self._is_shown_loose = False
         if block:
@@ -516,8 +529,10 @@ class StreamingBlock(OpenText):
         return FeedResult(self)
 
     def _find_parsable_end(self, text: str, whole: int) -> int:
-        """The end of the ``whole`` lines, or of the text where the last line begins an
-        item, a row, or behind a blank line a paragraph, whatever it goes on with."""
+        """Return the end of the ``whole`` lines, or of the text if its last line can be parsed too.
+
+        That is the case if the line begins an item or a row, or a paragraph after a blank line,
+        whatever follows in the line."""
         line = text[whole : whole + _LINE_START_CHARS]
         part_start = _PART_START.get(self._kind)
         begins_part = part_start is not None and part_start.match(line) is not None
@@ -525,7 +540,9 @@ class StreamingBlock(OpenText):
         return len(text) if begins_part or begins_paragraph else whole
 
     def _is_due(self, text: str, end: int) -> bool:
-        """Whether to look for the end of the block now; at every line would be quadratic."""
+        """Return whether to look for the end of the block now.
+
+        Parsing at every line would take quadratic time."""
         size = end - self._completed
         if size <= _MAX_LINEWISE_CHARS or size >= self._parsed * _REPARSE_GROWTH:
             return True
@@ -534,12 +551,12 @@ class StreamingBlock(OpenText):
         return sign.search(text, line_before, end + 1) is not None
 
     def _parse(self, text: str, end: int, work: WorkBudget) -> FeedResult:
-        """Hand on the blocks that have ended and note how far the open one is complete."""
+        """Return the blocks that have ended, and record how far the open one is complete."""
         lines = text[:end]
         lead = self._lead if self._completed else ""
         blocks = outline(lead + lines[self._completed :], work, offset=self._completed - len(lead))
         if not blocks:
-            # There are only blank lines and link definitions.
+            # The lines are blank or link definitions.
             self._parsed = end
             return (
                 FeedResult(None, rest=text[end:])
@@ -569,7 +586,7 @@ class StreamingBlock(OpenText):
             return
         self._shown_size = 0
         if block.kind == LIST:
-            # Indented by five, the item's text can have no item after it as a part.
+            # With its text indented by five, the item of the lead cannot contain the next item.
             mark = block.markup if block.markup in "-+*" else "1" + block.markup
             self._lead = f"{mark}    a\n"
         else:
@@ -585,7 +602,7 @@ class StreamingBlock(OpenText):
             return render_markdown(text, work=work)
         if len(text) > MAX_RENDERED_CHARS or not _PARAGRAPH_LINE.fullmatch(text):
             return _render_all(text, work)
-        # A paragraph of one line: words before the last open mark are not looked at again.
+        # In a paragraph of one line, words before the last open mark are not read again.
         rest = text[self._shown_size :]
         mended, completed = close_open_inline(rest)
         if completed:
@@ -601,7 +618,7 @@ class StreamingBlock(OpenText):
         if tokens and _KINDS.get(tokens[0].type) != self._kind:
             return _render_all(text, work)
         self._show_completed(text[: self._completed], head, work)
-        # All of it ends with the part that the tokens begin with, and what they hold behind it.
+        # The list or table ends with the tokens' first top-level block. Other blocks may follow it.
         closing = (
             i for i, token in enumerate(tokens, 1) if (token.level, token.nesting) == (0, -1)
         )
@@ -613,7 +630,7 @@ class StreamingBlock(OpenText):
         return shown + (show_as_written(part) if is_long else "")
 
     def _show_completed(self, completed: str, head: str, work: WorkBudget) -> None:
-        """Render what is new in ``completed``; all of it if the list has become loose."""
+        """Render the new part of ``completed``, or all of it if the list has become loose."""
         if self._is_shown_loose != self._is_loose:
             self._is_shown_loose, self._shown_size = self._is_loose, 0
         if self._shown_size == len(completed):
@@ -648,10 +665,11 @@ def _ends_with_blank_line(lines: str) -> bool:
 
 
 def _shared_start(old: str, new: str) -> int:
-    """The length of what both begin with, up to a place outside tags and character
-    references."""
+    """Return the length of the common start, up to a place outside tags and references.
+
+    References are character references such as ``&amp;``."""
     size = min(len(old), len(new))
-    # Nearly always all but the closing tags is the same, however much it is.
+    # Nearly always, everything except for the closing tags is the same, whatever its length.
     step = 32
     while step < size and not new.startswith(old[: size - step]):
         step *= 8
@@ -666,8 +684,9 @@ def _shared_start(old: str, new: str) -> int:
 
 
 class BlockStream:
-    """The HTML of one text that arrives in pieces. ``blocks`` holds the HTML of the blocks
-    that are final; it only ever grows."""
+    """The HTML of one text that arrives in pieces.
+
+    ``blocks`` holds the HTML of the final blocks and only ever grows."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -679,9 +698,9 @@ class BlockStream:
         self._work = WorkBudget(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
 
     def feed(self, delta: str) -> list[str]:
-        """Take more text; return the HTML of the blocks that are final because of it."""
+        """Add text, and return the HTML of the blocks that it makes final."""
         self._work.refill(len(delta))
-        # A carriage return at the end waits for what follows it.
+        # A carriage return at the end waits for the next character.
         text = "\r" + delta if self._holds_return else delta
         self._holds_return = text.endswith("\r")
         text = normalise_source(text.removesuffix("\r"))
@@ -703,24 +722,27 @@ class BlockStream:
         return self.blocks[known:]
 
     def patch(self) -> tuple[int, str]:
-        """How the open block has changed since the last call, or since it began: how many
-        characters at the end of its HTML give way, in UTF-16 code units, and to what;
-        ``ALL`` where all of them do."""
+        """Return how the open block's HTML has changed since the last call.
+
+        The result is the number of UTF-16 code units to remove from the end of the HTML, and the
+        HTML to append there. The number is ``ALL`` if the whole HTML is replaced. A block that is
+        new since the last call counts from an empty string."""
         old, new = self._patched_html, self.open_html()
         self._patched_html = new
         kept = _shared_start(old, new)
         if MARK_END in old[kept:]:
-            # A page has words there, of another length in each language.
+            # A page has translated text in the place of a mark, whose length depends on the
+            # language.
             return ALL, new
         return len(old[kept:].encode("utf-16-le")) // 2, new[kept:]
 
     def open_html(self) -> str:
-        """The HTML of the block that is being written, as if it ended here."""
+        """Return the HTML of the block that is being written, as if it ended here."""
         if self._open_html is None and not self._is_too_much:
             try:
                 self._open_html = self._open.html(WorkBudget(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
             except TooMuchWork:
-                # Trying again in every frame would be work that shows nothing.
+                # Trying again in every frame would be wasted work.
                 self._is_too_much = True
         if self._open_html is None:
             self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)

@@ -34,11 +34,12 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 @register.tag
 def oneline(parser: Parser, token: Token) -> template.Node:
-    """``{% oneline %}…{% endoneline %}`` leaves the line breaks of its source out. What is
-    between two elements vanishes with the break; within a tag, where it separates attributes,
-    one space is left."""
+    """``{% oneline %}…{% endoneline %}`` removes the line breaks of its source.
+
+    White space around a line break is removed too if it is between elements. Within a tag, where it
+    separates attributes, it becomes one space."""
     is_in_tag = False
-    # The parser keeps the tokens that are still to come in reverse.
+    # The parser keeps the tokens that are still to come in reverse order.
     for coming in reversed(cast(list[Token], parser.tokens)):
         if coming.token_type == TokenType.BLOCK and coming.contents == "endoneline":
             break
@@ -64,13 +65,16 @@ class _Nodes(template.Node):
 
 @register.simple_tag
 def words_of_scripts(language: str) -> SafeString:
-    """Where the page's modules find their words, as an attribute. They are written in English."""
+    """Return the attribute with the address of the scripts' translations.
+
+    It is empty in English, in which the scripts are written."""
     if language == settings.LANGUAGE_CODE:
         return SafeString()
     return format_html(' data-words="{}"', static(f"js/words/{language}.js"))
 
 
-# The sentences of the scripts that a chat comes with, which it does not wait for.
+# The sentences of the scripts that a chat page needs at once. The page holds them itself, so that
+# it need not wait for the file of translations.
 CHAT_WORDS = (
     gettext_noop("Not connected. Try again in a moment."),
     gettext_noop("Show all"),
@@ -87,7 +91,7 @@ def chat_words(language: str) -> SafeString:
 
 
 class _TranslatedText(template.Node):
-    """What ``translate`` makes of a text that stands in the template: the same each time."""
+    """A ``translate`` tag with a literal text, which caches its result for each language."""
 
     def __init__(self, node: TranslateNode) -> None:
         self._node = node
@@ -102,7 +106,7 @@ class _TranslatedText(template.Node):
 
 @register.tag(name="translate")
 def translated(parser: Parser, token: Token) -> template.Node:
-    """Django's tag. A page has a hundred of them."""
+    """Django's tag with a cache for literal texts, because a page has a hundred of them."""
     node = do_translate(parser, token)
     of_text = node.filter_expression.var.literal is not None and not node.filter_expression.filters
     return _TranslatedText(node) if of_text and not (node.asvar or node.message_context) else node
@@ -111,7 +115,7 @@ def translated(parser: Parser, token: Token) -> template.Node:
 @register.simple_tag
 @cache
 def icon(name: str, classes: str = "icon") -> SafeString:
-    """A picture of ``static/icons.svg``."""
+    """Return an icon of ``static/icons.svg``."""
     return format_html(
         '<svg class="{}" aria-hidden="true"><use href="{}#{}"></use></svg>',
         classes,
@@ -122,8 +126,9 @@ def icon(name: str, classes: str = "icon") -> SafeString:
 
 @register.simple_tag
 def time(moment: datetime | None, style: str = "") -> SafeString | str:
-    """A moment in UTC, which the browser shows in its own zone as "5 minutes ago". With the
-    ``style`` "absolute" it shows the date."""
+    """Return a time in UTC, which the browser shows in its own zone as "5 minutes ago".
+
+    With the ``style`` "absolute" it shows the date."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC)

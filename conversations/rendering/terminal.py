@@ -1,12 +1,11 @@
-"""What a program printed, as HTML.
+"""The output of a program as HTML.
 
-Of all that a terminal does with escape sequences, colours and emphasis are kept, as
-classes; a line that overwrites itself (by carriage returns, backspaces, erasing) shows
-what it said last. Everything else is dropped: cursor movement, titles, links, modes.
-256 and true colours become the nearest of the sixteen, whose shades the style sheet
-chooses so that they can be read on a light and on a dark page.
+Of a terminal's escape sequences, colours and emphasis are kept, as classes. A line that overwrites
+itself (by carriage returns, backspaces or erasing) shows its last state. Everything else is
+dropped: cursor movement, titles, links, modes. 256 colours and true colours become the nearest of
+the sixteen, whose shades the style sheet chooses so that they are readable on light and dark pages.
 
-Work and HTML are bounded by what is asked for, whatever the text holds.
+Work and HTML are bounded by the limits of the caller, whatever the text holds.
 """
 
 import colorsys
@@ -25,13 +24,14 @@ _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z
 _RETURNS = re.compile(r"\r+\n")
 _OVERWRITES = re.compile("[\r\b]")
 _MOVES = re.compile("([\r\b])")
-MAX_RAW_RATIO = 8  # Raw characters that are looked at for each one that may be shown.
+MAX_RAW_RATIO = 8  # Raw characters that are read for each character that may be shown.
 
-# How often all of a line may be erased and filled again: as often as a short line that shows
-# progress, not once for each sign of a long one. Then nothing more is erased.
+# How many times the whole of a line may be erased and filled again. That is enough for a short line
+# that shows progress, but not for erasing a long line at every character. Beyond it, erasing has no
+# effect.
 MAX_LINE_REFILLS = 20
 
-type Style = tuple[int, int, int]  # Foreground and background (0 to 15, -1: none) and flags.
+type Style = tuple[int, int, int]  # Foreground and background (0 to 15, or -1 for none) and flags.
 
 PLAIN: Style = (-1, -1, 0)
 _FLAGS = {1: 1, 2: 2, 3: 4, 4: 8, 7: 16, 9: 32, 21: 8}
@@ -40,7 +40,7 @@ _FLAGS_OFF = {22: 3, 23: 4, 24: 8, 27: 16, 29: 32}
 
 
 class RenderedTerminal(NamedTuple):
-    """HTML for use in ``<pre><code>``. ``is_cut``: there is more."""
+    """HTML for use in ``<pre><code>``; ``is_cut`` is set if it ends before the text does."""
 
     html: str
     is_cut: bool = False
@@ -49,7 +49,7 @@ class RenderedTerminal(NamedTuple):
 def render_terminal(
     text: str, *, most_lines: int, most_chars: int, style: Style = PLAIN, most_spans: int
 ) -> RenderedTerminal:
-    """The beginning of the text. ``style`` is what is in force where it begins."""
+    """Render the beginning of the text; ``style`` is the style in force at its first character."""
     beginning = text[: most_chars * MAX_RAW_RATIO]
     runs: list[tuple[Style, str]] = []
     lines, chars, at, is_cut = 0, 0, 0, len(text) > len(beginning)
@@ -76,7 +76,7 @@ def render_terminal(
 
 
 def style_at(text: str, place: int) -> Style:
-    """What is in force at that place of a text, for a page that begins there."""
+    """Return the style in force at an offset of a text, for a page that begins there."""
     start = max(text.rfind(reset, 0, place) for reset in ("\x1b[0m", "\x1b[m"))
     style = PLAIN
     for found in TERMINAL_CODE.finditer(text, max(start, 0, place - 200_000), place):
@@ -86,8 +86,9 @@ def style_at(text: str, place: int) -> Style:
 
 
 def page_end(text: str, start: int, *, most_lines: int, most_chars: int) -> int:
-    """Where a page of the text that begins at ``start`` ends: behind a line if it holds
-    one, never inside an escape sequence."""
+    """Return the end of the page that begins at ``start``.
+
+    A page ends after a line if it holds a whole one, and never inside an escape sequence."""
     limit, end = start + most_chars, start
     for _ in range(most_lines):
         line_end = text.find("\n", end, limit) + 1
@@ -105,7 +106,7 @@ def page_end(text: str, start: int, *, most_lines: int, most_chars: int) -> int:
 
 
 def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]:
-    """The line in pieces of one style each, and the style behind it."""
+    """Return the style after a line, and the line as pieces of one style each."""
     now = style
     if not _OVERWRITES.search(line):
         runs = []
@@ -113,7 +114,7 @@ def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]
             if piece:
                 runs.append((now, piece))
         return now, runs
-    # The cursor goes back: what is written last stands.
+    # The cursor moves back, so the characters that are written last are the ones that stay.
     cells: list[tuple[Style, str]] = []
     column, left = 0, MAX_LINE_REFILLS * len(line)
     for now, piece, erase in _pieces(line.removesuffix("\n"), style):
@@ -136,8 +137,9 @@ def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]
 
 
 def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
-    """Text between the moves of the cursor, each move, each erasing; with the style. The last
-    piece is empty."""
+    """Yield the text between cursor moves, each move, and each erasing, with its style.
+
+    The last piece is empty and has the style after the line."""
     at = 0
     for found in TERMINAL_CODE.finditer(line):
         for piece in _MOVES.split(line[at : found.start()]):
@@ -154,9 +156,9 @@ def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
 
 @lru_cache(maxsize=256)
 def _change(style: Style, parameters: str) -> Style:
-    """The style after an SGR sequence (ECMA-48, 8.3.117; 38 and 48 as in ISO 8613-6)."""
+    """Return the style after an SGR sequence (ECMA-48, 8.3.117; 38 and 48 as in ISO 8613-6)."""
     front, back, flags = style
-    # The colour space of ``38:2:<space>:r:g:b`` says nothing that is shown.
+    # The colour space of ``38:2:<space>:r:g:b`` has no visible effect.
     words = re.sub("(?<=[34]8:2):[0-9]*(?=:)", "", parameters).replace(":", ";").split(";")
     codes = [int(word[:4] or 0) for word in words[:32]]
     while codes:
@@ -180,7 +182,9 @@ def _change(style: Style, parameters: str) -> Style:
 
 
 def _parse_colour(codes: list[int]) -> int:
-    """The nearest of the sixteen to the colour that these codes begin with; -1 for none."""
+    """Return the nearest of the sixteen colours to the one that these codes begin with, or -1.
+
+    The codes of the colour are removed from the list."""
     kind = codes.pop(0) if codes else 0
     if kind == 2 and len(codes) >= 3:
         red, green, blue = codes[:3]
@@ -202,7 +206,7 @@ _HUES = ((15, 1), (75, 3), (165, 2), (200, 6), (265, 4), (345, 5), (361, 1))
 
 
 def _nearest(red: int, green: int, blue: int) -> int:
-    """The one of the sixteen that a person would call it."""
+    """Return which of the sixteen colours a person would call this colour."""
     parts = [min(255, part) / 255 for part in (red, green, blue)]
     hue, saturation, value = colorsys.rgb_to_hsv(*parts)
     if saturation < 0.2 or value < 0.15:
@@ -215,7 +219,7 @@ def _nearest(red: int, green: int, blue: int) -> int:
 def _classes(style: Style) -> str:
     front, back, flags = style
     names = [name for flag, name in _FLAG_CLASSES.items() if flags & flag]
-    # Reversed (16) has colours of its own; a background says enough without a foreground.
+    # Reversed text (16) has colours of its own. A background is enough without a foreground.
     if not flags & 16 and back >= 0:
         names.append(f"b{back % 8}")
     elif not flags & 16 and front >= 0:

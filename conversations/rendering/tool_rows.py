@@ -1,7 +1,7 @@
-"""What the rows of a tool call are made of: its line, and what it holds when opened.
+"""The parts of a tool call's rows: the line, and the blocks of the opened row.
 
-A stored row is small whatever the call gave: it has the beginning of the output and of
-the diff, and the address of the rest.
+A stored row is small whatever the size of the output: it holds the beginning of the output and of
+the diff, and links to the rest.
 """
 
 import re
@@ -44,7 +44,7 @@ from .terminal import page_end, render_terminal, style_at
 
 MAX_LINE_CHARS, MAX_RECALL_LINE_CHARS = 160, 100
 
-# The word and the icon of each tool that is ours.
+# The label and the icon of each tool of the product.
 TOOLS: dict[str, tuple[str, str]] = {
     RECALL_TOOL: (say("Recall"), "recall"),
     "load_skill": (say("Skill"), "read"),
@@ -62,9 +62,10 @@ TOOLS: dict[str, tuple[str, str]] = {
     "fetch_url": (say("Fetch"), "web"),
 }
 
-# The mark and the word of each state; ``completed`` is told by the outcome.
+# The mark and the label of each state. A completed call has those of its outcome.
 STATES: dict[str, tuple[str, str]] = {
-    # It may wait behind the question of another call. Kept in step with WORDS of calls.js.
+    # The call may wait for a person's answer about another call. Keep in step with WORDS of
+    # calls.js.
     STARTED: ("started", say("Waiting")),
     WAITING: ("waiting", say("Waiting")),
     RUNNING: ("running", say("Running")),
@@ -78,7 +79,7 @@ _OUTCOMES = {
     False: ("failed", say("Failed")),
     None: ("unknown", say("Outcome unknown")),
 }
-# What a person decided: without and with their name.
+# The text for a person's decision, without and with the person's name.
 _DECISIONS = {
     DENY: (say("Denied"), say("Denied by %(person)s")),
     ONCE: (say("Allowed once"), say("Allowed once by %(person)s")),
@@ -88,13 +89,13 @@ _OF_SERVER = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
 _TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
 _EDITED = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
 
-# How a quoted turn, and turns of another session, begin. No quoted text begins a line like that,
-# because the recall tool indents it.
+# The first line of a quoted turn, and of turns of another session. No line of quoted text begins
+# like that, because the recall tool indents it.
 _HEAD = re.compile(r"^\[(?:Turn (?P<turn>\d{1,15})|Session (?P<session>[0-9a-f-]{36}))\]", re.M)
 
 
 def tool_word(name: str) -> tuple[str, str]:
-    """What the tool is called on the page (a message if it is ours), and its icon."""
+    """Return the tool's label (a message if the tool is the product's) and its icon."""
     if name in TOOLS:
         return TOOLS[name]
     server = _OF_SERVER.fullmatch(name)
@@ -103,12 +104,12 @@ def tool_word(name: str) -> tuple[str, str]:
 
 
 def state_word(state: str, ok: bool | None) -> tuple[str, str]:
-    """The mark of a state and its word."""
+    """Return the mark and the label of a state."""
     return _OUTCOMES[ok] if state in ("", COMPLETED) else STATES.get(state, ("unknown", state))
 
 
 def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str:
-    """Who let a call run, or did not; empty where the policy did."""
+    """Return who allowed or denied a call, or an empty string if the policy did."""
     words = _DECISIONS.get(decision)
     if words is None:
         return ""
@@ -118,7 +119,7 @@ def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str
 
 
 def read_arguments(arguments: Any) -> Any:
-    """The arguments as an object, where they are the text of one."""
+    """Return the arguments as an object if they are the JSON text of one."""
     if not isinstance(arguments, str) or not arguments.lstrip().startswith("{"):
         return arguments
     try:
@@ -128,7 +129,7 @@ def read_arguments(arguments: Any) -> Any:
 
 
 def telling_argument(name: str, arguments: Any) -> str:
-    """What says most about a call, on one line."""
+    """Return the most informative argument of a call, on one line."""
     if isinstance(arguments, str):
         told = arguments
     elif not isinstance(arguments, dict) or not arguments:
@@ -146,7 +147,7 @@ def telling_argument(name: str, arguments: Any) -> str:
 
 
 def recall_line(arguments: Any) -> str:
-    """What was looked up, on one line: ``search "auth token"``, ``range 41–57``."""
+    """Return a recall request on one line: ``search "auth token"``, ``range 41–57``."""
     if not isinstance(arguments, dict):
         return ""
     action, tool, query, session = (
@@ -161,7 +162,9 @@ def recall_line(arguments: Any) -> str:
 
 
 def arguments_text(arguments: Any, *, without_texts: bool) -> str:
-    """The arguments, one a line. ``without_texts``: a diff shows what was written."""
+    """Return the arguments, one a line.
+
+    ``without_texts`` leaves out the written texts, because a diff shows them."""
     if isinstance(arguments, str):
         return storable(arguments)
     if not isinstance(arguments, dict):
@@ -171,15 +174,16 @@ def arguments_text(arguments: Any, *, without_texts: bool) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """Words of a command as a person would type them, other values as JSON."""
+    """Return a list of words as a shell command, and other values as JSON."""
     if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
         return shlex.join(value)
     return value if isinstance(value, str) else dump_json(value)
 
 
 def _link_turns(html: str, session: UUID | str) -> str:
-    """The escaped output of the recall tool with each quoted turn's head as a link to it.
-    Turns belong to this session until another one is named."""
+    """Link the header of each quoted turn in the escaped output of the recall tool.
+
+    Turns belong to this session until the output names another one."""
     current = session
 
     def link(head: re.Match[str]) -> str:
@@ -191,15 +195,15 @@ def _link_turns(html: str, session: UUID | str) -> str:
     return _HEAD.sub(link, html)
 
 
-# Of a text in a stored row; of an output that goes on beyond that, in a row that is folded, the
-# glimpse, since opening it loads a page of it.
+# Limits for a text in a stored row. If an output is longer, a folded row holds only a glimpse of
+# it, because opening the row loads a page of the output.
 HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
 GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
 MAX_DIFF_LINES, MAX_DIFF_CHARS = 150, 8000
-# Of what a person is asked about, which is read before it is answered.
+# Limits for a request for approval, which a person reads before answering.
 MAX_CARD_LINES, MAX_CARD_CHARS = 400, 20_000
 
-# The rows of one call in their order: a later one stands for those before it.
+# The rows of one call in their order. A later row replaces the earlier ones on a page.
 STEPS = {"started": 1, "asked": 2, "decided": 3, "completed": 4}
 
 
@@ -255,14 +259,16 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
 
 
 def failure_line(payload: ToolCallCompleted, *, limit: int = MAX_LINE_CHARS) -> str:
-    """What went wrong. A command tells it anywhere in its output, other tools at once."""
+    """Return what went wrong, on one line.
+
+    A command may report its error anywhere in its output, other tools report it first."""
     text = storable(payload.error or payload.output)
     told = error_line(text, limit=limit) if payload.exit_code else ""
     return told or one_line(strip_terminal_codes(text[: limit * 16]), limit=limit)
 
 
 def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """The card that asks; None for a notice that no call can be told from."""
+    """Return the context of the card that asks, or None if the notice names no call of ours."""
     asked = read_asked(payload.data or {})
     url = call_url(session, asked.call)
     if not url:
@@ -291,7 +297,7 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
 
 
 def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """The line that a card gives way to; None for a notice that no call can be told from."""
+    """Return the context of the line that replaces a card, or None if the notice names no call."""
     data = payload.data or {}
     call = data.get("call") or data.get("call_id")
     if not isinstance(call, str) or not call:
@@ -306,10 +312,10 @@ def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
 
 
 def call_url(session: UUID, call: str) -> str:
-    """Where the record of a call is; empty where there is none."""
+    """Return the path of a call's record, or an empty string if it has none."""
     try:
         return f"/s/{session}/tools/{UUID(call)}/"
-    except ValueError:  # not ours
+    except ValueError:  # The id is not one of ours, as in imported sessions.
         return ""
 
 
@@ -344,8 +350,9 @@ def _line(
 
 
 def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, Any]]:
-    """Parts of an opened row, each in ``<pre>``: what the call was given. ``more`` is how much
-    of one is missing, ``more_url`` where it is."""
+    """Yield the parts of an opened row, each in ``<pre>``, that show the arguments.
+
+    ``more`` says how much of a part is missing."""
     given = an_object(arguments)
     apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
     texts = [(say("Command"), given["command"], "command")] if apart == "command" else []
@@ -386,8 +393,10 @@ def _output_blocks(
 def _output_block(
     caption: str, text: str, payload: ToolCallCompleted, session: UUID, *, is_open: bool = False
 ) -> dict[str, Any]:
-    """All of an output, or its beginning; of an error that is known to its end, which stands
-    open, that too, since it says most."""
+    """Return an output, or its beginning if it is long.
+
+    An error that is known completely is shown opened. If it is long, its end is shown too, because
+    the end is the most informative part."""
     size = max(payload.output_chars or 0, len(text))
     is_whole = size == len(text)
     html, is_cut = render_terminal(
@@ -417,15 +426,16 @@ def _output_block(
     }
 
 
-# What a tool gave, a page at a time, whatever its length.
+# A tool's output, one page at a time, whatever its length.
 
 PAGE_LINES, PAGE_CHARS, PAGE_SPANS = 200, 20_000, 2000
 
 
 class OutputPage(NamedTuple):
-    """A page that begins with the character ``start``. ``html`` goes into
-    ``<pre><code>``. ``next`` is where the next one begins, None on the last; ``left``
-    how much is behind this one, ``size`` how much there is."""
+    """A page of output that begins at the character ``start``.
+
+    ``html`` goes into ``<pre><code>``. ``next`` is the start of the next page, or None on the last.
+    ``left`` is the size of the output after this page, and ``size`` that of the whole output."""
 
     html: str
     start: int
@@ -435,7 +445,9 @@ class OutputPage(NamedTuple):
 
 
 def render_output_page(text: str, *, name: str, start: int, session: UUID) -> OutputPage:
-    """The page of what the tool ``name`` gave. ``session`` is the call's."""
+    """Render the page of the tool's output that begins at ``start``.
+
+    ``name`` is the tool, ``session`` the session of its call."""
     end = page_end(text, start, most_lines=PAGE_LINES, most_chars=PAGE_CHARS)
     html, _ = render_terminal(
         text[start:end],
@@ -445,7 +457,7 @@ def render_output_page(text: str, *, name: str, start: int, session: UUID) -> Ou
         style=style_at(text, start),
     )
     if name == RECALL_TOOL:
-        # The session whose turns are quoted here may be named on an earlier page.
+        # An earlier page may name the session whose turns are quoted here.
         named = _HEAD.match(text, text.rfind("\n[Session ", 0, start) + 1)
         html = _link_turns(html, (start and named and named["session"]) or session)
     return OutputPage(
