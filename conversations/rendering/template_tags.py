@@ -34,10 +34,10 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")
 
 @register.tag
 def oneline(parser: Parser, token: Token) -> template.Node:
-    """``{% oneline %}…{% endoneline %}`` removes the line breaks of its source.
+    """Remove the line breaks between ``{% oneline %}`` and ``{% endoneline %}``.
 
-    White space around a line break is removed too if it is between elements. Within a tag, where it
-    separates attributes, it becomes one space."""
+    White space around a line break is removed too. Within a tag, where it separates attributes, one
+    space is left."""
     is_in_tag = False
     # The parser keeps the tokens that are still to come in reverse order.
     for coming in reversed(cast(list[Token], parser.tokens)):

@@ -1,2 +1,4 @@
-"""Looking things up in the archive: in one session (``find``), or in all that somebody may read
-(``find_everywhere``). What is behind them depends on the database."""
+"""Searching the archive: one session (``find``), or all readable ones (``find_everywhere``).
+
+The queries depend on the database.
+"""

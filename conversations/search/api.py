@@ -1,4 +1,4 @@
-"""Looking things up: in all that the caller may read, and in one session."""
+"""API operations for searching: all sessions that the caller may read, or one session."""
 
 import logging
 from collections.abc import Iterator
@@ -39,8 +39,10 @@ Words = Annotated[Text, StringConstraints(min_length=1, max_length=1000)]
 
 
 class HitOut(Schema):
-    """A turn that matches. ``score`` compares hits of one answer. ``is_near``: the words
-    are in the turns next to it, or it means the same in other words."""
+    """A turn that matches.
+
+    ``score`` compares hits of one answer. ``is_near``: the words are in the turns next to it, or it
+    means the same in other words."""
 
     turn: int
     score: float
@@ -52,7 +54,7 @@ class HitOut(Schema):
 
 
 class FoundOut(HitOut):
-    """A hit with its session. ``active`` is false where the turn was taken back."""
+    """A hit with its session. ``active`` is false if the turn is no longer on the active path."""
 
     session: UUID
     title: str
@@ -70,7 +72,7 @@ class SearchOut(Page[FoundOut]):
 
 
 class RecallOut(Schema):
-    """The same of one session, as ``manage.py recall --json`` prints it."""
+    """A search of one session, as ``manage.py recall --json`` prints it."""
 
     hits: list[HitOut]
     total: int

@@ -1,5 +1,8 @@
-"""The best matches: words are looked up rarest first within a bounded number of occurrences, and
-what is near them is ranked."""
+"""The best matches: looking up the words of a query and ranking the turns.
+
+Words are looked up rarest first, within a bounded number of occurrences. Turns near these
+occurrences are ranked.
+"""
 
 import math
 import sys
@@ -18,53 +21,55 @@ from .source import ASKED, IndexSource
 if TYPE_CHECKING:
     from .embedding import Similarities
 
-# Occurrences that are read of each word, and of all words together. A word with more than the
-# first counts in the turns that have it, not in those near them.
+# Occurrences that are read of each word, and of all words together. A word with more than the first
+# number counts in the turns that have it, but not in the turns near them.
 MAX_OCCURRENCES, MAX_ALL_OCCURRENCES = 1000, 5000
 
-# Occurrences of each word that are read, and no more, where most are of other sessions.
+# The same limit for each word if most occurrences are in other sessions. No more are read then.
 MAX_OCCURRENCES_APART = 250
 
-# Turns beyond which words without a subject are everywhere, and not looked up.
+# In a larger number of turns, light words are everywhere, so they are not looked up.
 MAX_LIGHT_TURNS = 5000
 
 # Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
 
-# What programs and the model are told where a phrase may be in older turns still.
+# The notice for programs and the model if a phrase may also be in older turns.
 PHRASE_CUT = (
     f"A phrase was only searched in the newest {MAX_PHRASE_TURNS:,} turns with its words;"
     " before:DATE or before:TURN searches further back."
 )
 
-LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside those that have one.
+LIGHT_WEIGHT = 0.25  # Of a light word (without a subject of its own), relative to other words.
 
-# What it counts that a message says what the person always wants, or prefers: a question bears on
-# such a rule more often than the words of both tell. One rule alone says no more than if so large
-# a share of the turns were rules.
+# The weight of a turn that states a rule or preference of the person. A question bears on such a
+# turn more often than the words that they share suggest. The weight of a single rule is limited as
+# if at least this share of the turns were rules.
 RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
-MEANING_WEIGHT = 0.5  # What it counts to mean the same as the query, against having all its words.
+MEANING_WEIGHT = 0.5  # Of the same meaning as the query, relative to having all its words.
 
-DISTANCE_EXPONENT = 0.3  # Turns are farther from each other where others say more.
+# Turns count as farther apart if the other turns are wordier than the person's.
+DISTANCE_EXPONENT = 0.3
 
-REPLY_WEIGHT = 0.85  # What a turn of the person counts that takes up what was said just before.
+REPLY_WEIGHT = 0.85  # Of a person's turn that replies to what was said just before.
 
-DATE_WEIGHT = 1.35  # What a turn counts that is from a time which the question names.
+DATE_WEIGHT = 1.35  # Of a turn from a time that the query names.
 
 RECENCY_WEIGHT = 0.1  # Of the newest turn over the oldest, for a question about the present.
 
-NEXT_ANSWER_WEIGHT = 1 - 1e-9  # Of the message's score: its answer comes right behind it.
+NEXT_ANSWER_WEIGHT = 1 - 1e-9  # Of the message's score. Its answer is ranked right after it.
 
-# Ranked because they are near in meaning: sentences that have nothing to do with each other have a
-# cosine of 0.1 or so.
+# Turns that are ranked because they are near in meaning. Unrelated sentences have a cosine of about
+# 0.1.
 MAX_MEANT_TURNS, MIN_SIMILARITY = 25, 0.2
 
-MAX_RANKED_TURNS = 200  # What comes after them nobody looks at.
+MAX_RANKED_TURNS = 200  # Readers do not look at the turns after these.
 
 
-# Ids with scores, best first; those that match themselves, and whether there are more; what matches
-# nothing; whether a phrase was looked for in the newest turns with its words only.
+# Scores and ids, best first; the ids of turns that match themselves; whether more turns match; the
+# words and phrases that match nothing; whether a phrase was looked for only in the newest turns
+# with its words.
 type Ranked = tuple[list[tuple[float, int]], frozenset[int], bool, tuple[str, ...], bool]
 
 
@@ -76,9 +81,11 @@ def rank_entries(
     with_neighbours: bool,
     similar: "Similarities | None" = None,
 ) -> Ranked:
-    """``with_neighbours``: turns that only lie near a match are ranked too, and those
-    that have words of a phrase, but not the phrase. ``similar``: turns by how near they are to the
-    query in meaning; the nearest are ranked whatever words they have."""
+    """Rank the entries that match a query.
+
+    ``with_neighbours``: also rank turns that are only near a match, and turns that have words of a
+    phrase but not the phrase. ``similar``: the similarity of turns to the query in meaning. The
+    most similar ones are ranked whatever their words."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases, cut = {}, set()
     for term in query.phrases:
@@ -92,7 +99,7 @@ def rank_entries(
     lengths = source.lengths
     whole = lengths.weigh(source.turn_count)
     weighed = [found.weighted(source) for found in (*words.values(), *phrases.values())]
-    if query.light_tokens:  # a question, not a list of words
+    if query.light_tokens:  # The query is a question and not a list of words.
         weighed += _read_light_words(source, match, query.light_tokens)
         weighed.append(_read_rules(source, match, whole))
     ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_EXPONENT)
@@ -116,8 +123,9 @@ def rank_entries(
 
 @dataclass(frozen=True, slots=True)
 class _WordMatches:
-    """The entries that have a word, the highest first, and those of them that are the person's;
-    how many there are of both in all."""
+    """The entries that have a word, the highest id first, and the person's entries among them.
+
+    ``count`` and ``asked_count`` say how many of both there are in total."""
 
     ids: Sequence[int]
     asked: Sequence[int]
@@ -126,7 +134,7 @@ class _WordMatches:
     spreading: Sequence[int] = ()
 
     def weighted(self, source: IndexSource, weight: float = 1.0) -> WordOccurrences:
-        """The others' turns count the less the more words they have."""
+        """Return the occurrences. The other turns count less the wordier they are."""
         others = 1 / source.lengths.wordiness
         return WordOccurrences(
             turns=dict.fromkeys(self.ids, others) | dict.fromkeys(self.asked, 1.0),
@@ -140,8 +148,8 @@ def _read_words(
     source: IndexSource, match: IndexMatch, tokens: Sequence[str]
 ) -> dict[str, _WordMatches]:
     most = _most_occurrences(source)
-    # Those of the person are looked for by themselves where the others say more. What the person
-    # says all the time, the others do too.
+    # The person's turns are looked up separately if the other turns are wordier. If the person uses
+    # a word all the time, the others use it too, so that the second lookup is left out.
     asked_match = match.marked((role_mark(USER),)) if source.lengths.wordiness > 1 else match
     first = {token: source.find(asked_match.having(token), limit=most) for token in tokens}
     of_all = {
@@ -172,7 +180,7 @@ def _read_words(
 def _read_light_words(
     source: IndexSource, match: IndexMatch, tokens: Sequence[str]
 ) -> Iterator[WordOccurrences]:
-    """Words without a subject, which help to rank where they are rare enough to read."""
+    """Yield the light words of the query that are rare enough to read; they help to rank."""
     if source.turn_count <= MAX_LIGHT_TURNS:
         for found in _read_words(source, match, tokens).values():
             if found.spreading:
@@ -188,8 +196,10 @@ def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> WordOcc
 def _find_by_meaning(
     source: IndexSource, match: IndexMatch, query: SearchQuery, similar: "Similarities | None"
 ) -> list[int]:
-    """Turns near the query in meaning that pass its filters. Who names a phrase or a part of the
-    entries wants these very words."""
+    """Return turns near the query in meaning that pass its filters.
+
+    Return none if the query names a phrase or a part of the entries, because it asks for these
+    exact words."""
     if similar is None or query.phrases or match.scopes or match.has_moments:
         return []
     ids = similar.best(MAX_MEANT_TURNS, least=MIN_SIMILARITY)
@@ -205,7 +215,7 @@ def _most_occurrences(source: IndexSource) -> int:
 
 
 def _estimate(source: IndexSource, ids: list[int]) -> int:
-    """How many there are in all, if they go on as densely as the newest."""
+    """Estimate the total number of entries from how densely the newest ones follow each other."""
     if len(ids) < _most_occurrences(source):
         return len(ids)
     covered = source.high - ids[-1] + 1
@@ -222,9 +232,11 @@ def find_with_phrases(
     below: int | None = None,
     most_pages: int = sys.maxsize,
 ) -> tuple[list[int], int | None]:
-    """The highest entries that match and have the phrases: ``limit`` of them or more, if so many
-    are among the pages of ``limit`` matches that are looked through. And the last match that was
-    looked at; None: there are no more."""
+    """Return the highest entries that match and have the phrases, and where the search stopped.
+
+    Matches are read in pages of ``limit``, until ``limit`` entries or more are found or
+    ``most_pages`` are read. The second value is the last match that was checked, or None if there
+    are no more."""
     found: list[int] = []
     for _ in range(most_pages):
         ids = source.find(match, limit=limit, below=below)
@@ -240,7 +252,7 @@ def find_with_phrases(
 def filter_by_phrases(
     source: IndexSource, match: IndexMatch, phrases: Iterable[Term], ids: Sequence[int]
 ) -> list[int]:
-    """Those entries in which the words of each phrase follow upon each other."""
+    """Return the entries in which the words of each phrase follow each other."""
     columns = match.scopes or ("said", "tools")
     wanted = [f" {' '.join(phrase.tokens)} " for phrase in phrases if len(phrase.tokens) > 1]
     if not wanted:
@@ -285,7 +297,7 @@ def _scores(
             + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
         )
         for turn in candidates
-        if lengths.get(turn)  # what has no words is nothing to look at
+        if lengths.get(turn)  # Turns without words are not worth showing.
     }
     if query.asks_for(SUMMARY):
         for turn, score in list(scores.items()):
@@ -297,7 +309,7 @@ def _scores(
 
 
 def _answer_to(turn: int, entries: Mapping[int, tuple[int, str]]) -> int:
-    """The last of the next three turns before the person speaks again; 0 for none."""
+    """Return the last of the next three turns before the person speaks again, or 0."""
     answer = 0
     if turn in entries and entries[turn][1].startswith(ASKED):
         for later in range(turn + 1, turn + 4):

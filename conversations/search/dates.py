@@ -1,4 +1,4 @@
-"""Dates and stretches of time in a question, as the index marks turns with them."""
+"""Dates and periods in a question, as patterns for the date marks of turns."""
 
 import re
 from calendar import monthrange
@@ -8,7 +8,8 @@ from datetime import date, timedelta
 from conversations.domain.searchable import DATE_MARK
 from conversations.domain.words import ENGLISH
 
-MAX_DAYS_AROUND = 3  # Of a day that is named: people speak of it before and after.
+# People also speak of a day before and after it, so turns of these days around it match too.
+MAX_DAYS_AROUND = 3
 
 MONTHS = {name: number for number, name in enumerate(ENGLISH["months"].split(), 1)}
 UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -18,7 +19,7 @@ _NAMED = re.compile(
     rf"(?:\b(?P<before>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?\b(?P<month>{_MONTH})(?!\w)"
     r"(?: (?P<after>\d{1,2})(?:st|nd|rd|th)?\b)?(?:,? (?P<year>(?:19|20)\d\d)\b)?"
 )
-# Years as people write them; around a day of the first or the last year there may be none.
+# Four-digit years from 1000 to 8999, so that the days around a date exist too.
 _ISO = re.compile(r"\b([1-8]\d{3})-(\d\d)(?:-(\d\d))?\b")
 _NUMBERS = {name: number for number, name in enumerate(ENGLISH["numbers"].split(), 1)}
 _AGO = re.compile(
@@ -29,8 +30,10 @@ _AGO = re.compile(
 
 
 def find_dates(text: str, *, today: date) -> re.Pattern[str] | None:
-    """A pattern for the marks of turns from the times that a text names; None: it names none. A
-    month without a year is that of any year; "two weeks ago" is the week around that day."""
+    """Return a pattern for the date marks that a text names, or None if it names none.
+
+    A month without a year matches that month of any year. "Two weeks ago" matches the week around
+    that day."""
     found = dict.fromkeys([*_find_named(text), *_find_ago(text, today)])
     return re.compile(rf"{DATE_MARK}(?:{'|'.join(found)})(?!\d)") if found else None
 
@@ -50,7 +53,7 @@ def _days(year: str | None, month: int, day: int) -> Iterator[str]:
     if not 1 <= day <= 31:
         yield f"{year or '[0-9]{4}'}{month:02}"
         return
-    # Of any year: one in which February has 29 days says which days are near.
+    # For a date without a year, the neighbouring days are those of a leap year.
     middle = date(int(year or 2000), month, min(day, monthrange(int(year or 2000), month)[1]))
     for step in range(-MAX_DAYS_AROUND, MAX_DAYS_AROUND + 1):
         near = middle + timedelta(days=step)

@@ -1,9 +1,9 @@
-"""The meaning of a text as a vector, by the model all-MiniLM-L6-v2 with numpy alone.
+"""Embedding of texts as vectors, by the model all-MiniLM-L6-v2 with numpy alone.
 
 The model is a BERT of six layers (Devlin et al., 2019) whose last layer's vectors are averaged
 (Reimers and Gurevych, 2019). Its weights and its vocabulary are data files of a package of the
-extra ``semantic``, the same bytes as the original's; no code of that package is run. Import this
-module only by :func:`conversations.search.meaning.load_embedding`.
+extra ``semantic``, byte for byte the same as the original's. No code of that package is run. Import
+this module only by :func:`conversations.search.meaning.load_embedding`.
 """
 
 import json
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 DIMENSIONS, HEADS, LAYERS, EPSILON = 384, 12, 6, 1e-12
 
-# The model was trained on texts of up to 128 tokens and takes 256; what a message is about is said
-# by its beginning.
+# The model was trained on texts of up to 128 tokens and accepts 256. The beginning of a message
+# says what it is about.
 MAX_TOKENS, MAX_CHARS, MAX_WORD_CHARS = 256, 4000, 100
 
-# Components of unit vectors are stored as whole numbers of this fraction: of 384, none is much
-# above 0.25, and the similarity of two texts is off by less than .005.
+# Components of unit vectors are stored as multiples of 1/SCALE. Of 384 components, none is much
+# above 0.25. The similarity of two texts is off by less than .005.
 SCALE = 400
 
 BLOCK_VECTORS = 1024  # As floats they fit into a processor's cache.
@@ -37,21 +37,21 @@ type Floats = NDArray[np.float32]
 
 
 def embed(text: str) -> bytes:
-    """A vector of DIMENSIONS signed bytes."""
+    """Return the vector of a text as DIMENSIONS signed bytes."""
     vector = np.rint(_model().embed(_read_tokens(text)) * SCALE)
     return vector.clip(-127, 127).astype(np.int8).tobytes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorMatrix:
-    """Vectors of turns, by the ids of their entries, in ascending order."""
+    """Vectors of turns by the ids of their entries, in ascending order."""
 
     ids: NDArray[np.int64]
     vectors: NDArray[np.int8]
 
     @classmethod
     def read(cls, rows: Iterable[tuple[int, bytes]]) -> Self:
-        """From rows that come with the latest first."""
+        """Return the matrix of rows that are ordered with the latest first."""
         ids, vectors = array("q"), bytearray()
         for pk, vector in rows:
             ids.append(pk)
@@ -60,13 +60,13 @@ class VectorMatrix:
         return cls(np.array(ids)[::-1].copy(), matrix[::-1].copy())
 
     def extended(self, later: Self, *, most: int) -> Self:
-        """With later vectors; those beyond ``most`` are let go of, the earliest first."""
+        """Return a matrix with later vectors added; if it exceeds ``most``, drop the earliest."""
         ids = np.concatenate((self.ids, later.ids))
         vectors = np.concatenate((self.vectors, later.vectors))
         return replace(self, ids=ids[-most:], vectors=vectors[-most:])
 
     def compare(self, vector: bytes, *, low: int, high: int) -> "Similarities":
-        """With the vectors of the entries from ``low`` to ``high``."""
+        """Compare a vector with those of the entries from ``low`` to ``high``."""
         first, end = np.searchsorted(self.ids, (low, high + 1)).tolist()
         wanted = np.frombuffer(vector, np.int8).astype(np.float32) / SCALE**2
         found = np.empty(end - first, np.float32)
@@ -78,7 +78,7 @@ class VectorMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarities:
-    """How similar entries are to a text: cosines."""
+    """The similarities of entries to a text, as cosines."""
 
     ids: NDArray[np.int64]
     values: Floats
@@ -88,12 +88,14 @@ class Similarities:
         return int(self.ids[-1])
 
     def best(self, count: int, *, least: float = -1.0) -> list[int]:
-        """The ids of the most similar, those that are at least so similar; in no order."""
+        """Return the ids of the most similar entries, in no particular order.
+
+        There are at most ``count``, each with a similarity of at least ``least``."""
         chosen = np.argpartition(self.values, -min(count, len(self.ids)))[-count:]
         return list(self.ids[chosen[self.values[chosen] >= least]].tolist())
 
     def of(self, ids: Iterable[int]) -> dict[int, float]:
-        """From 0, of these entries; those that have no vector are left out."""
+        """Return the similarities of these entries, at least 0; skip entries without a vector."""
         wanted = np.array(list(ids), np.int64)
         places = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
         is_there = self.ids[places] == wanted
@@ -102,8 +104,10 @@ class Similarities:
 
 
 class _Model:
-    """Weights by the names that the original gives them. Those of the words stay in the file, of
-    which a text needs little; the others are turned, which halves the time of a question."""
+    """The model's weights by their original names.
+
+    The word embeddings stay in the file, because a text needs few of them. The matrices of the
+    encoder are transposed, which halves the time for a question."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -120,10 +124,11 @@ class _Model:
                 is_applied = name.startswith("encoder.") and found.ndim == 2
                 self._weights[name] = np.ascontiguousarray(found.T) if is_applied else found
         if hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)  # what was copied need not stay in memory
+            # The matrices that were copied need not stay in memory twice.
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def embed(self, tokens: list[int]) -> Floats:
-        """A unit vector."""
+        """Return the unit vector of the tokens."""
         table = self._weights
         x = table["embeddings.word_embeddings.weight"][tokens]
         x = x + table["embeddings.position_embeddings.weight"][: len(tokens)]
@@ -166,7 +171,7 @@ class _Model:
 
 
 def _gelu(x: Floats) -> Floats:
-    """By the hyperbolic tangent, as numpy has no error function: off by .0005 at most."""
+    """GELU by the hyperbolic tangent, because numpy has no error function: off by .0005 at most."""
     inner = x * x
     inner *= np.float32(0.044715)
     inner += np.float32(1)
@@ -182,7 +187,7 @@ def _gelu(x: Floats) -> Floats:
 def _folder() -> Path:
     folder: Path | None = settings.LOOM.embedding_model
     if folder is None:
-        raise RuntimeError("there is no model")  # nobody asks for vectors then
+        raise RuntimeError("there is no model")  # Callers check ``meaning.is_used`` first.
     return folder
 
 
@@ -198,7 +203,7 @@ def _vocabulary() -> dict[str, int]:
 
 
 class _CharacterMap(dict[int, str]):
-    """What BERT's uncased tokenizer makes of a character, for :meth:`str.translate`."""
+    """A map for :meth:`str.translate` that treats characters like BERT's uncased tokenizer."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -223,8 +228,9 @@ def _is_han(code: int) -> bool:
 
 
 def _read_tokens(text: str) -> list[int]:
-    """WordPiece (Wu et al., 2016): of each word the longest pieces that are known, from its
-    beginning on."""
+    """Split a text into tokens by WordPiece (Wu et al., 2016).
+
+    Each word is split from its start into the longest pieces that the vocabulary has."""
     known = _vocabulary()
     plain = unicodedata.normalize("NFD", text[:MAX_CHARS]).translate(_SPACING).lower()
     pieces = [piece for word in plain.split() for piece in _split_word(word)]

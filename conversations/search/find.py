@@ -1,4 +1,4 @@
-"""Finding turns by words: in one session, or in all that somebody may read."""
+"""Searching the turns of one session by words."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,12 @@ from .query import SearchQuery
 from .results import NOTHING, SearchResults, find_nothing, read_hits
 from .source import IndexSource, TurnLengths, catch_up
 
-MAX_HITS = 200  # Hits of one page.
+MAX_HITS = 200  # On one page.
 
-# Of turns with all words of a phrase, in which the phrase itself is looked for.
+# Pages of turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_PAGES = 20
 
-MAX_COUNTED_TURNS = 1000  # Up to them the count is exact, in the order of time.
+MAX_COUNTED_TURNS = 1000  # Up to this number, the count is exact if the newest come first.
 
 
 def search_session(
@@ -35,14 +35,16 @@ def search_session(
     before_turn: int | None = None,
     with_neighbours: bool = False,
 ) -> SearchResults:
-    """Turns of one session that match. A cursor of another search gives the first page. ``best``
-    ranks turns that have any of the words; ``newest`` has the turns with all of them, or with any
-    where none has all, the highest number first, and like that of
-    :func:`~.find_everywhere.search_sessions` pages with few hits where a phrase is rare and its
-    words are not. ``before_turn`` leaves out that turn and what follows. ``with_neighbours`` ranks
-    turns next to matches too, which are marked ``is_near``, as are those without the phrases of a
-    query that has words as well; filters keep such turns out, and so does a query of nothing but
-    phrases."""
+    """Return the turns of one session that match.
+
+    ``best`` ranks turns that have any of the words. ``newest`` returns the turns with all of them,
+    or with any if no turn has all, with the highest number first. Its pages may have few hits if a
+    phrase is rare and its words are not, as in :func:`~.find_everywhere.search_sessions`. A cursor
+    of another search returns the first page.
+
+    ``before_turn`` excludes that turn and all later ones. ``with_neighbours`` also ranks turns next
+    to matches and, if the query has words besides its phrases, turns without the phrases. Both are
+    marked ``is_near``. A query with filters, or with phrases only, never returns such turns."""
     progress = read_progress(session_pk)
     if progress is None or not (asked.has_words or asked.has_filters):
         return NOTHING
@@ -94,7 +96,9 @@ def _best_of_session(
     *,
     with_neighbours: bool,
 ) -> SearchResults:
-    """The cursor keeps later turns out, and later vectors, so that ranks stay what they were."""
+    """Return a page of the session's best matches.
+
+    The cursor excludes turns and vectors newer than the first page, so that ranks do not change."""
     after = parse_search_cursor(cursor, "best", count=7)
     [place] = source.scopes
     if after:
@@ -120,8 +124,9 @@ def _best_of_session(
 def page_of_best(
     ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: str, among: tuple[int, ...]
 ) -> SearchResults:
-    """A page of what is ranked: after the score and the id at the end of ``after``.
-    Its cursor begins with ``among``, by which the next page gets the same scores."""
+    """Return the page of ranked entries that follows the score and the id at the end of ``after``.
+
+    The page's cursor begins with ``among``, from which the next page computes the same scores."""
     scores, matched, is_bound, missing, is_phrase_cut = ranked
     if after is not None:
         bound = (as_fraction(after[-2]), after[-1])
@@ -141,7 +146,7 @@ def page_of_best(
 
 
 def as_number(fraction: float) -> int:
-    """A positive fraction as a whole number, exactly."""
+    """Encode a positive fraction as an integer without loss."""
     return int.from_bytes(struct.pack(">d", fraction))
 
 
@@ -150,7 +155,7 @@ def as_fraction(number: int) -> float:
 
 
 def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
-    """All of the words, or any of them where no turn has all."""
+    """Match all of the words, or any of them if no turn has all."""
     match = match_filters(query)
     phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
     everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
@@ -160,7 +165,9 @@ def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
 
 
 def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) -> tuple[str, ...]:
-    """Words that no turn has; those of a match of all words are all there."""
+    """Return the words and phrases that no turn has.
+
+    If the match has all words, none of them is missing."""
     filters = match_filters(query)
 
     def is_there(*tokens: str) -> bool:
@@ -181,8 +188,9 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
 def read_occurrences(
     session_pk: int, tokens: Iterable[str], *, before_turn: int, limit: int
 ) -> dict[str, list[int]]:
-    """The turns below ``before_turn`` that have each token, the newest first, at most ``limit`` of
-    them, for judging how telling the words are. One query a token."""
+    """Return the newest turns below ``before_turn`` that have each token, at most ``limit`` each.
+
+    Callers use them to judge how significant the words are. One query a token."""
     progress = read_progress(session_pk)
     if progress is None:
         return {}

@@ -1,4 +1,4 @@
-"""Finding turns by words in many sessions at once."""
+"""Searching the turns of many sessions by words."""
 
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
@@ -22,19 +22,20 @@ from .source import IndexSource, TurnLengths, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
 
-MAX_SESSIONS_NAMED = 24  # Sessions that are looked through one by one, each by its range of ids.
+MAX_SESSIONS_NAMED = 24  # Sessions that are searched one by one, each by its range of ids.
 
-# Sessions whose ranges are looked through in one go; of more than these, the entries with a
-# word are read and those of other sessions left out.
+# Sessions whose ranges are searched in one query. For more sessions, the query reads all entries
+# with a word and drops those of other sessions.
 MAX_SESSIONS_LISTED = 100
 
-MIN_MAJORITY_SHARE = 0.2  # Of all sessions; from then on each entry's is looked up.
+# Of all sessions. From this share on, the session of each entry is looked up.
+MIN_MAJORITY_SHARE = 0.2
 
-MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are looked for; more are no help.
+MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are searched for. More would not save reading.
 
-MAX_COUNTED_TURNS = 2000  # Up to them the count is exact.
+MAX_COUNTED_TURNS = 2000  # Up to this number, the count is exact.
 
-# Where most turns with the words are of other sessions, and read all the same.
+# The same if most turns with the words are in other sessions and have to be read all the same.
 MAX_COUNTED_TURNS_APART = 250
 
 MAX_COUNTED_PHRASE_TURNS = 500
@@ -42,8 +43,10 @@ MAX_COUNTED_PHRASE_TURNS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedSessions:
-    """Which of the sessions are looked through: those that are the person's or in which
-    the person asked for something, and those of the workspaces (keys; None: all)."""
+    """The subset of the readable sessions that is searched.
+
+    ``person`` limits it to the sessions that this person owns or asked something in. ``workspaces``
+    limits it to these workspaces (keys). None means no limit."""
 
     person: int | None = None
     workspaces: tuple[int, ...] | None = None
@@ -55,7 +58,7 @@ class SearchedSessions:
 
     @property
     def marks(self) -> tuple[tuple[str, ...], ...]:
-        """What the entries in these workspaces have, if that is not too much to ask."""
+        """Return the marks of entries in these workspaces, if there are few enough of them."""
         if self.workspaces is None or not 0 < len(self.workspaces) <= MAX_WORKSPACES_NAMED:
             return ()
         return (tuple(workspace_mark(pk) for pk in self.workspaces),)
@@ -74,13 +77,15 @@ def search_sessions(
     order: str = "best",
     lists_all: bool = False,
 ) -> SearchResults:
-    """Turns of these sessions that match themselves; the caller says which may be
-    read by whom it asks for. ``best`` has turns with any of the words, ``newest``
-    those with all, or with any if there are none, the latest first. A query of nothing
-    finds nothing, unless ``lists_all`` asks for all turns.
+    """Return turns of these sessions that match themselves.
 
-    A page of ``newest`` may have fewer hits than ``limit``, or none, and a cursor: where
-    a phrase is rare and its words are not, each page looks through so many turns."""
+    The caller passes only sessions that the person may read. ``best`` returns turns with any of the
+    words. ``newest`` returns turns with all words, or with any if no turn has all, the latest
+    first. An empty query finds no turns, unless ``lists_all`` asks for all turns.
+
+    A page of ``newest`` may have fewer hits than ``limit``, or none, and still have a cursor. This
+    happens if a phrase is rare and its words are not, because each page reads a limited number of
+    turns."""
     if not (asked.has_words or asked.has_filters or lists_all):
         return NOTHING
     if asked.workspaces:
@@ -95,7 +100,7 @@ def search_sessions(
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
     after = parse_search_cursor(cursor, "all", count=7) if by_rank else None
-    # The newest session of the first page: later ones are no part of the others.
+    # The newest session of the first page. Later pages leave out newer sessions.
     end = entry_id(after[0] + 1, 0) if after else None
     bounds: dict[str, Any] = {
         "from_turn": asked.from_turn or 1,
@@ -118,7 +123,9 @@ def search_sessions(
 def _choose_scopes(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
 ) -> tuple[IndexScope, ...]:
-    """Marks only spare reading; which sessions may be read is said by the sessions alone."""
+    """Return the scopes for these sessions.
+
+    Marks only reduce reading. The query set alone decides which sessions may be read."""
     enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
     if len(some) <= MAX_SESSIONS_NAMED:
@@ -128,7 +135,8 @@ def _choose_scopes(
         return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
     if not sessions.query.has_filters():
         return (IndexScope(low=0, high=high, marks=marks, **bounds),)
-    share = len(some) / (some[0] - some[-1] + 1)  # among the newest
+    # The share of these sessions among the newest sessions.
+    share = len(some) / (some[0] - some[-1] + 1)
     are_most = not marks and share >= MIN_MAJORITY_SHARE
     keys = sessions.order_by().values("pk").query
     which, parameters = keys.get_compiler(using=connection.alias).as_sql()
@@ -143,13 +151,15 @@ def _best(
     limit: int,
     after: tuple[int, ...] | None,
 ) -> SearchResults:
-    """The cursor keeps later sessions out and the figures as they were, so that ranks
-    stay what they were."""
+    """Return a page of the best matches.
+
+    The cursor excludes newer sessions and keeps the figures of the first page, so that ranks do not
+    change."""
     if after:
         lengths = TurnLengths(*map(as_fraction, after[2:5]))
         source = replace(source, turn_count=after[1], lengths=lengths)
     else:
-        # What turns are ranked by, which takes a while in many sessions.
+        # The figures for ranking, which take a while in many sessions.
         progress = SearchProgress.objects.all()
         if sessions.query.has_filters():
             progress = progress.filter(session__in=sessions.order_by().values("pk"))
@@ -170,7 +180,8 @@ def _newest(
     numbers = parse_search_cursor(cursor, "latest", count=2)
     match = choose_words(source, query)
     if not match.has_words:
-        # Marks that every entry has: their lists are read faster than the entries themselves.
+        # Every entry has one of these marks. Reading their lists is faster than reading the
+        # entries.
         match = match.marked(ROLE_MARKS)
     most = MAX_COUNTED_TURNS_APART if source.is_sparse else MAX_COUNTED_TURNS
     most = MAX_COUNTED_PHRASE_TURNS if query.phrases else most
@@ -188,7 +199,7 @@ def _newest(
     page = placed[:limit]
     goes_on = page[-1] if len(placed) > limit else walk.stopped_at
     total, is_bound = max(len(page), min(len(some), most)), len(some) > most
-    if query.phrases:  # which only their words are known to have
+    if query.phrases:  # The turns are only known to have the words of the phrases.
         known = [] if is_bound else filter_by_phrases(source, match, query.phrases, some)
         total = len(page) if is_bound else len(known)
     return SearchResults(

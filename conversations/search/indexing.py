@@ -1,9 +1,11 @@
-"""Keeping the index: never part of an append, always caught up before it is needed.
+"""Maintenance of the search index.
 
-A session's watermark says how far its entries reach. Entries are made from turns,
-which never change, without any lock; a short transaction then stores a batch and
-moves the watermark from where it was read, or finds that another process has been
-there and stores nothing. A crash leaves whole batches.
+Indexing is never part of an append. The index is brought up to date before it is needed.
+
+The watermark of a session says up to which turn it has entries. Entries are made from turns, which
+never change, without a lock. A short transaction then stores a batch and moves the watermark from
+the value that was read. If another process has moved it meanwhile, nothing is stored. A crash
+leaves whole batches.
 """
 
 import logging
@@ -34,7 +36,7 @@ from conversations.models.search import COLUMNS, ENTRIES, INDEX, entry_id, sessi
 
 logger = logging.getLogger(__name__)
 
-MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
+MAX_TURNS_LOOKED_BACK = 20  # Turns before a result that are searched for its call.
 
 ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
 
@@ -51,19 +53,20 @@ class TurnEntry:
 
     @property
     def row(self) -> tuple[Any, ...]:
-        """By :data:`ENTRY_COLUMNS`."""
+        """The values of :data:`ENTRY_COLUMNS`."""
         words = (getattr(self.entry, name) for name in COLUMNS)
         return (self.id, self.session_pk, self.entry.length, self.turn.created_at, *words)
 
 
-# A session's key, and the first and the last of some turns of it.
+# A session's key, and the numbers of the first and the last turn of a range.
 type Stretch = tuple[int, int, int]
 
 
 def read_entries(*stretches: Stretch) -> list[TurnEntry]:
-    """The entries of these turns, made anew. One query for each stretch (SQLite reads
-    the whole table for stretches that are joined by OR), and one for each result of a
-    tool that does not name it."""
+    """Make the entries of these turns.
+
+    This takes one query for each range, because SQLite reads the whole table for ranges joined by
+    OR. It takes one more for each tool result that does not name its tool."""
     entries: list[TurnEntry] = []
     for session_pk, first, last in stretches:
         rows = Turn.objects.filter(session=session_pk, number__range=(first, last))
@@ -78,7 +81,10 @@ def read_entries(*stretches: Stretch) -> list[TurnEntry]:
 
 
 def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
-    """In some older archives a result of a tool does not name it: its call does."""
+    """Return the searchable texts of a turn.
+
+    In some older archives, a tool result does not name its tool. The name is then read from its
+    call."""
     name = None
     if turn.role == TOOL and not turn.tool_name and turn.tool_call_id:
         before = (turn.number - MAX_TURNS_LOOKED_BACK, turn.number - 1)
@@ -90,9 +96,9 @@ def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
     return read_searchable(turn, call_name=name)
 
 
-BATCH_TURNS = 100  # Of one transaction.
+BATCH_TURNS = 100  # Turns of one transaction.
 
-MAX_LOCK_WAIT_MS = 50  # Somebody who searches waits no longer for the write lock.
+MAX_LOCK_WAIT_MS = 50  # A search does not wait longer for the write lock.
 
 MERGED_PAGES, BATCHES_PER_MERGE = 16, 8  # A step of merging takes a few milliseconds.
 
@@ -104,8 +110,10 @@ _INSERT = (
 
 @dataclass(frozen=True, slots=True)
 class IndexTotals:
-    """Of entries: the sum of their lengths, and how many of the turns are the person's, with the
-    sum of theirs. What a session's watermark says of the entries below it."""
+    """Totals of entries, which a session's watermark stores for the entries up to it.
+
+    They are the sum of all lengths, the number of the person's turns, and the sum of their
+    lengths."""
 
     total_length: int = 0
     asked_turns: int = 0
@@ -147,15 +155,17 @@ type IndexBatch = tuple[IndexProgress, Sequence[TurnEntry]]
 
 
 def read_progress(session_pk: int) -> IndexProgress | None:
-    """None: there is no such session."""
+    """Return the session's progress, or None if the session does not exist."""
     return next(_progresses(Session.objects.filter(pk=session_pk)), None)
 
 
 def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[IndexProgress]:
-    """The sessions with turns that have no entries yet, or entries by other rules; the
-    latest active first. Two queries, each by an index of few rows."""
+    """Return the sessions with turns that have no current entries, the latest active first.
+
+    Entries made by another version of the rules are not current. This takes two queries, each on an
+    index with few rows."""
     if sessions is not None:
-        # Whether there is anything to index at all, which is seldom, and quick to say.
+        # Most of the time all turns are indexed, and these queries tell so quickly.
         old = SearchProgress.objects.filter(Q(version__lt=VERSION) | Q(version__gt=VERSION))
         unindexed = Session.objects.filter(UNINDEXED)
         if not unindexed.order_by().exists() and not old.order_by().exists():
@@ -177,8 +187,9 @@ def prepare_batch(progress: IndexProgress, *, size: int = BATCH_TURNS) -> IndexB
 
 
 def store_batch(batch: IndexBatch) -> IndexProgress | None:
-    """Store entries and move the watermark; None, and nothing is stored, where it is
-    no longer where it was, or the session is gone."""
+    """Store entries and move the watermark.
+
+    Return None and store nothing if the watermark has moved meanwhile or the session is gone."""
     before, entries = batch
     if not entries:
         return None
@@ -188,7 +199,8 @@ def store_batch(batch: IndexBatch) -> IndexProgress | None:
     rows = SearchProgress.objects.filter(session=before.session_pk)
     try:
         with transaction.atomic():
-            # It has to be where the batch begins: another process may have been there.
+            # The watermark must be where the batch begins, because another process may have moved
+            # it.
             if before.indexed_turn:
                 known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
                 is_moved = bool(known.update(**stored))
@@ -197,7 +209,7 @@ def store_batch(batch: IndexBatch) -> IndexProgress | None:
                 _, is_moved = rows.get_or_create(session_id=pk, defaults=stored)
             if not is_moved:
                 return None
-            replace_entries(entries)  # other rules may have left some there
+            replace_entries(entries)  # Another version of the rules may have left entries there.
             repeat_watermark(before.session_pk, after.indexed_turn)
     except IntegrityError:
         if read_progress(before.session_pk) is not None:
@@ -207,13 +219,15 @@ def store_batch(batch: IndexBatch) -> IndexProgress | None:
 
 
 def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
-    """Let the session itself say how far it is indexed. At the end of a transaction: on
-    PostgreSQL whoever appends to the session waits for the rest of it."""
+    """Copy the watermark to the session's own row.
+
+    Call it at the end of a transaction, because on PostgreSQL an append to the session waits until
+    the transaction ends."""
     Session.objects.filter(pk=session_pk).update(unindexed_turn=indexed_turn + 1)
 
 
 def replace_entries(entries: Sequence[TurnEntry]) -> None:
-    """Store the entries of consecutive turns of one session in place of any there."""
+    """Store the entries of consecutive turns of one session, and remove any that were there."""
     ids = (entries[0].id, entries[-1].id)
     adapt = connection.ops.adapt_datetimefield_value
     rows = [(*item.row[:3], adapt(item.row[3]), *item.row[4:]) for item in entries]
@@ -223,7 +237,7 @@ def replace_entries(entries: Sequence[TurnEntry]) -> None:
 
 
 def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
-    """Index what is waiting in one session, batch by batch, or what can be done in that time."""
+    """Index the waiting turns of one session, batch by batch, for at most that many seconds."""
     end = monotonic() + seconds
     progress = read_progress(session_pk)
     batches = 0
@@ -235,18 +249,18 @@ def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
 
 
 def index_waiting() -> int:
-    """Index what is waiting in all sessions; returns how many had something."""
+    """Index the waiting turns of all sessions, and return how many sessions had any."""
     waiting = sessions_to_index()
     for number, progress in enumerate(waiting, start=1):
         index_session(progress.session_pk)
-        if number % BATCHES_PER_MERGE == 0:  # each left a segment at least
+        if number % BATCHES_PER_MERGE == 0:  # Each session left at least one segment.
             merge_index(pages=MERGED_PAGES * BATCHES_PER_MERGE)
     return len(waiting)
 
 
-FAILED_PAUSE_SECONDS = 300.0  # For which a session that could not be indexed is left alone.
+FAILED_PAUSE_SECONDS = 300.0  # The time for which a session that could not be indexed is skipped.
 
-_left_alone: dict[int, float] = {}  # Sessions, and until when
+_left_alone: dict[int, float] = {}  # Skipped sessions, and until when.
 
 
 def is_suspended(session_pk: int) -> bool:
@@ -254,22 +268,25 @@ def is_suspended(session_pk: int) -> bool:
 
 
 def suspend_session(session_pk: int, error: Exception) -> None:
-    """Something is wrong with the session's entries: it is in the log, and this process does not
-    try again soon."""
+    """Log that a session's entries cannot be stored, and skip the session for a while.
+
+    Only this process skips it."""
     _left_alone[session_pk] = monotonic() + FAILED_PAUSE_SECONDS
     fields = {"session_pk": session_pk}
     logger.error("session_not_indexed", exc_info=error, extra={"fields": fields})
 
 
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
-    """Index a session, unless nothing can be written now (False): somebody else holds the write
-    lock, say. One that is left alone is no reason to leave others out."""
+    """Index a session, and return False if the database cannot be written to now.
+
+    That is the case if another connection holds the write lock, for example. For a session that is
+    skipped after an error this returns True, so that the caller goes on with other sessions."""
     if is_suspended(session_pk):
         return True
     usual = None
     try:
         if connection.vendor == "sqlite" and not connection.in_atomic_block:
-            # Give up soon where the lock is held, instead of after many seconds.
+            # Give up soon if the lock is held, instead of after many seconds.
             with connection.cursor() as cursor:
                 cursor.execute("PRAGMA busy_timeout")
                 [(usual,)] = cursor.fetchall()
@@ -289,8 +306,9 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
 
 
 def remove_session(session_pk: int) -> int:
-    """Take a session out of the index, as a purge does before its rows go. Returns
-    the number of entries. Call it within the purge's transaction."""
+    """Remove a session from the index, and return the number of entries.
+
+    A purge calls this within its transaction, before it deletes the session's rows."""
     SearchProgress.objects.filter(session=session_pk).delete()
     repeat_watermark(session_pk, 0)
     embeddings = session_rows(TurnEmbedding, session_pk)
@@ -300,8 +318,9 @@ def remove_session(session_pk: int) -> int:
 
 
 def merge_index(*, pages: int = MERGED_PAGES) -> bool:
-    """Do a small step of merging what many small writes left behind. True while
-    there is more to do. PostgreSQL does this by itself."""
+    """Do a small step of merging the segments of many small writes.
+
+    Return True if there is more to do. PostgreSQL does this by itself."""
     if connection.vendor != "sqlite":
         return False
     with transaction.atomic(), connection.cursor() as cursor:

@@ -1,8 +1,8 @@
-"""The latest matches first, whatever their number and in however many sessions.
+"""Searching for the latest matches, in any number of sessions.
 
-A stretch of time with few matches is put in order at once; one with many is taken
-apart, a year into months and so on, the latest part first. So only what is shown is
-read, and not all that matches.
+A period with few matches is sorted at once. A period with many is split, a year into months and so
+on, and the latest part is searched first. So only the matches that are shown are read, and not all
+of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,13 +27,13 @@ type Placed = tuple[datetime, int]  # When a turn was written, and the id of its
 
 BATCH_MATCHES = 300
 
-# Turns with all words of a phrase in which one page looks for the phrase itself, and which it
-# reads at once.
+# Turns with all words of a phrase in which one page looks for the phrase itself. They are read at
+# once.
 MAX_TURNS_LOOKED_AT = 1000
 
 
 def read_at_once(query: SearchQuery) -> int:
-    """Matches of one stretch of time that are read and put in order at once."""
+    """Return how many matches of one period are read and sorted at once."""
     return max(BATCH_MATCHES, MAX_TURNS_LOOKED_AT) if query.phrases else BATCH_MATCHES
 
 
@@ -46,7 +46,9 @@ def as_numbers(place: Placed) -> tuple[int, int]:
 
 
 def as_placed(numbers: Sequence[int]) -> Placed:
-    """The place that these numbers stand for; that of no turn where they are none of ours."""
+    """Return the position that these numbers encode.
+
+    Invalid numbers give a position after which no turn is listed."""
     try:
         return _EPOCH + numbers[0] * _MICROSECOND, numbers[1]
     except OverflowError:
@@ -55,10 +57,11 @@ def as_placed(numbers: Sequence[int]) -> Placed:
 
 @dataclass(kw_only=True)
 class LatestSearch:
-    """Walks through the matches after a place, of which so many are ``wanted``; ``some``
-    are all matches, or more than are read at once. ``stopped_at`` is set where the walk
-    ended because it had looked at enough: what comes after that place was not looked at.
-    ``looked`` counts the turns in which phrases were looked for."""
+    """A search that yields matches after a position, up to ``wanted`` of them.
+
+    ``some`` holds all matches, or more than are read at once. ``stopped_at`` is set if the search
+    ended because it had checked enough turns. Turns after that position were not checked.
+    ``looked`` counts the turns that were checked for phrases."""
 
     source: IndexSource
     query: SearchQuery
@@ -76,14 +79,15 @@ class LatestSearch:
         return list(islice(found, self.wanted))
 
     def _split_span(self, span: DateSpan) -> Iterator[Placed]:
-        """What lies in a stretch with much, some of its parts at a time: more of them
-        where they have little."""
+        """Yield the matches in a period with many matches, by searching groups of its parts.
+
+        A group holds more parts if they have few matches."""
         if span.is_hour or span.is_odd:
             match = self.match.marked((span.mark,)) if span.numbers else self.match
             yield from self._walk_sessions(match)
             return
         parts, width = self._parts(span), 1
-        if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one
+        if len(parts) == 1 and self.after is None:  # All matches of the whole are in this part.
             yield from self._split_span(parts[0])
             return
         while parts and self.stopped_at is None:
@@ -92,7 +96,8 @@ class LatestSearch:
             at_once = read_at_once(self.query)
             bounds, match = (self.query.from_moment, self.query.before_moment), self.match
             if all(span.is_within(*bounds) for span in group):
-                # The many marks of the query's bounds need not be looked for.
+                # These parts lie within the query's bounds, so the many marks of the bounds are not
+                # needed.
                 marks, _ = covering_marks(*bounds)
                 others = tuple(one for one in match.marks if one != marks)
                 match = replace(match, marks=others, from_moment=None, before_moment=None)
@@ -111,7 +116,7 @@ class LatestSearch:
             else:
                 yield from self._split_span(group[0])
             parts = parts[len(group) :]
-            # Twice as many, unless they have too much.
+            # Double the group, unless that would have too many matches.
             width = max(1, min(2 * len(group), len(group) * at_once // max(1, len(ids))))
 
     @cached_property
@@ -119,12 +124,16 @@ class LatestSearch:
         return replace(self.source, scopes=tuple(p.listed for p in self.source.scopes))
 
     def _can_count(self, span: DateSpan) -> bool:
-        """In a whole year or month, the few that are of some sessions are too far apart."""
+        """Return whether the matches of this period can be counted quickly.
+
+        In a whole year or month, the few matches of some sessions are too far apart."""
         return not (self._listed.is_sparse and len(span.numbers) in (1, 2) and not span.is_odd)
 
     def _parts(self, span: DateSpan) -> list[DateSpan]:
-        """Where something may lie, as far as the bounds say, the place to go on after,
-        and the calendar: years to come are looked through only if there are any."""
+        """Return the parts of a period that may have matches.
+
+        They depend on the query's bounds, the position to continue after, and the calendar: future
+        years are included only if they have matches."""
         bounds = (self.query.from_moment, self.query.before_moment)
         parts = [
             part
@@ -153,8 +162,10 @@ class LatestSearch:
         return sorted((p for p in placed if self.after is None or p < self.after), reverse=True)
 
     def _walk_sessions(self, match: IndexMatch) -> Iterator[Placed]:
-        """Within a stretch that cannot be taken apart: session by session, the latest
-        active first. What is later than the last activity of the next one is next."""
+        """Yield the matches in a period that cannot be split, session by session.
+
+        The sessions with the latest activity come first. A match later than the next session's last
+        activity is yielded at once."""
         waiting: list[Placed] = []
         rows = self.sessions.order_by("-last_active_at", "-pk").values_list("pk", "last_active_at")
         for pk, last_active_at in rows.iterator(chunk_size=100):
@@ -166,7 +177,7 @@ class LatestSearch:
 
     def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
         if self.after is not None:
-            # Of one moment, lower ids are later in the list.
+            # At the same moment, lower ids come later in the list.
             moment, pk = self.after
             bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
             earliest = min(bound, match.before_moment) if match.before_moment else bound

@@ -1,4 +1,4 @@
-"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of entries in memory."""
+"""Matching of index entries, for SQLite, PostgreSQL and entries in memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +29,11 @@ type Sql = tuple[str, list[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexMatch:
-    """Entries that have all of the tokens (in one of ``scopes``, if any are named),
-    one of ``any_tokens`` and one mark of each group, and lie within the moments, which
-    are set only where marks do not say as much."""
+    """A description of the entries that match.
+
+    They have all of ``tokens``, one of ``any_tokens`` and one mark of each group in ``marks``. If
+    ``scopes`` are given, the tokens are in one of them. The moments are set only if marks cannot
+    express the bounds exactly."""
 
     tokens: tuple[str, ...] = ()
     any_tokens: tuple[str, ...] = ()
@@ -69,9 +71,11 @@ class IndexMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexScope:
-    """Where to look: entries with ids from ``low`` to ``high``, those of one session, of some (by
-    their keys, few), or of those that a statement selects (which ``are_most`` of all, or a small
-    part), that have the ``marks``, for turns from ``from_turn`` on and before ``before_turn``."""
+    """The entries that are searched: those with ids from ``low`` to ``high`` and the ``marks``.
+
+    They belong to one session (``session_pk``), to a few sessions (``session_pks``), or to the
+    sessions that a statement selects (``sessions``), which ``are_most`` of all sessions or a small
+    part. Their turns are from ``from_turn`` on and before ``before_turn``."""
 
     low: int
     high: int
@@ -88,13 +92,15 @@ class IndexScope:
 
     @property
     def is_sparse(self) -> bool:
-        """Of the entries with a word, most are of other sessions, and read all the same."""
+        """Whether most entries with a word are in other sessions, but have to be read too."""
         return self.sessions is not None and not (self.are_most or self.marks)
 
     @property
     def listed(self) -> "IndexScope":
-        """The same, for a search that other words narrow down: the entries that have them
-        are read and those of other sessions left out, instead of range after range."""
+        """The same scope for a search that other words narrow down.
+
+        The query reads the entries that have the words and drops those of other sessions, instead
+        of reading range after range."""
         if not self.session_pks:
             return self
         named = ", ".join(map(str, self.session_pks))
@@ -137,7 +143,10 @@ def session_scope(session_pk: int, *, from_turn: int, before_turn: int) -> Index
 def find_entries(
     match: IndexMatch, places: Iterable[IndexScope], *, limit: int, highest: bool = True
 ) -> list[int]:
-    """Ids of stored entries that match, the highest first, or any, in half the time on SQLite."""
+    """Return ids of stored entries that match.
+
+    The ids are the highest ones in descending order, or any ones, which takes half the time on
+    SQLite."""
     order = "DESC" if highest else ""
     selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
     if not selects or limit < 1:
@@ -151,7 +160,7 @@ def find_entries(
 
 
 def sessions_with_errors() -> RawSQL:
-    """The keys of the sessions with an entry that is an error, for ``…__in=``."""
+    """Return the keys of the sessions with an entry that is an error, for ``…__in=``."""
     match = match_filters(SearchQuery(is_error=True))
     if connection.vendor == "postgresql":
         [(clause, parameters)] = _array_clauses(match)
@@ -163,7 +172,7 @@ def sessions_with_errors() -> RawSQL:
 
 
 def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:
-    # The ids are numbers of ours, and too many to be parameters.
+    # The ids come from the database, and are too many to be parameters.
     named = ",".join(map(str, ids))
     if not named:
         return {}
@@ -182,7 +191,7 @@ def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql
         key, clauses = f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
         source = f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {key}" if match.has_moments else INDEX
     if place.session_pks and connection.vendor == "sqlite":
-        # Each is one range of the index.
+        # Each session is one range of the index.
         named = ", ".join(f"({pk})" for pk in place.session_pks)
         source = f"(SELECT column1 AS pk FROM (VALUES {named})) AS named CROSS JOIN {source}"
     clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high])]
@@ -201,12 +210,13 @@ def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql
 
 
 def fts5_query(match: IndexMatch) -> str:
-    """Every word is quoted: none of it can be taken for syntax."""
+    """Return the match as an FTS5 query, with each word in quotes so that none counts as syntax."""
     scope = f"{{{' '.join(match.scopes)}}} : " if match.scopes else ""
     parts = [f'{scope}"{token}"' for token in match.tokens]
     if match.any_tokens:
         parts.append(f"{scope}({_either(match.any_tokens)})")
-    parts += [f"({_either(group)})" for group in match.marks]  # no text has such words
+    # Only marks have these characters; no text does.
+    parts += [f"({_either(group)})" for group in match.marks]
     return " AND ".join(parts)
 
 
@@ -215,8 +225,10 @@ def _either(tokens: Iterable[str]) -> str:
 
 
 def _array_clauses(match: IndexMatch) -> list[Sql]:
-    """The words of a match as PostgreSQL asks for them. What the index does not know, in
-    which column a word is, is looked up in what it gives."""
+    """Return the clauses for the words of a match on PostgreSQL.
+
+    Its index does not know in which column a word is, so the columns are checked in the rows that
+    the index returns."""
     arrays = [WORDS]
     if match.scopes:
         named = " || ' ' || ".join(match.scopes)
@@ -252,7 +264,7 @@ def _session_clauses(place: IndexScope, key: str) -> list[Sql]:
         f"{ENTRIES}.session_id" if connection.vendor == "postgresql" else f"{key} >> {TURN_BITS}"
     )
     if place.are_most:
-        # Looked up for each entry: to list them all takes longer.
+        # The session is looked up for each entry, because listing all sessions takes longer.
         allowed = f"EXISTS (SELECT 1 FROM ({statement}) AS allowed WHERE allowed.pk = {column})"
         return [(allowed, parameters), *bounds]
     return [(f"{column} IN ({statement})", parameters), *bounds]

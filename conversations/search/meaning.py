@@ -1,8 +1,9 @@
-"""What turns mean, beside their words: vectors by a model of the extra ``semantic``.
+"""Search by meaning: vectors of turns by a model of the extra ``semantic``.
 
-What a person says, and answers as short, have a vector each, made in the background after their
-words were indexed and stored beside them. Without the extra, or with ``LOOM_SEMANTIC=off``, there
-are none, and a search goes by words alone; so it does for turns that have none yet.
+Messages of a person, and answers as short as these, have a vector each. Vectors are made in the
+background after the turns' words are indexed, and stored beside the index. Without the extra, or
+with ``LOOM_SEMANTIC=off``, there are no vectors, and a search uses words alone. The same is true
+for turns that have no vector yet.
 """
 
 import os
@@ -26,23 +27,23 @@ from .matching import TURN_MASK
 if TYPE_CHECKING:
     from .embedding import Similarities, VectorMatrix
 
-# Texts of one batch, a third of a second of one processor, and turns that are looked through for
-# them.
+# Texts of one batch, which take a third of a second of one processor, and turns that are read to
+# find them.
 TEXTS_AT_ONCE, MAX_TURNS_READ = 16, 1000
 
-# Words of an answer up to which it is a message like the person's, not a text about many things.
+# A longer answer gets no vector, because it is about many things and not about one, like a message.
 MAX_ANSWER_WORDS = 60
 
-# Vectors of one session that are compared, the newest, and of all sessions that are kept in
-# memory: 384 bytes each.
+# Vectors of one session that are compared (the newest), and vectors of all sessions that are kept
+# in memory. Each takes 384 bytes.
 MAX_VECTORS, MAX_CACHED_VECTORS = 100_000, 200_000
 
-MIN_KNOWN_SHARE = 0.5  # Latin letters among a text's, without which the model cannot read it.
+MIN_KNOWN_SHARE = 0.5  # The share of Latin letters in a text, below which the model cannot read it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingBatch:
-    """Turns after ``embedded_turn`` up to ``last``, and the texts of those that get a vector."""
+    """The turns after ``embedded_turn`` up to ``last``, and the texts that get a vector."""
 
     session_pk: int
     embedded_turn: int
@@ -55,9 +56,9 @@ def is_used() -> bool:
 
 
 def load_embedding() -> ModuleType:
-    """The module that needs numpy, which is loaded for nothing else."""
-    # Read when numpy is loaded. With a thread for each processor they wait for each other in
-    # loops, and on a busy machine a text takes twenty times as long.
+    """Return the module ``embedding``, the only one that imports numpy."""
+    # numpy reads this when it is imported. With a thread for each processor, the threads wait for
+    # each other in loops, and on a busy machine a text takes twenty times as long.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from . import embedding
 
@@ -65,8 +66,9 @@ def load_embedding() -> ModuleType:
 
 
 def read_batch(session_pk: int | None = None) -> EmbeddingBatch | None:
-    """The next turns without vectors, of that session or of the newest that has some. None: there
-    are none."""
+    """Return the next turns without vectors, or None if there are none.
+
+    They are turns of the given session, or of the newest session that has any."""
     behind = SearchProgress.objects.filter(UNEMBEDDED).order_by("-session")
     if session_pk is not None:
         behind = behind.filter(session=session_pk)
@@ -81,7 +83,7 @@ def read_batch(session_pk: int | None = None) -> EmbeddingBatch | None:
 
 
 def read_messages(session_pk: int, *, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """The numbers and texts of those turns that get a vector."""
+    """Yield the numbers and texts of the turns that get a vector."""
     turns = Turn.objects.filter(
         session=session_pk, number__range=(first, last), role__in=(USER, ASSISTANT)
     )
@@ -104,7 +106,9 @@ def embed_texts(texts: Iterable[str]) -> list[bytes]:
 
 
 def store_embeddings(batch: EmbeddingBatch, vectors: Sequence[bytes]) -> bool:
-    """False, and nothing is stored, where another process has been there, or a purge."""
+    """Store the vectors of a batch.
+
+    Return False and store nothing if another process has stored them or the session was purged."""
     with transaction.atomic():
         rows = SearchProgress.objects.filter(session=batch.session_pk)
         if not rows.filter(embedded_turn=batch.embedded_turn).update(embedded_turn=batch.last):
@@ -119,8 +123,9 @@ def store_embeddings(batch: EmbeddingBatch, vectors: Sequence[bytes]) -> bool:
 
 
 def embed_waiting(session_pk: int | None = None) -> int:
-    """Make all vectors that are missing, of one session or of all, as commands do; returns how
-    many there were. A server does it in the background."""
+    """Make all missing vectors of one session or of all, and return their number.
+
+    Commands call this. A server makes vectors in the background."""
     count = 0
     while is_used() and (batch := read_batch(session_pk)) is not None:
         vectors = embed_texts(batch.texts.values())
@@ -130,14 +135,15 @@ def embed_waiting(session_pk: int | None = None) -> int:
 
 
 def forget_session(session_pk: int) -> None:
-    """Remove a session's vectors, so that they are made anew. Call it within a transaction."""
+    """Remove a session's vectors, so that they are made again. Call it within a transaction."""
     SearchProgress.objects.filter(session=session_pk).update(embedded_turn=0)
     session_rows(TurnEmbedding, session_pk)._raw_delete(connection.alias)
 
 
 def check_session(session_pk: int) -> str:
-    """What is wrong with a session's vectors; an empty text if those turns have one that should.
-    Turns that wait for theirs are no fault."""
+    """Return what is wrong with a session's vectors, or an empty text if they are correct.
+
+    Turns whose vectors have not been made yet do not count as wrong."""
     progress = SearchProgress.objects.filter(session=session_pk).first()
     end = progress.embedded_turn if progress else 0
     expected = {number for number, _ in read_messages(session_pk, first=1, last=end)}
@@ -151,15 +157,17 @@ def check_session(session_pk: int) -> str:
     return ""
 
 
-# By session, the one that was searched last at the end. The matrices are never changed.
+# By session, with the one that was searched last at the end. The matrices are never changed.
 _cached: OrderedDict[int, "VectorMatrix"] = OrderedDict()
 _cache_lock = Lock()
 
 
 def find_similar(session_pk: int, text: str, *, low: int, high: int) -> "Similarities | None":
-    """The entries of a session from ``low`` to ``high``, as far as they have vectors, by how near
-    they are to the text in meaning. None: no meaning is known, so that words have to do."""
-    # A page that goes on from one without vectors has none to look at: ``high`` is 0 then.
+    """Return how similar a session's entries from ``low`` to ``high`` are to the text in meaning.
+
+    Entries without a vector are left out. Return None if no entry can be compared, so that the
+    search has to use words alone."""
+    # ``high`` is 0 on a page that continues a page without vectors.
     if high < low or not (is_used() and is_readable(text)):
         return None
     matrix = _read_matrix(session_pk)
@@ -176,7 +184,7 @@ _SELECT = (
 
 
 def _read_matrix(session_pk: int) -> "VectorMatrix | None":
-    """A session's vectors. Only those are read that are new since the last time."""
+    """Return a session's vectors, reading only those that are new since the last call."""
     with _cache_lock:
         matrix = _cached.get(session_pk)
     known = int(matrix.ids[-1]) if matrix is not None else entry_id(session_pk, 0)

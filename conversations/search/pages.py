@@ -1,4 +1,4 @@
-"""Looking things up, for people: across sessions, and in one."""
+"""Search pages for people: across sessions, and within one session."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -44,9 +44,9 @@ from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
 from .results import HitContext, SearchResults, TurnHit, read_hit_context
 
-# What people ask for: text, and filters that say the same as the words of the query language.
+# Search forms: a text, and filters that are equivalent to filters of the query language.
 
-MAX_QUERY_CHARS = 1000  # Characters of a query that count.
+MAX_QUERY_CHARS = 1000  # The rest of a longer query is ignored.
 
 SAID_BY = (
     ("", gettext_lazy("Anybody")),
@@ -63,7 +63,7 @@ ORDERS = (("best", gettext_lazy("Best match")), ("newest", gettext_lazy("Newest 
 
 
 class FindForm(FilterForm):
-    """Text and an order: what finding in one session takes."""
+    """The form for searching one session: a text and an order."""
 
     q = forms.CharField(required=False, label=gettext_lazy("Search for"), widget=forms.SearchInput)
     order = forms.ChoiceField(
@@ -85,7 +85,7 @@ class FindForm(FilterForm):
 
     @property
     def query(self) -> str:
-        """What is asked for, in the query language."""
+        """The text of the search, in the query language."""
         return str(self.cleaned_data["q"])
 
     @property
@@ -97,7 +97,7 @@ class FindForm(FilterForm):
         return self.address() if self.is_valid() else ""
 
     def address(self, **changes: str) -> str:
-        """The query string of this search, with changes; empty values stay out."""
+        """Return the query string of this search with changes; leave out empty values."""
         values = {**self.cleaned_data, **changes}
         if values["order"] == ORDERS[0][0]:
             values["order"] = ""
@@ -163,16 +163,17 @@ class SearchForm(FindForm):
         return bool(self.cleaned_data[name])
 
 
-MAX_TITLED_SESSIONS = 10  # That are shown for their title, before the turns.
+MAX_TITLED_SESSIONS = 10  # Sessions whose titles match, shown before the turns.
 
 MAX_SNIPPET_CHARS = 320
 
-MAX_RANKED_MATCHES = 200  # Of more, not all may be among the best that are put in order.
+# If there are more matches, the best ones that are ranked may not be all of them.
+MAX_RANKED_MATCHES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitPages:
-    """Names of the URLs of a session and of a turn, and how reading there is entered."""
+    """Names of the URLs of a session and of a turn, and the function that records the reading."""
 
     session: str
     turn: str
@@ -185,7 +186,7 @@ logger = logging.getLogger(__name__)
 
 type Finder = Callable[..., SearchResults]
 
-PAGE_HITS = 20  # More where one person walks through one session.
+PAGE_HITS = 20  # A search within one session shows more on a page.
 FIND_PAGE_HITS = 50
 
 
@@ -197,7 +198,7 @@ def search(request: HttpRequest) -> HttpResponse:
     named = [(slug, name) for _, slug, name in workspaces]
     form = SearchForm(request.GET.dict(), workspaces=named, autofocus=not request.GET.get("q"))
     if (wanted := request.GET.get("workspace")) in dict(named):
-        get_workspace_for(request, wanted)  # so that the page is one of this workspace
+        get_workspace_for(request, wanted)  # Record the workspace, to which the page then belongs.
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:
         wanted = form.cleaned_data["workspace"]
@@ -209,7 +210,7 @@ def search(request: HttpRequest) -> HttpResponse:
         return search_sessions(readable_sessions(user), query, within=within, **page)
 
     def find_titled() -> list[SessionRecord]:
-        # Called by the page, and so only where it was allowed to search.
+        # The template calls this, so it runs only after the search was allowed.
         asked, sessions = parse_query(form.query), readable_sessions(user)
         words = asked.question.replace('"', " ")
         if not words.split() or replace(asked, workspaces=()).has_filters:
@@ -248,7 +249,7 @@ def answer_search(
     limit: int,
     pages: HitPages = CHAT_PAGES,
 ) -> HttpResponse:
-    """The page of a search, or the part that htmx asks for. Hits lead to ``pages``."""
+    """Return the page of a search, or the part that htmx asks for. Hits link to ``pages``."""
     status = 200
     context |= {"form": form, "results": None, "failed": False}
     if not form.is_valid():
@@ -274,7 +275,7 @@ def _search(
     around = read_hit_context(found.hits)
     pages.record(request, around.sessions.values())
     return {
-        # Hits of one session that follow each other stand together.
+        # Consecutive hits of the same session are shown together.
         "groups": [
             _group(request, around.sessions[pk], hits, query=query, around=around, pages=pages)
             for pk, hits in groupby(found.hits, key=lambda hit: hit.session_pk)
@@ -285,7 +286,7 @@ def _search(
         "is_first": not cursor,
         "newest": form.address(order="newest") if order == "best" else "",
         "phrase_turns": number_text(MAX_PHRASE_TURNS) if found.is_phrase_cut else "",
-        # It ends here, but there may be more: only the best are put in order.
+        # The list ends here, but more turns may match, because only the best ones are ranked.
         "is_cut": not found.cursor and order == "best" and found.total >= MAX_RANKED_MATCHES,
     }
 
@@ -313,10 +314,13 @@ def _group(
     around: HitContext,
     pages: HitPages,
 ) -> dict[str, Any]:
-    """Hits of one session. ``text`` is HTML: the snippet, marked where it matches, between the
-    turns next to it. ``owner`` is empty for one's own."""
+    """Return the context of one session's hits.
+
+    ``text`` is HTML: the snippet with marked matches, between the turns next to it. ``owner`` is
+    empty for the reader's own sessions."""
     expires_at, rows = session.expires_at, []
-    # What a page has hundreds of is put together here; a template takes many times as long.
+    # A page has hundreds of these values. They are rendered here, because a template takes many
+    # times as long.
     for hit in hits:
         at = hit.created_at.astimezone(UTC)
         pieces = mark_words(snippet(hit.text, query, limit=MAX_SNIPPET_CHARS), query)
@@ -331,7 +335,7 @@ def _group(
                 "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
                 "written": f"{at:%Y-%m-%d %H:%M} UTC",
                 "text": SafeString("\n".join(lines)),
-                "is_similar": hit.is_near,  # Turns next to a match are no hits on a page.
+                "is_similar": hit.is_near,  # On a page, turns next to a match are no hits.
                 "replaced": (hit.session_pk, hit.turn) in around.replaced,
             }
         )

@@ -1,4 +1,7 @@
-"""Showing where a text matches a query, by the very words of the index."""
+"""Parsing of search queries, and snippets that show where a text matches.
+
+Texts are split into the same tokens as in the index.
+"""
 
 import re
 from collections import Counter, deque
@@ -21,16 +24,16 @@ from conversations.domain.words import (
 
 from .dates import find_dates
 
-# Beyond these a query goes on unread; a question has a handful of words.
+# The rest of a longer query is ignored. A question has far fewer words.
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 
-# What ``in:`` may name, and the part of an entry that it means.
+# The values of ``in:``, and the part of an entry that each means.
 SCOPES = {"text": "said", "tool": "tools", "path": "paths"}
 SCOPES |= {scope: scope for scope in SCOPES.values()}
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
-# Words that say which kind of question it is. (docs/search.md)
+# Words that tell which kind of question it is (docs/search.md).
 SUMMARY, COURSE, PRESENT = (
     frozenset(read_tokens(ENGLISH[kind])) for kind in ("summary", "course", "present")
 )
@@ -52,14 +55,16 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchQuery:
-    """Any of ``words`` may match, each of ``phrases`` has to. A turn passes the
-    filters when it is of one of the ``roles``, has one of the ``tools``, is by one of
-    the ``models``, is an error where ``is_error`` is set, matches in one of the
-    ``scopes``, is in one of the ``workspaces`` (slugs), and lies between the bounds; a
-    filter that is empty or None lets everything pass. ``from_turn`` and ``from_moment``
-    are included, ``before_turn`` and ``before_moment`` are not. ``dates`` matches the marks of
-    turns from times that the words name; it is no filter. ``question`` is all but the filters, as
-    it was written."""
+    """A parsed query. Any of ``words`` may match, and each of ``phrases`` must match.
+
+    A turn passes the filters if it is of one of the ``roles``, has one of the ``tools``, is by one
+    of the ``models``, is an error if ``is_error`` is set, matches in one of the ``scopes``, is in
+    one of the ``workspaces`` (slugs), and lies between the bounds. A filter that is empty or None
+    lets every turn pass. ``from_turn`` and ``from_moment`` are inclusive, ``before_turn`` and
+    ``before_moment`` are exclusive.
+
+    ``dates`` matches the marks of turns from times that the words name. It is not a filter.
+    ``question`` is the query as it was written, without the filters."""
 
     question: str = ""
     words: tuple[Term, ...] = ()
@@ -78,7 +83,7 @@ class SearchQuery:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """The distinct tokens of the words: those that say something, if any do."""
+        """The distinct tokens of the words, without stop words unless there are only stop words."""
         return _telling(self.words)
 
     @cached_property
@@ -87,7 +92,7 @@ class SearchQuery:
 
     @cached_property
     def light_tokens(self) -> tuple[str, ...]:
-        """The tokens that are left out of these because they say little."""
+        """The distinct tokens of the words that ``tokens`` leaves out because they say little."""
         distinct = dict.fromkeys(token for term in self.words for token in term.tokens)
         return tuple(t for t in distinct if t not in self.all_tokens)[:MAX_LIGHT_TOKENS]
 
@@ -96,7 +101,7 @@ class SearchQuery:
         return bool(self.words or self.phrases)
 
     def asks_for(self, kind: frozenset[str]) -> bool:
-        """``kind`` is one of the sets of tokens above."""
+        """Return whether the query has a word of ``kind``, one of the sets of tokens above."""
         return any(not kind.isdisjoint(word.tokens) for word in self.words)
 
     @property
@@ -113,7 +118,7 @@ def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
 
 
 def parse_query(text: str) -> SearchQuery:
-    """Any text is a query; see ``docs/search.md``."""
+    """Parse a query. Any text is valid; see ``docs/search.md``."""
     text = text[:MAX_CHARS]
     fields: dict[str, Any] = {}
     phrases, plain, end = [], [], 0
@@ -142,8 +147,9 @@ def parse_query(text: str) -> SearchQuery:
 
 
 def make_query(text: str) -> SearchQuery:
-    """Of a text that nobody wrote as a query: its words, also where they are quoted or look like a
-    filter."""
+    """Return a query for a text that was not written as a query.
+
+    It consists of the words of the text, even if they are quoted or look like a filter."""
     text = text[:MAX_CHARS]
     return SearchQuery(question=text.strip(), **_read_words([text]))
 
@@ -158,7 +164,9 @@ def _read_words(texts: list[str]) -> dict[str, Any]:
 
 
 def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime]:
-    """The field of the query that a filter sets, and to what; an empty name: it is no filter."""
+    """Return the query field that a filter sets, and its value.
+
+    The name is empty if the text is not a filter."""
     lower = value.lower()
     if key == "role" and lower in ROLES:
         return "roles", lower
@@ -176,7 +184,7 @@ def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime
     if value.isascii() and value.isdigit() and len(value) <= 18:
         return f"{side}_turn", int(value) + (key == "after")
     try:
-        if _DAY.fullmatch(value):  # a day or a month: their beginning
+        if _DAY.fullmatch(value):  # A day or a month stands for its beginning.
             year, month, day = [*map(int, value.split("-")), 1][:3]
             return f"{side}_moment", datetime(year, month, day, tzinfo=UTC)
         moment = datetime.fromisoformat(value)
@@ -194,7 +202,7 @@ LEAD_SHARE = 0.25  # Of a snippet, before its first match.
 
 
 def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
-    """The text in pieces, True for those that match. Joined they are the text."""
+    """Split the text into pieces, each with True if it matches."""
     pieces: list[tuple[str, bool]] = []
     end = 0
     for low, high in sorted(_find_spans(text, query)):
@@ -210,12 +218,13 @@ def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
 
 
 def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
-    """The part of the text with the most different matches, on one line, at most
-    ``limit`` characters; its beginning if nothing matches."""
+    """Return the part of the text with the most different matches, on one line.
+
+    It has at most ``limit`` characters. If there is no match, it is the beginning of the text."""
     low, high = 0, len(text)
     if len(text) > MAX_READ_CHARS:
-        # Of a long one, around the longest word of the query that stands there as the index writes
-        # it.
+        # Of a long text, read the part around the longest token of the query that occurs in it
+        # literally.
         folded = text.lower()
         phrased = [token for phrase in asked.phrases for token in phrase.tokens]
         tokens = sorted({*asked.tokens, *phrased}, key=lambda token: (-len(token), token))
@@ -227,7 +236,7 @@ def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
     begin = max(0, _densest(text, spans, limit) - int(limit * LEAD_SHARE))
-    if begin > 0:  # the beginning of the next word, if it is near
+    if begin > 0:  # Start at the next word if it is near.
         near = range(begin, min(begin + 20, len(text)))
         begin = next((at + 1 for at in near if text[at].isspace()), begin)
     lead = "…" if begin > 0 else ""

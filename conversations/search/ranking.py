@@ -1,12 +1,15 @@
-"""Ranking turns of a conversation.
+"""Ranking of the turns of a conversation.
 
-BM25 over windows of turns: a turn counts as having a word, in part, when a turn near it has it,
-since an answer seldom repeats the words of its question and people say one thing in several turns.
-A word counts once in a turn however often it is there, and the less the more is said: where answers
-are ten times as long as what they answer, to have a word says a tenth. How rare a word is is
-counted within what is searched, because what is common differs from one conversation to the next.
+The score is BM25 over windows of turns. A turn counts as partly having a word if a turn near it has
+the word, because an answer seldom repeats the words of its question, and people spread one
+statement over several turns.
 
-``docs/search.md`` has what each part is worth, measured on two public benchmarks.
+A word counts once in a turn, however often it occurs there. It counts less in wordier turns: if
+answers are ten times as long as the messages that they answer, a word in an answer counts a tenth.
+The rarity of a word is measured within the searched turns, because common words differ between
+conversations.
+
+``docs/search.md`` shows the effect of each part, measured on two public benchmarks.
 """
 
 import math
@@ -14,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest
 
-# What the turns one, two, … away from one with a word have of it.
+# The share of a word that the turns one, two, … away from a turn with it have.
 SHARES_AFTER, SHARES_BEFORE = (
     (0.5, 0.25, 0.125, 0.06, 0.03, 0.02),
     (0.3, 0.165, 0.09, 0.05, 0.025, 0.015),
@@ -24,14 +27,15 @@ NEIGHBOUR_SHARES = (
     *((-place, share) for place, share in enumerate(SHARES_BEFORE, 1)),
 )
 
-# What is counted where all would cost much: for the lengths of windows, and for words with more
-# than :data:`MAX_SPREADING_TURNS` occurrences.
+# The shares for the lengths of windows, and for words with more than :data:`MAX_SPREADING_TURNS`
+# occurrences, for which all neighbours would be slow.
 INNER_NEIGHBOUR_SHARES = tuple(
     (distance, share) for distance, share in NEIGHBOUR_SHARES if abs(distance) <= 3
 )
 
 MAX_SPREADING_TURNS = 400
-# Of all turns, and at least so many; a word that more of them have says nothing by being near.
+# A word that is in more than this share of all turns, and in more than this number of turns, does
+# not count in the turns near it.
 COMMON_SHARE, MIN_COMMON_TURNS = 0.3, 5
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
@@ -39,10 +43,11 @@ LENGTH_WEIGHT = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordOccurrences:
-    """The turns that have a word, by id, each with what it counts, from 0 to 1. Ids of neighbouring
-    turns are neighbouring numbers. ``count`` is what all turns with the word count together, which
-    may be more than ``turns`` lists. ``spreading`` are those near which others have it in part.
-    ``weight`` is what the word counts beside the others."""
+    """The turns that have a word, each with its weight from 0 to 1.
+
+    The ids of neighbouring turns are consecutive numbers. ``count`` is the total weight of all
+    turns with the word, which may be more than ``turns`` lists. Turns near those in ``spreading``
+    have a share of the word. ``weight`` is the weight of the word relative to the others."""
 
     turns: Mapping[int, float]
     count: float
@@ -51,18 +56,20 @@ class WordOccurrences:
 
 
 class Ranking:
-    """Scores the turns near occurrences of words. ``whole`` is what all turns count together,
-    ``nearness`` what the share of a turn near one with a word is multiplied with."""
+    """Scores for the turns near occurrences of words.
+
+    ``whole`` is the total weight of all turns. ``nearness`` is a factor for the shares of
+    neighbours."""
 
     def __init__(
         self, words: Iterable[WordOccurrences], *, whole: float, nearness: float = 1.0
     ) -> None:
         self._nearness = nearness
-        # How much of a word each turn has, and what the word is worth.
+        # Each turn's share of a word, and the weight of the word.
         self._words: list[tuple[dict[int, float], float]] = []
         for word in words:
             shares = dict(word.turns)
-            # A word that is everywhere says nothing by being near.
+            # For a word that is everywhere, being near it says nothing.
             is_common = word.count > max(MIN_COMMON_TURNS, COMMON_SHARE * whole)
             spreading = () if is_common else word.spreading
             get, near_ones = (
@@ -80,11 +87,13 @@ class Ranking:
 
     @property
     def most(self) -> float:
-        """What a turn would score that had nothing but all words."""
+        """The score of a turn of average length that has all words itself."""
         return sum(worth for _, worth in self._words)
 
     def best(self, count: int, *, among: Set[int] | range) -> list[int]:
-        """The best of these turns, as if all were equally long; of equals the newest first."""
+        """Return the best of these turns, as if all were equally long.
+
+        Of turns with the same score, the newest comes first."""
         scores: dict[int, float] = {}
         get = scores.get
         for shares, worth in self._words:
@@ -95,7 +104,10 @@ class Ranking:
         return [turn for _, turn in nlargest(count, found)]
 
     def score(self, turn: int, lengths: Mapping[int, float], *, average: float) -> float:
-        """``lengths`` of the turn and those near it, and the ``average`` of all."""
+        """Return the score of a turn.
+
+        ``lengths`` are those of the turn and of the turns near it, ``average`` is that of all
+        turns."""
         near = [share * self._nearness for _, share in INNER_NEIGHBOUR_SHARES]
         others = sum(
             share * lengths.get(turn + distance, 0)
@@ -119,12 +131,13 @@ def window_of(turns: Iterable[int]) -> set[int]:
     return {turn + distance for turn in turns for distance, _ in (*INNER_NEIGHBOUR_SHARES, (0, 1))}
 
 
-# A turn loses this right beside one that is taken, and less up to so many turns off.
+# The share of its score that a turn loses right next to a turn that is taken. The loss falls to
+# zero at a distance of SPREAD_TURNS.
 SPREAD_SHARE, SPREAD_TURNS = 0.3, 20
 
 
 def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
-    """The same turns, best first, where each loses by what is taken near it."""
+    """Return the same turns, best first, where each taken turn lowers the scores near it."""
     whole = {turn: score for score, turn in scores}
     left, taken = dict(whole), []
     while left:

@@ -1,4 +1,4 @@
-"""Making the index anew and comparing it with the turns, while it is in use."""
+"""Rebuilding the index and comparing it with the turns, while it is in use."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -27,8 +27,9 @@ ASKED = Q(marks__startswith=role_mark(USER))  # Entries of the person's turns.
 
 
 def rebuild_session(session_pk: int) -> Iterator[int]:
-    """Make a session's entries anew, a small transaction for each batch; yields the number of turns
-    done so far. Searches find the old entries until they have the new ones."""
+    """Rebuild a session's entries batch by batch; yield the number of turns done so far.
+
+    Each batch is a small transaction. Searches find the old entries until they are replaced."""
     done, sums = 0, indexing.IndexTotals()
     # Later turns are indexed as usual.
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
@@ -44,7 +45,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
         sums += indexing.sum_up(entries)
         yield done
     with transaction.atomic():
-        # The watermark is set to what was made anew, or left where others moved it.
+        # Set the watermark to the last rebuilt turn, or leave it where other processes moved it.
         rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
         progress = rows.filter(version=VERSION).first()
         if progress is None or progress.indexed_turn < done:
@@ -69,8 +70,9 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
 
 
 def check_session(session_pk: int) -> str:
-    """What is wrong with a session's entries; an empty text when they are what its
-    turns give. Turns that wait to be indexed are no fault."""
+    """Return what is wrong with a session's entries, or an empty text if they match its turns.
+
+    Turns that wait to be indexed do not count as wrong."""
     current = SearchProgress.objects.filter(session=session_pk, version=VERSION)
     progress = current.select_related("session").first()
     indexed = progress.indexed_turn if progress else 0
@@ -105,8 +107,10 @@ def check_session(session_pk: int) -> str:
 
 
 def check_index() -> str:
-    """Whether the database's index has the words of all entries. On PostgreSQL it is
-    there or not; on SQLite this reads all of it and holds the write lock meanwhile."""
+    """Return what is wrong with the database's index, or an empty text.
+
+    On PostgreSQL, this checks that the index exists. On SQLite, it compares the words of all
+    entries, and holds the write lock meanwhile."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT 1 FROM pg_indexes WHERE indexname = %s", [INDEX])

@@ -1,4 +1,4 @@
-"""What a search gives."""
+"""Search results."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +23,12 @@ from .query import SearchQuery, snippet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHit:
-    """One turn that matches. ``score`` is above 0 and comparable within one answer;
-    ``text`` is the turn's searchable text as it was written, ``tool_name`` is set
-    for turns that call a tool or hold its result. Where ``is_near`` is set, the turn
-    has none of the words itself: those around it do, or it means much the same."""
+    """A turn that matches.
+
+    ``score`` is above 0 and comparable within one result. ``text`` is the turn's searchable text as
+    it was written. ``tool_name`` is set for turns that call a tool or hold its result. If
+    ``is_near`` is set, the turn has none of the words itself: turns near it have them, or it means
+    much the same."""
 
     session_pk: int
     session: UUID
@@ -41,12 +43,13 @@ class TurnHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """``hits`` are in the order asked for (best first, unless said otherwise). ``total`` counts the
-    turns that matched, and is a lower bound when ``total_is_bound``. ``missing`` are the words and
-    phrases of the query, as written, that match nothing in what was searched, or its workspaces
-    where no session is in one. ``cursor`` goes on after the last hit; empty: there is no more.
-    Where ``is_phrase_cut`` is set, a phrase was looked for in the newest turns with its words
-    only."""
+    """A page of hits, in the requested order (best first by default).
+
+    ``total`` counts the turns that matched, and is a lower bound if ``total_is_bound``. ``missing``
+    holds the words and phrases of the query, as written, that match no searched turn, or its
+    workspaces if no session is in them. ``cursor`` continues after the last hit, and is empty if
+    there are no more. If ``is_phrase_cut`` is set, a phrase was only looked for in the newest turns
+    with its words."""
 
     hits: list[TurnHit]
     total: int
@@ -60,17 +63,17 @@ NOTHING = SearchResults(hits=[], total=0)
 
 
 def find_nothing(query: SearchQuery) -> SearchResults:
-    """What is found where no session is in the workspaces that the query names."""
+    """Return the result if no session is in the workspaces that the query names."""
     return replace(NOTHING, missing=tuple(f"in:{slug}" for slug in query.workspaces))
 
 
-# What was found, as JSON: the same for a command and for programs.
+# Search results as JSON, for the command and for programs.
 
 MAX_SNIPPET_CHARS = 160
 
 
 def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
-    """``hits`` in their order, how many turns matched, and what matched nothing."""
+    """Return the hits in their order, the number of matching turns, and what is missing."""
     hits = [
         {
             "turn": hit.turn,
@@ -95,8 +98,9 @@ type Place = tuple[int, int]
 
 
 def select_at(statement: str, places: Collection[Place]) -> list[tuple[Any, ...]]:
-    """The rows of a statement that joins ``place`` (``session``, ``turn``); none, without
-    asking, for no places. They are numbers of ours."""
+    """Return the rows of a statement that joins ``place`` (``session``, ``turn``).
+
+    The numbers of the places come from the database. Without places, no query is made."""
     if not places:
         return []
     values = ", ".join(f"({session}, {turn})" for session, turn in places)
@@ -119,7 +123,7 @@ _TURNS = (
 def read_hits(
     scores: Sequence[tuple[float, int]], *, near: frozenset[int] = frozenset()
 ) -> list[TurnHit]:
-    """The turns of these entries, in this order. One query, and none for none."""
+    """Return the turns of these entries, in this order, with one query or none."""
     score_of = {pk: score for score, pk in scores}
     hits = {}
     for session_pk, uuid, *values in select_at(
@@ -148,8 +152,10 @@ MAX_LINE_CHARS = 160  # Of a neighbour.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitContext:
-    """``sessions`` by key, with the names of workspace and owner; of the turns next to hits that
-    have text role, tool and one line (``lines``); ``replaced``: hits that left the active path."""
+    """Details for showing hits.
+
+    ``sessions`` by key, with the names of workspace and owner. ``lines``: role, tool and one line
+    of the turns next to hits, if they have text. ``replaced``: hits that left the active path."""
 
     sessions: dict[int, Session]
     lines: dict[Place, tuple[str, str | None, str]]

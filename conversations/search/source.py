@@ -1,4 +1,4 @@
-"""What a search looks through: stored entries, and the turns too new to have one."""
+"""The entries that a search reads: stored ones, and those of turns that are not indexed yet."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +23,13 @@ from .indexing import (
 )
 from .matching import IndexMatch, IndexScope, find_entries, read_columns
 
-MAX_UNINDEXED_TURNS = 60  # So few are read rather than indexed before a search.
+# Up to this number, turns are read before a search instead of being indexed.
+MAX_UNINDEXED_TURNS = 60
 
-# Turns without entries, the newest, that are read where indexing is not possible.
+# The newest turns without entries that are read if they cannot be indexed.
 MAX_TAIL_TURNS = 1000
 
-MAX_INDEXING_SECONDS = 5.0  # Within a search: after a large import that was not waited for.
+MAX_INDEXING_SECONDS = 5.0  # Within a search, as after a large import that is not indexed yet.
 
 
 MAX_WORDINESS = 30.0
@@ -36,8 +37,11 @@ MAX_WORDINESS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TurnLengths:
-    """Of turns: which share of them is the person's, how many times as long as theirs the others
-    are, at least 1, and the average length if the others were so much shorter."""
+    """How the lengths of the person's turns and of the other turns compare.
+
+    ``asked_share`` is the share of turns that are the person's. ``wordiness`` is how many times as
+    long the others are, at least 1. ``average`` is the average length if the others were shorter by
+    that factor."""
 
     asked_share: float = 1.0
     wordiness: float = 1.0
@@ -54,17 +58,20 @@ class TurnLengths:
         return cls(sums.asked_turns / max(1, turn_count), wordiness, max(1.0, average))
 
     def weigh(self, turn_count: int) -> float:
-        """What so many turns count together, where the others' count the less."""
+        """Return the total weight of that many turns, where the other turns count less."""
         return turn_count * (self.asked_share + (1 - self.asked_share) / self.wordiness)
 
 
-ASKED = role_mark(USER) + " "  # What the marks of the person's turns begin with.
+ASKED = role_mark(USER) + " "  # The marks of the person's turns begin with this.
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSource:
-    """``tail`` are entries in memory, ``stored_to`` the highest id that is not. ``turn_count`` and
-    ``lengths`` are of all turns there, whether they match filters or not."""
+    """The entries that a search reads.
+
+    ``tail`` holds entries in memory, and ``stored_to`` is the highest id that is stored.
+    ``turn_count`` and ``lengths`` describe all turns in the scopes, whether they match filters or
+    not."""
 
     scopes: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()
@@ -87,13 +94,13 @@ class IndexSource:
 
     @property
     def is_sparse(self) -> bool:
-        """What is wanted lies far apart among what has to be read to find it."""
+        """Whether most of the entries that have to be read are not wanted."""
         return any(place.is_sparse for place in self.scopes)
 
     def find(
         self, match: IndexMatch, *, limit: int, below: int | None = None, highest: bool = True
     ) -> list[int]:
-        """Ids of entries that match, the highest first, or whichever are found first."""
+        """Return ids of entries that match: the highest ones, or whichever are found first."""
         places = [place.below(below) for place in self.scopes]
         stored = [place.below(self.stored_to + 1) for place in places]
         found = find_entries(match, stored, limit=limit, highest=highest)
@@ -117,7 +124,7 @@ class IndexSource:
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
     def read_lengths(self, ids: Iterable[int]) -> dict[int, tuple[int, str]]:
-        """The lengths of these entries, and their marks."""
+        """Return the length and the marks of each entry."""
         wanted = set(ids)
         found = read_columns(wanted, ("length", "marks"))
         rows = {pk: (length, marks) for pk, (length, marks) in found.items()}
@@ -127,7 +134,7 @@ class IndexSource:
         return rows
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
-        """The words of entries, by column; read once."""
+        """Return the words of entries by column; cached."""
         known = self._words.setdefault(tuple(columns), {})
         known |= read_columns([pk for pk in ids if pk not in known], columns)
         for pk in self._tail_by_id.keys() & set(ids):
@@ -136,8 +143,10 @@ class IndexSource:
 
 
 def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
-    """A session's watermark, and entries for what lies beyond it: indexed now if that
-    is much and the database can be written to, else made in memory."""
+    """Return a session's progress, and entries for its turns that have none stored.
+
+    If these turns are many and the database can be written to, index them now. Else make their
+    entries in memory."""
     if progress.waiting > MAX_UNINDEXED_TURNS and index_if_free(
         progress.session_pk, seconds=MAX_INDEXING_SECONDS
     ):
@@ -148,7 +157,7 @@ def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
 
 
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
-    """The same for many sessions, of which few have something waiting."""
+    """Do the same for many sessions, few of which have turns waiting."""
     waiting = sessions_to_index(sessions)
     if sum(progress.waiting for progress in waiting) > MAX_UNINDEXED_TURNS:
         end = monotonic() + MAX_INDEXING_SECONDS
