@@ -1,4 +1,4 @@
-"""What the commands of the product have in common."""
+"""Shared code of the management commands."""
 
 import errno
 import fcntl
@@ -18,12 +18,13 @@ from conversations.archive.storage import MIB, free_bytes, min_free_bytes, trans
 from conversations.domain.errors import LoomError, StorageFull
 from conversations.domain.text import visible
 
-# What can only be read nobody prepares.
+# On a read-only data folder, commands run without the lock, because no other process can prepare
+# it.
 READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def describe_storage_error(error: Exception) -> str:
-    """One line for whoever runs the server, with the driver's reason; empty for another error."""
+    """Return one line for the administrator, with the driver's reason; "" for another error."""
     translated = translate_storage_error(error)
     if translated is None:
         return ""
@@ -33,16 +34,19 @@ def describe_storage_error(error: Exception) -> str:
 
 
 def shown(stream: OutputWrapper, text: str) -> str:
-    """What models, tools and servers have said, as it is in a pipe, and at a terminal without
-    what that would act on."""
+    """Return text of models, tools and servers as it is printed.
+
+    At a terminal, characters that the terminal would act on are replaced. In a pipe, the text is
+    unchanged."""
     return visible(text) if stream.isatty() else text
 
 
 @contextmanager
 def migrating_alone() -> Iterator[None]:
-    """No other command or server on this data folder migrates or prepares it meanwhile.
-    Raises CommandError where the lock cannot be had."""
-    # NFS gives no lock on what is not open for writing, which a folder cannot be.
+    """Hold the lock that keeps other commands and servers from preparing the same data folder.
+
+    Raise CommandError if the lock cannot be acquired."""
+    # NFS grants a lock only on a file that is open for writing, and a folder cannot be.
     path = settings.LOOM.data_dir / "prepare.lock"
     with ExitStack() as held:
         try:
@@ -54,11 +58,12 @@ def migrating_alone() -> Iterator[None]:
 
 
 class DatabaseCommand(BaseCommand):
-    """A command that reads or writes the archive. In a data folder that is still empty it
-    makes the database first, as ``serve`` does. One that is there is left as it is: a
-    server of an older version may run on it.
+    """A command that reads or writes the archive.
 
-    A LoomError ends it with its message and the code 2."""
+    If the data folder is still empty, the command makes the database first, as ``serve`` does. An
+    existing database is left as it is, because a server of an older version may run on it.
+
+    A LoomError ends the command with its message and exit code 2."""
 
     def uses_database(self, options: dict[str, Any]) -> bool:
         return True
@@ -66,14 +71,16 @@ class DatabaseCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             if self.uses_database(options):
-                with migrating_alone():  # to look, too: another command may have made a part
+                # The check needs the lock too, because another command may have made a part of the
+                # tables.
+                with migrating_alone():
                     if not connection.introspection.table_names():
                         call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
         except LoomError as error:
             raise CommandError(shown(self.stderr, error.message), returncode=2) from error
         except BrokenPipeError:
-            # Whoever reads has had enough; the interpreter must not flush again.
+            # The reader of the output has closed the pipe. The interpreter must not flush again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return None
         except DatabaseError as error:
@@ -86,15 +93,18 @@ class DatabaseCommand(BaseCommand):
 
 
 def refuse_empty(**options: str | None) -> None:
-    """An option that is given empty, as from a variable of a script that is not set, would count
-    as not given. Raises CommandError."""
+    """Raise CommandError if an option is given with an empty value.
+
+    An empty value, as from an unset variable of a script, would count as not given."""
     for name, value in options.items():
         if value == "":
             raise CommandError(f"--{name.replace('_', '-')} is empty.", returncode=2)
 
 
 def read_lines() -> Iterator[str]:
-    """Those of standard input, without their ends; what is not UTF-8 in them becomes U+FFFD."""
+    """Yield the lines of standard input, without line ends.
+
+    Bytes that are not UTF-8 become U+FFFD."""
     for line in getattr(sys.stdin, "buffer", sys.stdin):
         text = line.decode(errors="replace") if isinstance(line, bytes) else line
         yield text.rstrip("\r\n")
@@ -102,9 +112,10 @@ def read_lines() -> Iterator[str]:
 
 @contextmanager
 def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
-    """Text as UTF-8, whatever the locale. A file appears under its name only when it
-    is whole, and is readable by its owner alone. Raises CommandError where it cannot be written;
-    its code is 2 where the folder does not exist."""
+    """Open a file or standard output for text as UTF-8, whatever the locale.
+
+    A file appears under its name only when it is complete, and is readable by its owner alone.
+    Raise CommandError if it cannot be written, with exit code 2 if the folder does not exist."""
     try:
         with _open_output(output, stdout) as stream:
             yield stream
@@ -124,11 +135,11 @@ def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
 def _open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
     if output is not None:
         path = Path(output)
-        if path.exists() and not path.is_file():  # a pipe or a device, which is there to stay
+        if path.exists() and not path.is_file():  # A pipe or a device, which must not be replaced.
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 yield file
             return
-        # A file for another disk is written however full the server's own is.
+        # A file on another disk is written even if the server's disk is full.
         free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
         if free < wanted:
             raise CommandError(
@@ -151,5 +162,5 @@ def _open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
             yield file
         return
     if isinstance(stdout, OutputWrapper):
-        stdout.ending = ""  # or it would make each piece a line
+        stdout.ending = ""  # Otherwise each piece would become a line.
     yield stdout

@@ -1,4 +1,4 @@
-"""What the first start makes: a user, a workspace on an example folder, static files."""
+"""Preparation at the first start: a user, a workspace on an example folder, static files."""
 
 import hashlib
 import json
@@ -30,14 +30,15 @@ EXAMPLE_FILES = {
 
 
 def make_first_user() -> User:
-    """The person who runs the server: an administrator, who signs in by link until
-    they choose a password. An existing administrator is that person."""
+    """Return the administrator who runs the server, and create the account if there is none.
+
+    The administrator signs in by link until they choose a password."""
     found = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if found is not None:
         return found
     try:
         name = getuser()
-    except (OSError, KeyError):  # a container without a user database
+    except (OSError, KeyError):  # A container without a user database.
         name = "owner"
     return create_first_superuser(name)
 
@@ -62,20 +63,23 @@ def is_first_start() -> bool:
 
 
 def collect_static_files() -> None:
-    """Hash and compress the static files, unless they are the same as last time. Those of last
-    time stay under their hashed names, for a server that still runs."""
+    """Hash and compress the static files, unless they have not changed.
+
+    The previous files stay under their hashed names, for a server that still runs."""
     stamp = _stamp()
     digest = _static_digest()
     if stamp.exists() and stamp.read_text() == digest:
         return
     _remove_what_no_page_names()
-    # ReDoc comes with the API's framework, and no page shows it.
+    # ReDoc comes with the API's framework, and no page uses it.
     call_command("collectstatic", verbosity=0, interactive=False, ignore_patterns=["redoc*"])
     stamp.write_text(digest)
 
 
 def _remove_what_no_page_names() -> None:
-    """The originals too: one that is newer than its source would not be copied again."""
+    """Remove the files that no page refers to, the unhashed originals included.
+
+    An original that is newer than its source would not be copied again."""
     served = set(staticfiles_storage.hashed_files.values())  # type: ignore[attr-defined]
     for path in Path(settings.STATIC_ROOT).rglob("*"):
         name = path.relative_to(settings.STATIC_ROOT).as_posix()

@@ -1,4 +1,4 @@
-"""Measures this machine's speed against the goals, on throw-away data.
+"""The command that measures this machine's speed against the goals, on throw-away data.
 
 The measurements never see the settings or the data of this installation.
 """

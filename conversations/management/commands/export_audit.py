@@ -10,7 +10,7 @@ from conversations.review.audit_log import ACTIONS, FORMATS, AuditLogFilter, exp
 
 
 def day(text: str) -> datetime:
-    """The beginning of the day, in UTC."""
+    """Return the beginning of a day in UTC."""
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError as error:

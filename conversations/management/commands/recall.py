@@ -33,7 +33,7 @@ class Command(DatabaseCommand):
         if options["limit"] < 1:
             raise CommandError("--limit must be at least 1.", returncode=2)
         session = find_session(options["session"])
-        with suppress(OperationalError):  # the database may only be read
+        with suppress(OperationalError):  # The database may be read-only.
             index_session(session.pk)
         for text in read_lines() if options["stdin"] else [options["query"]]:
             query, limit = parse_query(text), options["limit"]

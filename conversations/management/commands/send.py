@@ -1,8 +1,7 @@
-"""Sends messages without a browser and prints the answers.
+"""The command that sends messages without a browser and prints the answers.
 
-Uses the same runtime as the server, also while a server runs on the same data:
-whichever process claims the run carries it out, and the answer is read from the
-archive.
+It uses the same runtime as the server, and a server may run on the same data meanwhile. Whichever
+process claims the run executes it, and the answer is read from the archive.
 """
 
 import asyncio
@@ -123,7 +122,7 @@ class Command(DatabaseCommand):
                 question = call.open_question
                 if question is not None and question.id not in told:
                     told.add(question.id)
-                    if options["approve"] != "none":  # nobody but a person can fill in its fields
+                    if options["approve"] != "none":  # Only a person can fill in its fields.
                         text, data = make_asked_notice(question).text, question.as_data()
                         self._print_waiting(session, "question", text, {"question": data}, **form)
                         continue
@@ -146,7 +145,7 @@ class Command(DatabaseCommand):
                     self._print_waiting(session, "approval", text, data, **form)
                     continue
                 allows = options["approve"] == "all"
-                with suppress(Conflict):  # somebody on the page was faster
+                with suppress(Conflict):  # A person has answered on the page first.
                     await runtime.decide_call(
                         session,
                         call=call.uuid,

@@ -23,7 +23,7 @@ class Command(DatabaseCommand):
         "Verify every turn, event and audit entry against its hash chain, the markers, the "
         "receipts of purges, the triggers that protect the archive, and the database file."
     )
-    # The guards are looked at here; a missing one is a finding, not a reason to stop.
+    # This command checks the guards itself. A missing guard is a finding, not a reason to stop.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
