@@ -1,7 +1,7 @@
-"""Finds the Chromium that the browser tests use; installs one where that is allowed.
+"""Find the Chromium for the browser tests, or install one if that is allowed.
 
-The headless shell is wanted most: a Chromium without the windows of its own, which nobody
-sees in a test and which take longer than most tests.
+The headless shell, a Chromium without windows, is preferred. Tests do not need windows, and opening
+them takes longer than most tests.
 """
 
 import os
@@ -16,14 +16,16 @@ OTHERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 
 def find_browser() -> str | None:
-    """The path of a Chromium on this machine, CHROMIUM first."""
+    """Return the path of a Chromium on this machine; the variable CHROMIUM comes first."""
     given = os.environ.get("CHROMIUM")
     return given or next((path for name in (SHELL, *OTHERS) if (path := shutil.which(name))), None)
 
 
 def install_browser() -> None:
-    """With the system's packages where that is allowed; else, where there is none, the shell
-    that Playwright has."""
+    """Install the headless shell, or another Chromium if there is none.
+
+    The system's packages are used if that is allowed. Else Playwright installs its shell, unless
+    there is a Chromium already."""
     is_any = find_browser() is not None
     if can_install():
         print("Installing a Chromium for the browser tests …")
@@ -35,7 +37,7 @@ def install_browser() -> None:
 
 
 def install_firefox() -> None:
-    """For ``make test-firefox``, with the system's packages."""
+    """Install Firefox for ``make test-firefox`` from the system's packages."""
     if shutil.which("firefox-esr") or shutil.which("firefox"):
         return
     print("Installing a Firefox …")

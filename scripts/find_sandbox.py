@@ -1,6 +1,6 @@
-"""Installs bubblewrap and git for the tests of commands, where that is allowed.
+"""Install bubblewrap and git for the tests of commands, if that is allowed.
 
-Where the machine forbids sandboxes, these tests are skipped and say so.
+If the machine forbids sandboxes, these tests are skipped and say so.
 """
 
 from .packages import provide

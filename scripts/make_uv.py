@@ -1,4 +1,4 @@
-"""Installs uv into .uv/ with nothing but Python. Runs on any Python 3."""
+"""Install uv into .uv/ with Python alone. Runs on any Python 3."""
 
 import subprocess
 import sys

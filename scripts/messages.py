@@ -1,8 +1,9 @@
-"""The catalogs of the pages' languages: what ``make messages`` does.
+"""Update of the translation catalogs, run by ``make messages``.
 
-``manage.py makemessages`` with the functions that take sentences here, for pages and scripts;
-then the compiled catalogs, and the words of scripts as a file that a page loads. Needs GNU
-gettext; the product does not, since what is made here is part of it.
+It runs ``manage.py makemessages`` for pages and for scripts, with the names of the functions that
+take sentences in this product. Then it compiles the catalogs and writes the translations for
+scripts to a file that a page loads. It needs GNU gettext. The product does not, because it ships
+with the results.
 """
 
 import gettext
@@ -27,7 +28,7 @@ WORDS = Path("static", "js", "words")
 IGNORED = ["tests/*", "benchmarks/*", "scripts/*", "docs/*", "static/vendor/*"]
 
 
-# What the model, programs and terminals are told is English; no page shows these errors.
+# Errors for the model, programs and terminals stay English, because no page shows them.
 ENGLISH = re.compile(
     r"conversations/(agent/(tools|recall)|api|management|features/(model_apis|terminal|discord))/"
     r"|conversations/features/\w+/(api\.py|management/)"
@@ -38,8 +39,9 @@ _CLASS = re.compile(r"^class (\w+)\((?:\w+\.)?(\w+)\):", re.MULTILINE)
 
 
 class Command(makemessages.Command):
-    """Django's, which also knows what takes a sentence in ``conversations``: ``say``, and each
-    deliberate error (``domain.errors``) that a page can show."""
+    """Django's command, which also knows the functions that take sentences in ``conversations``.
+
+    These are ``say`` and every deliberate error (``domain.errors``) that a page can show."""
 
     def process_locale_dir(self, locale_dir: str, files: list[Any]) -> None:
         usual, known = makemessages.Command.xgettext_options, ["say", "say_number:1,2"]
@@ -51,7 +53,7 @@ class Command(makemessages.Command):
 
 
 def _error_names() -> set[str]:
-    """Of the deliberate errors, wherever they are defined."""
+    """Return the names of the deliberate errors, wherever they are defined."""
     texts = (file.read_text() for file in (ROOT / "conversations").rglob("*.py"))
     bases = dict(pair for text in texts for pair in _CLASS.findall(text))
     names = {"LoomError"}
@@ -61,7 +63,7 @@ def _error_names() -> set[str]:
 
 
 def extract(root: Path = ROOT) -> None:
-    """Bring the catalogs below ``root`` up to date with the code there."""
+    """Update the catalogs below ``root`` from the code there."""
     locale = root / "locale"
     os.chdir(root)
     command = Command()
@@ -84,8 +86,10 @@ def compile_catalogs(root: Path = ROOT) -> None:
 
 
 def write_words(root: Path = ROOT) -> None:
-    """What ``gettext`` of ``dom.js`` reads: for each sentence its translation, or one for each
-    form of the plural."""
+    """Write the tables that ``gettext`` of ``dom.js`` reads, one for each language.
+
+    A table maps each sentence to its translation, or to a list of one translation for each plural
+    form."""
     for file in (root / "locale").glob("*/LC_MESSAGES/djangojs.mo"):
         with file.open("rb") as opened:
             catalog = gettext.GNUTranslations(opened)._catalog  # type: ignore[attr-defined]

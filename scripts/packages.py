@@ -1,4 +1,4 @@
-"""What tests need beside Python's packages, from Debian's, where that is allowed."""
+"""Installation of Debian packages that the tests need, if it is allowed."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ def can_install() -> bool:
 
 
 def install(*packages: str) -> bool:
-    """False where they could not be installed."""
+    """Install packages, and return whether that succeeded."""
     _update()
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
@@ -23,8 +23,9 @@ def _update() -> None:
 
 
 def provide(what: str, *packages: str, programs: tuple[str, ...], without: str) -> None:
-    """Install the packages where one of their ``programs`` is missing; say ``without`` what
-    happens where that cannot be done."""
+    """Install the packages if one of their ``programs`` is missing.
+
+    If that is not possible, print ``without``, which says what happens without them."""
     if all(map(shutil.which, programs)):
         return
     if not can_install():

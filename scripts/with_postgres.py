@@ -1,8 +1,8 @@
-"""Runs a command with DATABASE_URL pointing at a real PostgreSQL of its own.
+"""Run a command with DATABASE_URL pointing at a temporary PostgreSQL server.
 
-``python -m scripts.with_postgres COMMAND [ARGUMENT …]``. The server comes from a
-package, keeps its data in a temporary folder, listens on a Unix socket there, and
-ends with the command. It does not wait for the disk: the data ends with it.
+``python -m scripts.with_postgres COMMAND [ARGUMENT …]``. The server comes from a Python package,
+keeps its data in a temporary folder, listens on a Unix socket there, and stops with the command. It
+does not wait for the disk, because its data is temporary.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The product without one of its features, as a copy: ``python -m scripts.without FEATURE``.
+"""Test a copy of the product without one feature: ``python -m scripts.without FEATURE``.
 
 The copy has neither the feature's folder, nor its tests, nor its line in the settings. It is
-migrated, checked and asked for its first pages; then the tests of what is left are run: all
-of them, or those named after the feature. Ends with 1 where something of that fails.
+migrated and checked, and its first pages are requested. Then the remaining tests are run, or only
+those that follow the feature on the command line. The exit code is 1 if a step fails.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def list_features() -> list[str]:
 
 
 def copy_product(folder: Path) -> None:
-    """What git has of it."""
+    """Copy the files that git tracks or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -54,7 +54,7 @@ def copy_product(folder: Path) -> None:
     for name in listed.stdout.split("\0"):
         of_the_whole = name.startswith("tests/features/test_")
         if name and not of_the_whole and (ROOT / name).is_file():
-            # What Python has compiled stays good for a file of the same time.
+            # Compiled files stay valid, because the copy keeps the modification times.
             compiled = importlib.util.cache_from_source(name) if name.endswith(".py") else name
             for copied in {name, compiled}:
                 if (ROOT / copied).is_file():
@@ -65,7 +65,7 @@ def copy_product(folder: Path) -> None:
 
 @contextmanager
 def taken_out(feature: str, folder: Path) -> Iterator[None]:
-    """The copy in ``folder`` has no such feature meanwhile."""
+    """Remove the feature from the copy in ``folder`` while the context lasts."""
     settings = folder / "loomweb/settings.py"
     text = settings.read_text()
     lines = text.splitlines(keepends=True)
@@ -81,7 +81,8 @@ def taken_out(feature: str, folder: Path) -> Iterator[None]:
             place.rename(aside)
         settings.write_text("".join(kept))
         compiled = Path(importlib.util.cache_from_source(settings))
-        compiled.unlink(missing_ok=True)  # or that of the same second and size is taken
+        # Python would use the compiled file if the new source has the same second and size.
+        compiled.unlink(missing_ok=True)
         try:
             yield
         finally:
@@ -92,7 +93,7 @@ def taken_out(feature: str, folder: Path) -> Iterator[None]:
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """What a process that runs the copy is started with."""
+    """Return the environment of a process that runs the copy."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "PYTEST"))}
     return kept | {
         "LOOM_DATA_DIR": str(folder / "data"),
