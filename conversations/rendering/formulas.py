@@ -19,7 +19,7 @@ from .source_text import escape_attribute, escape_text
 
 FORMULA = mark(say("Formula"))  # The accessible name of a formula that stands alone.
 MAX_TEX_CHARS = 2_000
-MAX_DEPTH = 40  # Of groups, of environments and of fences, each counted separately.
+MAX_DEPTH = 40  # Nesting depth of groups, environments and fences, each counted separately.
 MAX_OPTIONS = 20  # Square brackets after a command, which nest as well.
 MAX_EXPANSIONS = 50
 STEPS_OF_FORMULA, CHARS_OF_TEX_IN_A_STEP = 15, 4

@@ -1,10 +1,10 @@
 """The Markdown dialect of the transcript, and the rendering of its tokens as HTML.
 
 The dialect is CommonMark with tables, strikethrough, task lists, alerts, footnotes, formulas and
-bare web addresses. It has no raw HTML except ``<br>``. Rendering differs from the usual one where a
-model may have been told what to write. An image becomes a labelled link, because fetching it would
-already report to its server. A link shows its destination. Addresses and formulas are the only
-parts of the text that become attributes.
+bare web addresses. It has no raw HTML except ``<br>``. Rendering differs from the usual one because
+the author of the text is a model, which may have been told what to write. An image becomes a
+labelled link, because fetching it would already report to its server. A link shows its destination.
+Addresses and formulas are the only parts of the text that become attributes.
 
 A block does not depend on the text after it, so that an answer can be shown while it is written. A
 footnote is therefore shown where it is written, with its own label. A formula on lines of its own

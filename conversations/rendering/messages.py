@@ -24,7 +24,7 @@ from conversations.domain.text import escape_invisible
 from .source_text import MARK_END, MARK_PART, MARK_START, show_hidden, without_marks
 
 _MARK = re.compile(f'{MARK_START}([^{MARK_START}{MARK_END}<>"]*){MARK_END}')
-MAX_DIGITS = 18  # Of the number in a mark. No count has as many.
+MAX_DIGITS = 18  # Digits of the number in a mark, more than any count has.
 
 
 def translate(text: str) -> str:

@@ -229,7 +229,7 @@ def _show_source(name: str, source: str, note: Message) -> Preview:
 
 
 def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
-    """Return each HTML text without scripts, external resources and links, by its original.
+    """Map each HTML text to the same text without scripts, external resources and links.
 
     Style sheets stay. The result is empty if the program fails or takes too long."""
     given = list(dict.fromkeys(pages))

@@ -1,4 +1,4 @@
-"""Separate processes for work of unbounded time or memory, which limit themselves."""
+"""Separate processes for work of unbounded time or memory: they are limited and can be killed."""
 
 import json
 import logging

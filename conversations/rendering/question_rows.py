@@ -23,7 +23,7 @@ from .tool_rows import STEPS, call_url
 # Input types by the form of a text field.
 INPUT_TYPES = {"email": "email", "uri": "url", "date": "date"}
 
-MAX_SHOWN_CHARS = 2_000  # Of an answer.
+MAX_SHOWN_CHARS = 2_000  # Characters of an answer.
 
 
 def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ def _describe(question: ToolQuestion, one: QuestionField) -> dict[str, Any]:
 
 
 def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
-    """Return the context of the line that replaces a card, or None if it names no question."""
+    """Return the context of the line that replaces a card, or None if no question is named."""
     data = payload.data or {}
     asked, content = data.get("question"), data.get("content")
     if not isinstance(asked, str) or not asked:

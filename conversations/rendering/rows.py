@@ -29,8 +29,8 @@ from .question_rows import answered_row, question_row
 from .source_text import duration_text, show_hidden, size_text, without_marks
 from .tool_rows import asked_row, completed_row, decided_row, more_characters, started_row
 
-MAX_TEXT_CHARS = 100_000  # Of a row. A link leads to the rest.
-MAX_FALLBACK_CHARS = 20_000  # Of a row that cannot be read.
+MAX_TEXT_CHARS = 100_000  # Characters of a row. A link leads to the rest.
+MAX_FALLBACK_CHARS = 20_000  # Characters of a row that cannot be read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +253,8 @@ _APPROVALS = {
 }
 
 
-# The rows of a call that a page still shows when a later row of the call has come.
-# The steps whose rows stay, by the call's last step.
+# The steps of a call whose rows a page still shows, by the call's last step. That step's row
+# replaces the rows of the others.
 STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}
 
 _STEP = re.compile(
@@ -379,7 +379,7 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
 
 
 def tokens_text(tokens: int) -> str:
-    """Format a number of tokens with two or three digits: ``76k``, ``1.05M``."""
+    """Format a number of tokens in short: ``76k``, ``1.05M``."""
     if tokens < 1000:
         return str(tokens)
     if tokens < 999_500:

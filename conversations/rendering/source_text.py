@@ -11,7 +11,7 @@ from conversations.domain.text import REPLACEMENT, escape_invisible, storable
 
 # Characters that Unicode reserves for internal use. Normalised text has none of them.
 STAND_INS = ("\ufdd0", "\ufdd1")
-# Of a translated sentence (messages.py).
+# The delimiters of a mark, which stands for a translated sentence (messages.py).
 MARK_START, MARK_END, MARK_PART = "\ufdd2", "\ufdd3", "\ufdd4"
 _LINE_END = re.compile(r"\r\n?")
 _ALL_STAND_INS = (*STAND_INS, MARK_START, MARK_END, MARK_PART)

@@ -47,7 +47,7 @@ from .markdown_parser import (
 from .source_text import MARK_END, escape_text, normalise_source
 
 # Closing the open markup of Markdown that is cut off anywhere.
-MAX_INLINE_CHARS = 4_000  # Of a paragraph. The markup of a longer one is not closed.
+MAX_INLINE_CHARS = 4_000  # The markup of a longer paragraph is not closed.
 
 _LINE_START_MARKS = r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+"
 _FENCE = re.compile(_LINE_START_MARKS + r"(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE)
@@ -77,7 +77,7 @@ _WHOLE_TARGET = re.compile(
 _HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*+)?)?)\Z")
 
 
-# Stands for the number of characters that are replaced when all of them are.
+# Stands for the number of replaced characters if the whole HTML is replaced.
 ALL = -1
 
 
@@ -120,7 +120,7 @@ def close_open_markup(source: str) -> str:
         ):
             continue
         if end < 0:
-            return source  # It is shown as source until it is closed.
+            return source  # The formula is shown as source until it is closed.
         start = max(start, end + 2)
     if source.startswith("|", start):
         start = source.rfind("|") + 1

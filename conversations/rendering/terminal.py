@@ -1,8 +1,8 @@
 """The output of a program as HTML.
 
-Of a terminal's escape sequences, colours and emphasis are kept, as classes. A line that overwrites
-itself (by carriage returns, backspaces or erasing) shows its last state. Everything else is
-dropped: cursor movement, titles, links, modes. 256 colours and true colours become the nearest of
+Escape sequences for colours and emphasis become classes. A line that overwrites itself (by carriage
+returns, backspaces or erasing) shows its last state. All other sequences are dropped: cursor
+movement, titles, links, modes. 256 colours and true colours become the nearest of
 the sixteen, whose shades the style sheet chooses so that they are readable on light and dark pages.
 
 Work and HTML are bounded by the limits of the caller, whatever the text holds.

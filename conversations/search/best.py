@@ -40,25 +40,27 @@ PHRASE_CUT = (
     " before:DATE or before:TURN searches further back."
 )
 
-LIGHT_WEIGHT = 0.25  # Of a light word (without a subject of its own), relative to other words.
+LIGHT_WEIGHT = 0.25  # Weight of a light word (without a subject), relative to other words.
 
 # The weight of a turn that states a rule or preference of the person. A question bears on such a
 # turn more often than the words that they share suggest. The weight of a single rule is limited as
 # if at least this share of the turns were rules.
 RULE_WEIGHT, MIN_RULE_SHARE = 0.7, 0.02
 
-MEANING_WEIGHT = 0.5  # Of the same meaning as the query, relative to having all its words.
+MEANING_WEIGHT = 0.5  # Weight of similarity in meaning, relative to having all words of the query.
 
 # Turns count as farther apart if the other turns are wordier than the person's.
 DISTANCE_EXPONENT = 0.3
 
-REPLY_WEIGHT = 0.85  # Of a person's turn that replies to what was said just before.
+REPLY_WEIGHT = 0.85  # Weight of a message that thanks or agrees, and so repeats an answer.
 
-DATE_WEIGHT = 1.35  # Of a turn from a time that the query names.
+DATE_WEIGHT = 1.35  # Weight of a turn from a time that the query names.
 
-RECENCY_WEIGHT = 0.1  # Of the newest turn over the oldest, for a question about the present.
+# The extra weight of the newest turn over the oldest, for a question about the present.
+RECENCY_WEIGHT = 0.1
 
-NEXT_ANSWER_WEIGHT = 1 - 1e-9  # Of the message's score. Its answer is ranked right after it.
+# The share of a message's score that its answer gets, so that it is ranked right after the message.
+NEXT_ANSWER_WEIGHT = 1 - 1e-9
 
 # Turns that are ranked because they are near in meaning. Unrelated sentences have a cosine of about
 # 0.1.

@@ -28,7 +28,7 @@ MAX_SESSIONS_NAMED = 24  # Sessions that are searched one by one, each by its ra
 # with a word and drops those of other sessions.
 MAX_SESSIONS_LISTED = 100
 
-# Of all sessions. From this share on, the session of each entry is looked up.
+# If the searched sessions are at least this share of all, each entry's session is looked up.
 MIN_MAJORITY_SHARE = 0.2
 
 MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are searched for. More would not save reading.

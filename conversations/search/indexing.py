@@ -199,7 +199,7 @@ def store_batch(batch: IndexBatch) -> IndexProgress | None:
     rows = SearchProgress.objects.filter(session=before.session_pk)
     try:
         with transaction.atomic():
-            # The watermark must be where the batch begins, because another process may have moved
+            # Update only a watermark that is where the batch begins: another process may have moved
             # it.
             if before.indexed_turn:
                 known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)

@@ -74,8 +74,8 @@ class IndexScope:
     """The entries that are searched: those with ids from ``low`` to ``high`` and the ``marks``.
 
     They belong to one session (``session_pk``), to a few sessions (``session_pks``), or to the
-    sessions that a statement selects (``sessions``), which ``are_most`` of all sessions or a small
-    part. Their turns are from ``from_turn`` on and before ``before_turn``."""
+    sessions that a statement selects (``sessions``). ``are_most`` says whether these are a large
+    part of all sessions. The turns are from ``from_turn`` on and before ``before_turn``."""
 
     low: int
     high: int
@@ -145,8 +145,8 @@ def find_entries(
 ) -> list[int]:
     """Return ids of stored entries that match.
 
-    The ids are the highest ones in descending order, or any ones, which takes half the time on
-    SQLite."""
+    The ids are the highest ones in descending order, or arbitrary ones, which takes half the time
+    on SQLite."""
     order = "DESC" if highest else ""
     selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
     if not selects or limit < 1:
@@ -215,7 +215,7 @@ def fts5_query(match: IndexMatch) -> str:
     parts = [f'{scope}"{token}"' for token in match.tokens]
     if match.any_tokens:
         parts.append(f"{scope}({_either(match.any_tokens)})")
-    # Only marks have these characters; no text does.
+    # Marks need no scope, because no text has such words.
     parts += [f"({_either(group)})" for group in match.marks]
     return " AND ".join(parts)
 

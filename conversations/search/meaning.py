@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # find them.
 TEXTS_AT_ONCE, MAX_TURNS_READ = 16, 1000
 
-# A longer answer gets no vector, because it is about many things and not about one, like a message.
+# Words of an answer. A longer answer gets no vector, because it is about many things, unlike a
+# message.
 MAX_ANSWER_WORDS = 60
 
 # Vectors of one session that are compared (the newest), and vectors of all sessions that are kept

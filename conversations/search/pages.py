@@ -167,7 +167,7 @@ MAX_TITLED_SESSIONS = 10  # Sessions whose titles match, shown before the turns.
 
 MAX_SNIPPET_CHARS = 320
 
-# If there are more matches, the best ones that are ranked may not be all of them.
+# If this many turns match or more, some of them may not be ranked.
 MAX_RANKED_MATCHES = 200
 
 

@@ -198,7 +198,7 @@ MAX_READ_CHARS = 8000  # A tool may have returned a megabyte.
 
 type Span = tuple[int, int]
 
-LEAD_SHARE = 0.25  # Of a snippet, before its first match.
+LEAD_SHARE = 0.25  # The share of a snippet before its first match.
 
 
 def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
@@ -223,7 +223,7 @@ def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
     It has at most ``limit`` characters. If there is no match, it is the beginning of the text."""
     low, high = 0, len(text)
     if len(text) > MAX_READ_CHARS:
-        # Of a long text, read the part around the longest token of the query that occurs in it
+        # In a long text, read the part around the longest token of the query that it contains
         # literally.
         folded = text.lower()
         phrased = [token for phrase in asked.phrases for token in phrase.tokens]

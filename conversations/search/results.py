@@ -147,15 +147,16 @@ def read_hits(
     return [hits[pk] for _, pk in scores if pk in hits]
 
 
-MAX_LINE_CHARS = 160  # Of a neighbour.
+MAX_LINE_CHARS = 160  # Characters of a neighbouring turn.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitContext:
     """Details for showing hits.
 
-    ``sessions`` by key, with the names of workspace and owner. ``lines``: role, tool and one line
-    of the turns next to hits, if they have text. ``replaced``: hits that left the active path."""
+    ``sessions`` holds the sessions by key, with the names of workspace and owner. ``lines`` holds
+    role, tool and one line of each turn next to a hit, if it has text. ``replaced`` holds the hits
+    that left the active path."""
 
     sessions: dict[int, Session]
     lines: dict[Place, tuple[str, str | None, str]]

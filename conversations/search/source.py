@@ -94,7 +94,7 @@ class IndexSource:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most of the entries that have to be read are not wanted."""
+        """Whether most of the entries that have to be read are of other sessions."""
         return any(place.is_sparse for place in self.scopes)
 
     def find(
@@ -157,7 +157,7 @@ def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
 
 
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
-    """Do the same for many sessions, few of which have turns waiting."""
+    """Return the same entries for many sessions, few of which have turns waiting."""
     waiting = sessions_to_index(sessions)
     if sum(progress.waiting for progress in waiting) > MAX_UNINDEXED_TURNS:
         end = monotonic() + MAX_INDEXING_SECONDS
