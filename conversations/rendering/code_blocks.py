@@ -40,11 +40,11 @@ _FILE_NAME = re.compile(
 _PLAIN_NAMES = {"", "text", "txt", "plain", "plaintext"}
 MAX_INFO_CHARS = 300
 MAX_OPEN_LINES = 60
-"""Of code that a page shows at once."""
+"""Lines of code that a page shows without folding."""
 MAX_CODE_CHARS = 10_000
-"""Of the longest code that is coloured here: a lexer can take the square of its length."""
+"""Characters that are coloured in this process: a lexer can take quadratic time."""
 MAX_COLOURED_CHARS = 100_000
-"""Of a file that is shown in colours."""
+"""Characters of a file that is shown in colours."""
 DIAGRAM, DIAGRAM_LABEL = "mermaid", "Mermaid"
 WRAP, DOWNLOAD, COPY = mark(say("Wrap")), mark(say("Download")), mark(say("Copy"))
 

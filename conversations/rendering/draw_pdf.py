@@ -22,7 +22,7 @@ MAX_CPU_SECONDS, MAX_MEMORY_BYTES = 20, 1_500_000_000
 # Then it stops after the current page, because the caller waits for at most 30 seconds.
 MAX_DRAWING_SECONDS = 12.0
 MAX_HEIGHT_RATIO = 4
-"""Of a page, in its widths: a scroll of any length would not fit into the memory."""
+"""A page taller than this many widths is scaled down, so that it fits into the memory."""
 
 
 def main() -> None:

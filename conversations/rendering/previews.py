@@ -32,7 +32,7 @@ from .source_text import escape_attribute, normalise_source, show_hidden
 IMAGE, SVG, PDF, TEXT = "image", "svg", "pdf", "text"
 MARKDOWN, HTML, TABLE, NOTEBOOK = "markdown", "html", "table", "notebook"
 NONE = ""
-"""Bytes that no preview is made of."""
+"""The kind of a file without a preview."""
 
 KIND_LABELS = {
     IMAGE: say("Image"),
