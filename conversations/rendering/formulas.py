@@ -61,8 +61,8 @@ _MONEY = re.compile(r"[\d.,]+(?:\s*[-/]\s*|\s+)[^\W\d_]{2,}|[A-Za-z_]{2,}\W?\Z")
 def find_formula(text: str, start: int, end: int | None = None) -> Formula | None:
     """Return the formula whose opening delimiter is at ``start``, or None.
 
-    A ``$`` does not open a formula after a letter or digit or before a space. It does not close one
-    after a space or before a digit."""
+    A ``$`` does not open a formula after a letter, digit or underscore or before a space. It does
+    not close one after a space or before a digit or an ASCII capital letter."""
     found = _FORMULA.match(text, start, len(text) if end is None else end)
     if found is None:
         return None
