@@ -7,7 +7,7 @@ from .models import MESSAGE_STATES, NOTICE_EVENTS
 show_tables(
     {
         "conversations.NoticeChoice": Table("user finished failed asks by_email", first="user"),
-        # Without the address and the keys: with them somebody else could send.
+        # The address and the keys are left out, because anybody who has them can send a push.
         "conversations.PushSubscription": Table(
             "uuid site created_at", left_out="endpoint endpoint_digest p256dh auth"
         ),

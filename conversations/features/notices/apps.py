@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from conversations import feature
 
-MAX_RECORD_AGE = timedelta(days=7)  # so long it is known what somebody was told
+MAX_RECORD_AGE = timedelta(days=7)  # how long notices and views of sessions are kept
 
 
 class NoticesConfig(feature.Feature):

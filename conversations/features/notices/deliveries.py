@@ -1,9 +1,10 @@
-"""The outbox of notices: kept with what they tell of, looked at again before they are sent.
+"""The outbox of notices: enqueueing, sending and recording which ones were shown.
 
-A notice is written in the transaction of what it tells, once for each person. It is sent to
-each of the person's devices at least once: a process that dies after it has sent and before it
-has recorded that leaves it to another one. The browser shows each notice once (it asks for those
-that it has not shown, and says which it has), so that a person is told exactly once.
+A notice is written once for each person, in the transaction of the event that it reports. It is
+checked again before it is sent. It is sent to each of the person's devices at least once: if a
+process dies between sending a message and recording that, another process sends it again. The
+browser shows each notice once, because it asks for the notices that it has not shown yet and
+reports those that it has shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,30 +45,33 @@ EVENT_OF_STATE = {
     runs.FAILED: BROKEN,
     runs.INTERRUPTED: BROKEN,
 }
-"""What is told of how a run ended. A person who stopped one knows."""
+"""Final state of a run → event of its notice. A stopped run needs none: a person stopped it."""
 
 RETRY_SECONDS = (5, 30, 120, 600, 1_800, 7_200)
 
 LEASE = timedelta(seconds=15)  # how long a claim holds: longer than an attempt may take
 
-# That of an e-mail: mail servers may take ``SMTP_SECONDS`` for each step of the dialogue.
+# The lease of an e-mail is longer, because a mail server may take ``SMTP_SECONDS`` for each step
+# of the dialogue.
 EMAIL_LEASE = timedelta(minutes=10)
 
-EMAIL_DELAY = timedelta(seconds=60)  # who has seen it elsewhere until then gets no e-mail
+EMAIL_DELAY = timedelta(seconds=60)  # no e-mail is sent if the person sees the notice by then
 
-MAX_NOTICE_AGE = timedelta(days=1)  # what is older is not shown any more
+MAX_NOTICE_AGE = timedelta(days=1)  # older notices are not shown any more
 
 MAX_SHOWN_NOTICES = 20  # at once, in one browser
 
 BATCH_ROWS = 500
 
 
-# Written with what they tell of.
+# Enqueueing.
 
 
 def enqueue_run_ended(run_pk: int) -> None:
-    """Tell the people of a run how it ended, in the transaction that ends it. Where nobody
-    wants to know, this costs one statement."""
+    """Enqueue notices that a run has ended, in the transaction that ends it.
+
+    This costs one statement if nobody wants notices.
+    """
     if not (people := _people_of(run_pk)):
         return
     run = Run.objects.select_related("session").get(pk=run_pk)
@@ -77,8 +81,10 @@ def enqueue_run_ended(run_pk: int) -> None:
 
 
 def enqueue_questions(call_pks: Sequence[int]) -> None:
-    """Tell that calls wait for a person, in the transaction that asks: one notice for all
-    calls of an answer."""
+    """Enqueue notices that tool calls wait for a person, in the transaction that asks.
+
+    Each person gets one notice for all calls of an answer.
+    """
     first = ToolCall.objects.filter(pk__in=call_pks).order_by("pk").first()
     if first is not None and (people := _people_of(first.run_id)):
         run = Run.objects.select_related("session").get(pk=first.run_id)
@@ -86,7 +92,7 @@ def enqueue_questions(call_pks: Sequence[int]) -> None:
 
 
 def enqueue_question(call_pk: int, question: UUID) -> None:
-    """Tell what a tool server asks during a call, in the transaction that asks."""
+    """Enqueue notices that a tool server asks a question, in the transaction that asks."""
     call = ToolCall.objects.get(pk=call_pk)
     if people := _people_of(call.run_id):
         run = Run.objects.select_related("session").get(pk=call.run_id)
@@ -94,7 +100,7 @@ def enqueue_question(call_pk: int, question: UUID) -> None:
 
 
 def _people_of(run_pk: int) -> list[int]:
-    # SQL for what is usual, that nobody wants to be told: every run's end asks.
+    # Raw SQL, because this is executed whenever a run ends, and usually finds nobody.
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT c.user_id FROM conversations_run r"
@@ -130,15 +136,15 @@ def _enqueue(run: Run, people: Iterable[int], *, event: str, subject: UUID) -> N
         NoticeMessage.objects.bulk_create(messages)
 
 
-# Sent.
+# Sending.
 
 
 def _due(now: datetime) -> QuerySet[NoticeMessage]:
     return NoticeMessage.objects.filter(state=PENDING, next_at__lte=now)
 
 
-# Asked twice a second for ever: without the ORM it takes less than a tenth of the time. The state
-# stands in it as it does in the condition of the index.
+# This query is executed twice a second for as long as the server runs. Without the ORM, it takes
+# less than a tenth of the time. The state is a literal so that the partial index applies.
 HAS_DUE = (
     "SELECT 1 FROM conversations_noticemessage"  # noqa: S608 (a constant)
     f" WHERE state = '{PENDING}' AND next_at <= %s LIMIT 1"
@@ -156,8 +162,10 @@ def count_pending() -> int:
 def claim_due(
     now: datetime, *, busy: Mapping[Any, int], most: int, most_of_one: int
 ) -> list[NoticeMessage]:
-    """Claim messages that are due, with all that it takes to send them. What needs no telling
-    any more is dropped, and what has to wait is put off."""
+    """Claim messages that are due, with all related rows that sending needs.
+
+    Messages that are no longer wanted are dropped, and messages that have to wait are put off.
+    """
     due = _due(now).order_by().values_list("subscription", flat=True).distinct()[:BATCH_ROWS]
     free = allot(list(due), busy=busy, most=most, most_of_one=most_of_one)
     claimed: list[NoticeMessage] = []
@@ -171,7 +179,7 @@ def claim_due(
 
 
 def _claim(message: NoticeMessage, now: datetime) -> bool:
-    # Of several processes one gets it: the others see another time.
+    # Only one of several processes can claim a message, because that changes ``next_at``.
     same = NoticeMessage.objects.filter(pk=message.pk, state=PENDING, next_at=message.next_at)
     if not is_wanted(message.notice, message=message):
         same.update(state=DROPPED, next_at=now)
@@ -187,7 +195,7 @@ def _claim(message: NoticeMessage, now: datetime) -> bool:
 
 
 def is_wanted(notice: Notice, *, message: NoticeMessage) -> bool:
-    """Whether the person may still be told of it, and is not past it."""
+    """Return whether the person may still receive the notice, and it is still news to them."""
     subscription = message.subscription
     return (
         message.shown_at is None
@@ -200,8 +208,11 @@ def is_wanted(notice: Notice, *, message: NoticeMessage) -> bool:
 
 
 def may_receive(notice: Notice) -> bool:
-    """As a member who has not muted the session. What a reviewer reads is entered in the audit
-    log, and a notice is not."""
+    """Return whether the person is a member of the workspace and has not muted the session.
+
+    Reviewers get no notices, because the audit log has to record everything that they read, and a
+    notice is not recorded.
+    """
     if rights.role_of(notice.session.workspace, notice.user_id) is None:
         return False
     muted = MutedSession.objects.filter(user=notice.user_id, session=notice.session_id)
@@ -209,13 +220,17 @@ def may_receive(notice: Notice) -> bool:
 
 
 def is_news(notice: Notice) -> bool:
-    """Whether the person has not had it in view, and it has not been dealt with."""
+    """Return whether the notice is still news to the person.
+
+    A notice is no longer news after the person has had the session in view. A notice that asks is
+    no longer news if no call waits any more.
+    """
     views = SessionView.objects.filter(user=notice.user_id, session=notice.session_id)
     if views.filter(seen_at__gt=notice.created_at).exists():
         return False
     if notice.event != ASKS:
         return True
-    # The newest of a run tells of all that waits in it.
+    # The newest of these notices of a run covers all calls that wait in it.
     asked_since = Notice.objects.filter(
         user=notice.user_id, run=notice.run_id, event=ASKS, pk__gt=notice.pk
     )
@@ -223,14 +238,14 @@ def is_news(notice: Notice) -> bool:
 
 
 def waiting_calls(notice: Notice) -> QuerySet[ToolCall]:
-    """Those of the notice's run that a person is asked about."""
+    """Return the calls of the notice's run that wait for a person's decision or answer."""
     asks = Q(state=WAITING, decision="") | Q(state=RUNNING, answer="") & ~Q(question="")
     return ToolCall.objects.filter(asks, run=notice.run_id).order_by("pk")
 
 
 def _wait_until(notice: Notice, now: datetime) -> datetime | None:
-    """When to look at it again; None: it may be sent now."""
-    # A page that is in view will say whether it has shown it.
+    """Return when to check the notice again, or None if it may be sent now."""
+    # A page that is in view will report whether it has shown the notice's news.
     views = SessionView.objects.filter(
         user=notice.user_id, session=notice.session_id, watched_until__gt=now
     )
@@ -241,7 +256,7 @@ def _wait_until(notice: Notice, now: datetime) -> datetime | None:
 
 
 def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: datetime) -> None:
-    """Record how an attempt went, and when there is another."""
+    """Record the outcome of an attempt, and the time of the next attempt if there is one."""
     again = None
     if not attempt.arrived:
         again = next_attempt(
@@ -257,20 +272,23 @@ def forget_notices(before: datetime) -> None:
     remove_in_pieces(old.order_by("created_at", "pk"))
 
 
-# Shown.
+# Showing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingNotices:
-    """``new``: to be shown, the oldest first; ``still``: these, and the ones that were shown
-    before and are still news."""
+    """The notices of a browser: those to be shown, and those that it may go on showing.
+
+    ``new`` holds the notices to be shown, the oldest first. ``still`` holds all notices that are
+    still news, whether they were shown or not.
+    """
 
     new: list[Notice]
     still: list[Notice]
 
 
 def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
-    """What a browser is to show. Whether the person may know it is asked again."""
+    """Return the notices of a browser, after checking again what the person may know."""
     messages = NoticeMessage.objects.filter(
         subscription=subscription_pk,
         notice__user=user_pk,
@@ -284,7 +302,7 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
         if may_receive(message.notice) and is_news(message.notice)
     ]
     new = [message.notice for message in still if message.shown_at is None]
-    # A push is for all there is: one that is still to be sent may come with another.
+    # The browser asks for all notices after any push, so leave out those that have to wait.
     now = timezone.now()
     new = [notice for notice in new if _wait_until(notice, now) is None]
     return WaitingNotices(
@@ -293,7 +311,7 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
 
 
 def record_shown(user_pk: int, *, subscription_pk: int, notices: Iterable[UUID]) -> None:
-    """The browser has shown these: what is still to be sent of them is not."""
+    """Record that the browser has shown these notices, which are then not sent to it any more."""
     messages = NoticeMessage.objects.filter(
         subscription=subscription_pk, notice__user=user_pk, notice__uuid__in=list(notices)
     )

@@ -1,4 +1,4 @@
-"""What a person wants to be told, as a form."""
+"""The form for a person's choice of notices."""
 
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

@@ -1,4 +1,4 @@
-"""What makes the pages an app: a manifest, and a service worker that keeps the pages read last."""
+"""The web app manifest, the service worker and the offline page."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -17,9 +17,9 @@ ICONS = {
     "icon-512.png": ("512x512", "any"),
     "icon-maskable-512.png": ("512x512", "maskable"),
 }
-"""Name of the file → its size and purpose."""
+"""File name → size and purpose."""
 
-# What the page that is shown without a network needs, and the bar above older ones.
+# Files that the offline page and the bar above stored pages need.
 SCRIPTS = ("theme", "page", "lists", "side", "dom")
 SHELL = ("css/app.css", "css/pages.css", *(f"js/{name}.js" for name in SCRIPTS))
 OFFLINE_SCRIPT, OFFLINE_STYLE = "notices/offline.js", "notices/offline.css"
@@ -28,7 +28,7 @@ SALT = "loom.person"
 
 
 def person_mark(request: HttpRequest) -> str:
-    """By which the service worker knows that a page is another person's than those it keeps."""
+    """Return a mark by which the service worker tells one person's pages from another's."""
     return salted_hmac(SALT, str(person(request).pk), algorithm="sha256").hexdigest()[:16]
 
 
@@ -54,14 +54,20 @@ def manifest(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def offline(request: HttpRequest) -> HttpResponse:
-    """What is shown without a network where no copy of a page is kept. It is nobody's."""
+    """Render the page that is shown without a network if the browser has no copy of a page.
+
+    It contains nothing of any person.
+    """
     return render(request, "notices/offline.html")
 
 
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
-    """Its settings, and the script. Names of files change with their contents, so that a browser
-    sees by this response alone that there is another worker."""
+    """Return the settings of the service worker, and the statement that imports its script.
+
+    File names change with their contents, so this response alone tells a browser that there is a
+    new version of the worker.
+    """
     language = get_language()
     words = [static(f"js/words/{language}.js")] if language != settings.LANGUAGE_CODE else []
     shell = [*(static(name) for name in (*SHELL, OFFLINE_STYLE, OFFLINE_SCRIPT)), *words]

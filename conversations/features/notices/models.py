@@ -1,4 +1,4 @@
-"""Notices: what people want to be told, where, and the outbox of what they are told."""
+"""Models of notices: people's choices, their browsers, and the outbox."""
 
 import uuid
 
@@ -16,9 +16,11 @@ MESSAGE_STATES = (PENDING, SENT, DROPPED, FAILED)
 
 
 class NoticeChoice(models.Model):
-    """What a person wants to be told; nobody without such a row is told anything. ``zone`` is
-    that of the quiet hours, in which nothing is sent. ``site`` is where links in e-mails lead:
-    this server, as the person reached it."""
+    """A person's choice of notices. A person without such a row gets no notices.
+
+    ``zone`` is the time zone of the quiet hours, in which no notices are sent. ``site`` is the
+    address by which the person reached this server, and the start of the links in e-mails.
+    """
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notice_choice"
@@ -41,9 +43,12 @@ class NoticeChoice(models.Model):
 
 
 class PushSubscription(models.Model):
-    """The address at a push service by which a browser is reached, and the keys for it. It
-    ends with the sign-in of its device. ``endpoint_digest`` makes the address unique: an index
-    of it would be too wide. ``is_tested``: the browser is to show a test."""
+    """The address of a browser at a push service, and the keys for sending to it.
+
+    A subscription ends when its device is signed out. ``endpoint_digest`` makes the address
+    unique, because an index of the address itself would be too wide. ``is_tested`` says that the
+    browser is to show a test.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     device = models.OneToOneField(
@@ -66,7 +71,7 @@ class PushSubscription(models.Model):
 
 
 class MutedSession(models.Model):
-    """A person is told nothing of this session."""
+    """A session of which a person gets no notices."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
@@ -83,8 +88,11 @@ class MutedSession(models.Model):
 
 
 class SessionView(models.Model):
-    """When a person had the page of a session last in view, and until when that is taken to
-    go on if the page says nothing more."""
+    """The times at which a person has the page of a session in view.
+
+    ``seen_at`` is when the page last reported that it is in view. ``watched_until`` is until when
+    it counts as in view if it does not report again.
+    """
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
@@ -103,9 +111,11 @@ class SessionView(models.Model):
 
 
 class Notice(models.Model):
-    """Something that a person is told, once. ``subject`` names what it is about (the UUID of
-    the run that ended, or of the call or the question that waits); however often that is
-    recorded, there is one notice of it for each person."""
+    """An event that a person is told about once.
+
+    ``subject`` is the UUID of the run that ended, or of the call or the question that waits. Each
+    person has at most one notice of a subject, however often the event is recorded.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     user = models.ForeignKey(
@@ -130,9 +140,12 @@ class Notice(models.Model):
 
 
 class NoticeMessage(models.Model):
-    """A notice on its way to a device, or by e-mail where ``subscription`` is null. While it
-    is ``pending``, ``next_at`` says when it is looked at next; ``attempts`` counts those that
-    began. ``shown_at``: the device has shown it."""
+    """A notice on its way to a device, or by e-mail if ``subscription`` is null.
+
+    While the message is ``pending``, ``next_at`` says when it is processed next. ``attempts``
+    counts the attempts that were begun. ``shown_at`` is when the device reported that it has
+    shown the notice.
+    """
 
     notice = models.ForeignKey(Notice, on_delete=models.CASCADE, related_name="messages")
     subscription = models.ForeignKey(

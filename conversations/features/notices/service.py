@@ -1,4 +1,4 @@
-"""What people want to be told, the browsers that are told, muted sessions, pages in view."""
+"""People's choices of notices, push subscriptions, muted sessions and views of sessions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from conversations.models import Device, Session
 from . import vapid
 from .models import MutedSession, NoticeChoice, PushSubscription, SessionView
 
-# A page in view says so again before this is over (static/notices/watching.js).
+# A page that is in view reports again within this time (static/notices/watching.js).
 VIEW_LIFETIME = timedelta(seconds=15)
-MAX_ENDED_SUBSCRIPTIONS = 100  # That are looked after at once
+MAX_ENDED_SUBSCRIPTIONS = 100  # removed in one go
 
 
 def read_choice(user_pk: int) -> NoticeChoice:
-    """What the person has chosen, or what is usual."""
+    """Return the person's choice of notices, or an unsaved one with the default values."""
     return NoticeChoice.objects.filter(user=user_pk).first() or NoticeChoice(user_id=user_pk)
 
 
@@ -38,7 +38,7 @@ def save_choice(user_pk: int, *, site: str, **chosen: Any) -> None:
     NoticeChoice.objects.update_or_create(user_id=user_pk, defaults=chosen | {"site": site})
 
 
-# Devices. A subscription is good for as long as its device is signed in.
+# Devices. A subscription is valid for as long as its device is signed in.
 
 
 def _signed_in_subscriptions() -> QuerySet[PushSubscription]:
@@ -54,22 +54,25 @@ def list_subscriptions(user_pk: int) -> QuerySet[PushSubscription]:
 
 
 def list_ended() -> list[PushSubscription]:
-    """Those whose device was signed out, wherever and however."""
+    """Return subscriptions whose device is no longer signed in, whichever process ended it."""
+    # This is called every second, and most installations have no subscriptions.
     if not has_row("SELECT 1 FROM conversations_pushsubscription LIMIT 1"):
-        return []  # as nearly everywhere, and this is asked every second
+        return []
     ended = PushSubscription.objects.exclude(pk__in=_signed_in_subscriptions().values("pk"))
     return list(ended.order_by("pk")[:MAX_ENDED_SUBSCRIPTIONS])
 
 
 def is_signed_in(subscription: PushSubscription) -> bool:
-    """Whether the device's session still signs in the person whose device it is: what a
-    sign-in rests on, such as the password, may have changed."""
+    """Return whether the device's session still signs in the person who owns the device.
+
+    A session is no longer valid if, for instance, the password has changed.
+    """
     device = subscription.device
     return bool(device.session_key) and read_signed_in(device.session_key).pk == device.user_id
 
 
 def find_subscription(user_pk: int, session_key: str | None) -> PushSubscription | None:
-    """That of the browser with this session."""
+    """Return the subscription of the browser with this session key, or None."""
     return list_subscriptions(user_pk).filter(device__session_key=session_key or "").first()
 
 
@@ -77,8 +80,12 @@ def find_subscription(user_pk: int, session_key: str | None) -> PushSubscription
 def subscribe(
     user_pk: int, *, session_key: str, endpoint: str, keys: Mapping[str, Any], site: str, zone: str
 ) -> PushSubscription:
-    """Have the browser with this session told. ``endpoint`` is one that was checked, ``zone`` where
-    its clock is, for who has chosen nothing yet. Raises Rejected."""
+    """Subscribe the browser with this session key to notices.
+
+    ``endpoint`` has to be checked already. ``zone`` is the browser's time zone, which becomes the
+    default of a person who has not chosen any notices yet. Raise Rejected if the keys are invalid
+    or the device is unknown.
+    """
     p256dh, auth = str(keys.get("p256dh") or ""), str(keys.get("auth") or "")
     try:
         vapid.check_browser_keys(p256dh, auth)
@@ -88,7 +95,7 @@ def subscribe(
     if device is None:
         raise Rejected("This device is not known yet. Reload the page.", code="no_device")
     digest = sha256(endpoint.encode()).hexdigest()
-    # The same browser may have been another person's before.
+    # Another person may have used the same browser before.
     PushSubscription.objects.filter(Q(device=device) | Q(endpoint_digest=digest)).delete()
     usual = {"site": site, "zone": zone_of(zone).key}
     NoticeChoice.objects.get_or_create(user_id=user_pk, defaults=usual)
@@ -108,7 +115,10 @@ def unsubscribe(user_pk: int, *, uuid: UUID) -> None:
 
 
 def begin_test(user_pk: int, *, uuid: UUID) -> PushSubscription:
-    """Have the device show a test when it is woken next. Raises NotFound."""
+    """Make the device show a test when it is woken next.
+
+    Raise NotFound if notices are off for the device.
+    """
     found = list_subscriptions(user_pk).filter(uuid=uuid).first()
     subscription = require_found(found, "Notifications are off for this device.")
     PushSubscription.objects.filter(pk=subscription.pk).update(is_tested=True)
@@ -128,14 +138,14 @@ def remove_subscription(pk: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NoticeStatus:
-    """Whether a person is told of anything, and has muted this session."""
+    """Whether a person has chosen notices at all, and whether a session is muted for them."""
 
     anything: bool
     is_muted: bool
 
 
 def notice_status_of(request: HttpRequest, session_uuid: UUID) -> NoticeStatus:
-    """What holds for who asks; one statement for each page of a chat."""
+    """Return the status for the request's person, read once for each request."""
     found = getattr(request, "loom_told", None)
     if not isinstance(found, NoticeStatus):
         found = read_notice_status(person(request).pk, session_uuid)
@@ -164,13 +174,13 @@ def unmute(user_pk: int, session_uuid: UUID) -> None:
 
 
 def list_muted(user: User) -> QuerySet[MutedSession]:
-    """Those that the person may still read: a title is read, too."""
+    """Return the person's muted sessions that they may still read, because titles are shown."""
     muted = MutedSession.objects.filter(user=user, session__in=readable_sessions(user))
     return muted.select_related("session").order_by("-pk")
 
 
 def record_view(user_pk: int, session: Session, *, is_open: bool) -> None:
-    """The person has the session's page in view; or, not ``is_open``, has left it."""
+    """Record that the person has the session's page in view or, without ``is_open``, has left."""
     now = timezone.now()
     if is_open:
         SessionView.objects.update_or_create(
@@ -179,7 +189,7 @@ def record_view(user_pk: int, session: Session, *, is_open: bool) -> None:
             defaults={"seen_at": now, "watched_until": now + VIEW_LIFETIME},
         )
     else:
-        # It may be in view in another window, which says so again.
+        # If the page is in view in another window, that window reports it again.
         SessionView.objects.filter(user=user_pk, session=session).update(watched_until=now)
 
 
@@ -191,7 +201,7 @@ def forget_views(before: datetime) -> None:
 
 
 def quiet_until(choice: NoticeChoice, now: datetime) -> datetime | None:
-    """When the person's quiet hours end that have begun; None: it is not quiet now."""
+    """Return when the current quiet hours end, or None if these are no quiet hours."""
     begin, end = choice.quiet_from, choice.quiet_until
     if begin is None or end is None or begin == end:
         return None
@@ -200,8 +210,8 @@ def quiet_until(choice: NoticeChoice, now: datetime) -> datetime | None:
     is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
     if not is_quiet:
         return None
-    # The next time that the clock shows ``end``: today, or tomorrow after midnight's turn. In
-    # autumn an hour comes twice: from its second time on, the first one is over.
+    # The quiet hours end when the clock next shows ``end``, which may be tomorrow. When clocks are
+    # set back, an hour occurs twice: in its second occurrence, ``end`` means the second one, too.
     day = here.date() + timedelta(days=int(clock >= end))
     ends = datetime.combine(day, end.replace(fold=here.fold), tzinfo=here.tzinfo)
     return ends.astimezone(now.tzinfo)

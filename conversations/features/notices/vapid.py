@@ -1,8 +1,7 @@
 """The installation's key for push services (VAPID, RFC 8292), and encrypted messages (RFC 8291).
 
-The key is derived from the installation's secret key, as the secrets of webhooks are: every
-process and every host of an installation has the same one, and there is nothing more to keep or
-to back up.
+The key is derived from the installation's secret key, as the secrets of webhooks are. So all
+processes and hosts of an installation have the same key, and it need not be stored or backed up.
 """
 
 import base64
@@ -14,18 +13,19 @@ from django.conf import settings
 from django.utils.crypto import salted_hmac
 from yarl import URL
 
-# What encrypts is loaded where it is used: most installations start without it.
+# The cryptography package is imported in the functions that use it, because most installations
+# do not need it when they start.
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 SALT = "loom.vapid"
 
-# The number of points of the curve P-256 (FIPS 186-5): a key is one of 1 … ORDER - 1.
+# The number of points of the curve P-256 (FIPS 186-5). A private key is in 1 … ORDER - 1.
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 MAX_TOKEN_SECONDS = 12 * 3600  # push services accept a day at most
 
-# All that a push says. What happened, the browser asks the server.
+# The whole content of a push. The browser asks the server what has happened.
 CONTENT = b"{}"
 
 
@@ -37,13 +37,13 @@ def private_key() -> "EllipticCurvePrivateKey":
 def _derive_key(secret: str) -> "EllipticCurvePrivateKey":
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    # 512 bits, so that no key is noticeably more likely than another.
+    # With 512 bits, no key is noticeably more likely than another after the modulo.
     number = int.from_bytes(salted_hmac(SALT, "", secret, algorithm="sha512").digest())
     return ec.derive_private_key(number % (ORDER - 1) + 1, ec.SECP256R1())
 
 
 def public_key() -> str:
-    """What a browser is given to subscribe with (``applicationServerKey``)."""
+    """Return the key with which a browser subscribes (``applicationServerKey``)."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     point = private_key().public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
@@ -55,12 +55,12 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Raises ValueError."""
+    """Return the bytes of unpadded URL-safe Base64. Raise ValueError if the text is invalid."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def check_browser_keys(p256dh: str, auth: str) -> None:
-    """Raises ValueError where these are no keys that a message can be encrypted for."""
+    """Raise ValueError if a message cannot be encrypted for these keys."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), decode(p256dh))
@@ -69,7 +69,7 @@ def check_browser_keys(p256dh: str, auth: str) -> None:
 
 
 def encrypt(*, p256dh: str, auth: str) -> bytes:
-    """The body of a push for the browser with these keys."""
+    """Return the encrypted body of a push for the browser with these keys."""
     import http_ece
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -85,7 +85,10 @@ def encrypt(*, p256dh: str, auth: str) -> bytes:
 
 
 def authorization(endpoint: str, *, site: str) -> str:
-    """The header by which the push service knows who sends; ``site`` is whom it may ask."""
+    """Return the header that identifies the sender to the push service.
+
+    ``site`` is the address at which the push service may contact the sender.
+    """
     import jwt
 
     claims = {

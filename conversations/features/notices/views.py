@@ -1,4 +1,4 @@
-"""The page of a person's notices, and what the service worker and the chat's page ask."""
+"""The page of a person's notices, and requests of the service worker and of a session's page."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ from .worker import push
 
 MAX_BODY_BYTES = 10_000
 
-# What fits into a notice on any system: more than that is approved on the page.
+# The length of text that a notice shows on any system. A longer call is approved on the page.
 MAX_SHOWN_CHARS = 200
 
 
@@ -88,8 +88,8 @@ def notifications(request: HttpRequest) -> HttpResponse:
     )
 
 
-# Of the service worker. It has the person's cookie; somebody who is signed out gets 401, by which
-# it knows that it has to forget what it holds.
+# Requests of the service worker, which carry the person's cookie. After a sign-out, the response
+# is 401, which tells the worker to forget everything that it has stored.
 
 
 def _by_worker(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -109,7 +109,7 @@ def _json(data: dict[str, Any], *, status: int = 200) -> JsonResponse:
 
 
 def _read_json(request: HttpRequest) -> dict[str, Any]:
-    """Raises Rejected."""
+    """Return the JSON object in the body. Raise Rejected if it is too large or invalid."""
     try:
         data = json.loads(request.body) if len(request.body) <= MAX_BODY_BYTES else None
     except (ValueError, RecursionError):
@@ -122,7 +122,7 @@ def _read_json(request: HttpRequest) -> dict[str, Any]:
 @_by_worker
 @require_safe
 def waiting(request: HttpRequest) -> HttpResponse:
-    """What this browser is to show, and which of its notices it may go on showing."""
+    """Return the notices that this browser is to show, and those that it may go on showing."""
     user = person(request)
     subscription = service.find_subscription(user.pk, request.session.session_key)
     found = deliveries.WaitingNotices(new=[], still=[])
@@ -188,19 +188,19 @@ def _describe_test(subscription: PushSubscription) -> dict[str, Any]:
 
 
 def _question_text(call: ToolCall) -> tuple[str, bool]:
-    """What a call would do, and whether that is all there is to see before approving it."""
+    """Return what a call would do, and whether that text is enough to approve the call."""
     asked = read_asked(load_json(call.asked, default={}))
-    # The summary alone names the folder of a command, and the tool and its server.
+    # Only the summary names the folder of a command, and the tool and its server.
     what = translate(asked.summary or call.name)
     lines = [what, "" if asked.command in what else asked.command, translate(asked.note)]
     is_whole = (
         not asked.diff
-        and "…" not in what  # or something of it was cut off
+        and "…" not in what  # the text was not cut off
         and all(line.isprintable() for line in lines)
         and sum(map(len, lines)) <= MAX_SHOWN_CHARS
     )
     shown = "\n".join(filter(None, lines)) if is_whole else one_line(what, limit=MAX_SHOWN_CHARS)
-    # What cannot be seen may make a text look like another one.
+    # Unprintable characters could make a text look like another one.
     shown = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in shown)
     return gettext("Needs your approval: %(call)s") % {"call": shown}, is_whole
 
@@ -225,7 +225,7 @@ def shown(request: HttpRequest) -> HttpResponse:
 @_by_worker
 @require_POST
 def subscribe(request: HttpRequest) -> HttpResponse:
-    """Have this browser told."""
+    """Subscribe this browser to notices."""
     given = _read_json(request)
     endpoint = check_receiver_url(
         str(given.get("endpoint") or ""),
@@ -252,7 +252,7 @@ def unsubscribe(request: HttpRequest, device: UUID) -> HttpResponse:
 
 
 async def test(request: HttpRequest, device: UUID) -> HttpResponse:
-    """Send a push that tells nothing, and say what the push service answered."""
+    """Wake the browser to show a test, and report how the push service responded."""
     user = await request.auser()
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
@@ -268,20 +268,20 @@ async def test(request: HttpRequest, device: UUID) -> HttpResponse:
     return redirect("notifications")
 
 
-# Of the chat's page.
+# Requests of a session's page and of its notices.
 
 
 def _find_session(request: HttpRequest, uuid: UUID) -> Session:
-    # Nothing of what was said is shown: for a reviewer this is no reading.
+    # No part of the transcript is shown, so this does not count as reading by a reviewer.
     session, _ = get_session_for(replace(access_context_of(request), action=""), uuid)
     return session
 
 
 @post_by_person
 def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Mute the session, or with ``unmute`` tell of it again; then go back."""
+    """Mute the session or, with ``unmute``, end that; then redirect to the page before."""
     user_pk = person(request).pk
-    if request.POST.get("unmute"):  # one's own choice, whatever became of the right to read
+    if request.POST.get("unmute"):  # allowed even if the person may no longer read the session
         service.unmute(user_pk, uuid)
     else:
         service.mute(user_pk, _find_session(request, uuid))
@@ -292,7 +292,7 @@ def mute(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def watch(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The person has the session in view; without ``open``, not any more."""
+    """Record that the person has the session in view or, without ``open``, has left it."""
     session = _find_session(request, uuid)
     service.record_view(person(request).pk, session, is_open=bool(request.POST.get("open")))
     return HttpResponse(status=204)

@@ -1,7 +1,7 @@
 """Sending notices: to browsers by a push service, and by e-mail.
 
-A push says nothing but that there is something; the browser asks the server what, as the person
-who is signed in there. So a push service learns when something happened, and no more.
+A push has no content. The browser that gets one asks the server for its notices, as the person
+who is signed in there. So a push service learns only the time of a notice.
 """
 
 import asyncio
@@ -37,11 +37,12 @@ ATTEMPT_TIMEOUT_SECONDS = 10.0  # less than a claim holds (deliveries.LEASE)
 
 USER_AGENT = "Loom-Web (notices)"
 
-GONE = (404, 410)  # what a push service says of a subscription that is over
+GONE = (404, 410)  # a push service's status for a subscription that has ended
 
 TTL_SECONDS = 86_400
 
-# One that waits at the push service replaces another: the browser asks for all there is.
+# A push replaces an earlier one that still waits at the push service. That loses no notice,
+# because the browser asks for all its notices.
 TOPIC = "notices"
 
 
@@ -74,7 +75,7 @@ class NoticeSender(OutboxWorker[NoticeMessage]):
 
 
 async def push(subscription: PushSubscription, *, is_urgent: bool) -> DeliveryAttempt:
-    """Wake the browser."""
+    """Send an empty push, which wakes the browser."""
     headers = {
         "Authorization": vapid.authorization(subscription.endpoint, site=subscription.site),
         "Content-Encoding": "aes128gcm",
@@ -105,12 +106,12 @@ SUBJECTS = {
 async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
     choice = await runtime.readers.read(read_choice, notice.user_id)
     preferences = await runtime.readers.read(read_preferences, notice.user_id)
-    # What the browser asks for is not known here.
+    # The language that the person's browser asks for is not known here.
     with override(preferences.page_language or settings.LANGUAGE_CODE):
         email = write_email(notice, site=choice.site)
     try:
         await asyncio.to_thread(email.send)
-    except (OSError, ValueError) as error:  # the latter of an address that is none
+    except (OSError, ValueError) as error:  # ValueError: the e-mail address is invalid
         fields = {"error_class": type(error).__name__}
         logger.warning("notice_not_mailed", extra={"fields": fields})
         return DeliveryAttempt(arrived=False)
@@ -118,7 +119,10 @@ async def send_email(runtime: "Runtime", notice: Notice) -> DeliveryAttempt:
 
 
 def write_email(notice: Notice, *, site: str) -> EmailMessage:
-    """Without a word of the session: mail is read on its way by others."""
+    """Return the e-mail of a notice.
+
+    The e-mail contains no text of the session, because others may be able to read it.
+    """
     host = urlsplit(site).hostname or "localhost"
     subject = translate(SUBJECTS[notice.event])
     session = f"{site}{reverse('session', args=[notice.session.uuid])}"
@@ -130,14 +134,17 @@ def write_email(notice: Notice, *, site: str) -> EmailMessage:
         f"{subject}:\n{session}\n\n{own}\n",
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[notice.user.email],
-        # The same for each attempt, by which mailboxes know one that comes twice.
+        # The ID is the same for each attempt, so that mailboxes can recognise duplicates.
         headers={"Message-ID": f"<{notice.uuid}@{host}>", "Auto-Submitted": "auto-generated"},
     )
 
 
 class SignedOutWorker:
-    """Ends the subscriptions of devices that were signed out, in whatever process, and wakes
-    their browsers once more: they find that nobody is signed in, and close what they show."""
+    """A worker that ends the subscriptions of devices that were signed out by any process.
+
+    It wakes their browsers a last time. They find that nobody is signed in, and close the notices
+    that they show.
+    """
 
     interval = 1.0
 
@@ -148,7 +155,7 @@ class SignedOutWorker:
         while True:
             for subscription in await self._runtime.readers.read(list_ended):
                 await self._runtime.writer.write(remove_subscription, subscription.pk)
-                # One that does not answer holds up no other.
+                # In the background, so that a slow push service does not delay the others.
                 self._runtime.database.run_in_background(_wake(subscription))
             await asyncio.sleep(self.interval)
 

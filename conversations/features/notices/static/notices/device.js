@@ -16,7 +16,7 @@ async function turnOn() {
   try {
     await navigator.serviceWorker.register(worker);
     const registration = await navigator.serviceWorker.ready;
-    // One that another person or another key had here is of no use.
+    // An existing subscription may be another person's, or made with another key.
     await (await registration.pushManager.getSubscription())?.unsubscribe();
     const made = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
     const answer = await fetch(subscribe, {

@@ -1,8 +1,9 @@
-// A page without a network: loaded again as soon as the server answers, but not under somebody
-// who writes in it, nor under a file that has not arrived. What is in the composer is kept as a draft.
+// A stored page that is shown without a network. It reloads as soon as the server responds, unless
+// the person has typed outside of the composer or a file is not uploaded. The composer's text is
+// kept as a draft.
 import { localise } from "../js/dom.js";
 
-document.querySelectorAll(".offline-bar").forEach(localise); // a chat does that to its own parts only
+document.querySelectorAll(".offline-bar").forEach(localise); // a session's page does this only for its own parts
 let isWritten = false;
 document.addEventListener("input", ({ target }) => { isWritten ||= !target.closest("#composer"); });
 const again = async () => {

@@ -1,5 +1,5 @@
-// The worker of this site. It keeps the pages that were read last, to be read without a network,
-// and shows what its person is told. What is kept and shown goes when they sign out.
+// The service worker. It stores the pages that were read last, for reading without a network, and
+// shows the person's notices. Both are removed when the person signs out.
 const settings = self.LOOM;
 const gettext = (text) => self.words?.[text] ?? text;
 const PREFIX = "loom-";
@@ -8,13 +8,13 @@ const PAGES = `${PREFIX}pages`;
 const READ_AT = "X-Loom-Read-At";
 const PERSON = "X-Loom-Person";
 const KEPT = /^\/($|w\/[^/]+\/$|s\/[^/]+\/$)/;
-const GONE = [403, 404, 410]; // what is no longer there for this person, is not in a copy either
+const GONE = [403, 404, 410]; // the page is no longer there for this person, so its copy is removed
 const MAX_AGE_MS = 7 * 86400000;
 const RETRY_DELAYS_MS = [500, 1000, 2000, 4000, 8000];
 
 addEventListener("install", (event) => event.waitUntil((async () => {
   const cache = await caches.open(SHELL);
-  // As nobody: the page is the same for whoever reads it.
+  // Without credentials: the offline page is the same for everybody.
   await cache.addAll(settings.shell.map((url) => new Request(url, { credentials: "omit" })));
   await skipWaiting();
 })()));
@@ -43,7 +43,7 @@ addEventListener("fetch", (event) => {
   else if (request.mode === "navigate") event.respondWith(readPage(event, url));
 });
 
-/** Their names change with their contents: one that is kept is never old. */
+/** Names of static files change with their contents, so a cached file is never out of date. */
 async function readStatic(request) {
   const found = await caches.match(request, { ignoreVary: true });
   if (found) return found;
@@ -55,7 +55,7 @@ async function readStatic(request) {
   return response;
 }
 
-/** The network first, always. */
+/** Try the network first, always. */
 async function readPage(event, url) {
   let response;
   try {
@@ -71,7 +71,7 @@ async function readPage(event, url) {
 
 const personOf = (html) => html.match(/<meta name="loom-person" content="(\w+)">/)?.[1];
 
-/** What stands before the server refuses as well, and knows nothing of the page. */
+/** Remove the copy of a page, unless a proxy in front of the server made the response. */
 async function drop(url, response) {
   if (personOf(await response.text())) await (await caches.open(PAGES)).delete(url.pathname);
 }
@@ -101,13 +101,13 @@ async function keep(url, response) {
   for (const request of kept.slice(0, -settings.maxPages)) await cache.delete(request);
 }
 
-/** What was read last, and it says so. */
+/** Return the stored copy of a page, with a bar that says when it was read. */
 async function readCopy(url) {
   const found = await caches.match(url.pathname, { cacheName: PAGES });
   if (!found || Number(found.headers.get(READ_AT)) < Date.now() - MAX_AGE_MS) return undefined;
   const html = await found.text();
   const time = new Date(Number(found.headers.get(READ_AT))).toISOString();
-  const when = `<time data-relative="off" datetime="${time}">${time}</time>`; // offline.js writes it for its reader
+  const when = `<time data-relative="off" datetime="${time}">${time}</time>`; // offline.js localises it
   const said = gettext("Offline, as of %(time)s.").replace("%(time)s", when);
   const bar = `<link rel="stylesheet" href="${settings.offlineStyle}">`
     + `<script type="module" src="${settings.offlineScript}"></script>`
@@ -130,7 +130,7 @@ async function forget() {
 
 // Notices
 
-/** A push tells nothing: what there is, the server says, to whom is signed in. One after the other. */
+/** A push has no content, so the worker asks the server for notices. Pushes are handled in turn. */
 let telling = Promise.resolve();
 addEventListener("push", (event) => {
   telling = telling.then(tell, tell);
@@ -139,7 +139,7 @@ addEventListener("push", (event) => {
 
 const wait = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
 
-/** A server that is just being restarted answers a moment later. */
+/** Ask for the notices. Retry, because a server that is being restarted responds a bit later. */
 async function ask() {
   for (const pause of [...RETRY_DELAYS_MS, 0]) {
     const answer = await fetch(settings.waiting, { cache: "no-store" }).catch(() => null);
@@ -204,7 +204,7 @@ async function open(url) {
   return there ? there.focus() : clients.openWindow(url);
 }
 
-/** Nothing is said where it went well: the answer goes on. */
+/** Send a decision. Success needs no message, because the answer continues. */
 async function decide({ title, tag, data }, act) {
   let problem = gettext("This could not be sent. Open the session to answer.");
   try {
@@ -213,7 +213,7 @@ async function decide({ title, tag, data }, act) {
     const answer = await post(data.decide, body, csrf, "application/x-www-form-urlencoded");
     if (answer.ok) return;
     problem = (await answer.json()).error ?? problem;
-  } catch { /* said below */ }
+  } catch { /* shown below */ }
   await registration.showNotification(title, { body: problem, tag, icon: settings.icon, data: { url: data.url } });
 }
 

@@ -1,4 +1,4 @@
-// Nobody is told of what is in view: its notices are closed.
+// Reports that the session is in view, so that no notices of it are sent, and closes those shown.
 const { watch, token } = document.querySelector("[data-watch]").dataset;
 const transcript = document.getElementById("transcript");
 let said = "";
@@ -17,7 +17,7 @@ function say(state) {
   said = state;
 }
 
-/** After a change, and every few seconds while one may come. */
+/** Report after a change of the state, and every few seconds while a run is under way. */
 function look() {
   clearTimeout(timer);
   const state = document.hidden ? "" : transcript.dataset.runState;
