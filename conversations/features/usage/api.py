@@ -1,4 +1,4 @@
-"""What the models used, and budgets, for programs."""
+"""API operations of usage and budgets."""
 
 from dataclasses import asdict
 from datetime import date
@@ -26,7 +26,10 @@ router = Router(tags=["Usage"])
 
 
 class UsageFilters(Schema):
-    """Left out: the last thirty days, whatever it is. Days are those of UTC."""
+    """Filters of usage: by default, the last thirty days, all people and all models.
+
+    Days are in UTC.
+    """
 
     first: date | None = None
     last: date | None = None
@@ -39,8 +42,11 @@ class AllUsageFilters(UsageFilters):
 
 
 class SumsOut(Schema):
-    """What calls used together. ``failed`` of them gave no answer; of ``unpriced`` ones the
-    cost is not known. Costs are in millionths of a US dollar."""
+    """The usage of several model calls.
+
+    ``failed`` counts calls without an answer, and ``unpriced`` counts calls whose cost is not
+    known. Costs are in millionths of a US dollar.
+    """
 
     calls: int
     failed: int
@@ -59,14 +65,21 @@ class UsageDayOut(SumsOut):
 
 
 class UsageLineOut(SumsOut):
-    """``key`` is the model, the username or the workspace's slug."""
+    """The usage of one model, person or workspace.
+
+    ``key`` is the model, the username or the workspace's slug.
+    """
 
     key: str
     name: str
 
 
 class UsageReportOut(Schema):
-    """``days`` are those with calls, in order; the lists have the hundred that cost most."""
+    """A report of usage.
+
+    ``days`` has the days with calls, in order. Each list has at most the hundred lines with the
+    highest cost.
+    """
 
     first: date
     last: date
@@ -78,8 +91,11 @@ class UsageReportOut(Schema):
 
 
 class BudgetFields(Schema):
-    """``limit`` is in millionths of a US dollar, or in tokens. At ``warn_percent`` of it
-    there is a warning, at all of it no further call of the model."""
+    """A limit on usage in a period, in millionths of a US dollar or in tokens.
+
+    At ``warn_percent`` of the limit, a warning is shown. When the limit is reached, the model is
+    not called any more in that period.
+    """
 
     period: Literal["day", "month"]
     unit: Literal["usd", "tokens"]
@@ -88,15 +104,18 @@ class BudgetFields(Schema):
 
 
 class BudgetIn(BudgetFields):
-    """Of a workspace (its slug), of a person (the username), or of the installation."""
+    """A budget of a workspace (slug), a person (username) or, with neither, the installation."""
 
     workspace: str | None = Field(None, max_length=120)
     person: ShortText | None = None
 
 
 class BudgetOut(BudgetFields):
-    """A budget in the period that began on ``starts_on``. ``name`` is that of the workspace
-    or of the person; ``may_change``: you may end it, or set another in its place."""
+    """A budget in the period that began on ``starts_on``.
+
+    ``name`` is the name of the workspace or the person. ``may_change`` says that you may end or
+    replace the budget.
+    """
 
     uuid: UUID
     scope: Literal["installation", "workspace", "person"]
@@ -108,8 +127,10 @@ class BudgetOut(BudgetFields):
 
 @router.get("/usage", auth=needs(READ), response=UsageReportOut, url_name="usage")
 def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str, Any]:
-    """What you may see of what was used: your own use, that of workspaces that you own, as
-    an administrator all."""
+    """Return your own usage and the usage of the workspaces that you own.
+
+    Administrators get all usage.
+    """
     return _read(caller_of(request).user, filters)
 
 
@@ -122,22 +143,24 @@ def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str
 def get_workspace_usage(
     request: HttpRequest, slug: str, filters: Query[UsageFilters]
 ) -> dict[str, Any]:
-    """The same, for one workspace."""
+    """Return the usage that you may see in one workspace."""
     workspace, _ = get_workspace_for(request, slug)
     return _read(caller_of(request).user, filters, workspace)
 
 
 @router.get("/budgets", auth=needs(READ), response=Page[BudgetOut], url_name="budgets")
 def list_all_budgets(request: HttpRequest) -> dict[str, Any]:
-    """The budgets in force that count for you; for an administrator all."""
+    """List the budgets in force that count for you. Administrators get all budgets."""
     found = list_budgets(usage_rights(caller_of(request).user))
     return {"items": [_as_budget(budget, may_change) for budget, may_change in found]}
 
 
 @router.post("/budgets", auth=needs(MANAGE), response={201: BudgetOut}, url_name="budgets")
 def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]]:
-    """Set a budget, in the place of the one that there is of the same, for the same period
-    and unit. Administrators set every budget, owners of a workspace that of theirs."""
+    """Set a budget. It replaces the budget with the same scope, period and unit.
+
+    Administrators can set every budget. Owners of a workspace can set its budgets.
+    """
     rights = usage_rights(caller_of(request).user)
     rights.require_budgets()
     workspace = workspaces_of_budgets(rights).filter(slug=new.workspace or "").first()
@@ -162,7 +185,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
     "/budgets/{uuid:budget}", auth=needs(MANAGE), response={204: None}, url_name="budget"
 )
 def end_one_budget(request: HttpRequest, budget: UUID) -> Status[None]:
-    """End a budget: it does not count any more, and stays on record."""
+    """End a budget. It no longer counts, but stays on record."""
     found = require_budget(budget, usage_rights(caller_of(request).user))
     end_budget(access_context_of(request).origin, found)
     return Status(204, None)

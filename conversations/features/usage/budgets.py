@@ -1,7 +1,7 @@
-"""Budgets: setting and ending them, and what is left of them.
+"""Budgets: setting, ending, reading and checking them.
 
-What is left is read from the totals of days, at most thirty-one for each of three, so it
-costs the same whatever was used.
+The spent amount is read from the totals of days. These are at most thirty-one rows for each of a
+call's installation, workspace and person, so that reading costs the same whatever was used.
 """
 
 from collections.abc import Sequence
@@ -48,14 +48,16 @@ def set_budget(
     limit: int,
     warn_percent: int,
 ) -> Budget:
-    """A budget of a workspace, of a person, or of the installation, in the place of the
-    one that it has for this period and unit."""
+    """Create a budget of a workspace, a person or, with neither, the installation.
+
+    It replaces the budget in force for the same workspace or person, period and unit.
+    """
     now = timezone.now()
     same = Budget.objects.filter(
         workspace=workspace, person=person, period=period, unit=unit, ended_at=None
     )
     with transaction.atomic():
-        lock_log()  # of two that are set at the same time, the later one ends the other
+        lock_log()  # if two are set at the same time, the later one ends the earlier one
         same.update(ended_at=now, ended_by=origin.user)
         budget = Budget.objects.create(
             workspace=workspace,
@@ -72,7 +74,7 @@ def set_budget(
 
 
 def end_budget(origin: AuditOrigin, budget: Budget) -> None:
-    """It does not count any more. One that has ended already stays as it is."""
+    """End a budget, so that it no longer counts. An ended budget is not changed."""
     with transaction.atomic():
         lock_log()
         open_ones = Budget.objects.filter(pk=budget.pk, ended_at=None)
@@ -96,16 +98,21 @@ def _audit_event(budget: Budget, what: str) -> AuditEvent:
 
 
 def require_budget(uuid: UUID, rights: UsageRights) -> Budget:
-    """The budget, for an administrator or an owner of its workspace. Raises NotFound."""
+    """Return a budget that the person may change. Raise NotFound if there is none.
+
+    Administrators may change every budget. Owners of a workspace may change its budgets.
+    """
     changeable = Q() if rights.sees_all else Q(workspace__in=rights.workspaces)
     budgets = Budget.objects.select_related("workspace", "person").filter(changeable, uuid=uuid)
     return require_found(budgets.first(), "This budget doesn't exist or you cannot change it.")
 
 
 def list_budgets(rights: UsageRights) -> list[tuple[Budget, bool]]:
-    """The budgets that count for a person: their own, the installation's, and those of the
-    workspaces that they belong to; for an administrator all. Each with whether they may change
-    it."""
+    """Return the budgets that count for a person, and for each whether they may change it.
+
+    These are the person's own budgets, the installation's, and the budgets of the workspaces that
+    the person belongs to. Administrators get all budgets.
+    """
     if rights.sees_all:
         return [(budget, True) for budget in _read_in_force("TRUE", [])]
     budgets = _read_in_force(
@@ -118,8 +125,11 @@ def list_budgets(rights: UsageRights) -> list[tuple[Budget, bool]]:
 def read_budgets(
     session_pk: int, *, person_pk: int | None, day: date | None = None
 ) -> list[Budget]:
-    """The budgets that a model call in this session counts against, for this person, or
-    for the session's owner. One statement, because the first word waits for it."""
+    """Return the budgets that a model call in this session counts against.
+
+    The call counts for the person or, if ``person_pk`` is None, for the session's owner. This
+    executes only one statement, because the first token of the answer waits for it.
+    """
     return _read_in_force(
         f"{_OF_INSTALLATION}"
         " OR b.workspace_id = (SELECT workspace_id FROM conversations_session WHERE id = %s)"
@@ -131,7 +141,7 @@ def read_budgets(
 
 
 def read_budget(pk: int) -> Budget:
-    """One that is in force."""
+    """Return a budget that is in force."""
     [budget] = _read_in_force("b.id = %s", [pk])
     return budget
 
@@ -169,11 +179,14 @@ def _read_in_force(where: str, values: list[Any], *, day: date | None = None) ->
     return budgets
 
 
-# Budgets in a run: a notice when one is nearly used up, and the end when one is.
+# Budgets in a run: a notice when a budget is nearly used up, and an error when it is used up.
 
 
 def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
-    """Notices of budgets that are nearly used up. Raises BudgetReached where one is used up."""
+    """Return a function that writes warnings of budgets that are nearly used up, or None.
+
+    Raise BudgetReached if a budget is used up.
+    """
     near = []
     for budget in read_budgets(session_pk, person_pk=person_pk):
         if budget.is_used_up:

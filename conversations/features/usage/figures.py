@@ -1,4 +1,4 @@
-"""How much may be used, how much of it is, and how both are said."""
+"""Sums of usage, the periods, units and scopes of budgets, and amounts as text."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from datetime import date, timedelta
 from conversations.domain.messages import say
 from conversations.domain.text import number_text
 
-# What model calls used, and how fast the first token came.
+# Sums of usage, and the time to the first token.
 
 FIRST_TOKEN_MS = (
     *(100, 150, 250, 400, 600, 900, 1_300, 2_000, 3_000, 4_500),
     *(7_000, 10_000, 15_000, 30_000, 60_000),
 )
-"""The upper ends of the ranges, in milliseconds; what is slower has one more range."""
+"""The upper ends of the ranges, in milliseconds. Slower calls have one more range."""
 
 FIRST_TOKEN_FIELDS = tuple(f"first_token_{index:02}" for index in range(len(FIRST_TOKEN_MS) + 1))
-"""The columns that count them, in order."""
+"""The columns that count the calls in each range, in order."""
 
 
 def first_token_field(milliseconds: int) -> str:
@@ -25,9 +25,11 @@ def first_token_field(milliseconds: int) -> str:
 
 
 def find_quantile(counts: Sequence[int], share: float) -> int | None:
-    """The time that this share of the calls did not exceed, in milliseconds, within its
-    range in proportion; None where nothing was counted. What is slower than the last end
-    is said to be as slow as that."""
+    """Return the time in milliseconds that this share of the calls did not exceed.
+
+    The time is interpolated linearly within its range. Times in the last range, which has no upper
+    end, are returned as its lower end. Return None if ``counts`` has no calls.
+    """
     total = sum(counts)
     if not total:
         return None
@@ -41,9 +43,12 @@ def find_quantile(counts: Sequence[int], share: float) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSums:
-    """What some model calls used together. ``failed`` of them gave no answer, of
-    ``unpriced`` ones the cost is not known. ``input_tokens`` are those that were neither
-    read from the cache nor written to it. ``first_token``: calls in each range."""
+    """The usage of several model calls.
+
+    ``failed`` counts calls without an answer, and ``unpriced`` counts calls whose cost is not
+    known. ``input_tokens`` are the tokens that were neither read from the cache nor written to
+    it. ``first_token`` has the number of calls in each range of the time to the first token.
+    """
 
     calls: int = 0
     failed: int = 0
@@ -57,7 +62,7 @@ class UsageSums:
 
     @property
     def prompt_tokens(self) -> int:
-        """All that the model was given."""
+        """All tokens that the model was given."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     @property
@@ -66,7 +71,7 @@ class UsageSums:
 
     @property
     def cache_percent(self) -> int | None:
-        """Of what the model was given, how much came from the cache."""
+        """The share of the prompt's tokens that came from the cache; None without a prompt."""
         if not self.prompt_tokens:
             return None
         return round(100 * self.cache_read_tokens / self.prompt_tokens)
@@ -88,16 +93,16 @@ USD, TOKENS = "usd", "tokens"
 UNITS = (USD, TOKENS)
 
 INSTALLATION, WORKSPACE, PERSON = "installation", "workspace", "person"
-SCOPES = (INSTALLATION, WORKSPACE, PERSON)  # whose use a total is, or a budget limits
+SCOPES = (INSTALLATION, WORKSPACE, PERSON)  # to which a total or a budget applies
 
 
 def period_start(period: str, day: date) -> date:
-    """The first day of the period that ``day`` is in."""
+    """Return the first day of the period that ``day`` is in."""
     return day.replace(day=1) if period == MONTH else day
 
 
 def next_start(period: str, day: date) -> date:
-    """The first day of the period after the one that ``day`` is in."""
+    """Return the first day of the period after the one that ``day`` is in."""
     if period == DAY:
         return day + timedelta(days=1)
     return (day.replace(day=28) + timedelta(days=4)).replace(day=1)

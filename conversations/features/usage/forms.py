@@ -1,4 +1,4 @@
-"""What is asked of the page of usage."""
+"""Forms of the pages of usage and budgets."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -91,7 +91,7 @@ class BudgetForm(forms.Form):
 
     @property
     def budget_values(self) -> dict[str, Any]:
-        """What the valid form asks for, as ``set_budget`` takes it."""
+        """The keyword arguments of the valid form for ``set_budget``."""
         found = self.cleaned_data
         return {
             "workspace": self._workspaces.get(found["of"]),
@@ -108,7 +108,10 @@ DEFAULT_PERIOD_DAYS = 30
 
 
 class UsageForm(FilterForm):
-    """Days, a workspace (``of``: that one), a person, a model. At first: the last thirty days."""
+    """The filters of usage: days, a workspace, a person and a model.
+
+    The default is the last thirty days. ``of`` sets the workspace.
+    """
 
     first = date_field(gettext_lazy("From"))
     last = date_field(gettext_lazy("To"))
@@ -145,12 +148,12 @@ class UsageForm(FilterForm):
         return found
 
     def address(self, **changes: Any) -> str:
-        """The query string of this page, with changes; empty values stay out."""
+        """Return the query string of this page with some values changed, without empty values."""
         values = {**self.cleaned_data, **changes}
         return query_of(values)
 
     def spans(self) -> list[tuple[str, str, bool]]:
-        """Usual stretches of days: name, query string, and whether it is shown."""
+        """Return common ranges of days: name, query string, and whether the range is chosen."""
         today = self.today
         month = today.replace(day=1)
         before = (month - timedelta(days=1)).replace(day=1)
@@ -168,7 +171,7 @@ class UsageForm(FilterForm):
         ]
 
     def chosen(self) -> list[tuple[str, str, str]]:
-        """Filters without a control of their own: what, which, and the query without it."""
+        """Return the filters in use that have no control: label, value, and query without it."""
         return [
             (word, self.cleaned_data[name], self.address(**{name: ""}))
             for name, word in (("person", gettext("person")), ("model", gettext("model")))

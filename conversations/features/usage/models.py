@@ -1,4 +1,4 @@
-"""What model calls used, added up; and how much may be used."""
+"""Models of usage and budgets: sums of what model calls used, and limits on them."""
 
 import uuid
 from datetime import date
@@ -20,12 +20,13 @@ def _count() -> Any:
 
 
 class UsageDay(models.Model):
-    """What the calls of one model used on one day (UTC) in one session for one person.
+    """The usage of one model on one day (UTC) in one session for one person.
 
-    Kept in step by the transaction that keeps a call's record. ``session`` is null for
-    what purged sessions of the workspace used. The tokens are as in
-    ``features.usage.figures.UsageSums``; ``first_token_00`` and the others count calls by the time
-    to their first token, in the ranges of ``features.usage.figures.FIRST_TOKEN_MS``."""
+    The transaction that stores the record of a model call updates these sums, too. ``session`` is
+    null for the usage of the workspace's purged sessions. The tokens are counted as in
+    ``features.usage.figures.UsageSums``. ``first_token_00`` and the following fields count calls by
+    the time to their first token, in the ranges of ``features.usage.figures.FIRST_TOKEN_MS``.
+    """
 
     day = models.DateField()
     workspace = models.ForeignKey(
@@ -89,9 +90,12 @@ class UsageDay(models.Model):
 
 
 class UsageTotal(models.Model):
-    """What the installation, a workspace or a person used on one day (UTC): what a budget
-    is compared with, at the same cost whatever there is. ``target`` is the key of the
-    workspace or of the person, 0 for the installation."""
+    """The total usage of the installation, a workspace or a person on one day (UTC).
+
+    Budgets are compared with these totals, so that a comparison costs the same however many calls
+    were made. ``target`` is the primary key of the workspace or the person, and 0 for the
+    installation.
+    """
 
     scope = models.CharField(max_length=12)
     target = models.BigIntegerField()
@@ -115,14 +119,16 @@ class UsageTotal(models.Model):
 
 
 class Budget(models.Model):
-    """How much a workspace, a person or, with neither, the whole installation may use in
-    each period, in millionths of a US dollar or in tokens. At ``warn_percent`` of it
-    there is a warning, at all of it no further model call. One that is changed ends, and
-    another begins.
+    """A limit on the usage of a workspace, a person or, with neither, the installation.
 
-    Read with what is used of it (``budgets.read_budgets``), it has the ``name`` of its
-    workspace or person, and what was ``spent`` in the period that began on ``starts_on``;
-    ``is_warned``: it was said already that it is nearly used up."""
+    ``limit`` is in millionths of a US dollar or in tokens, and applies to each period. At
+    ``warn_percent`` of the limit, a warning is given. When the limit is reached, no further model
+    call is made. To change a budget, it is ended and another one is created.
+
+    ``budgets.read_budgets`` sets further attributes: the ``name`` of the workspace or person, the
+    amount ``spent`` in the period that began on ``starts_on``, and ``is_warned``, which says that
+    the warning was already given in this period.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(
@@ -185,7 +191,7 @@ class Budget(models.Model):
 
     @property
     def percent(self) -> int:
-        """Of the limit, rounded down, so that 100 says that nothing is left."""
+        """The spent share of the limit, rounded down, so that 100 means that nothing is left."""
         return 100 * self.spent // self.limit if self.limit else 100
 
     @property
@@ -200,11 +206,11 @@ class Budget(models.Model):
     def renews_on(self) -> date:
         return figures.next_start(self.period, self.starts_on)
 
-    # For pages, in the language that is active.
+    # Texts for pages, in the active language.
 
     @property
     def of(self) -> str:
-        """Whose it is, in words."""
+        """The name of the installation, workspace or person that the budget limits."""
         if self.scope == figures.INSTALLATION:
             return gettext("the installation")
         if self.scope == figures.WORKSPACE:
@@ -238,7 +244,7 @@ class Budget(models.Model):
 
 
 class BudgetWarning(models.Model):
-    """That a budget is nearly used up was said, once in the period that began then."""
+    """A record that the warning of a budget was given in the period that began on a day."""
 
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="warnings")
     starts_on = models.DateField()

@@ -1,9 +1,9 @@
-"""Adding up what model calls use: as they are kept, after a purge, and anew.
+"""Sums of usage: adding model calls, folding purged sessions, and rebuilding all sums.
 
-The sums belong to the transaction that keeps a call's record, so they are never behind:
-one statement for the row of the session's day, one for the totals of its workspace, its
-person and the installation. The totals come last and in this order, so that two
-transactions never wait for each other.
+The transaction that stores the record of a model call also updates the sums, so they are always
+up to date. One statement updates the session's row of the day, and another one updates the totals
+of the workspace, the person and the installation. The totals are updated last and in this order,
+so that transactions do not deadlock.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ from .figures import (
 )
 from .models import UsageDay, UsageTotal
 
-# The sums of a row, but for the ranges of the time to the first token.
+# The sums of a row, except for the ranges of the time to the first token.
 COUNTED = tuple(field.name for field in fields(UsageSums) if field.name != "first_token")
 
 SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
@@ -37,14 +37,17 @@ SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
 _OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
 _WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
 
-MAX_DURATION_MS = 2**31 - 1  # that the record of a call can hold
+MAX_DURATION_MS = 2**31 - 1  # the maximum of the field in the record of a model call
 
 BATCH_ROWS = 500
 
 
 def add_call(used: ModelCall, person_pk: int | None) -> None:
-    """Add a call to the sums. Used by a program of the server (``person_pk`` None), it
-    counts for the session's owner."""
+    """Add a model call to the sums.
+
+    If ``person_pk`` is None, because no person asked for the call, it counts for the session's
+    owner.
+    """
     day = connection.ops.adapt_datefield_value(used.created_at.astimezone(UTC).date())
     tokens = (used.prompt_tokens or 0) + (used.output_tokens or 0)
     is_unpriced = used.cost_microusd is None and bool(used.input_tokens or used.output_tokens)
@@ -78,7 +81,7 @@ def add_call(used: ModelCall, person_pk: int | None) -> None:
 
 
 def forget_session(session_pk: int) -> int:
-    """Keep the sums of a purged session without naming it. Returns how many rows named it."""
+    """Move the sums of a purged session to rows without a session; return how many were moved."""
     columns = ", ".join(SUMMED)
     sums = ", ".join(f"SUM({name})" for name in SUMMED)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -99,8 +102,11 @@ def _added(table: str, columns: Iterable[str]) -> str:
 
 
 def rebuild_usage() -> int:
-    """Make the sums anew from the records of the calls; returns how many rows that gave.
-    What purged sessions used has no records any more and stays. The server may run."""
+    """Rebuild the sums from the records of model calls, and return how many rows were created.
+
+    The sums of purged sessions are kept, because their calls have no records any more. The server
+    may run meanwhile.
+    """
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -118,10 +124,12 @@ def rebuild_usage() -> int:
 
 
 def find_differences() -> list[str]:
-    """How the sums differ from the records of the calls: a line for each day of a
-    session, and for each total. Nothing is changed."""
+    """Return a line for each sum that differs from the records of model calls.
+
+    A line names the day of a session, or a total. The sums are not changed.
+    """
     differing = _differences()
-    # Calls may be added between the one look and the other.
+    # Calls may be added between the queries, so only differences that persist are reported.
     still = set(_differences()) if differing else set()
     return [line for line in differing if line in still]
 
@@ -145,13 +153,13 @@ def _differences() -> list[str]:
 _DAY_KEYS = ("session_id", "day", "workspace_id", "person_id", "model")
 _TOTAL_KEYS = ("scope", "target", "day")
 _TOTALLED = ("tokens", "cost_microusd")
-_SUM = "sum_"  # before the name of a sum, which would else be that of a column
+_SUM = "sum_"  # prefix of an annotation, whose name must not be the name of a column
 
 
 def _days_of_calls() -> Iterator[dict[str, Any]]:
     is_unpriced = Q(cost_microusd=None) & (Q(input_tokens__gt=0) | Q(output_tokens__gt=0))
     tokens = {_SUM + name: Coalesce(Sum(name), 0) for name in COUNTED[3:]}
-    # The first range begins below any time, and the last one has no end.
+    # The first range begins below any time, and the last range includes all times above.
     lows, highs = (-1, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, MAX_DURATION_MS)
     ranges = {
         name: Count("pk", filter=Q(first_token_ms__gt=low, first_token_ms__lte=high))

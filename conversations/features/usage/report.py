@@ -1,7 +1,7 @@
-"""Reading what was used: by day, model, person, workspace and session.
+"""Reading usage by day, model, person, workspace and session.
 
-A person sees what they used, an owner of a workspace what was used in it, an
-administrator everything. Titles are shown of sessions that the person may read.
+A person sees their own usage, an owner of a workspace sees all usage in it, and an administrator
+sees everything. Titles are shown only of sessions that the person may read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,19 +20,24 @@ from .figures import UsageSums
 from .models import UsageDay
 from .recording import COUNTED, SUMMED
 
-MAX_REPORT_LINES = 100  # lines of a list, those that cost most; the whole is in the file
+MAX_REPORT_LINES = 100  # lines of a list, with the highest cost; the CSV file has all rows
 
 BATCH_ROWS = 1000
 
 type Wish = dict[str, Any]
-"""What is asked for, as ``UsageForm`` has it: days from ``first`` to ``last``, and where not
-empty one ``workspace`` (its slug), one ``person`` (the username), one ``model``."""
+"""The cleaned data of ``UsageForm``: days from ``first`` to ``last``, and optional filters.
+
+The filters are ``workspace`` (a slug), ``person`` (a username) and ``model``. An empty filter
+selects everything.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRights:
-    """Whose use a person may see besides their own. ``workspaces`` are the keys of those
-    that they own."""
+    """The usage that a person may see besides their own.
+
+    ``workspaces`` are the primary keys of the workspaces that the person owns.
+    """
 
     person_pk: int
     sees_all: bool
@@ -43,15 +48,18 @@ class UsageRights:
         return self.sees_all or bool(self.workspaces)
 
     def require_budgets(self) -> None:
-        """Raises NotPermitted for who can set none."""
+        """Raise NotPermitted if the person cannot set any budget."""
         if not self.sees_others:
             raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
 
 
 type Line = dict[str, Any]
-"""What one model, person, workspace or session used: its ``sums``, by what it is found
-(``key``) and how it is called (``name``); both empty for purged sessions together. Of a
-session also its workspace (``detail``), and whether it ``is_readable``."""
+"""The usage of one model, person, workspace or session.
+
+``sums`` is the usage, ``key`` is the value to filter by, and ``name`` is the name that is shown.
+Purged sessions share a line whose ``key`` and ``name`` are empty. A session's line also has the
+name of its workspace (``detail``), and says whether the person may read it (``is_readable``).
+"""
 
 
 def usage_rights(person: User) -> UsageRights:
@@ -61,7 +69,7 @@ def usage_rights(person: User) -> UsageRights:
 
 
 def workspaces_with_usage(rights: UsageRights) -> QuerySet[Workspace]:
-    """Those that the person can choose among, by name."""
+    """Return the workspaces by which the person can filter usage, ordered by name."""
     workspaces = Workspace.objects.order_by("name", "pk")
     if rights.sees_all:
         return workspaces
@@ -70,18 +78,21 @@ def workspaces_with_usage(rights: UsageRights) -> QuerySet[Workspace]:
 
 
 def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
-    """Those whose budgets the person sets, by name."""
+    """Return the workspaces whose budgets the person can set, ordered by name."""
     workspaces = Workspace.objects.order_by("name", "pk")
     return workspaces if rights.sees_all else workspaces.filter(pk__in=rights.workspaces)
 
 
 def read_usage(person: User, rights: UsageRights, filters: Wish) -> dict[str, Any]:
-    """``total`` (Sums), ``days`` (day → Sums, those with calls, in order), and lists of lines,
-    in order of cost: ``models``, ``people``, ``workspaces``, ``sessions``."""
+    """Return a report of the usage that the person may see.
+
+    It has the ``total`` (UsageSums), the ``days`` with calls in order (day → UsageSums), and lists
+    of lines, the highest cost first: ``models``, ``people``, ``workspaces`` and ``sessions``.
+    """
     rows = _rows(rights, filters)
     days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
-    # The number of queries does not depend on what there is: rows are grouped by keys, and
-    # twice only; names come after that.
+    # Rows are grouped by primary keys, and names are read afterwards, so that the number of
+    # queries does not depend on the data.
     found = _grouped(rows, "model", "person", "workspace")
     people = User.objects.in_bulk({pk for (_, pk, _), _ in found})
     workspaces = Workspace.objects.in_bulk({pk for (_, _, pk), _ in found})
@@ -98,7 +109,7 @@ def read_usage(person: User, rights: UsageRights, filters: Wish) -> dict[str, An
 
 
 def _lines(parts: Iterable[tuple[tuple[str, str], UsageSums]]) -> list[Line]:
-    # What belongs to the same is added up; those of most cost first.
+    # Sums of the same key are added up, and the lines are ordered by cost.
     by_key: dict[tuple[str, str], list[UsageSums]] = {}
     for called, sums in parts:
         by_key.setdefault(called, []).append(sums)
@@ -137,13 +148,13 @@ def _sums(values: Sequence[Any]) -> UsageSums:
 
 
 def add_up(parts: Any) -> UsageSums:
-    """The sums of several together."""
+    """Return the total of several UsageSums."""
     rows = [(*(getattr(sums, name) for name in COUNTED), *sums.first_token) for sums in parts]
     return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else UsageSums()
 
 
 def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]) -> list[Line]:
-    # First those of most cost are found, then they are added up.
+    # Find the sessions with the highest cost first, then add up only those.
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     most = rows.order_by().values_list("session", "workspace")
     most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
@@ -167,14 +178,16 @@ def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]
 
 
 def read_session_usage(session: Session) -> list[Line]:
-    """What one session used, for those who may read it: a line for each model."""
+    """Return a line for each model that the session used. The caller checks access."""
     found = _grouped(UsageDay.objects.filter(session=session), "model")
     return [{"key": model, "name": model, "sums": sums} for (model,), sums in found]
 
 
 def walk_usage(rights: UsageRights, filters: Wish) -> Iterator[tuple[tuple[Any, ...], UsageSums]]:
-    """All rows as they are kept, by day, in constant memory: (day, workspace, session, person,
-    model) and the sums."""
+    """Yield all rows by day, in constant memory.
+
+    An item has a tuple (day, workspace, session, person, model) and the sums.
+    """
     columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")
     rows = _rows(rights, filters).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
     page = rows[:BATCH_ROWS]

@@ -1,4 +1,4 @@
-"""What the models used: a page, and the same as a file."""
+"""The pages of usage and budgets, and usage as a CSV file."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
@@ -74,7 +74,7 @@ def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     return redirect("budgets")
 
 
-MAX_BUDGETS_SHOWN = 5  # budgets beside the sums: those of which least is left
+MAX_BUDGETS_SHOWN = 5  # budgets beside the sums: those with the smallest share left
 
 COLUMNS = (
     *("day", "workspace", "session", "person", "model", "calls", "failed", "unpriced"),
@@ -86,10 +86,10 @@ COLUMNS = (
 @login_required
 @require_safe
 def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
-    """What the person may see of what was used; where it is named, in one workspace."""
+    """Show the usage that the person may see, of one workspace if it is named."""
     user, workspace = person(request), None
     named = slug or storable(request.GET.get("workspace", ""))
-    # The page is of any workspace that they read, whether they used anything there or not.
+    # A person may filter by any workspace that they can read, even if they used nothing there.
     if slug or readable_workspaces(user).filter(slug=named).exists():
         workspace, _ = get_workspace_for(request, named)
     rights = usage_rights(user)
@@ -128,7 +128,7 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
 
 
 def _table(name: str, column: str, lines: list[Line], form: UsageForm, kind: str) -> dict[str, Any]:
-    # By tokens where nothing has a price.
+    # The bars compare tokens if no line has a cost.
     has_cost = any(line["sums"].cost_microusd for line in lines)
     weights = [line["sums"].cost_microusd if has_cost else line["sums"].tokens for line in lines]
     most = max(weights, default=0) or 1
@@ -149,7 +149,7 @@ def _table(name: str, column: str, lines: list[Line], form: UsageForm, kind: str
 
 
 def usd(microusd: int) -> str:
-    """Dollars and cents; small sums with four decimals."""
+    """Return an amount in dollars and cents, whole from $1,000, with four decimals below $0.10."""
     dollars = microusd / 1_000_000
     if not microusd or dollars >= 1000:
         return f"${number_text(round(dollars))}" if microusd else "$0"
@@ -185,7 +185,7 @@ def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @require_safe
 async def usage_file(request: HttpRequest) -> HttpResponseBase:
-    """Every row of what the page adds up, as CSV."""
+    """Return every row that the page adds up, as CSV."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first()
@@ -217,9 +217,8 @@ def _csv(rights: UsageRights, filters: Wish) -> Iterator[str]:
         )
 
 
-# Plots by day, as numbers for an SVG that the template draws. It is stretched to the width that
-# it has, so it holds bars and no words; those stand around it as text, and the table below it
-# says the same.
+# Plots by day, as numbers for an SVG that the template draws. The SVG is stretched to the available
+# width, so it has bars but no text. The text is around it, and a table below has the same numbers.
 
 PLOT_HEIGHT, DAY_WIDTH = 100, 10
 
@@ -244,14 +243,17 @@ PLOTTED: tuple[Plot, ...] = (
         duration_text,
     ),
 )
-"""Name, kinds, the values of a bar in the order of the kinds, and how one is said."""
+"""Name, kinds, values of a bar in the order of the kinds, and the function that formats a value."""
 
 
 def make_plots(
     days: Mapping[date, UsageSums], *, first: date, last: date
 ) -> Iterator[dict[str, Any]]:
-    """What there is any of: its name, the ``kinds`` of pieces from the bottom of a bar to its
-    top, a ``summary`` in a sentence, and the bars."""
+    """Yield the plots that have any values.
+
+    A plot has a name, the ``kinds`` of pieces from the bottom of a bar to its top, a ``summary``
+    of one sentence, and the bars.
+    """
     shown = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     for name, kinds, values_of, words in PLOTTED:
         values = [values_of(days.get(day, UsageSums())) for day in shown]
