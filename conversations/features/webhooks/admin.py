@@ -6,7 +6,7 @@ from .models import DELIVERY_STATES
 
 show_tables(
     {
-        # Without the address, of which a part may be a secret.
+        # The address is left out, because a part of it may be a secret.
         "conversations.Webhook": Table(
             "host workspace is_active failing_since created_by created_at",
             first="host",

@@ -1,6 +1,6 @@
-"""Webhooks of a workspace: for programs that set up who is told.
+"""API operations of a workspace's webhooks.
 
-Their secret is in the answer to whoever makes or rotates one, and in no other.
+Only the responses to creating and rotating a webhook contain its secret.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ Key = Annotated[
 
 
 class HookIn(Schema):
-    """``with_text``: messages have words of the transcript; otherwise ids and states."""
+    """A new webhook. Messages contain text of the transcript only if ``with_text`` is true."""
 
     url: Address = Field(examples=["https://hooks.example.org/loom"])
     events: Events
@@ -47,7 +47,7 @@ class HookIn(Schema):
 
 
 class HookPatch(Schema):
-    """What is left out or null stays as it is."""
+    """Changes of a webhook. Fields that are missing or null keep their value."""
 
     url: Address | None = None
     events: Events | None = None
@@ -56,8 +56,11 @@ class HookPatch(Schema):
 
 
 class HookOut(Schema):
-    """A webhook. ``failing_since``: nothing has arrived since then; ``turned_off``: the
-    server has turned it off, because that lasted too long."""
+    """A webhook.
+
+    No message has arrived since ``failing_since``. The ``state`` is ``turned_off`` if the server
+    has turned the webhook off, because it failed for too long or its receiver is gone.
+    """
 
     uuid: UUID
     page: str = Field(description="The address of its page.")
@@ -73,14 +76,17 @@ class HookOut(Schema):
 
 
 class HookWithSecret(HookOut):
-    """``secret`` is shown this once: messages are signed with it."""
+    """A webhook with the ``secret`` that signs its messages. It is not shown again."""
 
     secret: str
 
 
 class DeliveryOut(Schema):
-    """A message and what became of it. ``uuid`` is its ``webhook-id``; ``status`` is how
-    the receiver answered last, ``next_at`` when it is tried again."""
+    """A message and the state of its delivery.
+
+    ``uuid`` is the message's ``webhook-id``. ``status`` is the status code of the receiver's last
+    response, and ``next_at`` is when the message is tried again.
+    """
 
     uuid: UUID
     event: str
@@ -100,7 +106,7 @@ HOOK = HOOKS_OF + "/{uuid:hook}"
 
 @router.get(HOOKS_OF, auth=needs(HOOKS), response=Page[HookOut], url_name="hooks")
 def list_hooks(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """The workspace's webhooks, all of them. For its owners, as everything about them."""
+    """List all webhooks of a workspace. Only its owners may use the operations of webhooks."""
     found = service.list_webhooks(_managed(request, slug))
     return {"items": [_as_hook(one) for one in found]}
 
@@ -109,9 +115,9 @@ def list_hooks(request: HttpRequest, slug: str) -> dict[str, Any]:
 def make_hook(
     request: HttpRequest, response: HttpResponse, slug: str, new: HookIn, key: Key
 ) -> Status[dict[str, Any]]:
-    """Create webhook. ``Location`` has its address."""
+    """Create a webhook. ``Location`` has its address."""
     workspace = _managed(request, slug)
-    # The same key of the same caller is the same webhook.
+    # The same caller gets the same webhook for the same key.
     name = f"loom:webhook:{workspace.pk}:{caller_of(request).user.pk}:{key}"
     webhook = service.create_webhook(
         workspace,
@@ -129,13 +135,13 @@ def make_hook(
 
 @router.get(HOOK, auth=needs(HOOKS), response=HookOut, url_name="hook")
 def get_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
-    """One webhook, and how it is."""
+    """Return one webhook and its state."""
     return _as_hook(_find(request, slug, hook))
 
 
 @router.patch(HOOK, auth=needs(HOOKS), response=HookOut, url_name="hook")
 def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -> dict[str, Any]:
-    """Change what is given. Turned on again it begins anew: what waits is sent."""
+    """Change a webhook. If it is turned on again, its pending messages are sent at once."""
     found = _find(request, slug, hook)
     given = patch.model_dump(exclude_none=True)
     service.change_webhook(
@@ -159,8 +165,10 @@ def remove_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[None]:
 
 @router.post(HOOK + "/rotate", auth=needs(HOOKS), response=HookWithSecret, url_name="hook_rotate")
 def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
-    """Make another secret. For 24 hours those before sign beside it, so it does no harm to
-    do it twice."""
+    """Change the secret. For 24 hours, the earlier secrets also sign.
+
+    So it does no harm to repeat the request.
+    """
     found = _find(request, slug, hook)
     service.rotate_secret(found, origin=access_context_of(request).origin)
     return _with_secret(found)
@@ -179,7 +187,7 @@ def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, A
 def list_hook_deliveries(
     request: HttpRequest, slug: str, hook: UUID, paging: Query[Paging]
 ) -> dict[str, Any]:
-    """What was delivered, or is to be, the latest first."""
+    """List the messages of a webhook, delivered or not, the latest first."""
     walk = page_request_of(paging)
     found = deliveries.walk_deliveries(
         _find(request, slug, hook), place=walk.number, is_back=walk.is_back, limit=walk.limit + 1
@@ -196,7 +204,7 @@ def list_hook_deliveries(
 def deliver_again(
     request: HttpRequest, slug: str, hook: UUID, delivery: UUID
 ) -> Status[dict[str, Any]]:
-    """Send a message once more, with the same ``webhook-id``."""
+    """Send a message again, with the same ``webhook-id``."""
     again = deliveries.deliver_again(_find(request, slug, hook), delivery)
     return Status(202, _as_delivery(again))
 

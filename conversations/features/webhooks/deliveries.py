@@ -1,8 +1,8 @@
-"""The outbox of webhooks: messages are kept with what they tell, claimed, and settled.
+"""The outbox of webhooks: enqueueing, claiming and completing messages.
 
-A message is written in the transaction of what it tells, so neither is there without the
-other. It is claimed for a while by whoever delivers it; should that process die, another
-one does it again: a receiver gets each message at least once, with the same id.
+A message is written in the transaction of the event that it reports, so that neither exists without
+the other. The process that delivers a message claims it for a while. If that process dies, another
+one delivers the message again. So a receiver gets each message at least once, with the same id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ EVENT_OF_STATE = {
 }
 
 RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-"""How long after each attempt the next one is: those that the specification suggests."""
+"""Seconds after each attempt until the next one, as the specification suggests."""
 
 LEASE = timedelta(seconds=60)  # how long a claim holds: longer than an attempt may take
 
@@ -57,19 +57,23 @@ MAX_DELIVERIES_SHOWN = 50
 
 
 def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
-    """Tell the workspace's webhooks how a run has ended, in the transaction that ends it.
-    Where there is no webhook this costs one look into an index."""
+    """Enqueue messages that a run has ended, in the transaction that ends it.
+
+    If the workspace has no webhook, this costs one look-up in an index.
+    """
     if not (webhooks := _webhooks_of(session_pk)):
         return
     run = _read_run(run_pk)
-    # A summary for the window is nobody's question, and is not told.
+    # A compaction answers no message, so it is not reported.
     if run.kind != runs.COMPACT and run.state in runs.FINAL_STATES:
         _save_deliveries(webhooks, EVENT_OF_STATE[run.state], run, state=run.state)
 
 
 def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
-    """Tell that calls wait for a person, in the transaction that asks: for a decision, or for an
-    answer to what the tool server asks."""
+    """Enqueue messages that tool calls wait for a person, in the transaction that asks.
+
+    A call waits for a decision, or for the answer to a question of its tool server.
+    """
     if not call_pks or not (webhooks := _webhooks_of(session_pk)):
         return
     calls = list(ToolCall.objects.filter(pk__in=call_pks).order_by("pk"))
@@ -78,7 +82,7 @@ def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
 
 
 def _webhooks_of(session_pk: int) -> list[Webhook]:
-    # SQL for what is usual, that there is none: every run's end asks.
+    # Raw SQL, because this is executed whenever a run ends, and usually finds nothing.
     if not has_row(
         "SELECT 1 FROM conversations_session s"
         " JOIN conversations_webhook w ON w.workspace_id = s.workspace_id"
@@ -113,7 +117,7 @@ def _make_delivery(webhook: Webhook, event: str, data: dict[str, Any], **of: Any
 
 
 def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    # What a message tells: names and states, and words only where they are wanted.
+    # The data of a message: names and states, and text only if the webhook asks for it.
     session = run.session
     home = f"{webhook.site}/s/{session.uuid}/"
     turn = {} if run.user_turn is None else {"turn": f"{home}t/{run.user_turn}/"}
@@ -136,7 +140,7 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
         for described, call in zip(told, calls, strict=True):
             described["summary"] = _summary_of(call)
         said = Turn.objects.filter(session=session, role="assistant")
-        if session.rewind_count:  # the answer that this run was to take the place of
+        if session.rewind_count:  # leave out, for instance, an answer that this run replaces
             said = said.exclude(are_turns_within(read_rewound(session.pk, "turn")))
         latest = said.filter(number__gt=run.user_turn or 0).order_by("-number")
         answer = latest.values_list("content", flat=True).first() or ""
@@ -153,7 +157,7 @@ def _summary_of(call: ToolCall) -> str:
 
 
 def send_test(webhook: Webhook) -> Delivery:
-    """A message that tells nothing. Raises Conflict where the webhook is off."""
+    """Enqueue a test message. Raise Conflict if the webhook is off."""
     _require_on(webhook)
     slug = webhook.workspace.slug
     data = {"workspace": slug, "links": {"workspace": f"{webhook.site}/w/{slug}/"}}
@@ -167,9 +171,9 @@ def _require_on(webhook: Webhook) -> None:
         raise Conflict("The webhook is off; turn it on first.", code="hook_off")
 
 
-# Whether there is a webhook with a message that is due (``_webhooks_with_due``). Asked every
-# second for ever: without the ORM it takes less than a tenth of the time. The state stands in it
-# as it does in the condition of the index.
+# Selects a row if any webhook has a message that is due (``_webhooks_with_due``). This query is
+# executed every second for as long as the server runs. Without the ORM, it takes less than a tenth
+# of the time. The state is a literal so that the partial index applies.
 HAS_DUE = (
     "SELECT 1 FROM conversations_webhook w WHERE w.is_active AND EXISTS ("  # noqa: S608 (a constant)
     f"SELECT 1 FROM conversations_delivery WHERE webhook_id = w.id AND state = '{PENDING}'"
@@ -186,8 +190,8 @@ def count_pending() -> int:
 
 
 def _webhooks_with_due(now: datetime) -> QuerySet[Webhook]:
-    # By way of the webhooks, of which there are few: whatever waits for one that is off, and
-    # however much was delivered, each costs one look into the index of what waits.
+    # Start from the webhooks, of which there are few. Each costs one look-up in the index of
+    # pending messages, however many messages were delivered or wait for webhooks that are off.
     due = _due(now).filter(webhook=OuterRef("pk"))
     return Webhook.objects.filter(Exists(due), is_active=True)
 
@@ -199,9 +203,12 @@ def _due(now: datetime) -> QuerySet[Delivery]:
 def claim_due(
     now: datetime, *, busy: Mapping[int, int], most: int, most_of_one: int
 ) -> list[Delivery]:
-    """Claim messages that are due, the oldest of each webhook first; with their webhooks,
-    and this attempt counted. ``busy``: how many of each are on their way; of one there are
-    never more than ``most_of_one``."""
+    """Claim messages that are due, the oldest of each webhook first.
+
+    The messages have their webhooks loaded, and their ``attempts`` include this one. ``busy`` is
+    the number of messages that are being sent to each webhook, which never exceeds
+    ``most_of_one``.
+    """
     waiting = list(_webhooks_with_due(now).order_by().values_list("pk", flat=True))
     claimed: list[Delivery] = []
     for pk, free in allot(waiting, busy=busy, most=most, most_of_one=most_of_one).items():
@@ -211,7 +218,7 @@ def claim_due(
 
 
 def _claim(delivery: Delivery, now: datetime) -> bool:
-    # Of several processes one gets it: the others see another time.
+    # Only one of several processes can claim a message, because that changes ``next_at``.
     same = Delivery.objects.filter(pk=delivery.pk, state=PENDING, next_at=delivery.next_at)
     if not same.update(next_at=now + LEASE, tried_at=now, attempts=F("attempts") + 1):
         return False
@@ -222,8 +229,11 @@ def _claim(delivery: Delivery, now: datetime) -> bool:
 def complete_delivery(
     delivery: Delivery, attempt: DeliveryAttempt, *, now: datetime, off_after: timedelta
 ) -> bool:
-    """Record how an attempt went, and when there is another. True where the webhook is
-    turned off by it: nothing arrived for ``off_after``, or it is gone."""
+    """Record the outcome of an attempt, and the time of the next attempt if there is one.
+
+    Return True if the webhook was turned off, because no message arrived for ``off_after`` or the
+    receiver said that it is gone.
+    """
     again = None
     if not (attempt.arrived or attempt.is_gone):
         again = next_attempt(
@@ -253,8 +263,11 @@ def walk_deliveries(
     is_back: bool = False,
     limit: int = MAX_DELIVERIES_SHOWN,
 ) -> list[Delivery]:
-    """The latest ones, without what they say: from ``place``, the key of one that is left
-    out itself, to older ones, or back to newer ones."""
+    """Return deliveries of a webhook without their payloads, the latest first.
+
+    ``place`` is the primary key of the delivery after which the result begins. With ``is_back``,
+    return the deliveries that are newer than ``place``, the oldest first.
+    """
     found = Delivery.objects.filter(webhook=webhook.pk).select_related("session")
     if place is not None:
         found = found.filter(Q(pk__gt=place) if is_back else Q(pk__lt=place))
@@ -262,8 +275,11 @@ def walk_deliveries(
 
 
 def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
-    """Deliver a message again, with the same id. Raises NotFound, and Conflict while it waits or
-    the webhook is off."""
+    """Deliver a message again, with the same id.
+
+    Raise NotFound if the delivery does not exist, and Conflict if it is still pending or the
+    webhook is off.
+    """
     _require_on(webhook)
     with transaction.atomic():
         known = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
@@ -277,6 +293,6 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
 
 
 def forget_deliveries(before: datetime) -> int:
-    """Remove what is older, delivered or not. Returns how many."""
+    """Remove older messages, delivered or not, and return how many were removed."""
     old = Delivery.objects.filter(created_at__lt=before)
     return remove_in_pieces(old.order_by("created_at", "pk"))

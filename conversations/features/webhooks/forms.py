@@ -1,4 +1,4 @@
-"""A webhook as a person writes it down."""
+"""The forms for creating and changing a webhook."""
 
 from django import forms
 from django.utils.translation import gettext_lazy

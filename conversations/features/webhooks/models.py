@@ -1,4 +1,4 @@
-"""Webhooks: who outside is told what happens in a workspace, and the outbox."""
+"""Models of webhooks and of their outbox."""
 
 import uuid
 from urllib.parse import urlsplit
@@ -24,22 +24,25 @@ EVENTS = {
     RUN_INTERRUPTED: gettext_noop("a run was interrupted: its process is gone"),
     WAITING_APPROVAL: gettext_noop("a run waits for a person’s approval"),
 }
-"""What a webhook can be told of → what happened. Beside these there is :data:`TEST`."""
+"""Event that a webhook can subscribe to → description. :data:`TEST` is sent without that."""
 
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 DELIVERY_STATES = (PENDING, DELIVERED, FAILED)
 
 
 class Webhook(models.Model):
-    """An address that is told of ``events`` (JSON, of :data:`EVENTS`) of a workspace's runs.
-    ``with_text``: with words of the transcript, which are left out otherwise. ``site`` is
-    where links lead: this server, as whoever made it reached it.
+    """An address that is notified of events of a workspace's runs.
 
-    Its secret is not kept anywhere: it follows from the uuid, the ``generation`` and the
-    installation's secret key (``features.webhooks.service``). Those from ``oldest_generation`` on
-    sign as well, until some time after ``rotated_at``. ``failing_since``: nothing arrived
-    since then; ``switched_off_at``: that lasted too long, and the server has turned it off.
-    ``wish_digest`` is of what was wanted when it was made with a key of the caller's.
+    ``events`` is a JSON list of :data:`EVENTS`. ``with_text`` says whether messages include text of
+    the transcript. ``site`` is the address of this server in links, as the person who saved the
+    webhook reached it.
+
+    The secret is not stored. It is derived from the uuid, the ``generation`` and the installation's
+    secret key (``features.webhooks.service``). The secrets from ``oldest_generation`` on sign as
+    well, until some time after ``rotated_at``. ``failing_since`` is the time of the first failure
+    since the last message that arrived. ``switched_off_at`` is when the server turned the webhook
+    off, because it failed for too long or the receiver wanted no more messages. ``wish_digest`` is
+    a digest of the values with which a caller created the webhook under an idempotency key.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -73,23 +76,25 @@ class Webhook(models.Model):
 
     @property
     def state(self) -> str:
-        """``on``, ``failing``, ``off``, or ``turned_off``: by the server."""
+        """``on``, ``failing``, ``off`` or, if the server turned it off, ``turned_off``."""
         if self.is_active:
             return "on" if self.failing_since is None else "failing"
         return "off" if self.switched_off_at is None else "turned_off"
 
     @property
     def state_word(self) -> str:
-        """For pages, in the language that is active."""
+        """The state for pages, in the active language."""
         words = {"on": gettext("on"), "failing": gettext("failing")}
         return words.get(self.state) or gettext("off")
 
 
 class Delivery(models.Model):
-    """A message to a webhook, kept in the transaction of what it tells, and what became
-    of it. ``payload`` is the body to the byte. While it is ``pending``, ``next_at`` says
-    when it is tried next; ``attempts`` counts those that began. ``session`` is null for a
-    test."""
+    """A message to a webhook, and the state of its delivery.
+
+    It is saved in the transaction of the event that it reports. ``payload`` is the exact body.
+    While the message is ``pending``, ``next_at`` says when it is tried next. ``attempts`` counts
+    the attempts that were begun. ``session`` is null for a test.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     webhook = models.ForeignKey(
@@ -131,7 +136,7 @@ class Delivery(models.Model):
 
     @property
     def state_word(self) -> str:
-        """For pages, in the language that is active."""
+        """The state for pages, in the active language."""
         words = {
             PENDING: gettext("pending"),
             DELIVERED: gettext("delivered"),
@@ -141,5 +146,5 @@ class Delivery(models.Model):
 
     @property
     def problem(self) -> str:
-        """What became of it, the same way; as it was stored where there was no answer."""
+        """The reason of a failure, in the active language if the receiver responded."""
         return translate(describe_status(self.status)) if self.error and self.status else self.error

@@ -1,8 +1,8 @@
-"""Webhooks of a workspace: made, changed, rotated, removed.
+"""Webhooks of a workspace: creating, changing, rotating and removing them.
 
-A secret is derived from the installation's secret key and is stored nowhere: no copy of
-the database, no export and no page of the admin can tell it, and it is the same after a
-restart. What changes it is another generation.
+The secret of a webhook is derived from the installation's secret key and is not stored. So no copy
+of the database, no export and no page of the admin reveals it, and it is the same after a restart.
+A rotation changes the secret by increasing the webhook's generation.
 """
 
 import base64
@@ -30,9 +30,9 @@ SALT = "loom.webhook"
 
 MAX_WEBHOOKS = 20  # webhooks that a workspace may have
 MAX_SECRETS = 5  # secrets of a webhook that sign at a time
-SECRET_OVERLAP = timedelta(hours=24)  # for which earlier secrets still sign after a rotation
+SECRET_OVERLAP = timedelta(hours=24)  # how long earlier secrets still sign after a rotation
 
-ROTATED = "rotated"  # what the audit log says of another secret
+ROTATED = "rotated"  # the audit log's word for a rotation
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 
@@ -48,13 +48,16 @@ def create_webhook(
     site: str,
     origin: AuditOrigin,
 ) -> Webhook:
-    """``url`` is one that was checked. One that has this ``uuid`` already is given as it is.
-    Raises Rejected for unknown events, where there are too many webhooks, and where that one
-    was wanted otherwise when it was made."""
+    """Create a webhook, or return the one that already has this ``uuid``.
+
+    ``url`` has to be checked already. Raise Rejected if events are unknown, if the workspace has
+    too many webhooks, or if the existing webhook was created with other values.
+    """
     chosen = _events_text(events)
     digest = sha256(dump_json([url, chosen, with_text, is_active]).encode()).hexdigest()
     with transaction.atomic():
-        # Of two at once that would be the last one, the second waits and is refused.
+        # If two requests at once would each create the last webhook that is allowed, the second
+        # request waits for this lock and is refused.
         lock_workspace(workspace)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
             if found.wish_digest not in (None, digest):
@@ -92,8 +95,11 @@ def change_webhook(
     site: str,
     origin: AuditOrigin,
 ) -> None:
-    """Change what is given otherwise than ``webhook`` was read. Raises Rejected for unknown
-    events, and NotFound. Turned on again, it is told at once of what waits."""
+    """Change the fields whose new values differ from those that ``webhook`` was read with.
+
+    If the webhook is turned on again, its pending messages are sent at once. Raise Rejected if
+    events are unknown, and NotFound if the webhook was removed.
+    """
     wish = {
         "url": url,
         "events": _events_text(events),
@@ -105,7 +111,7 @@ def change_webhook(
     if changed.get("is_active"):
         changed |= {"switched_off_at": None, "failing_since": None}
     with transaction.atomic():
-        # What has happened to it meanwhile, such as another secret, stays.
+        # Only changed fields are saved, so that concurrent changes, such as a rotation, are kept.
         locked = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
         found = require_found(locked, "This webhook does not exist.")
         for name, value in changed.items():
@@ -119,11 +125,12 @@ def change_webhook(
 
 
 def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
-    """Another secret. Raises Conflict where too many of the last day still sign."""
+    """Change the secret. Raise Conflict if too many secrets of the last day still sign."""
     with transaction.atomic():
         found = Webhook.objects.select_for_update().get(pk=webhook.pk)
         now = timezone.now()
-        # One that was removed and made anew with the same key has the same uuid.
+        # A webhook that was removed and created again with the same key has the same uuid, so
+        # rotations before its creation are not counted.
         since = max(now - SECRET_OVERLAP, found.created_at)
         rotations = _count_rotations(found, since=since)
         if rotations >= MAX_SECRETS - 1:
@@ -132,8 +139,8 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
                 code="too_many_secrets",
                 count=rotations,
             )
-        # All of the last day sign beside it: whoever presses twice has not lost the one that
-        # the receiver knows.
+        # All secrets of the last day continue to sign, so that rotating twice does not invalidate
+        # the secret that the receiver knows.
         found.oldest_generation = found.generation - rotations
         found.generation += 1
         found.rotated_at = now
@@ -143,7 +150,7 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
 
 
 def _count_rotations(webhook: Webhook, *, since: datetime) -> int:
-    # The audit log alone has their times. Each has replaced one generation.
+    # Only the audit log has the times of rotations. Each rotation replaces one generation.
     entries = AuditEntry.objects.filter(
         action=WEBHOOK, at__gt=since, metadata__contains=str(webhook.uuid)
     )
@@ -156,7 +163,7 @@ def _overlaps(webhook: Webhook, now: datetime) -> bool:
 
 
 def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
-    """It goes with its deliveries; the audit log keeps that there was one."""
+    """Remove a webhook and its deliveries. The audit log records the removal."""
     with transaction.atomic():
         record(origin, _audit_event(webhook, "removed"))
         Delivery.objects.filter(webhook=webhook.pk).delete()
@@ -169,7 +176,7 @@ def list_webhooks(workspace: Workspace) -> QuerySet[Webhook]:
 
 
 def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
-    """Raises NotFound."""
+    """Return a webhook of the workspace. Raise NotFound if it does not exist."""
     found = list_webhooks(workspace).filter(uuid=uuid).first()
     return require_found(found, "This webhook does not exist.")
 
@@ -179,12 +186,12 @@ def read_events(webhook: Webhook) -> list[str]:
 
 
 def read_secret(webhook: Webhook) -> str:
-    """For the one who made or rotated it, then."""
+    """Return the current secret. It is shown only after the webhook is created or rotated."""
     return SECRET_PREFIX + base64.b64encode(_key(webhook, webhook.generation)).decode()
 
 
 def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
-    """The key of now, and for a day after a rotation those of the day before it."""
+    """Return the current key and, for a day after a rotation, the keys of the day before it."""
     newest = webhook.generation
     oldest = webhook.oldest_generation if _overlaps(webhook, now) else newest
     return [_key(webhook, generation) for generation in range(newest, oldest - 1, -1)]
@@ -207,7 +214,7 @@ def _events_text(events: Sequence[str]) -> str:
 
 
 def _audit_event(webhook: Webhook, what: str) -> AuditEvent:
-    # Without the address, of which a part may be a secret.
+    # The address is left out, because a part of it may be a secret.
     return AuditEvent(
         action=WEBHOOK,
         workspace=webhook.workspace.slug,

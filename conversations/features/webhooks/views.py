@@ -1,4 +1,4 @@
-"""The webhooks of a workspace: set up, tried out, looked after by its owners."""
+"""The pages on which owners of a workspace manage its webhooks."""
 
 from typing import Any
 from uuid import UUID
@@ -32,7 +32,7 @@ STATES = {
         "no more messages."
     ),
 }
-"""State → what there is to say of it."""
+"""State → explanation of the trouble."""
 
 
 @login_required
@@ -115,7 +115,7 @@ def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> Ht
 
 @post_by_person
 def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
-    """Another secret, shown this once."""
+    """Change the secret and show the new one, which is not shown again."""
     _, found = _find(request, slug, webhook)
     with refusal_as_message(request):
         service.rotate_secret(found, origin=access_context_of(request).origin)

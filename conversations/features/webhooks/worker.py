@@ -1,4 +1,4 @@
-"""Delivering what the outbox of webhooks holds (``features.webhooks.deliveries``)."""
+"""Sending the messages in the outbox of webhooks (``features.webhooks.deliveries``)."""
 
 import base64
 import hashlib
@@ -57,19 +57,22 @@ class WebhookSender(OutboxWorker[Delivery]):
 
 
 def allowed_addresses() -> Allows:
-    """Which addresses webhooks may lead to, as the installation has it."""
+    """Return which addresses the installation allows for webhooks."""
     return outbox.allowed_addresses(private=settings.LOOM.webhook_private_addresses)
 
 
 def check_webhook_url(text: str) -> str:
-    """The address of a webhook, for who makes one. Raises Rejected with a sentence."""
+    """Return the checked address of a new or changed webhook. Raise Rejected if it is invalid."""
     private = settings.LOOM.webhook_private_addresses
     return outbox.check_receiver_url(text, what=say("A webhook's URL"), private=private)
 
 
 def sign(keys: Iterable[bytes], *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
-    """The headers of a message, with a signature by each of the keys, as the Standard Webhooks
-    specification has it (https://www.standardwebhooks.com): HMAC-SHA256 in its version 1."""
+    """Return the headers of a message, with a signature by each of the keys.
+
+    The headers follow the Standard Webhooks specification (https://www.standardwebhooks.com). The
+    signatures are HMAC-SHA256, which is version 1 of the specification.
+    """
     timestamp = str(int(at.timestamp()))
     signed = f"{message_id}.{timestamp}.".encode() + body
     signatures = (hmac.new(key, signed, hashlib.sha256).digest() for key in keys)
