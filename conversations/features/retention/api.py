@@ -1,4 +1,4 @@
-"""Purges and holds, for programs. Nothing of what was said is shown here."""
+"""API operations of purges and holds. They show no part of the transcript."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -27,8 +27,11 @@ Reason = Annotated[Text, StringConstraints(min_length=1, max_length=service.MAX_
 
 
 class DeletedOut(Schema):
-    """``purge_at``: until then the purge can be called off, and the session be read.
-    ``receipt`` is there once it was purged, and proves what it held."""
+    """The result of deleting a conversation.
+
+    Until ``purge_at``, the purge can be cancelled and the session can be read. ``receipt`` is set
+    once the session was purged, and proves what it contained.
+    """
 
     success: bool
     message: str
@@ -37,14 +40,18 @@ class DeletedOut(Schema):
 
 
 class ReasonIn(Schema):
-    """``reason`` stays on record."""
+    """The ``reason``, which stays on record."""
 
     reason: Reason
 
 
 class PurgeOut(Schema):
-    """``counts``: what a purge would take now, rows by table. The rest is the order, null
-    where none is given; ``by_policy``: the workspace's policy has given it."""
+    """A preview of a purge, and the order if there is one.
+
+    ``counts`` has the number of rows of each table that a purge would remove now. The other fields
+    belong to the order, and are null if there is none. ``by_policy`` says that the workspace's
+    policy gave the order.
+    """
 
     counts: dict[str, int]
     due_at: datetime | None
@@ -55,14 +62,16 @@ class PurgeOut(Schema):
 
 
 class HoldIn(ReasonIn):
-    """``what``: the uuid of a session, or the slug of a workspace."""
+    """A new hold. ``what`` is the uuid of a session or the slug of a workspace."""
 
     what: Annotated[Text, StringConstraints(min_length=1, max_length=120)]
 
 
 class HoldOut(Schema):
-    """While it is not released, nothing of its session, or of any session of its
-    workspace, is purged."""
+    """A hold, which prevents every purge of a session, or of all sessions of a workspace.
+
+    A hold is in force until it is released. ``session`` is null for the hold of a workspace.
+    """
 
     id: int
     session: UUID | None
@@ -76,15 +85,20 @@ class HoldOut(Schema):
 PURGE_REASON = "Deleted through the API."
 
 
-# The path has other operations in the core, and Django asks the first view of a path only.
+# This is registered on the core's router, because the core has other operations of this path, and
+# Django calls only the first view that matches a path.
 @conversations.delete(
     "/conversations/{uuid:uuid}", auth=needs(DELETE), response=DeletedOut, url_name="conversation"
 )
 def delete_conversation(
     request: HttpRequest, uuid: UUID, reason: ShortText = PURGE_REASON
 ) -> dict[str, Any]:
-    """Have a session purged, if you may: after the installation's grace period everything
-    that it held goes, and a receipt remains. Asking again changes nothing."""
+    """Order the purge of a session.
+
+    After the installation's grace period, the session and all its contents are removed, and a
+    receipt remains. If a purge is ordered already, that order does not change. If the order is due,
+    the session is purged at once.
+    """
     _, order = _order(request, uuid, reason)
     if order.due_at > timezone.now():
         moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
@@ -101,30 +115,36 @@ PURGE = "/sessions/{uuid:uuid}/purge"
 
 @router.get(PURGE, auth=needs(READ), response=PurgeOut, url_name="session_purge")
 def get_purge(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
-    """What a purge of this session would take, and whether one is ordered. For those who
-    may order it."""
+    """Return what a purge of this session would remove, and the order if there is one.
+
+    This requires the permission to purge the session.
+    """
     session = service.get_purgeable(request, caller_of(request).user, uuid)
     return _as_purge(session, service.find_order(session))
 
 
 @router.put(PURGE, auth=needs(DELETE), response=PurgeOut, url_name="session_purge")
 def order_purge(request: HttpRequest, uuid: UUID, wanted: ReasonIn) -> dict[str, Any]:
-    """Have it purged after the installation's grace period; until then it is archived.
-    Where a purge is ordered already, that order stays as it is."""
+    """Order the purge of a session after the installation's grace period.
+
+    The session is archived until then. If a purge is ordered already, that order does not change.
+    """
     return _as_purge(*_order(request, uuid, wanted.reason))
 
 
 @router.delete(PURGE, auth=needs(DELETE), response={204: None}, url_name="session_purge")
 def call_purge_off(request: HttpRequest, uuid: UUID) -> Status[None]:
-    """Cancel deletion: the session is as it was before the order."""
+    """Cancel the order to purge a session, and undo the archiving that it caused."""
     service.call_off_for(request, caller_of(request).user, uuid)
     return Status(204, None)
 
 
 @router.get("/holds", auth=needs(MANAGE), response=Page[HoldOut], url_name="holds")
 def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
-    """The holds in force, the latest first. For administrators and reviewers, as all about
-    holds."""
+    """List the holds in force, the latest first.
+
+    Only administrators and reviewers may use the operations of holds.
+    """
     require_hold_permission(request)
     walk, holds = page_request_of(paging), service.holds_in_force()
     if walk.place:
@@ -136,7 +156,7 @@ def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
 
 @router.post("/holds", auth=needs(MANAGE), response={201: HoldOut}, url_name="holds")
 def place_hold(request: HttpRequest, wanted: HoldIn) -> Status[dict[str, Any]]:
-    """Keep a session, or all those of a workspace, from being purged."""
+    """Keep a session, or all sessions of a workspace, from being purged."""
     context = access_context_of(request)
     require_hold_permission(context)
     what = service.find_for_hold(wanted.what)

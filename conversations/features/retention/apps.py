@@ -24,7 +24,7 @@ class RetentionConfig(feature.Feature):
     def session_facts(self, session: "Session", access: Any, person: "User") -> Mapping[str, Any]:
         from .service import find_order, may_call_off, may_purge
 
-        # Only what is archived can have an order: other pages need no query.
+        # Only archived sessions can have an order, so other sessions need no query.
         order = find_order(session) if session.archived_at is not None else None
         facts: dict[str, Any] = {"can_purge": may_purge(session, access, person)}
         if order is not None:

@@ -1,4 +1,4 @@
-"""What people type about how long sessions are kept, checked."""
+"""The forms for retention policies, purges and holds."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Holds. Orders to purge and receipts belong to the purge itself (``archive.purge``)."""
+"""The model of holds. Orders to purge and receipts belong to ``archive.purge``."""
 
 from django.conf import settings
 from django.db import models
@@ -8,8 +8,10 @@ from conversations.models.workspaces import Workspace
 
 
 class Hold(models.Model):
-    """While it is not released, nothing of the session, or of any session of the
-    workspace, is purged, whoever ordered it."""
+    """A hold, which prevents every purge of a session, or of all sessions of a workspace.
+
+    A hold is in force until it is released.
+    """
 
     session = models.ForeignKey(
         Session, null=True, on_delete=models.PROTECT, related_name="holds", db_index=False

@@ -1,7 +1,7 @@
-"""Holds, orders to purge, receipts, and how long a workspace keeps its sessions.
+"""Holds, orders to purge, receipts, and the retention policies of workspaces.
 
-Between an order and the purge there is a grace period, in which the session is archived
-and everything can be undone. While there is a hold, nothing is purged.
+Between an order and the purge is a grace period, in which the session is archived and the order can
+be cancelled. A session that is on hold is not purged.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ PAGE_ROWS = 200
 
 
 def clean_reason(text: str) -> str:
-    """Raises Rejected for an empty one."""
+    """Return the reason as one line. Raise Rejected if it is empty."""
     reason = one_line(storable(text), limit=MAX_REASON_CHARS)
     if not reason:
         raise Rejected("Enter a reason; it is kept on record.", code="reason_empty")
@@ -48,8 +48,10 @@ def clean_reason(text: str) -> str:
 
 
 def find_for_hold(name: str) -> Session | Workspace:
-    """The session of this uuid, or the workspace of this slug. Raises NotFound. To be asked
-    by keepers only, who see nothing of what was said."""
+    """Return the session with this uuid, or the workspace with this slug.
+
+    Raise NotFound if it does not exist. The caller checks that the person may place holds.
+    """
     try:
         uuid = UUID(name)
     except ValueError:
@@ -58,8 +60,10 @@ def find_for_hold(name: str) -> Session | Workspace:
 
 
 def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> Hold:
-    """Keep a session, or all those of a workspace, those to come too, from being purged.
-    Raises Rejected without a reason, NotFound where it is gone."""
+    """Keep a session, or all present and future sessions of a workspace, from being purged.
+
+    Raise Rejected if the reason is empty, and NotFound if the session or workspace is gone.
+    """
     reason, target = clean_reason(reason), {"session": of}
     with transaction.atomic():
         if isinstance(of, Session):
@@ -77,7 +81,7 @@ def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> 
 
 
 def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
-    """End a hold. Raises NotFound, Conflict when it is released already."""
+    """End a hold. Raise NotFound if it does not exist, and Conflict if it has ended already."""
     with transaction.atomic():
         known = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk)
         hold = require_found(known.first(), "This hold does not exist.")
@@ -96,7 +100,7 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
 
 
 def holds_on(session: Session) -> QuerySet[Hold]:
-    """The holds that are in force for a session, its own and its workspace's."""
+    """Return the holds that are in force on a session or on its workspace."""
     return Hold.objects.filter(
         Q(session=session.pk) | Q(workspace=session.workspace_id), released_at=None
     ).order_by("-pk")
@@ -108,7 +112,7 @@ def holds_in_force() -> QuerySet[Hold]:
 
 
 def refuse_kept(session: Session) -> None:
-    """Raises Conflict for a session that is on hold."""
+    """Raise Conflict if the session is on hold."""
     hold = holds_on(session).first()
     if hold is not None:
         if hold.session_id:
@@ -118,23 +122,31 @@ def refuse_kept(session: Session) -> None:
         raise Conflict(said, code="session_held")
 
 
-# Who may purge
+# Permissions to purge
 
 
 def may_purge(session: Session, access: Access, user: User) -> bool:
-    """Owners of the workspace; others sessions of their own, where it allows that."""
+    """Return whether the person may purge the session.
+
+    Owners of the workspace may purge every session in it. Other members may purge their own
+    sessions if the workspace allows that.
+    """
     is_own = session.owner_id == user.pk and access.can_write
     return access.can_manage or (is_own and session.workspace.members_may_purge)
 
 
 def may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> bool:
-    """Who may order it; what the policy has ordered, the session's owner too."""
+    """Return whether the person may cancel the order to purge the session.
+
+    Everybody who may purge a session may also cancel an order. The session's owner may cancel an
+    order that the workspace's policy has given.
+    """
     is_own = session.owner_id == user.pk and access.can_write
     return may_purge(session, access, user) or (is_own and order.by_policy)
 
 
 def get_purgeable(request: HttpRequest, user: User, uuid: UUID) -> Session:
-    """The session, which this person may purge. Raises NotPermitted."""
+    """Return the session. Raise NotPermitted if this person may not purge it."""
     session, access = get_session_for(request, uuid, to=WRITE)
     if not may_purge(session, access, user):
         raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
@@ -142,7 +154,10 @@ def get_purgeable(request: HttpRequest, user: User, uuid: UUID) -> Session:
 
 
 def call_off_for(request: HttpRequest, user: User, uuid: UUID) -> None:
-    """Take back the order for a person. Raises NotPermitted, and as :func:`call_off_purge`."""
+    """Cancel an order to purge for a person.
+
+    Raise NotPermitted if the person may not cancel it, and the errors of :func:`call_off_purge`.
+    """
     session, access = get_session_for(request, uuid, to=WRITE)
     order = find_order(session)
     if order is not None and not may_call_off(session, access, user, order):
@@ -167,12 +182,11 @@ def order_purge(
     by_policy: bool = False,
     idle_since: datetime | None = None,
 ) -> PurgeOrder:
-    """Have a session purged after the grace period (None: the installation's); until then it is
-    archived.
+    """Order the purge of a session after the grace period, and archive it until then.
 
-    Raises Rejected without a reason; Conflict while the session is on hold or an answer
-    is being written, where a purge is ordered already, and where it was used after
-    ``idle_since``; NotFound when it is gone.
+    If ``grace`` is None, the installation's grace period applies. Raise Rejected if the reason is
+    empty. Raise Conflict if the session is on hold or busy, if a purge is ordered already, or if
+    the session was used after ``idle_since``. Raise NotFound if the session is gone.
     """
     reason = clean_reason(reason)
     with transaction.atomic():
@@ -200,8 +214,11 @@ def order_purge(
 
 
 def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> None:
-    """Take an order back: the session is as it was before. Where it was idle for too
-    long, and still is, that counts as using it. Raises Conflict where no purge is ordered."""
+    """Cancel an order to purge, and undo the archiving that it caused.
+
+    If the policy gave the order because the session was idle for too long, and it still is, the
+    session counts as used now. Raise Conflict if no purge is ordered.
+    """
     with transaction.atomic():
         lock_session(session.pk)
         order = find_order(session)
@@ -217,7 +234,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
 
 
 def execute_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
-    """Purge the session of an order that is due. Raises as :func:`archive.purge.purge`."""
+    """Purge the session of an order that is due. Errors are those of ``archive.purge.purge``."""
     request = PurgeRequest(
         pk=order.pk,
         reason=order.reason,
@@ -243,14 +260,16 @@ def due_orders(now: datetime) -> Iterator[PurgeOrder]:
 
 
 def is_idle(session: Session, now: datetime) -> bool:
-    """Whether the session was idle for as long as its workspace allows."""
+    """Return whether the session has been idle for as long as its workspace allows."""
     days = session.workspace.retention_days
     return days is not None and session.last_active_at <= now - timedelta(days=days)
 
 
 def idle_sessions(now: datetime) -> Iterator[Session]:
-    """The sessions that were idle for as long as their workspace allows, and of which no
-    purge is ordered yet."""
+    """Yield sessions that were idle for as long as their workspace allows.
+
+    Sessions whose purge is ordered already are left out.
+    """
     for workspace in Workspace.objects.filter(retention_days__isnull=False).order_by("pk"):
         idle = Session.objects.filter(
             workspace=workspace,
@@ -267,8 +286,10 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
 def change_policies(
     workspace: Workspace, *, origin: AuditOrigin, **policies: int | bool | None
 ) -> None:
-    """Set the workspace's columns that say how long its sessions are kept; entered in the
-    audit log where it changes. Sessions that there are expire as they would have."""
+    """Set the workspace's fields that say how long its sessions are kept.
+
+    Changes are recorded in the audit log. The expiry of existing sessions does not change.
+    """
     with transaction.atomic():
         known = lock_workspace(workspace)
         changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
@@ -282,26 +303,32 @@ def change_policies(
 
 
 def call_off_unwanted(workspace: Workspace, *, origin: AuditOrigin) -> None:
-    """Call off what a policy has ordered that is no longer there. Not in the transaction that
-    changes it: a purge locks the session before its workspace."""
+    """Cancel the orders that the workspace's policy gave and that it no longer asks for.
+
+    Do not call this in the transaction that changes the policy. That transaction locks the
+    workspace, but a purge locks the session before its workspace, so this could deadlock.
+    """
     now = timezone.now()
     orders = PurgeOrder.objects.filter(session__workspace=workspace.pk, by_policy=True)
     for order in orders.select_related("session__workspace").order_by("pk"):
         if not is_idle(order.session, now):
-            with suppress(Conflict, NotFound):  # somebody else was faster, or a purge
+            with suppress(Conflict, NotFound):  # already cancelled or purged in the meantime
                 call_off_purge(order.session, origin=origin, now=now)
 
 
-# Receipts of purged sessions: looked up, and compared with the audit log
+# Receipts of purged sessions: finding them, and comparing them with the audit log
 
 
 def get_receipt(uuid: UUID) -> Receipt:
-    """Raises NotFound."""
+    """Return a receipt. Raise NotFound if it does not exist."""
     return require_found(Receipt.objects.filter(uuid=uuid).first(), "This receipt does not exist.")
 
 
 def find_receipts(query: str = "") -> QuerySet[Receipt]:
-    """Receipts, the latest first; those of a session's uuid, a workspace or an owner."""
+    """Return receipts, the latest first.
+
+    ``query`` limits them to a session (its uuid), a workspace or an owner.
+    """
     receipts = Receipt.objects.order_by("-pk")
     if not query:
         return receipts
@@ -313,8 +340,11 @@ def find_receipts(query: str = "") -> QuerySet[Receipt]:
 
 
 def verify_receipts() -> tuple[int, list[str]]:
-    """How many receipts there are, and what is wrong with those that are not as they
-    were written, or of which the audit log knows nothing, or that it alone has."""
+    """Return the number of receipts, and a line for each problem.
+
+    A receipt has a problem if it was changed after it was written, if the audit log has no entry
+    for it, or if only the audit log has it.
+    """
     count, problems, last = 0, list[str](), 0
     while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE_ROWS]):
         sessions = [receipt.session for receipt in page]

@@ -1,4 +1,4 @@
-"""How long a workspace's sessions are kept, and purging one of them."""
+"""The pages of holds, receipts, retention policies and purges."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,14 +40,14 @@ from conversations.web.errors import refusal_as_message
 from . import service
 from .forms import HoldForm, PoliciesForm, PurgeForm
 
-# Holds and receipts, for administrators and reviewers. Nothing of what was said is shown
-# here. The lists are paged by the key of their last row.
+# Holds, for administrators and reviewers, and receipts, for administrators. These pages show no
+# part of the transcript. The lists are paged by the primary key of their last row.
 
 PAGE_ROWS = 50
 
 
 def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, Any]:
-    """The rows before the key that is asked for, or the first page."""
+    """Return the context of a page of rows: those before the requested key, or the first ones."""
     before = parse_optional_number(request.GET.get("before"))
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -59,7 +59,7 @@ def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, A
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def holds(request: HttpRequest) -> HttpResponse:
-    """What is on hold now, and the form for another one; ``session`` fills that in."""
+    """Show the holds in force and a form for a new one, which ``session`` prefills."""
     require_hold_permission(request)
     is_sent = request.method == "POST"
     asked = {"what": request.GET.get("session", "")[:120]}
@@ -90,7 +90,7 @@ def hold_release(request: HttpRequest, pk: int) -> HttpResponse:
 @login_required
 @require_safe
 def receipts(request: HttpRequest) -> HttpResponse:
-    """The latest first; ``q`` is the uuid of a session, a workspace or an owner."""
+    """Show receipts, the latest first. ``q`` is a session's uuid, a workspace or an owner."""
     require_administrator(request)
     query = storable(request.GET.get("q", "")).strip()[:150]
     context = {"query": query} | page_of(request, "receipts", service.find_receipts(query))
@@ -163,8 +163,10 @@ def session_purge(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
-    """Delete the sessions that were chosen in the list: first this asks for a reason. ``list`` is
-    the query of that list, to which it leads back."""
+    """Ask for a reason, then order the purge of the sessions that were chosen in the list.
+
+    ``list`` is the query string of the list to which this redirects afterwards.
+    """
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     query = request.POST.get("list", urlsplit(page_before(request, otherwise="")).query)
     listed = f"{reverse('workspace', args=[slug])}?{query}".rstrip("?")
@@ -181,7 +183,8 @@ def workspace_purge(request: HttpRequest, slug: str) -> HttpResponse:
         order = partial(service.order_purge, origin=origin, reason=reason, now=now)
         apply_to_each(request, chosen, order, said=gettext("scheduled for deletion"))
         return redirect(listed)
-    get_workspace_for(request, slug, to=WRITE)  # the page is its own, not the last session's
+    # This makes the workspace the accessed object again, in place of the last session found.
+    get_workspace_for(request, slug, to=WRITE)
     context = {
         "workspace": workspace,
         "sessions": chosen,

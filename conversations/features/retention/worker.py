@@ -1,8 +1,8 @@
-"""The hourly run that looks after what has had its time.
+"""The hourly retention run.
 
-It takes note of expired sessions, orders purges where a workspace's policy asks for them, carries
-out those that are due, and removes contents that nothing names any more. It may run as often as one
-likes: what cannot be done now is reported, and tried again by the next run.
+It records the expiry of sessions, orders purges that a workspace's policy asks for, executes orders
+that are due, and removes contents that are no longer referenced. It may run as often as desired:
+sessions that cannot be processed are reported, and the next run tries them again.
 """
 
 import asyncio
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What the audit log calls the run.
+# The name of the run in the audit log.
 ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
 
-# Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``).
+# Longer than any code relies on a blob without touching it (``listing.TOUCHED_NS``).
 UNTOUCHED_FOR = timedelta(hours=1)
 
-MAX_FIRST_DELAY_SECONDS = 60.0  # A server that is restarted often gets to a run too.
+MAX_FIRST_DELAY_SECONDS = 60.0  # short, so that a server that is restarted often runs it, too
 
 LOCK = "retention"
 
 
 @dataclass(slots=True, kw_only=True)
 class RemovedContents:
-    """Contents that went, that another session names, and that wait for a later look."""
+    """Counts of contents that were removed, that other sessions use, and that wait for later."""
 
     removed: int = 0
     shared: int = 0
@@ -68,11 +68,13 @@ class RemovedContents:
 
 @dataclass(slots=True, kw_only=True)
 class RetentionReport:
-    """What was done; of a dry run, what would have been. An item names the ``session``, its
-    ``workspace``, and what there is to say about it. ``held`` are sessions whose time is
-    over and that are on hold; ``busy`` those that are idle for too long, but in which an answer
-    runs or something waits, usually for a person; ``failed`` those with which something went
-    wrong."""
+    """The changes that a run made or, for a dry run, would have made.
+
+    An item has the ``session``, its ``workspace`` and further facts. ``held`` has sessions that
+    would be purged but are on hold. ``busy`` has sessions that were idle for too long, but have a
+    run that is active or waits, usually for a person. ``failed`` has sessions for which an error
+    was raised.
+    """
 
     at: str
     dry_run: bool
@@ -90,7 +92,7 @@ class RetentionReport:
         return {name: len(getattr(self, name)) for name in lists}
 
     def report_hold(self, session: Session) -> bool:
-        """Whether the session is on hold; reported once."""
+        """Return whether the session is on hold. If it is, report it once."""
         hold = holds_on(session).first()
         if hold is not None and str(session.uuid) not in {item["session"] for item in self.held}:
             self.held.append(_item(session, reason=hold.reason))
@@ -104,7 +106,7 @@ class RetentionReport:
 
 
 def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
-    """Do what is due by ``now``. Safe to repeat, and to run twice at a time."""
+    """Do everything that is due by ``now``. This may be repeated, and run twice at a time."""
     report = RetentionReport(at=now.isoformat(timespec="seconds"), dry_run=dry_run)
     for due in list_due(now):
         if dry_run or release_expired_key(due.uuid, now=now):
@@ -146,7 +148,7 @@ def _order_idle(report: RetentionReport, now: datetime) -> None:
         due_at = (now + grace_period()).isoformat(timespec="seconds")
         report.ordered.append(_item(session, due_at=due_at, reason=reason))
         if report.dry_run and not grace_period():
-            report.purged.append(_planned(session, more_rows=1))  # the order
+            report.purged.append(_planned(session, more_rows=1))  # one more for the order
 
 
 def _purge_due(report: RetentionReport, now: datetime) -> None:
@@ -154,7 +156,7 @@ def _purge_due(report: RetentionReport, now: datetime) -> None:
         session = order.session
         if report.report_hold(session):
             continue
-        # The policy may have changed while the order was given.
+        # The policy may have changed since it gave the order.
         is_wanted = not order.by_policy or is_idle(session, now)
         if report.dry_run:
             report.purged += [_planned(session)] if is_wanted else []
@@ -165,7 +167,7 @@ def _purge_due(report: RetentionReport, now: datetime) -> None:
                 continue
             receipt = execute_order(order, origin=ORIGIN, now=now)
         except NotFound:
-            continue  # another host has done it
+            continue  # another host has purged the session
         except (LoomError, DatabaseError) as error:
             report.report_failure(session, error)
             continue
@@ -183,11 +185,12 @@ def _item(session: Session, **facts: Any) -> dict[str, Any]:
 
 
 def remove_contents(now: datetime) -> RemovedContents:
-    """Remove the contents that were noted and can go by now."""
+    """Remove contents of purged sessions that are no longer used."""
     found, last, since = RemovedContents(), "", (now - UNTOUCHED_FOR).timestamp()
     while noted := waiting_contents(after=last):
         last = max(noted)
-        # These are needed for a time, and no purge will note them again when it is over.
+        # These contents are still used for a time. They stay noted, because no later purge would
+        # note them again.
         needed = named_by_features(noted) | {digest.hex() for digest in listed_digests()}
         over = named_by_sessions(noted)
         found.shared += len(over)
@@ -202,8 +205,11 @@ def remove_contents(now: datetime) -> RemovedContents:
 
 
 class RetentionWorker:
-    """The run of a server, every so often, in a thread and on a connection of its own: an
-    answer does not wait for it. Of the processes on one data folder one runs at a time."""
+    """A worker that executes the retention run at an interval.
+
+    The run has its own thread and database connection, so that answers do not wait for it. Only one
+    of the processes that share a data folder executes it at a time.
+    """
 
     def __init__(self, runtime: "Runtime") -> None:
         self._lock = runtime.options.data_dir / "run" / LOCK
@@ -216,7 +222,7 @@ class RetentionWorker:
             await asyncio.sleep(self._interval)
 
     def run_once(self) -> bool:
-        """Do what is due. False: another process is doing it, or it failed."""
+        """Execute a run. Return False if another process is executing one, or if it failed."""
         with try_lock(self._lock) as is_ours:
             if not is_ours:
                 return False
