@@ -1,4 +1,4 @@
-"""Links by which anybody may read a part of a session, for programs."""
+"""API operations of links by which anybody may read a part of a session."""
 
 from datetime import datetime
 from typing import Any
@@ -24,8 +24,12 @@ router = Router(tags=["Share links"])
 
 
 class ShareLinkIn(Schema):
-    """``to_turn`` null: through the last turn that there is. ``days`` null: as many as the
-    server allows. ``with_tools``: with thinking, tool calls and their output."""
+    """A new link to a range of turns.
+
+    If ``to_turn`` is null, the range ends with the session's last turn. If ``days`` is null, the
+    link works for as many days as the server allows. ``with_tools`` includes thinking, tool calls
+    and their output.
+    """
 
     from_turn: StrictInt = Field(1, ge=1, le=MAX_NUMBER)
     to_turn: StrictInt | None = Field(None, ge=1, le=MAX_NUMBER)
@@ -34,7 +38,7 @@ class ShareLinkIn(Schema):
 
 
 class ShareLinkOut(Schema):
-    """A link that can be opened. ``url`` is all that somebody needs to read it."""
+    """A link that can be opened. Anybody who has the ``url`` can read the turns."""
 
     uuid: UUID
     url: str
@@ -53,15 +57,18 @@ LINKS = "/sessions/{uuid:uuid}/share-links"
 
 @router.get(LINKS, auth=needs(READ), response=Page[ShareLinkOut], url_name="share_links")
 def list_share_links(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
-    """The session's links that can be opened now, all of them, for who may write in it."""
+    """List all links to a session that can be opened now, if you may write in the session."""
     found = service.open_links(_shareable(request, uuid))
     return {"items": [_as_link(request, link) for link in found]}
 
 
 @router.post(LINKS, auth=needs(WRITE), response={201: ShareLinkOut}, url_name="share_links")
 def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Status[dict[str, Any]]:
-    """Make a link to a range of turns. Anybody who has it can read them, without an
-    account, until it ends or is revoked; what is said later is not part of it."""
+    """Create a link to a range of turns.
+
+    Until the link expires or is revoked, anybody who has it can read the turns without an account.
+    Later turns are not part of it.
+    """
     session = _shareable(request, uuid)
     link = service.create_share_link(
         session,
@@ -78,7 +85,7 @@ def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Statu
     LINKS + "/{uuid:link}", auth=needs(WRITE), response={204: None}, url_name="share_link"
 )
 def revoke_share_link(request: HttpRequest, uuid: UUID, link: UUID) -> Status[None]:
-    """End a link at once. One that has ended already stays as it is."""
+    """Revoke a link. A link that is revoked already does not change."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     service.revoke_share_link(session, link, origin=access_context_of(request).origin)
     return Status(204, None)

@@ -1,4 +1,4 @@
-"""Links to one file of a workspace: made, revoked, opened."""
+"""The pages for creating, listing, revoking and opening links to one file of a workspace."""
 
 from typing import Any
 from uuid import UUID
@@ -59,7 +59,7 @@ class FileShareForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def file_share(request: HttpRequest, slug: str) -> HttpResponse:
-    """Links to the file of the address, as it is now or was in that version."""
+    """Show and create links to the file of the address, as it is now or in the given version."""
     workspace, _ = get_folder_for(request, slug, to=WRITE)
     at = read_address(request, workspace)
     if request.method != "POST" and not settings.LOOM.share_links:
@@ -72,7 +72,7 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     except (NotFound, Rejected) as error:
         if request.method == "POST":
             raise
-        # Whatever became of the file, its links go on, and are revoked here.
+        # Links to a file continue to work if it is gone, and this page is where they are revoked.
         unreadable = translate(error.message)
     form = FileShareForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -107,7 +107,7 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_safe
 def shared_files(request: HttpRequest, slug: str) -> HttpResponse:
-    """The files of the workspace that have links: they may be gone, and their links work."""
+    """Show the files of the workspace that have links. Links also work if the file is gone."""
     workspace = get_workspace_for(request, slug, to=MANAGE)[0]
     service.require_sharing()
     files = [
@@ -135,7 +135,7 @@ def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpR
 
 
 def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:
-    """The link, the file's name, and the file. Raises NotFound."""
+    """Return the link, the file's name and the file. Raise NotFound if the link is invalid."""
     link = service.get_shared_file(token)
     name = storable(real_path(link.path).rpartition("/")[2])
     return link, name, open_content(name, read_blob(link.digest))
@@ -143,7 +143,7 @@ def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:
 
 @require_safe
 def shared_one(request: HttpRequest, token: str) -> HttpResponse:
-    """The page of a file that was shared."""
+    """Show the page of a shared file."""
     link, name, file = _open_shared(token)
     if request.method == "GET" and "page" not in request.GET:
         service.count_opening(link)

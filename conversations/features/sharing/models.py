@@ -1,4 +1,4 @@
-"""Links by which anybody may read a part of a session, or one file."""
+"""Models of links by which anybody may read a part of a session, or one file."""
 
 import uuid
 
@@ -10,9 +10,11 @@ from conversations.models.workspaces import Workspace
 
 
 class PublicLink(models.Model):
-    """What anybody may open until ``expires_at``, or until it is revoked. The address carries a
-    signature besides the uuid (``features.sharing.service``). ``opened_count`` counts how often
-    it was opened, not by whom."""
+    """A link that anybody may open until ``expires_at``, unless it is revoked.
+
+    The link's address contains a signature besides the uuid (``features.sharing.service``).
+    ``opened_count`` says how often the link was opened. Who opened it is not recorded.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     created_by = models.ForeignKey(
@@ -33,8 +35,10 @@ class PublicLink(models.Model):
 
 
 class ShareLink(PublicLink):
-    """A read-only link to the turns ``from_turn`` to ``to_turn``. ``with_tools``: thinking, tool
-    calls and what they gave are shown too."""
+    """A read-only link to the turns ``from_turn`` to ``to_turn``.
+
+    ``with_tools`` says whether thinking, tool calls and their output are shown, too.
+    """
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="share_links")
     from_turn = models.BigIntegerField()
@@ -55,8 +59,11 @@ class ShareLink(PublicLink):
 
 
 class FileLink(PublicLink):
-    """A link to one file as it was when it was shared: the blob ``digest``. ``path`` is relative
-    to the workspace's folder, quoted where it is not UTF-8."""
+    """A link to one file as it was when it was shared.
+
+    ``digest`` names the blob with the content. ``path`` is relative to the workspace's folder, and
+    quoted if it is not UTF-8.
+    """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="file_links")
     path = models.CharField(max_length=4096)

@@ -1,8 +1,8 @@
-"""Links to a session, to a range of its turns, or to one file, that anybody may open.
+"""Links that anybody may open, to a session, a range of its turns, or one file.
 
-A link to a session shows what stands on the active path when it is opened: what its owner replaced
-meanwhile is gone from it, what was said after its last turn never comes into it. One to a file
-shows the file as it was when the link was made.
+A link to a session shows the turns on the active path at the time when it is opened. It does not
+show turns that were replaced meanwhile, and never shows turns after its last one. A link to a file
+shows the file as it was when the link was created.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ from conversations.rendering.tool_rows import tool_word
 from .models import FileLink, ShareLink
 
 SALTS: dict[type[Model], str] = {ShareLink: "loom.share", FileLink: "loom.share.file"}
-MAX_SHARE_LINKS = 50  # Links that a session may have at a time.
+MAX_SHARE_LINKS = 50  # links that a session or a file may have at a time
 
 GONE = say("This link does not work: it may have been revoked or have expired.")
 
@@ -57,7 +57,7 @@ _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentInd
 
 
 def require_sharing() -> None:
-    """Raises NotFound where it is switched off."""
+    """Raise NotFound if sharing is turned off."""
     if not settings.LOOM.share_links:
         raise NotFound("Sharing by link is turned off on this server.")
 
@@ -71,7 +71,10 @@ def create_share_link(
     with_tools: bool = False,
     origin: audit.AuditOrigin,
 ) -> ShareLink:
-    """Create a link, and enter it in the audit log. Raises Rejected."""
+    """Create a link to a range of turns, and record it in the audit log.
+
+    Raise Rejected if the range or ``days`` is invalid, or if the session has too many links.
+    """
     if not 1 <= from_turn <= to_turn <= session.turn_count:
         raise Rejected(
             "The turns must be between 1 and %(last)s, with the first one first.",
@@ -101,7 +104,7 @@ def create_share_link(
 
 
 def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin) -> None:
-    """End a link at once. One that has ended already stays as it is. Raises NotFound."""
+    """Revoke a link, unless it is revoked already. Raise NotFound if it does not exist."""
     links = ShareLink.objects.filter(session=session.pk)
     _revoke(
         links,
@@ -129,7 +132,7 @@ def _revoke[L: (ShareLink, FileLink)](
 
 
 def _require_room(open_now: QuerySet[Any], problem: Message) -> None:
-    """Raises Rejected where there are as many links as there may be."""
+    """Raise Rejected if no further link is allowed."""
     if open_now.count() >= MAX_SHARE_LINKS:
         raise Rejected(problem, code="too_many_links")
 
@@ -144,30 +147,33 @@ def _described(link: ShareLink) -> dict[str, object]:
 
 
 def good_links[L: (ShareLink, FileLink)](model: type[L]) -> QuerySet[L]:
-    """Those that can be opened now."""
+    """Return the links of this model that can be opened now."""
     return model._default_manager.filter(revoked_at=None, expires_at__gt=timezone.now())
 
 
 def open_links(session: Session) -> QuerySet[ShareLink]:
-    """The links that can be opened now, the newest first."""
+    """Return the links to a session that can be opened now, the newest first."""
     links = good_links(ShareLink).filter(session=session.pk)
     return links.select_related("created_by").order_by("-pk")
 
 
 def share_token(link: ShareLink | FileLink) -> str:
-    """What the address of the link ends with: its uuid, signed with the secret key."""
+    """Return the token at the end of a link's address: the uuid, signed with the secret key."""
     return signing.Signer(salt=SALTS[type(link)]).sign(link.uuid.hex)
 
 
 def get_shared(token: str) -> ShareLink:
-    """The link that a token opens. Raises NotFound."""
+    """Return the link to a session that a token opens. Raise NotFound if there is none."""
     links = good_links(ShareLink)
     return find_shared(token, links.select_related("session", "session__workspace", "created_by"))
 
 
 def find_shared[L: (ShareLink, FileLink)](token: str, links: QuerySet[L]) -> L:
-    """The one of the good links that a token opens. Raises NotFound alike for one that is forged,
-    unknown, revoked or over, and where sharing is switched off."""
+    """Return the link among ``links`` that a token opens.
+
+    Raise the same NotFound if the token is forged, if the link is unknown, revoked or expired, and
+    if sharing is turned off.
+    """
     if not settings.LOOM.share_links:
         raise NotFound(GONE)
     try:
@@ -184,26 +190,30 @@ def count_opening(link: ShareLink | FileLink) -> None:
 
 
 def expiry_in(days: int) -> datetime:
-    """Raises Rejected for more than the installation allows."""
+    """Return the time in so many days. Raise Rejected unless the installation allows it."""
     if not 1 <= days <= settings.LOOM.share_days:
         limit = settings.LOOM.share_days
         raise Rejected("A link can last 1 to %(days)s days.", code="bad_days", days=limit)
     return timezone.now() + timedelta(days=days)
 
 
-# One file of a workspace.
+# Links to one file of a workspace.
 
 
 def create_file_link(
     workspace: Workspace, path: str, data: bytes, *, days: int, origin: audit.AuditOrigin
 ) -> FileLink:
-    """Create a link to this content of a file, and enter it in the audit log. Raises Rejected."""
+    """Create a link to this content of a file, and record it in the audit log.
+
+    Raise Rejected if ``days`` is invalid or if the file has too many links.
+    """
     expires_at = expiry_in(days)
     assert origin.user is not None
     stored = stored_path(path)
     require_space(say("Sharing a file"))
     digest = put_blob(data)
-    record_purged_contents([digest], now=timezone.now())  # until then good_links name it
+    # Note the content for removal now. The retention run keeps it while a valid link names it.
+    record_purged_contents([digest], now=timezone.now())
     with transaction.atomic():
         _require_room(
             open_file_links(workspace, path),
@@ -222,19 +232,19 @@ def create_file_link(
 
 
 def open_file_links(workspace: Workspace, path: str) -> QuerySet[FileLink]:
-    """The links to a file that can be opened now, the newest first."""
+    """Return the links to a file that can be opened now, the newest first."""
     links = good_links(FileLink).filter(workspace=workspace, path=stored_path(path))
     return links.select_related("created_by").order_by("-pk")
 
 
 def count_file_links(workspace: Workspace) -> list[tuple[str, int]]:
-    """The stored paths of the files that have links which can be opened now, with their number."""
+    """Return the stored paths of files with links that can be opened now, and how many links."""
     found = good_links(FileLink).filter(workspace=workspace).values_list("path")
     return list(found.annotate(Count("pk")).order_by("path"))
 
 
 def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOrigin) -> FileLink:
-    """End a link at once. One that has ended already stays as it is. Raises NotFound."""
+    """Revoke a link, unless it is revoked already. Raise NotFound if it does not exist."""
     return _revoke(
         FileLink.objects.filter(workspace=workspace),
         uuid,
@@ -249,7 +259,7 @@ def _file_event(workspace: Workspace, link: FileLink, action: str) -> audit.Audi
 
 
 def get_shared_file(token: str) -> FileLink:
-    """The link that a token opens. Raises NotFound."""
+    """Return the link to a file that a token opens. Raise NotFound if there is none."""
     return find_shared(token, good_links(FileLink).select_related("workspace", "created_by"))
 
 
@@ -257,16 +267,16 @@ def get_shared_file(token: str) -> FileLink:
 
 
 def shows_title(link: ShareLink) -> bool:
-    """Whether its readers may see the session's title."""
+    """Return whether readers of the link may see the session's title."""
     session = link.session
     if link.from_turn > 1 or not session.title:
         return False
     if session.title_is_chosen:
         return True
     if session.fork_turn is not None:
-        return False  # it is made of another session's messages
-    # It is made of the first message and of the first that has words, by a model also of the first
-    # answer: they may not be shared, or be replaced.
+        return False  # the title is made from another session's messages
+    # The title is made from the first message and the first message with text. If a model made it,
+    # the first answer was used, too. These turns may be outside of the link, or be replaced.
     said = Turn.objects.filter(session=session.pk, content__regex=r"\S").order_by("number")
     made_of, message = [1], said.filter(role=USER).first()
     if message is not None:
@@ -280,9 +290,11 @@ def shows_title(link: ShareLink) -> bool:
 def read_shared_page(
     link: ShareLink, *, from_turn: int, limit: int, files_url: str
 ) -> tuple[list[str], int | None]:
-    """The rows of at most ``limit`` turns as HTML, and the turn with which the next page
-    begins. ``files_url`` is the address below which the link's attachments are. What lies
-    outside the link's range is never read."""
+    """Return the rows of at most ``limit`` turns as HTML, and the first turn of the next page.
+
+    ``files_url`` is the address below which the link's attachments are served. Turns outside of the
+    link's range are never read.
+    """
     session = link.session
     turns = _shared_turns(link).filter(number__gte=from_turn)
     found = stored_turns(turns.order_by("number")[: limit + 1])
@@ -320,10 +332,10 @@ def _shared_turns(link: ShareLink) -> QuerySet[Turn]:
 def _render(
     payload: Payload | Fallback, place: RowPosition, *, with_tools: bool, files_url: str
 ) -> str:
-    """Empty for what is not shared."""
+    """Return the row of an event as HTML, or an empty string if the event is not shared."""
     payload = without_marks_in(payload)
-    # For people who are not members: the same template, without anything that leads into the
-    # product, and without what tools did unless that is shared too.
+    # Readers of a link need not be members. They get the same template, but without links into the
+    # product, and without the work of tools unless the link includes it.
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
         word, icon = tool_word(payload.name)
         named = {"name": storable(payload.name), "word": mark_text(word), "icon": icon}
@@ -352,13 +364,16 @@ def _render(
         extra["files"] = [moved(file) for file in extra["files"]]
     if "file" in extra:
         extra["file"] = moved(extra["file"])
-    # No separators of days stand between the rows, so their times have the day.
+    # A shared page has no separators of days between rows, so the times include the day.
     row = render_row_with(payload, extra, place=place)
     return storable(row.replace("<time datetime", "<time data-relative datetime"))
 
 
 def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
-    """A file of the shared turns; without tools only what people sent. Raises NotFound."""
+    """Return a file of the shared turns. Raise NotFound if it is not part of them.
+
+    Without tools, only files that people sent are shared.
+    """
     sent = Attachment.objects.filter(session=link.session_id, turn_number__isnull=False)
     found = require_found(sent.filter(uuid=uuid).first(), GONE)
     turns = _shared_turns(link)
@@ -366,7 +381,7 @@ def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
         turns = turns.filter(role=USER)
     if turns.filter(number=found.turn_number or 0).exists():
         return found
-    # An edited message, or one that the file was sent with again, names what an earlier turn has.
+    # An edited message, or a later message with the same file, names the file of an earlier turn.
     naming = turns.filter(blocks__contains=str(uuid)).order_by("number")
     for blocks in naming.values_list("blocks", flat=True):
         if any(block.get("attachment") == str(uuid) for block in read_references(blocks)):

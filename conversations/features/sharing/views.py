@@ -1,4 +1,4 @@
-"""Links to a session for people without an account: made, listed, revoked, opened."""
+"""The pages for creating, listing, revoking and opening links to a session."""
 
 from typing import Any
 from uuid import UUID
@@ -97,7 +97,7 @@ def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpRe
 
 @require_safe
 def shared(request: HttpRequest, share: str) -> HttpResponse:
-    """What the link shows. ``from`` is the turn that a page begins with."""
+    """Show the turns of a link. ``from`` is the first turn of a page."""
     link = service.get_shared(share)
     given = request.GET.get("from", "")
     is_number = given.isascii() and given.isdigit() and len(given) < 18
@@ -132,9 +132,9 @@ def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResp
 
 
 def unlisted(response: HttpResponse) -> HttpResponse:
-    # Robots may fetch it, so that they see that they must not list it.
+    # Robots may fetch the page, because otherwise they would not see that they must not index it.
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive, noimageindex"
-    # The address, which is all that is needed to read it, goes to no other site.
+    # Anybody who has the address can read the page, so the address is not sent to other sites.
     response["Referrer-Policy"] = "no-referrer"
     response["Cache-Control"] = "private, no-store"
     return response
