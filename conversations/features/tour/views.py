@@ -1,4 +1,4 @@
-"""The steps of the tour, which the demo model answers, and a long session to look back in."""
+"""The steps of the tour with the demo model, and the long session for trying recall."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +29,7 @@ WORKS = ("water", "weed", "prune", "mulch", "harvest")
 
 
 def tour_context(session: dict[str, Any]) -> dict[str, Any]:
-    """What the steps on the page of a session need; empty where there is no tour."""
+    """Return the context of the steps on a session's page, empty if there is no tour."""
     if not is_demo():
         return {}
     is_long = session["turn_count"] >= HISTORY_TURNS and session["title"] == TITLE
@@ -44,8 +44,10 @@ def tour_context(session: dict[str, Any]) -> dict[str, Any]:
 
 @post_by_person
 def tour_history(request: HttpRequest, slug: str) -> HttpResponse:
-    """Open the person's long session of the workspace, which is made once, and again when it
-    has expired."""
+    """Open the person's long session in the workspace.
+
+    It is created the first time, and again if it has expired or was archived.
+    """
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     if not is_demo():
         raise NotFound("The tour is for the demo model, but a real one is connected.")

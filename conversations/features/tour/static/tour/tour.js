@@ -1,4 +1,4 @@
-// A step is sent without leaving the page; whoever has closed the tour finds it closed.
+// Sends a step without leaving the page, and remembers whether the tour is closed.
 const tour = document.querySelector("[data-tour]");
 const field = document.getElementById("message");
 const CLOSED = "loom:tour";
@@ -10,7 +10,7 @@ tour.addEventListener("toggle", () => {
 
 tour.addEventListener("click", (event) => {
   const step = event.target.closest("[name=text]");
-  // What is being written stays; the form sends the step by itself then.
+  // If the composer has text, leave it alone: the step's own form sends the step then.
   if (!step || field.value.trim()) return;
   event.preventDefault();
   field.value = step.value;
