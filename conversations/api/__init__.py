@@ -1,1 +1,1 @@
-"""The HTTP API: entry points for programs, as ``web`` is for browsers."""
+"""The HTTP API: the entry points for programs. Those for browsers are in ``web``."""

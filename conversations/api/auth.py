@@ -1,4 +1,4 @@
-"""Who is let in: each operation names the scope that it needs."""
+"""Authentication of API operations, each of which names the scope that it needs."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from conversations.runtime.service import Runtime
 
 
 class ScopeAuth(AuthBase):
-    """Lets in who has the scope, by the one way or the other."""
+    """Authentication of callers who have a scope, either by a token or in a browser."""
 
     by_token: bool
 
@@ -34,14 +34,14 @@ class ScopeAuth(AuthBase):
             return None
         if reason := missing_scope(self.scope, caller.scopes):
             raise NotPermitted(reason, code="insufficient_scope")
-        # No other site can make a browser send a token, but any can make it send its cookie.
+        # Any other site can make a browser send its cookie, but not a token.
         if not self.by_token and check_csrf(request) is not None:
             raise NotPermitted("The CSRF token is missing or wrong.", code="csrf")
         return caller.user
 
 
 class TokenAuth(ScopeAuth):
-    """A personal token: ``Authorization: Bearer loom_…``."""
+    """Authentication by a personal token: ``Authorization: Bearer loom_…``."""
 
     openapi_type = "http"
     openapi_scheme = "bearer"
@@ -50,7 +50,7 @@ class TokenAuth(ScopeAuth):
 
 
 class BrowserAuth(ScopeAuth):
-    """A browser that is signed in; what changes something needs its CSRF token."""
+    """Authentication of a signed-in browser, with its CSRF token for requests that change data."""
 
     openapi_type = "apiKey"
     openapi_in = "cookie"
@@ -59,24 +59,26 @@ class BrowserAuth(ScopeAuth):
 
 
 def scope_of(operation: Operation) -> str:
-    """The scope that an operation needs."""
+    """Return the scope that an operation needs."""
     [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, ScopeAuth)}
     return scope
 
 
 def needs(scope: str) -> list[AuthBase]:
-    """For ``auth=`` of an operation."""
+    """Return the value for ``auth=`` of an operation that needs a scope."""
     return [TokenAuth(scope), BrowserAuth(scope)]
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """In an operation that ``needs`` a scope."""
+    """Return the caller, in an operation that ``needs`` a scope."""
     caller: Caller = request.api_caller  # type: ignore[attr-defined]
     return caller
 
 
 async def open_for_writing(request: HttpRequest, uuid: UUID) -> tuple[Session, Runtime, int]:
-    """For an asynchronous operation: the session, what changes it, and who asks for that.
-    Raises as ``get_session_for``."""
+    """Return the session, the runtime and the caller's primary key for an asynchronous operation.
+
+    Raise the errors of ``get_session_for``.
+    """
     session, _ = await sync_to_async(get_session_for)(request, uuid, to=WRITE)
     return session, await current_runtime(), caller_of(request).user.pk

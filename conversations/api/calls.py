@@ -1,4 +1,4 @@
-"""Calls of tools: listed, looked at, allowed, denied, ended."""
+"""API operations of tool calls: listing, reading, approving, denying, answering, cancelling."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -29,8 +29,10 @@ router = Router(tags=["Tool calls"])
 
 
 class AskedOut(Schema):
-    """What a person is asked about a call: what it is going to do. ``kind_label`` is what
-    "always" would allow."""
+    """The description of a call for the person who decides: what the call is going to do.
+
+    ``kind_label`` names the kind of calls that "always" would allow.
+    """
 
     summary: str
     command: str
@@ -40,9 +42,12 @@ class AskedOut(Schema):
 
 
 class QuestionFieldOut(Schema):
-    """``kind`` is ``text``, ``number``, ``whole``, ``flag``, ``one`` or ``several`` of the
-    ``choices`` (pairs of value and title); ``least`` and ``most`` bound a number, the
-    characters of a text or how many are chosen."""
+    """A field of a tool server's question.
+
+    ``kind`` is ``text``, ``number``, ``whole`` (a whole number), ``flag`` (true or false), ``one``
+    or ``several`` of the ``choices``, which are pairs of value and title. ``least`` and ``most``
+    are the bounds of a number, of the length of a text, or of the number of choices.
+    """
 
     name: str
     kind: str
@@ -57,8 +62,11 @@ class QuestionFieldOut(Schema):
 
 
 class QuestionOut(Schema):
-    """What the tool server asks while the call runs: to fill in fields, to go to ``url``, or
-    whether it may ask the model ``prompt``, which is empty otherwise."""
+    """A question that the tool server asks during a call.
+
+    It asks the person to fill in ``fields``, to open ``url``, or to allow that the model is asked
+    ``prompt``. The others are empty.
+    """
 
     id: UUID
     server: str
@@ -69,8 +77,10 @@ class QuestionOut(Schema):
 
 
 class CallOut(Schema):
-    """A call of a tool. It waits for somebody while ``state`` is ``waiting_approval``.
-    ``arguments`` is an object, or text where it is damaged."""
+    """A tool call. It waits for a person while ``state`` is ``waiting_approval``.
+
+    ``arguments`` is an object, or text if the model wrote invalid JSON.
+    """
 
     uuid: UUID
     run: UUID
@@ -97,7 +107,7 @@ class CallOut(Schema):
 
 
 class WholeCallOut(CallOut):
-    """With all that the call gave, and the diff of what it changed."""
+    """A tool call with its whole output, and the diff of its changes."""
 
     output: str
     diff: str
@@ -127,7 +137,7 @@ class DenyIn(Schema):
 def list_calls(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[CallFilters]
 ) -> dict[str, Any]:
-    """Calls in the order in which the model made them."""
+    """List the tool calls of a session in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
     walk = page_request_of(wanted)
     found = list_tool_call_details(
@@ -142,7 +152,7 @@ def list_calls(
 
 @router.get("/calls/{uuid:call}", auth=needs(READ), response=WholeCallOut, url_name="call")
 def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
-    """One call with what it gave."""
+    """Return one tool call with its output."""
     session, _ = get_session_for(request, uuid)
     record = read_tool_call_details(session, call)
     diff = record.completed.diff if record.completed else ""
@@ -156,8 +166,11 @@ def get_call(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, An
 async def approve(
     request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: ApproveIn | None = None
 ) -> dict[str, Any]:
-    """Let a call run that waits. The first decision counts: the same one again by the same
-    person changes nothing, another is refused."""
+    """Approve a call that waits.
+
+    The first decision counts. If the same person repeats it, nothing changes. Any other decision is
+    refused.
+    """
     return await _decide(request, uuid, call, ALWAYS if wanted and wanted.always else ONCE)
 
 
@@ -165,7 +178,7 @@ async def approve(
 async def deny(
     request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: DenyIn | None = None
 ) -> dict[str, Any]:
-    """Refuse a call that waits. The model reads the reason."""
+    """Deny a call that waits. The model reads the reason."""
     return await _decide(request, uuid, call, DENY, reason=wanted.reason.strip() if wanted else "")
 
 
@@ -175,7 +188,7 @@ async def deny(
 async def answer(
     request: HttpRequest, uuid: Path[UUID], call: UUID, wanted: AnswerIn
 ) -> dict[str, Any]:
-    """Answer what the call's tool server asks. The first answer counts."""
+    """Answer the question of the call's tool server. The first answer counts."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.answer_question(
         session,
@@ -192,7 +205,7 @@ async def answer(
     "/calls/{uuid:call}/cancel", auth=needs(WRITE), response=CallOut, url_name="call_cancel"
 )
 async def cancel(request: HttpRequest, uuid: Path[UUID], call: UUID) -> dict[str, Any]:
-    """End a call that runs or waits; the run goes on."""
+    """Cancel a call that runs or waits. The run continues."""
     return await _decide(request, uuid, call, None)
 
 
@@ -200,7 +213,7 @@ async def _decide(
     request: HttpRequest, uuid: UUID, call: UUID, decision: str | None, *, reason: str = ""
 ) -> dict[str, Any]:
     session, runtime, user_pk = await open_for_writing(request, uuid)
-    # A call of a program's own tool waits for its result, and not for a person.
+    # A call of a program's own tool waits for its result, not for a person's decision.
     await sync_to_async(require_decidable)(session, call)
     if decision is None:
         await runtime.cancel_call(session, call=call, user_pk=user_pk)
@@ -225,6 +238,6 @@ def _as_call(record: ToolCallDetails) -> dict[str, Any]:
     try:
         made["arguments"] = load_json(call.arguments, default={})
     except ValueError:
-        # What the model wrote is shown as it is, however damaged.
+        # The model wrote invalid JSON, which is shown as it is.
         made["arguments"] = call.arguments
     return {name: getattr(call, name) for name in CallOut.model_fields.keys() - made.keys()} | made

@@ -1,8 +1,8 @@
-"""Conversations of work items: sessions, by the names that dispatchers know them by.
+"""API operations of the conversations of work items, in the terms of dispatchers.
 
 A conversation is a session, a project is a workspace, and a work item (bead) is the key
-``bead:<id>``. What has expired counts as missing to whoever goes on with it: another
-conversation begins under the same key, linked to the old one, which stays readable.
+``bead:<id>``. If the conversation of a work item has expired, opening it begins another one under
+the same key. The new conversation is linked to the old one, which stays readable.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,12 @@ router = Router(tags=["Conversations of work items"])
 
 
 class ConversationMessage(Schema):
-    """One message. ``number`` is its turn; 0 is the session's own instructions, which
-    stand before all turns unless a system turn comes first. ``tool_calls`` and the next two
-    are null where there are none."""
+    """One message.
+
+    ``number`` is the number of its turn. Number 0 stands for the session's own instructions, which
+    come before all turns unless the first turn is a system turn. ``tool_calls``, ``tool_call_id``
+    and ``tool_name`` are null if the message has none.
+    """
 
     number: int
     role: str
@@ -53,9 +56,11 @@ class ConversationMessage(Schema):
 
 
 class ConversationLine(Schema):
-    """A conversation without its messages. ``bead_id`` is null for a session that has no
-    work item; ``token_count`` is what it has used so far, in and out. ``continues`` is the
-    one in whose place it began."""
+    """A conversation without its messages.
+
+    ``bead_id`` is null if the session has no work item. ``token_count`` is the number of input and
+    output tokens so far. ``continues`` is the expired conversation that this one continues.
+    """
 
     session_id: UUID
     bead_id: str | None
@@ -72,8 +77,10 @@ class ConversationLine(Schema):
 
 
 class ConversationOut(ConversationLine):
-    """With all messages of the conversation as it stands, oldest first. What was taken
-    back is in the archive and among the session's turns, not here."""
+    """A conversation with all messages on its active path, the oldest first.
+
+    Messages that were taken back are in the archive and among the session's turns.
+    """
 
     messages: list[ConversationMessage]
 
@@ -89,9 +96,11 @@ class ConversationFilters(Paging):
 
 
 class NewConversation(Schema):
-    """``system_message`` are instructions for the model that are this conversation's own;
-    ``expires_at`` null: as the workspace has it. Nothing of it changes a conversation that
-    is there already."""
+    """The values of a new conversation. They do not change a conversation that exists already.
+
+    ``system_message`` has instructions for the model in this conversation only. If ``expires_at``
+    is null, the workspace's default applies.
+    """
 
     project_id: str = Field(max_length=120, description="The slug of a workspace.")
     title: Title | None = None
@@ -101,14 +110,14 @@ class NewConversation(Schema):
 
 
 class ResetIn(Schema):
-    """``keep_system_message``: whether instructions and system messages in front stay."""
+    """``keep_system_message`` keeps the instructions and the leading system messages."""
 
     keep_system_message: bool = True
 
 
 @router.get("/conversations", auth=needs(READ), response=ConversationList, url_name="conversations")
 def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]) -> dict[str, Any]:
-    """Conversations of your projects, or of one, the latest active first."""
+    """List the conversations of your projects, or of one project, the latest active first."""
     wanted = SessionFilters.model_validate(filters.model_dump(exclude={"project"}))
     page = list_sessions_of(request, filters.project, wanted, as_item=_as_line)
     return {"conversations": page.pop("items"), **page}
@@ -121,7 +130,7 @@ def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]
     url_name="conversation",
 )
 def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
-    """A conversation with its whole history, however long."""
+    """Return a conversation with its whole history, however long."""
     session, _ = get_session_for(request, uuid)
     return _whole(session)
 
@@ -135,8 +144,10 @@ def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
 def get_conversation_of_bead(
     request: HttpRequest, bead: str, project: str | None = None
 ) -> StreamingHttpResponse:
-    """The conversation of a work item, with its whole history. Where several projects have
-    one, ``project`` says which."""
+    """Return the conversation of a work item, with its whole history.
+
+    If several projects have a conversation for the work item, choose one with ``project``.
+    """
     key = check_key(f"{BEAD}:{bead}")
     if project is not None:
         workspace, _ = get_workspace_for(request, project)
@@ -165,8 +176,10 @@ def get_conversation_of_bead(
 def open_conversation_of_bead(
     request: HttpRequest, response: HttpResponse, bead: str, new: NewConversation
 ) -> Status[dict[str, Any]]:
-    """Find the conversation of a work item, or begin it (201): at first use, and when the
-    last one has expired."""
+    """Return the conversation of a work item, or begin it (201).
+
+    A conversation is begun at first use, and when the last one has expired.
+    """
     workspace, _ = get_workspace_for(request, new.project_id, to=TO_WRITE)
     key = check_key(f"{BEAD}:{bead}")
     given = new.model_dump(include={"title", "metadata", "expires_at"})
@@ -187,8 +200,11 @@ def open_conversation_of_bead(
 async def reset_conversation(
     request: HttpRequest, uuid: UUID, wanted: ResetIn | None = None
 ) -> dict[str, Any]:
-    """Begin from the start in the same session. The archive keeps what was said; neither
-    the model nor this conversation's messages have it any more."""
+    """Start over in the same session.
+
+    The archive keeps the earlier messages, but they are no longer given to the model or listed as
+    messages of this conversation.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     keeps = (wanted or ResetIn()).keep_system_message
     await runtime.reset(session, keeps_instructions=keeps, user_pk=user_pk)
@@ -196,7 +212,7 @@ async def reset_conversation(
 
 
 def _whole(session: Session) -> StreamingHttpResponse:
-    # Written while it is read: a conversation may be larger than memory.
+    # The response is streamed, because a conversation may not fit into memory.
 
     def pieces() -> Iterator[str]:
         yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['
@@ -206,7 +222,7 @@ def _whole(session: Session) -> StreamingHttpResponse:
                 calls = read_tool_calls(turn)
             except MalformedTurn:
                 calls = []
-            # The kind of block is the provider's own word, and not of this form.
+            # The type of a block is the provider's term, and not part of this format.
             shown = [{k: value for k, value in call.items() if k != "type"} for call in calls]
             message = {name: getattr(turn, name, None) for name in ConversationMessage.model_fields}
             message["number"] = getattr(turn, "number", 0)

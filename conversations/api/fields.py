@@ -1,4 +1,4 @@
-"""Values that requests give: what each may be, as the description says it."""
+"""Types of values in requests, shared schemas, and the pages of lists."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MAX_NUMBER = 2**53 - 1  # the largest number that every program reads exactly
 
 
 def must(holds: Callable[[Any], bool], reason: str) -> AfterValidator:
-    """Of a value: one for which this does not hold is refused with the reason."""
+    """Return a validator that refuses values for which ``holds`` is false, with the reason."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -45,8 +45,8 @@ Moment = Annotated[
         f"must be of a year from {YEARS[0]} through {YEARS[-1]}",
     ),
 ]
-# A session of a channel in which only members of the workspace read may quote all of it, and a
-# program gives its answers to whom it likes.
+# Sessions of member channels may recall the whole workspace, because only its members read them. A
+# program may pass on answers to anybody, so it cannot use these channels.
 Channel = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
@@ -63,27 +63,26 @@ KEY_PATTERN = r"^[!-~]{1,255}$"
 
 
 def key_header(description: str) -> Any:
-    """The header by which a request that is sent twice is carried out once."""
+    """Return the header with which a repeated request is executed only once."""
     return Header(None, alias=KEY_HEADER, pattern=KEY_PATTERN, description=description)
 
 
-# Shapes that several operations share. Times are UTC in ISO 8601.
+# Schemas that several operations share. Times are UTC in ISO 8601.
 
 
 class Page[T](Schema):
-    """A page of a list. ``next`` and ``previous`` are cursors for further pages, null at
-    the end."""
+    """A page of a list. ``next`` and ``previous`` are cursors, null if there is no such page."""
 
     items: list[T]
     next: str | None = None
     previous: str | None = None
 
 
-# Pages of lists, by keyset: a cursor names a row, and which way to go from it.
+# Keyset pagination: a cursor names a row and the direction in which to continue from it.
 
 
 class Paging(Schema):
-    """What every list takes."""
+    """The parameters of every list."""
 
     limit: int = Field(50, ge=1, le=MAX_PAGE_ROWS, description="Maximum number of items per page.")
     cursor: str = Field(
@@ -93,7 +92,10 @@ class Paging(Schema):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """From which row to go (empty: from the end of the list) and which way."""
+    """A request for a page: the limit, the row to continue from, and the direction.
+
+    An empty ``place`` stands for the first page.
+    """
 
     limit: int
     place: str = ""
@@ -101,12 +103,12 @@ class PageRequest:
 
     @property
     def number(self) -> int | None:
-        """The row of a list that is in the order of numbers. Raises Rejected."""
+        """``place`` as a number, or None if it is empty. Raise Rejected if it is not a number."""
         return parse_optional_number(self.place)
 
 
 def page_request_of(paging: Paging) -> PageRequest:
-    """Raises Rejected for what is no cursor."""
+    """Return the page that the parameters ask for. Raise Rejected if the cursor is invalid."""
     if not paging.cursor:
         return PageRequest(paging.limit)
     cursor = parse_page_cursor(paging.cursor)
@@ -116,8 +118,10 @@ def page_request_of(paging: Paging) -> PageRequest:
 def make_page[T](
     walk: PageRequest, found: list[T], *, as_item: Callable[[T], Any], place_of: Callable[[T], str]
 ) -> dict[str, Any]:
-    """``found``: what stands there in the order of walking, one more than the limit if
-    there is more."""
+    """Return a page of a list.
+
+    ``found`` has the rows in the requested direction, one more than the limit if more rows follow.
+    """
     shown = found[: walk.limit]
     goes_on, came = len(found) > walk.limit, bool(walk.place)
     if walk.is_back:

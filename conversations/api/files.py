@@ -1,4 +1,4 @@
-"""Files: attachments in and out."""
+"""API operations of files: uploading, downloading and removing attachments."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -29,8 +29,11 @@ Files = Annotated[list[UploadedFile], File(..., min_length=1)]
 
 
 class AttachmentOut(Schema):
-    """A file that a message can name by its ``uuid``. Until then it is its sender's alone,
-    for a day."""
+    """A file that a message can name by its ``uuid``.
+
+    Until it is sent with a message, only its sender can read it. It is removed after a day if it
+    is not sent.
+    """
 
     uuid: UUID
     name: str
@@ -50,8 +53,11 @@ class AttachmentsOut(Schema):
 )
 @idempotent(in_one=False)
 def attach(request: HttpRequest, uuid: Path[UUID], files: Files) -> Status[Any] | HttpResponse:
-    """Keep files that are to be sent. Where one of them is refused, its reason stands in
-    ``files`` of the problem, beside the others, which are kept."""
+    """Upload files to be sent with a message.
+
+    If a file is refused, the response is a problem whose ``files`` has the reason. The other files
+    are also listed there, and are kept.
+    """
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     return _upload(request, session, files)
 
@@ -84,7 +90,7 @@ class ResourceIn(Schema):
 def attach_resource(
     request: HttpRequest, uuid: Path[UUID], wanted: ResourceIn
 ) -> Status[Any] | HttpResponse:
-    """Keep the contents of a tool server's resource, to be sent as files."""
+    """Save the contents of a tool server's resource as files to be sent with a message."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     return _upload(request, session, read_resource(session, wanted.resource))
 
@@ -103,7 +109,7 @@ def attach_resource(
     },
 )
 def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpResponse:
-    """A file as it came. What is not sent yet is its sender's alone."""
+    """Return a file as it was received. Only its sender can read a file that is not sent yet."""
     session, _ = get_session_for(request, uuid)
     user_pk = caller_of(request).user.pk
     return serve_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
@@ -113,7 +119,7 @@ def get_file(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> HttpRe
     "/attachments/{uuid:attachment}", auth=needs(WRITE), response={204: None}, url_name="attachment"
 )
 def take_back(request: HttpRequest, uuid: Path[UUID], attachment: UUID) -> Status[None]:
-    """Take back a file that is not sent."""
+    """Remove a file that is not sent yet."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)
     return Status(204, None)

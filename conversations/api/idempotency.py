@@ -1,9 +1,9 @@
-"""Requests that may be sent twice: with the header ``Idempotency-Key``, what makes
-something makes it once, and the second answer is the first one again.
+"""The header ``Idempotency-Key``: a repeated request is executed once and gets the first response.
 
-A claim is on disk before anything is done, and a lock on a file is held until it is done. The
-answer is kept with what the request has made, in one transaction where that is possible: a process
-that dies in between leaves neither, and the claim, which whoever repeats the request takes over.
+A claim of the key is committed before the request is executed, and a file lock is held until it is
+done. The response is stored in the same transaction as the request's changes, if that is possible.
+If the process dies before the commit, neither is stored. Only the claim remains, and the next
+request with the same key takes it over.
 """
 
 import hashlib
@@ -37,14 +37,12 @@ from .auth import caller_of
 from .fields import KEY_HEADER, KEY_PATTERN
 from .problems import problem, problem_of
 
-# Answers to requests with an idempotency key: claimed, kept, given again.
-
-# How long a request counts as being carried out on another host, whose locks are not seen here.
+# How long a request counts as running on another host, whose file locks are not visible here.
 LEASE = timedelta(minutes=10)
 
 
 class RequestInProgress(Conflict):
-    """The same request is being carried out just now."""
+    """The same request is being executed at the moment."""
 
     code = "idempotency_busy"
 
@@ -53,15 +51,18 @@ class RequestInProgress(Conflict):
 
 
 class KeyMismatch(Rejected):
-    """The key belongs to another request."""
+    """The key was used for another request."""
 
     code = "idempotency_mismatch"
     status = 422
 
 
 def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
-    """What the same request was answered; without a ``status`` it is the caller's to carry
-    out. Raises RequestInProgress and KeyMismatch."""
+    """Return the stored response to the same request, or a claim to execute it.
+
+    A claim has no ``status``. Raise RequestInProgress if the same request is being executed, and
+    KeyMismatch if the key was used for another request.
+    """
     now = timezone.now()
     kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:
@@ -84,7 +85,8 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
 
 
 def _lock_of(claimed: ApiAnswer) -> Path:
-    # Held by the process that carries the request out; the kernel lets go of it when that dies.
+    # The lock is held by the process that executes the request. If the process dies, the kernel
+    # releases the lock.
     folder: Path = settings.LOOM.data_dir / "run"
     return folder / f"{ANSWER_LOCKS}{claimed.pk}.lock"
 
@@ -102,8 +104,10 @@ type Run = Callable[..., HttpResponse]
 
 
 def idempotent[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
-    """Of an operation, below ``router.post``: it honours the header, otherwise than
-    ``apply_idempotency`` has it."""
+    """Decorate an operation, below ``router.post``, to honour the header with other settings.
+
+    Operations without this decorator get the settings that ``main`` chooses.
+    """
 
     def honouring(function: F) -> F:
         contribute_operation_callback(function, partial(apply_idempotency, to=to, in_one=in_one))
@@ -113,14 +117,17 @@ def idempotent[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -
 
 
 def apply_idempotency(operation: Operation, *, to: str, in_one: bool = True) -> None:
-    """The operation, which is not asynchronous, honours the header. What it makes and the answer
-    that is kept go in one transaction, unless that would take long (``in_one``): then a process
-    that dies in between may make it twice. ``to`` is what the operation itself asks for, of the
-    session or the workspace."""
+    """Make a synchronous operation honour the header.
+
+    The operation's changes and the stored response are committed in one transaction, unless
+    ``in_one`` is false, because that would take long. In that case, the changes may be made twice
+    if the process dies before the response is stored. ``to`` is the permission on the session or
+    the workspace that the operation itself requires.
+    """
     assert not operation.is_async, operation.path
     wrap: Any = partial(_run_once, to=to, in_one=in_one)
     operation.run = wrap(operation.run)  # type: ignore[method-assign]
-    # A router has copies of its operations, which are wrapped when they are made.
+    # A router copies its operations. Copies are wrapped when they are made.
     operation._run_decorators = [wrap]  # type: ignore[attr-defined]
     extra = operation.openapi_extra or {}
     extra["parameters"] = [*extra.get("parameters", ()), PARAMETER]
@@ -128,15 +135,17 @@ def apply_idempotency(operation: Operation, *, to: str, in_one: bool = True) -> 
 
 
 def lacks_key(operation: Operation) -> bool:
-    """It creates something, and neither the wrapper nor the function itself has the header."""
+    """Return whether an operation creates something but does not honour the header yet."""
     names = {one.alias for model in operation.models for one in model.model_fields.values()}
     is_creating = "POST" in operation.methods and HTTPStatus.CREATED in operation.response_models
     return is_creating and KEY_HEADER not in names and not hasattr(operation, "_run_decorators")
 
 
 def belongs_to(request: HttpRequest, session: Session) -> None:
-    """The answer has something of this session, and goes when it is purged. Otherwise it is that
-    of the address."""
+    """Declare that the response belongs to this session, and is removed when that is purged.
+
+    By default, the response belongs to the session in the address.
+    """
     request.loom_answer_of = session.pk  # type: ignore[attr-defined]
 
 
@@ -149,7 +158,7 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
         key = request.headers.get(KEY_HEADER)
         if key is None:
             return run(request, **values)
-        # Before anything is told: who asks again is let in as whoever asks first.
+        # A repeated request is authenticated like the first one before it gets any response.
         refusal: HttpResponse | None = operation._run_checks(request)
         if refusal is not None:
             return refusal
@@ -203,14 +212,14 @@ def _execute(
         is_done = False
         raise
     finally:
-        # What was refused may be sent again.
+        # A request that was refused may be sent again.
         if not is_done:
             own.filter(status=None).delete()
     return response
 
 
 def _secret() -> dict[str, str]:
-    # An answer may have a link that signs somebody in, of which the database has a digest only.
+    # A response may contain an invitation's link, of which the database has only a digest.
     return {"purpose": "idempotency", "secret_key": settings.SECRET_KEY}
 
 
@@ -224,13 +233,13 @@ def _session_of(request: HttpRequest, values: dict[str, Any]) -> int | None:
 def _send_stored_answer(
     request: HttpRequest, kept: ApiAnswer, to: str, values: dict[str, Any]
 ) -> HttpResponse:
-    """Raises as ``access`` does for who might not be given it now."""
+    """Return the stored response. Raise the errors of ``access`` if it may no longer be given."""
     if kept.session is not None:
-        # What it shows was seen, and entered if it was a reading, when it was first given.
+        # The audit log recorded the reading, if it was one, for the first response already.
         get_session_for(replace(access_context_of(request), action=""), kept.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
-    # Earlier versions kept it as it is; what is encrypted begins otherwise.
+    # Earlier versions stored plain JSON. An encrypted body begins with another character.
     is_plain = kept.body.startswith(("{", "["))
     body = kept.body if is_plain else decrypt_secret(kept.body, **_secret())
     if body is None:
@@ -245,8 +254,9 @@ def _send_stored_answer(
 
 
 def _fingerprint(request: HttpRequest, *, takes_json: bool) -> str:
-    # Of the method, the address and the body: of a form, what is in its fields and files, since how
-    # they are parted differs each time. Where JSON is asked for, the body is read again after this.
+    # The fingerprint covers the method, the address and the body. For a form, it covers the fields
+    # and files, because the boundary in the body differs each time. An operation that takes JSON
+    # reads the body after this, so its body must not be parsed as a form.
     parts = [f"{request.method} {request.get_full_path()}\n".encode()]
     if takes_json or request.content_type != "multipart/form-data":
         parts.append(request.body)

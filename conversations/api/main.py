@@ -1,4 +1,4 @@
-"""The API as one object: its routers, its errors, its description."""
+"""The API object: its routers, error handlers and OpenAPI description."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -25,7 +25,7 @@ from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, pr
 
 DESCRIPTION = "Conversations with a model in workspaces, archived completely. For programs."
 
-# How any operation may refuse, beside what it answers.
+# The errors that any operation may return.
 REFUSALS = {
     "400": "The request is invalid.",
     "401": "No valid token and not signed in.",
@@ -38,19 +38,21 @@ REFUSALS = {
     "503": "A part of the installation is not responding; see `Retry-After`, if present.",
     "507": "The server’s disk is full; nothing was stored.",
 }
-OVERLOADED = "529"  # which no standard names
+OVERLOADED = "529"  # a status that no standard defines
 
 
 class LoomAPI(NinjaAPI):
     _described: OpenAPISchema | None = None
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """The name of the function."""
+        """Return the name of the operation's function."""
         return operation.view_func.__name__
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """With refusals as problem details, each declared once, and the scope that each operation
-        asks for."""
+        """Return the OpenAPI description, with errors as problem details and required scopes.
+
+        Each error is declared once and referenced by the operations.
+        """
         if self._described is not None:
             return self._described
         schema = super().get_openapi_schema(**options)
@@ -65,7 +67,7 @@ class LoomAPI(NinjaAPI):
         for operations in schema["paths"].values():
             for operation in operations.values():
                 operation["x-scope"] = scopes[operation["operationId"]]
-                # The statuses of an operation's own are numbers.
+                # Statuses that an operation declares itself are numbers.
                 declared = {str(status) for status in operation["responses"]}
                 for status in REFUSALS:
                     if status in declared:
@@ -73,17 +75,17 @@ class LoomAPI(NinjaAPI):
                     refusal = {"$ref": f"#/components/responses/Problem{status}"}
                     operation["responses"][status] = refusal
         self._declare_once(schema)
-        # The paths are whole, from the root of wherever this is read.
+        # The paths begin with /api/v1/, so the server is the root of the host that serves this.
         schema["servers"] = [{"url": "/", "description": "This installation."}]
         operations = [one for methods in schema["paths"].values() for one in methods.values()]
         tags = dict.fromkeys(tag for operation in operations for tag in operation["tags"])
         schema["tags"] = [{"name": tag} for tag in tags]
-        # Another thread gets it whole or makes its own.
+        # This is set last, so that another thread gets a complete schema or makes its own.
         self._described = schema
         return schema
 
     def _declare_once(self, schema: OpenAPISchema) -> None:
-        # The errors of an operation's own, which are the same in its neighbours.
+        # Some operations declare errors themselves, with the same schema in several operations.
         shared = schema["components"]["responses"]
         for methods in schema["paths"].values():
             for operation in methods.values():
@@ -98,7 +100,7 @@ class LoomAPI(NinjaAPI):
                     operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
 
     def list_scopes(self) -> Iterator[tuple[str, str]]:
-        """Of every operation its name and the scope that it asks for."""
+        """Yield the name of every operation and the scope that it requires."""
         for operation in self.list_operations():
             yield self.get_openapi_operation_id(operation), scope_of(operation)
 
@@ -156,30 +158,30 @@ def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    # What was wrong with a body that could not be read.
+    # The body could not be read, and the cause says why.
     if isinstance(error.__cause__, LoomError):
         return problem_of(error.__cause__)
     return problem(error.status_code, str(error))
 
 
-# What its addresses lead to (``urls``), loaded with it.
+# The URL patterns and views that ``urls`` imports on first use.
 
 urlpatterns = api.urls[0]
 
 
 class ReferencePage(Swagger):
-    """Swagger UI with the static files of django-ninja, inside a page of ours."""
+    """Swagger UI with the static files of django-ninja, inside a page of Loom Web."""
 
     template = "api/docs.html"
 
 
 def render_reference(request: HttpRequest) -> HttpResponse:
-    """Who is signed in can try what only reads."""
+    """Show the reference. People who are signed in can try operations that only read."""
     settings: dict[str, Any] = {
         "deepLinking": False,
         "docExpansion": "none",
         "defaultModelsExpandDepth": 0,
         "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],
-        "validatorUrl": None,  # else the description is sent to a server of Swagger's
+        "validatorUrl": None,  # otherwise the description is sent to a server of Swagger
     }
     return ReferencePage(settings).render_page(request, api)

@@ -1,4 +1,4 @@
-"""Sending a message, and reading all of them as another program would."""
+"""API operations of messages and runs."""
 
 from datetime import datetime
 from hashlib import sha256
@@ -33,9 +33,9 @@ from .idempotency import KeyMismatch
 from .streams import STREAMED, free_connection, recheck_of, require_room, stream_run, wants_stream
 from .turns import RowOut
 
-# What the operations that begin a run have in common: a key, waiting, answers.
+# Shared by the operations that begin a run: the key, waiting, and responses.
 
-MAX_WAIT_SECONDS = 600  # seconds; then a program asks again, or follows the stream
+MAX_WAIT_SECONDS = 600  # seconds; after that, a program asks again or follows the stream
 
 Key = Annotated[
     str | None,
@@ -54,16 +54,22 @@ Wait = Annotated[
 
 
 class RunError(Schema):
-    """Why a run failed; ``message`` is what the transcript says, where rows are given."""
+    """The reason why a run failed.
+
+    ``message`` is the transcript's text. It is empty in responses without the run's rows.
+    """
 
     code: str
     message: str
 
 
 class RunOut(Schema):
-    """A run: one piece of work of the model. ``turn`` and ``seq`` are those of the
-    person's message, null while it waits. ``note`` says what a running run waits for.
-    ``url`` is where it is read again, ``stream`` where it is followed."""
+    """A run: one piece of work by the model.
+
+    ``turn`` and ``seq`` are the numbers of the person's message, and null while the run waits.
+    ``note`` says what a running run waits for. ``url`` is the address of the run, and ``stream`` is
+    the address of its stream.
+    """
 
     run: UUID
     session: UUID
@@ -82,15 +88,17 @@ class RunOut(Schema):
 
 
 class RunSaidOut(RunOut):
-    """A run with what it has said by now: its rows, and the text of all its answers, that
-    of the one which is being written included."""
+    """A run with its rows so far.
+
+    ``text`` is the text of all its answers, including an answer that is still streaming.
+    """
 
     rows: list[RowOut]
     text: str
 
 
 def client_id_of(key: str | None) -> str:
-    """The key itself where it can be one; else one that stands for it, or a new one."""
+    """Return the key if it is a valid client id, else its digest, and a new id without a key."""
     if key is None:
         return uuid4().hex
     return key if CLIENT_ID.fullmatch(key) else "key-" + sha256(key.encode()).hexdigest()[:60]
@@ -104,8 +112,10 @@ async def respond_to_begun(
     *,
     wait: float,
 ) -> HttpResponseBase | Status[Any]:
-    """The run as it is after waiting, or its stream if that is what the caller takes.
-    Raises as ``access`` does for who has lost the right to it while waiting."""
+    """Return the run after waiting for its end, or its stream if the caller accepts that.
+
+    Raise the errors of ``access`` if the caller loses the right to read while waiting.
+    """
     await free_connection()
     run = await runtime.readers.read(run_transcript.read_run, accepted.run_pk)
     if wants_stream(request):
@@ -151,7 +161,7 @@ def _text_of(row: dict[str, Any]) -> str:
 
 
 def reason_of(said: run_transcript.RunTranscript) -> str:
-    """Why a run failed, as the transcript says it; empty for one that has not."""
+    """Return the transcript's reason why a run failed, empty if it has not failed."""
     notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
     reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]
     return _text_of(reasons[-1]) if reasons else ""
@@ -161,10 +171,13 @@ router = Router(tags=["Messages and runs"])
 
 
 class MessageIn(Schema):
-    """A person's message. ``content`` stands in the place of ``text``: a text, or a list of
-    texts, images and documents as the Messages API or OpenAI's chat completions have them.
-    With files (or attachments by their uuids) the text may be empty. ``now``: where it has to
-    wait, it goes before the others, and at the next tool call of the answer that runs."""
+    """A person's message.
+
+    ``content`` replaces ``text``. It is a text, or a list of texts, images and documents in the
+    format of the Messages API or of OpenAI's chat completions. With files, or with uuids of
+    ``attachments``, the text may be empty. ``now`` means that, if the message has to wait, it goes
+    before the others, and already at the next tool call of the answer that runs.
+    """
 
     text: str = ""
     content: str | list[dict[str, Any]] | None = None
@@ -180,8 +193,10 @@ class HistoryFilters(Paging):
 def list_messages(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[HistoryFilters]
 ) -> dict[str, Any]:
-    """The conversation as it stands, as messages of another program's format, files
-    included. Results of tools that belong together are never parted."""
+    """List the messages of the active path in another program's format, including files.
+
+    Results of tools that belong together are always on the same page.
+    """
     session, _ = get_session_for(request, uuid)
     walk = page_request_of(wanted)
     if walk.is_back:
@@ -203,9 +218,12 @@ def list_messages(
 async def send_message(
     request: HttpRequest, uuid: Path[UUID], message: MessageIn, key: Key = None, wait: Wait = 0
 ) -> Any:
-    """Send a message; the run that answers it goes on whether or not anybody waits. It
-    waits itself while another run of the session is not over. With ``Accept:
-    text/event-stream`` the answer is the run's stream."""
+    """Send a message.
+
+    The run that answers it continues even if the caller does not wait. If another run of the
+    session has not ended, the new run waits for it. With ``Accept: text/event-stream``, the
+    response is the run's stream.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
     spoken = read_content([message.text if message.content is None else message.content])
@@ -232,14 +250,14 @@ async def send_message(
     return await respond_to_begun(request, runtime, session, accepted, wait=wait)
 
 
-# Runs: listed, read while they go on, begun anew, stopped, taken back.
+# Runs: listing, reading, beginning, stopping and withdrawing them.
 
 
 @router.get("/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
 def list_session_runs(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[Paging]
 ) -> dict[str, Any]:
-    """Runs of a session, the newest first."""
+    """List the runs of a session, the newest first."""
     session, _ = get_session_for(request, uuid)
     walk = page_request_of(wanted)
     found = run_transcript.list_runs(
@@ -250,8 +268,7 @@ def list_session_runs(
 
 @router.get("/runs/{uuid:run}", auth=needs(READ), response=RunSaidOut, url_name="run")
 def get_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> dict[str, Any]:
-    """A run with what it has said by now. To follow it without asking again and again,
-    there is its stream."""
+    """Return a run with its rows so far. To follow a run without polling, use its stream."""
     session, _ = get_session_for(request, uuid)
     return run_transcript_out(
         run_transcript.read_run_transcript(run_transcript.find_run(session, run).pk)
@@ -262,10 +279,12 @@ KINDS = {"regenerate": REGENERATE, "edit": MESSAGE, "continue": CONTINUE, "compa
 
 
 class RunIn(Schema):
-    """What is to be done: ``regenerate`` answers the message ``turn`` (the last one)
-    again, ``edit`` replaces the message ``turn`` and all that follows by ``text``,
-    ``continue`` goes on after an answer that was cut off, ``compact`` has older turns
-    summarised for the model."""
+    """The kind of run to begin.
+
+    ``regenerate`` answers the message ``turn`` again, by default the last message. ``edit``
+    replaces the message ``turn`` and everything after it by ``text``. ``continue`` continues an
+    answer that was cut off. ``compact`` summarises older turns for the model.
+    """
 
     kind: Literal["regenerate", "edit", "continue", "compact"]
     turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
@@ -282,7 +301,7 @@ class RunIn(Schema):
 async def begin_run(
     request: HttpRequest, uuid: Path[UUID], wanted: RunIn, key: Key = None, wait: Wait = 0
 ) -> Any:
-    """Begin a run that no new message asks for."""
+    """Begin a run without a new message."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
     given: dict[str, Any] = {"client_id": client_id_of(key), "user_pk": user_pk}
@@ -312,7 +331,7 @@ async def begin_run(
 
 @router.post("/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
 async def stop_run(request: HttpRequest, uuid: Path[UUID]) -> Status[None]:
-    """End the running answer; its text is kept. Nothing happens where none is written."""
+    """Stop the running answer and keep its text. Without a running answer, nothing happens."""
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.stop_run(session)
     return Status(204, None)
@@ -322,7 +341,7 @@ async def stop_run(request: HttpRequest, uuid: Path[UUID]) -> Status[None]:
     "/runs/{uuid:run}/withdraw", auth=needs(WRITE), response={204: None}, url_name="run_withdraw"
 )
 async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Status[None]:
-    """Take a message back that still waits."""
+    """Withdraw a message that still waits."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.readers.read(run_transcript.find_run, session, run)
     await runtime.withdraw(session, run=run, user_pk=user_pk)
@@ -330,7 +349,7 @@ async def withdraw_run(request: HttpRequest, uuid: Path[UUID], run: UUID) -> Sta
 
 
 class NowIn(Schema):
-    """``stop``: end the running answer for it, instead of waiting for its next tool call."""
+    """``stop`` ends the running answer at once, instead of waiting for its next tool call."""
 
     stop: bool = False
 
@@ -339,8 +358,10 @@ class NowIn(Schema):
 async def put_run_first(
     request: HttpRequest, uuid: Path[UUID], run: UUID, wanted: NowIn
 ) -> Status[None]:
-    """Let a message that still waits go before the others: at the next tool call of the
-    answer that runs, or at its end."""
+    """Put a message that still waits before the others.
+
+    It is given to the model at the next tool call of the running answer, or at the end of it.
+    """
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.readers.read(run_transcript.find_run, session, run)
     await runtime.put_first(session, run=run, stops=wanted.stop)

@@ -1,7 +1,7 @@
-"""Who calls, how often, and errors in one form: around everything below ``/api/v1/``.
+"""The middleware of ``/api/v1/``: the caller, limits on requests, and the format of errors.
 
-The caller is found here, on a thread, so that asynchronous operations need no database
-for it. Whether it is let in is decided by each operation (see ``auth``).
+The caller is identified here, on a thread, so that asynchronous operations need no database
+access for that. Each operation decides whether the caller is let in (see ``auth``).
 """
 
 import re
@@ -33,13 +33,14 @@ FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
 
 def read_body(request: HttpRequest) -> bool:
-    """Read the body. False: it is larger than the API takes."""
+    """Read the body. Return False if it is larger than the API accepts."""
     if request.content_type in FORMS:
         return True  # Django reads these itself
     limit = settings.LOOM.max_api_bytes
     if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
         return False
-    # Read here, Django's limit for forms does not count for it: histories and images are larger.
+    # The body is read here so that Django's limit, which is meant for forms, does not apply.
+    # Histories and images are larger.
     body = request.read(limit + 1)
     request._body = body  # where ``request.body`` keeps it
     return len(body) <= limit
@@ -47,17 +48,17 @@ def read_body(request: HttpRequest) -> bool:
 
 REDIS_SECONDS = 1.0  # how long a request waits for Redis to count it
 
-# Requests of a person in this process: each has a thread while it waits for an answer, and its body
-# is in memory.
+# Requests of a person in this process. Each occupies a thread until it is answered, and memory for
+# its body.
 MAX_REQUESTS_AT_ONCE = 100
 
 _parse_rate = cache(parse)
 _LOCK = Lock()
-_requests: Counter[int] = Counter()  # of each person, by key, those that are carried out
+_requests: Counter[int] = Counter()  # person's primary key → number of requests in progress
 
 
 class ApiMiddleware:
-    """Sets ``request.api_caller`` (None: nobody) and ``request.loom_access``."""
+    """The middleware that sets ``request.api_caller``, or None, and ``request.loom_access``."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -68,7 +69,7 @@ class ApiMiddleware:
         caller = identify(request)
         request.api_caller = caller  # type: ignore[attr-defined]
         if caller is not None:
-            # Who asks by a token states a reason with each request, a browser once.
+            # A browser's session keeps a stated reason. A token has to state it with each request.
             browser = request.session if caller.token_pk is None else SessionBase()
             if reason := request.headers.get("Loom-Reason", "").strip():
                 save_reason(browser, None, reason[:MAX_REASON_CHARS])
@@ -102,18 +103,21 @@ class ApiMiddleware:
 
 
 def identify(request: HttpRequest) -> Caller | None:
-    """Who sent the request; None for nobody whom it names rightly."""
+    """Return the caller, or None if the request has no valid token or sign-in."""
     token = read_token(request.headers)
     if token is not None:
         return find_caller(token, address=client_address(request) or "")
-    # Without the cookie nobody is signed in, and the database need not be asked.
+    # Without the cookie, nobody is signed in, and no database query is needed.
     if settings.SESSION_COOKIE_NAME in request.COOKIES and isinstance(request.user, User):
         return Caller(user=request.user, scopes=frozenset(SCOPES), token_pk=None)
     return None
 
 
 def read_token(headers: Mapping[str, str]) -> str | None:
-    """The token that a request has, empty for another way to sign in; None without either."""
+    """Return the token of a request.
+
+    Return an empty string for any other authorization, and None if there is no authorization.
+    """
     given = headers.get("Authorization", "")
     if key := headers.get("X-Api-Key", ""):
         given = given or f"Bearer {key}"
@@ -122,14 +126,16 @@ def read_token(headers: Mapping[str, str]) -> str | None:
 
 
 def is_known(session_key: str, token: str) -> bool:
-    """Whether somebody asks who is signed in, or by a token that works."""
+    """Return whether the session signs in a person or the token works."""
     return read_signed_in(session_key).is_authenticated or find_token(token) is not None
 
 
 @contextmanager
 def count_open(caller: Caller | None) -> Iterator[bool]:
-    """While a request is carried out; False where the person has too many. (A stream
-    counts until it begins.)"""
+    """Count a request of a person while it is processed. Yield False if there are too many.
+
+    A stream counts only until it begins.
+    """
     if caller is None:
         yield True
         return
@@ -141,13 +147,13 @@ def count_open(caller: Caller | None) -> Iterator[bool]:
     finally:
         with _LOCK:
             _requests[caller.user.pk] -= 1
-            # Else there would be an entry of everybody who ever asked.
+            # Without this, the counter would keep an entry for every person who ever called.
             if not _requests[caller.user.pk]:
                 del _requests[caller.user.pk]
 
 
 def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, dict[str, str]]:
-    """Whether it is within the rate, and the headers that say how much is left of that."""
+    """Return whether the request is within the rate limit, and the headers about the limit."""
     item = _parse_rate(settings.LOOM.api_rate)
     if caller is None:
         whose = f"address {client_address(request)}"
@@ -159,7 +165,7 @@ def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, di
     try:
         is_within = limiter.hit(item, whose)
         stats = limiter.get_window_stats(item, whose)
-    except StorageError:  # Redis is away: each process counts for itself meanwhile
+    except StorageError:  # Redis is not available, so each process counts for itself
         limiter = _limiter("")
         is_within = limiter.hit(item, whose)
         stats = limiter.get_window_stats(item, whose)
@@ -172,7 +178,7 @@ def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, di
 
 @cache
 def _limiter(redis_url: str) -> FixedWindowRateLimiter:
-    # Counted in Redis for all processes where there is one, else in this process.
+    # Requests are counted in Redis for all processes if it is configured, else in this process.
     if not redis_url:
         return FixedWindowRateLimiter(storage_from_string("memory://"))
     storage = storage_from_string(

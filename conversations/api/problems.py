@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457), in one place for the whole API."""
+"""Errors as problem details (RFC 9457), and JSON in requests and responses."""
 
 import json
 from datetime import datetime
@@ -28,9 +28,9 @@ MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
-RETRY_AFTER_SECONDS = 10  # then somebody with too many streams may have fewer
+RETRY_AFTER_SECONDS = 10  # by then, a person with too many streams may have closed one
 
-# Status → the code of an error that has no better one.
+# Status → the default code of an error.
 CODES = {
     400: "bad_request",
     401: "signed_out",
@@ -48,15 +48,17 @@ CODES = {
 
 
 class Wrong(Schema):
-    """One value of the request that cannot be used: where it stands, and why."""
+    """A value of the request that is invalid: its location, and the reason."""
 
     location: list[str | int]
     reason: str
 
 
 class Problem(Schema):
-    """Why a request was refused (RFC 9457). Programs decide by ``code``; ``detail`` is
-    for people, and never holds a secret."""
+    """The reason why a request was refused (RFC 9457).
+
+    Programs should check ``code``. ``detail`` is for people, and never contains a secret.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -69,7 +71,7 @@ class Problem(Schema):
 
 
 def problem(status: int, detail: str, *, code: str = "", **extra: Any) -> HttpResponse:
-    """The answer to a request that is refused."""
+    """Return the response to a request that is refused."""
     code = code or CODES.get(status, "error")
     body = {
         "type": f"{PROBLEMS}#{code}",
@@ -86,7 +88,7 @@ def problem(status: int, detail: str, *, code: str = "", **extra: Any) -> HttpRe
 
 
 def problem_of(error: LoomError) -> HttpResponse:
-    """What the product refuses on purpose."""
+    """Return the response to a request that raised a LoomError."""
     response = problem(error.status, error.message, code=error.code)
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         response["Retry-After"] = str(RETRY_AFTER_SECONDS)
@@ -96,8 +98,11 @@ def problem_of(error: LoomError) -> HttpResponse:
 
 
 def format_error(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """An error below the API's address, whoever has answered it, in the form that programs
-    read there; any other response as it is."""
+    """Return an error below the API's address in the format that its clients expect.
+
+    A feature may define another format for its own addresses. Other responses are returned
+    unchanged.
+    """
     if not request.path.startswith(ROOT):
         return response
     for feature in features():
@@ -108,7 +113,7 @@ def format_error(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """An error that a part of Django has answered, in the form of all others."""
+    """Return an error response of Django as a problem, and other responses unchanged."""
     is_error = response.status_code >= HTTPStatus.BAD_REQUEST
     if not is_error or response.get("Content-Type", "").startswith(MEDIA_TYPE):
         return response
@@ -122,11 +127,11 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     return made
 
 
-# How requests are read and answers written: JSON as its standard has it.
+# Reading requests and writing responses: JSON as its standard defines it.
 
 
 class JsonParser(Parser):
-    """Of bodies: JSON as its standard has it, of texts that are ones."""
+    """A parser of request bodies: standard JSON, whose texts can be encoded as UTF-8."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         text = request.body.decode(json.detect_encoding(request.body), "surrogatepass")
@@ -138,18 +143,18 @@ class JsonParser(Parser):
         require_encodable(value)
         if value is None:
             raise ValueError("the body is empty")
-        if not isinstance(value, dict):  # a list would pass where everything may be left out
+        if not isinstance(value, dict):  # a schema of optional fields would accept a list
             raise ValueError("the body is not an object")
         return value
 
 
 def refuse_constant(name: str) -> None:
-    """Of ``NaN`` and the infinities, which Python reads. Raises ValueError."""
+    """Raise ValueError for ``NaN`` and the infinities, which Python would accept."""
     raise ValueError(f"{name} is not valid JSON")
 
 
 def read_finite(text: str) -> float:
-    """Raises ValueError for a number that could not be written as JSON again."""
+    """Return the number. Raise ValueError if it could not be written as JSON again."""
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text[:40]} is too large")
@@ -157,7 +162,7 @@ def read_finite(text: str) -> float:
 
 
 class JsonEncoder(NinjaJSONEncoder):
-    """Moments to the microsecond, as they are kept and exported."""
+    """An encoder that writes times to the microsecond, as they are stored and exported."""
 
     def default(self, o: Any) -> Any:
         return instant(o) if isinstance(o, datetime) else super().default(o)
@@ -169,5 +174,5 @@ class JsonRenderer(JSONRenderer):
 
 
 def dump(value: Any) -> str:
-    """Of a whole answer, or of a piece of one that is written piece by piece."""
+    """Return the JSON of a whole response, or of a piece of a streamed response."""
     return null_constants(json.dumps(value, cls=JsonEncoder), write=json.dumps)

@@ -1,4 +1,4 @@
-"""Sessions: listed, begun, read, changed, rewound."""
+"""API operations of sessions, their branches and their keys, and of models."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -52,10 +52,13 @@ router = Router(tags=["Sessions"])
 
 
 class SessionOut(Schema):
-    """A session. ``state`` is that of its run, or ``idle``. ``turns`` and ``events`` are
-    the highest numbers of the two; ``key`` is the one by which it is found again, or was
-    until it expired. A session that goes on in the place of an expired one, or that was
-    forked, has that one as its ``parent``. Costs are in millionths of a US dollar."""
+    """A session.
+
+    ``state`` is the state of its run, or ``idle``. ``turns`` is the highest number of a turn, and
+    ``events`` is the highest ``seq`` of an event. ``key`` is the session's key, or the key that it
+    had until it expired. ``parent`` is the expired session that this one continues, or the session
+    from which it was forked. Costs are in millionths of a US dollar.
+    """
 
     uuid: UUID
     page: str = Field(description="The address of its page.")
@@ -93,7 +96,7 @@ class SessionOut(Schema):
 
 
 class SessionFilters(Paging):
-    """Left out: whatever it is."""
+    """Filters of a list of sessions. A filter that is missing does not limit the list."""
 
     key: ShortText | None = Field(None, description="Sessions that have or had this key.")
     channel: ShortText | None = None
@@ -110,7 +113,7 @@ class AllFilters(SessionFilters):
 
 
 class SessionStart(Schema):
-    """How a session begins; everything may be left out."""
+    """The values of a new session. All fields are optional."""
 
     title: Title | None = None
     model: ShortText | None = Field(None, description="One of the available models.")
@@ -120,8 +123,10 @@ class SessionStart(Schema):
 
 
 class NewSession(SessionStart):
-    """Everything may be left out. ``key`` is unique in the workspace; without a ``channel``
-    its first part is one."""
+    """The values of a new session. All fields are optional.
+
+    ``key`` is unique in the workspace. The default of ``channel`` is the first part of the key.
+    """
 
     key: str | None = Field(None, max_length=MAX_KEY_CHARS, examples=["cli:default"])
     channel: Channel | None = None
@@ -133,8 +138,11 @@ class NewSession(SessionStart):
 
 
 class SessionPatch(Schema):
-    """What is left out stays as it is. ``metadata`` is merged: its names are set, those
-    with null are removed. ``expires_at`` null: never."""
+    """Changes of a session. Fields that are missing keep their value.
+
+    ``metadata`` is merged: its names are set, and names whose value is null are removed. If
+    ``expires_at`` is null, the session never expires.
+    """
 
     title: Title | None = None
     model: ShortText | None = None
@@ -145,14 +153,14 @@ class SessionPatch(Schema):
 
 
 class RewindIn(Schema):
-    """The first turn that is taken back: a message of the person, or 1 for all."""
+    """The first turn that is taken back: a message of a person, or 1 for all turns."""
 
     from_turn: int = Field(ge=1, le=MAX_NUMBER)
 
 
 @router.get("/sessions", auth=needs(READ), response=Page[SessionOut], url_name="sessions")
 def list_all_sessions(request: HttpRequest, filters: Query[AllFilters]) -> dict[str, Any]:
-    """Sessions of your workspaces, the latest active first."""
+    """List the sessions of your workspaces, the latest active first."""
     return list_sessions_of(request, filters.workspace, filters)
 
 
@@ -165,7 +173,7 @@ def list_all_sessions(request: HttpRequest, filters: Query[AllFilters]) -> dict[
 def list_workspace_sessions(
     request: HttpRequest, slug: str, filters: Query[SessionFilters]
 ) -> dict[str, Any]:
-    """Sessions of one workspace, the latest active first."""
+    """List the sessions of one workspace, the latest active first."""
     return list_sessions_of(request, slug, filters)
 
 
@@ -197,7 +205,7 @@ def begin_session(
 
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
 def get_one_session(request: HttpRequest, uuid: UUID) -> session_records.SessionRecord:
-    """One session: its counters, its state, what it goes on from."""
+    """Return one session, with its counters, state and parent."""
     session, _ = get_session_for(request, uuid)
     return session_records.read_session_record(session.pk)
 
@@ -206,7 +214,7 @@ def get_one_session(request: HttpRequest, uuid: UUID) -> session_records.Session
 def change_one_session(
     request: HttpRequest, uuid: UUID, patch: SessionPatch
 ) -> session_records.SessionRecord:
-    """Change what is given: all of it, or nothing where one value is refused."""
+    """Change the given fields. If one value is refused, none is changed."""
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
@@ -231,8 +239,10 @@ def change_one_session(
 async def rewind(
     request: HttpRequest, uuid: UUID, wanted: RewindIn
 ) -> session_records.SessionRecord:
-    """Take back a message with all that follows. The archive keeps it; the model is not
-    given it any more."""
+    """Take back a message and everything after it.
+
+    The archive keeps these turns, but they are no longer given to the model.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
     return await sync_to_async(session_records.read_session_record)(session.pk)
@@ -247,11 +257,13 @@ async def rewind(
 def fork_at_turn(
     request: HttpRequest, uuid: UUID, number: Path[int]
 ) -> Status[session_records.SessionRecord]:
-    """A session of its own, the caller's, that begins with what was said up to that turn: its last
-    2,000 turns at most. It has the session as its ``parent``, and its ``channel`` unless that is
-    one of the members, else ``api``."""
+    """Fork a session: create one of your own that begins with the turns up to this one.
+
+    At most the last 2,000 of these turns are copied. The new session has the old one as its
+    ``parent``. It has the same ``channel``, or ``api`` if only members read that channel.
+    """
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
-    # Who reads the answers of a program is not known: it gets no session of the members.
+    # A program may pass on answers to anybody, so the fork gets no channel of members.
     channel = "api" if session.channel in MEMBER_CHANNELS else session.channel
     made = fork_session(session, turn=number, owner=caller_of(request).user, channel=channel)
     belongs_to(request, made)
@@ -259,10 +271,13 @@ def fork_at_turn(
 
 
 class BranchOut(Schema):
-    """A branch that the conversation has left. ``turn`` is its first turn that the active path
-    lacks, ``turns`` how many it has from there to its ``tip``; ``begins`` is how the first one
-    begins. It was left at ``left_at``, by an ``edit``, ``regenerate``, ``reset``, ``undo`` or
-    ``switch``."""
+    """A branch of a session that is not the active path.
+
+    ``turn`` is its first turn that is not on the active path. ``tip`` is its last turn, and
+    ``turns`` is the number of turns from ``turn`` to ``tip``. ``begins`` is the beginning of the
+    first turn's text. ``left_at`` is when the branch was left, and ``reason`` is ``edit``,
+    ``regenerate``, ``reset``, ``undo`` or ``switch``.
+    """
 
     turn: int
     tip: int
@@ -274,7 +289,7 @@ class BranchOut(Schema):
 
 
 class BranchesOut(Schema):
-    """The latest first: 100 at most."""
+    """At most 100 branches, the latest first."""
 
     items: list[BranchOut]
 
@@ -286,7 +301,7 @@ class BranchesOut(Schema):
     url_name="session_branches",
 )
 def list_session_branches(request: HttpRequest, uuid: UUID) -> dict[str, list[LeftBranch]]:
-    """What an edit, a new answer or a rewind has left."""
+    """List the branches that were left by an edit, a new answer or a rewind."""
     session, _ = get_session_for(request, uuid)
     return {"items": list_branches(session)}
 
@@ -300,8 +315,10 @@ def list_session_branches(request: HttpRequest, uuid: UUID) -> dict[str, list[Le
 async def use_branch(
     request: HttpRequest, uuid: UUID, number: Path[int]
 ) -> session_records.SessionRecord:
-    """Go on from the branch with that turn, as it was when it was left. What was said since
-    becomes a branch itself."""
+    """Switch to the branch with this turn, as it was when it was left.
+
+    Turns of the active path that are not part of that branch become a branch themselves.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.use_branch(session, turn=number, user_pk=user_pk)
     return await sync_to_async(session_records.read_session_record)(session.pk)
@@ -316,16 +333,18 @@ async def use_branch(
 async def include_turn(
     request: HttpRequest, uuid: UUID, number: Path[int]
 ) -> session_records.SessionRecord:
-    """Give the model again a message that stands aside since the provider refused it, with what
-    was refused together with it. The row of the type `info` with the code `set_aside` names the
-    turns."""
+    """Give the model again a message that was set aside, because the provider refused it.
+
+    Turns that were refused together with the message are included, too. The row of the type `info`
+    with the code `set_aside` names the turns.
+    """
     session, runtime, _ = await open_for_writing(request, uuid)
     await runtime.include_turn(session, turn=number)
     return await sync_to_async(session_records.read_session_record)(session.pk)
 
 
 class ModelOut(Schema):
-    """A model that a session can have as its ``model``. Limits are in tokens."""
+    """A model that can be the ``model`` of a session. Limits are in tokens."""
 
     id: str
     name: str
@@ -337,18 +356,18 @@ class ModelOut(Schema):
     "/models", auth=needs(READ), response=Page[ModelOut], url_name="models", tags=["Models"]
 )
 def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
-    """The models on offer."""
+    """List the available models."""
     return {"items": list_models()}
 
 
 def require_model(model: str) -> None:
-    """Raises Rejected for one that is not on offer."""
+    """Raise Rejected if the model is not available."""
     if model not in {one.id for one in list_models()}:
         raise Rejected("This model is not available.", code="unknown_model")
 
 
 def begun_as(start: SessionStart) -> dict[str, Any]:
-    """For ``archive.sessions.create_session``. Raises Rejected."""
+    """Return arguments for ``archive.sessions.create_session``. Raise Rejected if any is bad."""
     if start.model:
         require_model(start.model)
     session_records.dump_metadata(start.metadata)
@@ -369,8 +388,10 @@ def list_sessions_of(
     *,
     as_item: Callable[[session_records.SessionRecord], Any] = lambda record: record,
 ) -> dict[str, Any]:
-    """A page of the sessions of a workspace, or of all (None) that the caller is in.
-    Where somebody may not read what was said, nothing of it is shown."""
+    """Return a page of the sessions of a workspace, or of all the caller's workspaces (None).
+
+    Texts from sessions are left out if the caller is not a member of the workspace.
+    """
     if slug is None:
         workspaces = tuple(roles_of_person(caller_of(request).user.pk))
         is_member = True
@@ -393,7 +414,7 @@ def list_sessions_of(
     )
 
 
-# Sessions by key: how another system finds its session again.
+# Sessions by key, for programs that find their session again by a name of their own.
 
 key_router = Router(tags=["Sessions by key"])
 
@@ -402,7 +423,10 @@ PATH = "/workspaces/{slug:slug}/keys/{path:key}"
 
 @key_router.get(PATH, auth=needs(READ), response=SessionOut, url_name="session_by_key")
 def get_session_by_key(request: HttpRequest, slug: str, key: str) -> session_records.SessionRecord:
-    """The session of a key. One that has expired, or is to be purged, has it no more."""
+    """Return the session with a key.
+
+    A session that has expired, or whose purge is ordered, is not found by its key.
+    """
     workspace, _ = get_workspace_for(request, slug)
     found = find_by_key(workspace, check_key(key))
     if found is None:
@@ -421,9 +445,12 @@ def open_session_by_key(
     key: str,
     start: SessionStart | None = None,
 ) -> Status[session_records.SessionRecord]:
-    """Find the session of a key, or begin it (201): at first use, and when the last one
-    has expired; then that is its `parent`. The body counts for one that begins. Of any
-    number of callers at once, one begins it."""
+    """Return the session with a key, or begin it (201).
+
+    A session is begun at first use, and when the last one has expired, which is then its `parent`.
+    The body applies only to a session that is begun. If several callers send this request at once,
+    only one session is begun.
+    """
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     begun = begun_as(start or SessionStart.model_validate({}))
     owner = caller_of(request).user
@@ -435,8 +462,11 @@ def open_session_by_key(
 def begin_session_under_key(
     request: HttpRequest, response: HttpResponse, slug: str, key: str
 ) -> Status[session_records.SessionRecord]:
-    """Begin a new session under a key. The one that had it stays as it is, without the
-    key, and is the new one's `parent`."""
+    """Begin a new session under a key.
+
+    The session that had the key loses it, is otherwise not changed, and becomes the new session's
+    `parent`.
+    """
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     session = begin_anew(workspace, key=check_key(key), owner=caller_of(request).user)
     belongs_to(request, session)

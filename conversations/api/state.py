@@ -1,4 +1,4 @@
-"""What a session has beside its turns: the session state, files that it changed, summaries."""
+"""API operations of the session state, of changed files, and of summaries."""
 
 import pathlib
 from typing import Any, Literal
@@ -34,10 +34,13 @@ router = Router(tags=["Session state and files"])
 
 
 class StateItemOut(Schema):
-    """An item of the session state. ``kind``: file, decision, error, focus, rule, preference or
-    value. ``actions`` can be done to it now; ``original`` is the text before a person reworded
-    it. ``struck_by``: person, model, or later: a statement of the turn ``replaced_in`` took its
-    place. ``times``: how often it was said."""
+    """An item of the session state.
+
+    ``kind`` is file, decision, error, focus, rule, preference or value. ``actions`` are the actions
+    that are possible now. ``original`` is the text before a person reworded it. ``struck_by`` is
+    person, model, or later, which means that a statement of the turn ``replaced_in`` replaced the
+    item. ``times`` is how often it was said.
+    """
 
     id: str
     kind: str
@@ -54,7 +57,7 @@ class StateItemOut(Schema):
 
 
 class KeptItemOut(Schema):
-    """A rule or a preference of the workspace's memory, which ``id`` names there."""
+    """A rule or a preference of the workspace memory. ``id`` is its id there."""
 
     id: UUID
     kind: str
@@ -63,8 +66,10 @@ class KeptItemOut(Schema):
 
 
 class StateOut(Schema):
-    """The session state after turn ``turn`` and event ``seq``. ``kept`` is what the workspace's
-    memory adds."""
+    """The session state after the turn ``turn`` and the event ``seq``.
+
+    ``kept`` has the items that the workspace memory adds.
+    """
 
     turn: int
     seq: int
@@ -74,7 +79,7 @@ class StateOut(Schema):
 
 
 class StateEditIn(Schema):
-    """``text`` is the new wording of an ``edit``."""
+    """A change of an item. ``text`` is the new wording of an ``edit``."""
 
     action: Literal["pin", "unpin", "edit", "strike", "unstrike"]
     text: Text = ""
@@ -82,10 +87,11 @@ class StateEditIn(Schema):
 
 @router.get("/state", auth=needs(READ), response=StateOut, url_name="session_state")
 def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> StateView:
-    """The items of the session state that are in force, and those that were struck."""
+    """Return the items of the session state that are in force, and items that were struck."""
     session, _ = get_session_for(request, uuid)
     view = read_state_view(session.pk)
-    list_kept_for(request, session, view.kept)  # what others said is entered
+    # If the caller is a reviewer, this records the reading of the kept items' sessions.
+    list_kept_for(request, session, view.kept)
     return view
 
 
@@ -93,8 +99,10 @@ def get_session_state(request: HttpRequest, uuid: Path[UUID]) -> StateView:
 async def edit_session_state(
     request: HttpRequest, uuid: Path[UUID], item: str, wanted: StateEditIn
 ) -> StateView:
-    """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
-    already changes nothing."""
+    """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item.
+
+    Nothing changes if the item is in that state already.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await runtime.edit_state(
         session, actor_pk=user_pk, action=wanted.action, item=item, text=wanted.text
@@ -103,7 +111,7 @@ async def edit_session_state(
 
 
 class KeepIn(Schema):
-    """``workspace`` is for those who manage it, ``person`` for sessions of your own."""
+    """The ``scope``: all sessions of the workspace (owners only), or your own (``person``)."""
 
     scope: Literal["person", "workspace"]
 
@@ -112,18 +120,21 @@ class KeepIn(Schema):
     "/state/{item}/keep", auth=needs(WRITE), response=StateOut, url_name="session_state_keep"
 )
 def keep_state_item(request: HttpRequest, uuid: Path[UUID], item: str, wanted: KeepIn) -> StateView:
-    """Keep a rule or a preference of the session for its workspace."""
+    """Save a rule or a preference of the session in the workspace memory."""
     context = access_context_of(request)
     session, _ = get_session_for(context, uuid, to=permission_for_memory(wanted.scope))
     save_item(session, item, scope=wanted.scope, context=context, by=caller_of(request).user)
     return read_state_view(session.pk)
 
 
-# Files that calls of tools changed, and putting them back.
+# Files that tool calls changed, and reverting them.
 
 
 class FileStateOut(Schema):
-    """``kind`` is file, folder or link; ``size`` in bytes, ``mode`` its permissions."""
+    """The state of a file, folder or link (``kind``).
+
+    ``size`` is in bytes, and ``mode`` has the permissions.
+    """
 
     kind: str
     size: int | None
@@ -131,9 +142,13 @@ class FileStateOut(Schema):
 
 
 class ChangedFileOut(Schema):
-    """``before`` the first and ``after`` the last change; null: it was not there. ``state``
-    is what putting it back would do: ``ready``, ``conflict`` or ``lost`` with a ``reason``;
-    ``back`` where it is as it was before."""
+    """A file that tool calls changed.
+
+    ``before`` is its state before the first change, and ``after`` its state after the last one.
+    Null means that the file did not exist. ``state`` is ``back`` if the file is as it was before.
+    Otherwise ``state`` says whether a revert is possible: ``ready``, or ``conflict`` or ``lost``
+    with a ``reason``.
+    """
 
     path: str
     before: FileStateOut | None
@@ -146,7 +161,7 @@ class ChangedFileOut(Schema):
 
 
 class RevertOut(Schema):
-    """A revert that can be reverted itself."""
+    """A revert, which can be reverted itself."""
 
     uuid: UUID
     at: Moment
@@ -156,8 +171,11 @@ class RevertOut(Schema):
 
 
 class ChangesOut(Page[ChangedFileOut]):
-    """By path. ``total`` counts the files of all pages, ``standing`` those that were not
-    put back; ``reverts`` are the latest."""
+    """A page of changed files, ordered by path.
+
+    ``total`` is the number of files on all pages, and ``standing`` is the number of files that were
+    not reverted. ``reverts`` has the latest reverts.
+    """
 
     total: int
     standing: int
@@ -165,7 +183,10 @@ class ChangesOut(Page[ChangedFileOut]):
 
 
 class ChangeFilters(Schema):
-    """At most one of ``run`` and ``call``; neither: of the whole session."""
+    """Filters of changed files: at most one of ``run`` and ``call``.
+
+    Without a filter, the files are those of the whole session.
+    """
 
     run: UUID | None = None
     call: UUID | None = None
@@ -173,8 +194,10 @@ class ChangeFilters(Schema):
 
 
 class RevertIn(Schema):
-    """One of the four says what is put back. ``replace`` names files that are put back
-    though they were changed since."""
+    """Exactly one of ``all``, ``run``, ``call`` and ``revert`` says which changes are reverted.
+
+    ``replace`` names files that are reverted even if they were changed since.
+    """
 
     all: bool = False
     run: UUID | None = None
@@ -184,7 +207,7 @@ class RevertIn(Schema):
 
 
 class RevertedOut(Schema):
-    """``left`` has the files that are not as they were, each with the reason."""
+    """The result of a revert. ``left`` has the files that were not reverted, with the reason."""
 
     back: list[str]
     left: dict[str, str]
@@ -194,7 +217,7 @@ class RevertedOut(Schema):
 def list_changed_files(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[ChangeFilters]
 ) -> dict[str, Any]:
-    """The files that calls of tools have changed, and how each stands now."""
+    """List the files that tool calls have changed, and their state."""
     session, _ = get_session_for(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call)
     after = real_path(unquote(parse_page_cursor(wanted.cursor).place)) if wanted.cursor else ""
@@ -227,7 +250,7 @@ def list_changed_files(
 async def revert_changes(
     request: HttpRequest, uuid: Path[UUID], wanted: RevertIn
 ) -> dict[str, Any]:
-    """Put files back as they were before a call, a run, the session, or a revert."""
+    """Revert files to their state before a call, a run, the session, or a revert."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != ChangeScope()):
@@ -259,7 +282,7 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
     return {"kind": kind, "size": state.size, "mode": state.permissions}
 
 
-# Summaries that stand for older turns.
+# Summaries that replace older turns in the window.
 
 
 @router.post(
@@ -269,8 +292,10 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
     url_name="summary_undo",
 )
 async def undo_summary(request: HttpRequest, uuid: Path[UUID], summary: UUID) -> SessionRecord:
-    """Give the model the turns themselves again. The row of the summary, of the type
-    `compaction`, has its uuid."""
+    """Undo a summary, so that the model is given the turns themselves again.
+
+    The row of the summary has the type `compaction`, and contains the summary's uuid.
+    """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     await sync_to_async(require_compaction)(session, summary)
     await runtime.undo_compaction(session, uuid=summary, user_pk=user_pk)

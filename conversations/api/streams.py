@@ -1,8 +1,8 @@
-"""Server-sent events: a run as it is written, and a session row by row.
+"""Server-sent events: streams of a run as it is written, and of a session row by row.
 
-Each event has an id that says where it stands (see ``domain.run_transcript``), so a client
-that comes again with ``Last-Event-ID`` goes on right after it. Comments keep the
-connection open and are no part of what is said.
+The id of an event is its position in the stream (see ``domain.run_transcript``), so a client that
+reconnects with ``Last-Event-ID`` continues right after that event. Comments keep the connection
+open and have no content.
 """
 
 import logging
@@ -47,22 +47,26 @@ from conversations.runtime.service import Runtime
 from .auth import caller_of, needs
 from .fields import MAX_NUMBER
 
-# Requests that last: they hold no connection to the database, and end for those who lose the
-# right to what they read.
+# Streams last long. So they hold no database connection, and end if the caller loses the right to
+# read the session.
 
 
 @sync_to_async
 def free_connection() -> None:
-    """Let go of the database for as long as the request may last: what comes is read by
-    the few threads that do so for all."""
+    """Close this thread's database connections for the duration of a long request.
+
+    A few threads read new events for all streams.
+    """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
 
 
 async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], object]:
-    """What asks again whether the caller may still read the session. It raises
-    SignedOut, NotFound or NotPermitted."""
+    """Return a function that checks again whether the caller may read the session.
+
+    The function raises SignedOut, NotFound or NotPermitted.
+    """
     caller, context = caller_of(request), access_context_of(request)
     if caller.token_pk is None:
         key = request.session.session_key or ""
@@ -85,14 +89,14 @@ router = Router(tags=["Streams"])
 
 MEDIA_TYPE = "text/event-stream"
 
-RETRY = "retry: 2000\n"  # milliseconds before a browser comes again
+RETRY = "retry: 2000\n"  # milliseconds before a browser reconnects
 
 COMMENT = ":\n\n"
 
-RECHECK_SECONDS = 5.0  # how long somebody may go on reading after the right to was lost
+RECHECK_SECONDS = 5.0  # how long a caller who has lost the right to read may still read
 
-# The description of an operation that answers with a stream. (A schema of an event would be
-# taken for one of the whole.)
+# The description of an operation that responds with a stream. (A schema of an event would be
+# taken for a schema of the whole stream.)
 _EVENTS = {"type": "string", "description": "Events with `id`, `event`, `data` and `retry`."}
 STREAMED: dict[str, Any] = {"responses": {200: {"content": {MEDIA_TYPE: {"schema": _EVENTS}}}}}
 
@@ -125,8 +129,10 @@ async def follow_run(
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,
 ) -> HttpResponseBase:
-    """What a run says: its rows, and the text of its answers as it is written. The last
-    event is ``end``; whoever comes again after that gets 204."""
+    """Stream the rows of a run, and the text of its answers as it is written.
+
+    The last event is ``end``. A client that reconnects after it gets 204.
+    """
     session, _ = await sync_to_async(get_session_for)(request, uuid)
     found = await sync_to_async(find_run)(session, run)
     at = last_event_id or given or ""
@@ -151,8 +157,10 @@ async def follow_session(
     last_event_id: LastEventId = None,
     given: LastEventIdQuery = None,
 ) -> HttpResponseBase:
-    """The rows of a session after the row ``after``, and those that come from now on.
-    It never ends by itself. Without ``after`` it begins with what comes."""
+    """Stream the rows of a session after the row ``after``, and all new rows.
+
+    Without ``after``, only new rows are sent. The stream does not end by itself.
+    """
     session, _ = await sync_to_async(get_session_for)(request, uuid)
     at = last_event_id or given or ""
     place = (
@@ -170,7 +178,10 @@ def wants_stream(request: HttpRequest) -> bool:
 
 
 def require_room(request: HttpRequest, runtime: Runtime) -> None:
-    """Before something is said whose answer is streamed. Raises TooManyRequests."""
+    """Raise TooManyRequests if the response would be a stream and the caller has too many.
+
+    Call this before a run is begun.
+    """
     if wants_stream(request):
         runtime.limiter.require_room(STREAMS, caller_of(request).user.pk)
 
@@ -185,8 +196,12 @@ async def stream_run(
     is_resumed: bool = False,
     is_let_in: bool = False,
 ) -> HttpResponseBase:
-    """``is_let_in``: the caller has begun the run, having had room for its stream; however
-    many others began meanwhile, it is not told that nothing was said."""
+    """Return the stream of a run from ``place`` on.
+
+    ``is_let_in`` says that the caller has just begun the run, after a check that there is room for
+    its stream. The stream is then opened even if others have taken the room in the meantime,
+    because a refusal would suggest that the run was not begun.
+    """
     data = {"run": str(run.uuid), "session": str(run.session.uuid)}
     first = None if is_resumed else StreamEvent(str(StreamCursor()), RUN, data)
     reader = RunReader(run.pk, place)
@@ -212,7 +227,7 @@ async def _respond(
         try:
             (limiter.acquire_anyway if is_let_in else limiter.acquire)(STREAMS, person_pk)
         except TooManyRequests:
-            return  # many began at once: its client comes again, and is told
+            return  # too many streams began at once; the client is refused when it reconnects
         try:
             yield RETRY + event_text(first) if first else COMMENT
             wait_for_database(runtime.options.database_wait)
@@ -225,11 +240,11 @@ async def _respond(
                         checked_at = monotonic()
                     yield COMMENT if event is None else event_text(event)
         except (DatabaseError, Unavailable) as error:
-            # The client comes again, and goes on where this ended.
+            # The client reconnects, and continues where this stream ended.
             fields = {"error_class": type(error).__name__}
             logger.warning("stream_not_read", extra={"fields": fields})
         except LoomError:
-            return  # who reads may not any more, which is told when they come again
+            return  # the caller may no longer read, which they are told when they reconnect
         finally:
             limiter.release(STREAMS, person_pk)
 
@@ -237,7 +252,7 @@ async def _respond(
 
 
 def respond_with_events(request: HttpRequest, events: AsyncIterator[str]) -> StreamingHttpResponse:
-    # Compressed, events would wait for each other in the browser's end of the stream.
+    # No compression, because a compressed event may not be readable before the next one arrives.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
     response = StreamingHttpResponse(events, content_type=f"{MEDIA_TYPE}; charset=utf-8")
     response["X-Accel-Buffering"] = "no"
@@ -245,9 +260,9 @@ def respond_with_events(request: HttpRequest, events: AsyncIterator[str]) -> Str
 
 
 def event_text(event: StreamEvent) -> str:
-    """The event on the wire."""
+    """Return the event in the format of server-sent events."""
     data = {
-        # Times as the rest of the API writes them.
+        # Times have the same format as in the rest of the API.
         name: instant(value) if isinstance(value, datetime) else value
         for name, value in event.data.items()
     }

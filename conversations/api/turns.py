@@ -1,4 +1,4 @@
-"""Turns: what was said, verbatim, by number."""
+"""API operations of turns and of the journal's events."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -30,9 +30,12 @@ type Ranges = list[tuple[int, int]]
 
 
 class TurnOut(Schema):
-    """A turn. ``blocks`` are the provider's content blocks as received, ``tool_calls`` the
-    same calls in one form, whatever form they came in. ``active`` is false for one that
-    was taken back or replaced. ``damage`` says what of it cannot be read."""
+    """A turn.
+
+    ``blocks`` are the provider's content blocks as received. ``tool_calls`` are the tool calls in
+    them, in the same format for all providers. ``active`` is false if the turn was taken back or
+    replaced. ``damage`` says which part of the turn cannot be read.
+    """
 
     number: int
     role: str
@@ -52,8 +55,11 @@ class TurnOut(Schema):
 
 
 class NumberRange(Paging):
-    """Both bounds are left out themselves. With ``before`` it is the page right before it;
-    without any the first one."""
+    """A range of numbers, which excludes its bounds.
+
+    With ``before``, the page is the one right before that number. Without any bound, it is the
+    first page.
+    """
 
     after: int | None = Field(None, ge=0, le=MAX_NUMBER)
     before: int | None = Field(None, ge=1, le=MAX_NUMBER)
@@ -69,7 +75,7 @@ class TurnFilters(NumberRange):
 def list_turns(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[TurnFilters]
 ) -> dict[str, Any]:
-    """Turns in their order."""
+    """List the turns of a session in order."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     rewound = read_rewound(session.pk, "turn")
@@ -91,7 +97,7 @@ def list_turns(
 
 @router.get("/turns/{int:number}", auth=needs(READ), response=TurnOut, url_name="turn")
 def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[str, Any]:
-    """One turn."""
+    """Return one turn."""
     session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number)
     if turn is None:
@@ -100,8 +106,10 @@ def get_turn(request: HttpRequest, uuid: Path[UUID], number: Path[int]) -> dict[
 
 
 def walk_by_number(wanted: NumberRange) -> PageRequest:
-    """Where to read in a list that is in the order of numbers. Raises Rejected for more
-    than one place."""
+    """Return the requested page of a list that is ordered by number.
+
+    Raise Rejected if more than one of cursor, ``after`` and ``before`` is given.
+    """
     given = (wanted.cursor or None, wanted.after, wanted.before)
     if sum(one is not None for one in given) > 1:
         raise Rejected("Give only one of cursor, after and before.", code="bad_cursor")
@@ -113,7 +121,7 @@ def walk_by_number(wanted: NumberRange) -> PageRequest:
 
 
 def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
-    """As :class:`TurnOut` has it."""
+    """Return the data of a turn for :class:`TurnOut`."""
     calls: list[dict[str, Any]] = []
     blocks = damage = None
     try:
@@ -121,7 +129,7 @@ def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
         named = ("id", "name", "input")
         calls = [{name: call.get(name) for name in named} for call in read_tool_calls(turn)]
     except MalformedTurn as error:
-        # Told instead of raised: the turns around it are wanted too.
+        # The error is reported in the turn and not raised, so that other turns can be read.
         blocks, damage = None, str(error)
     return asdict(turn) | {
         "blocks": blocks,
@@ -136,19 +144,22 @@ def is_in(number: int, ranges: Ranges) -> bool:
     return any(low <= number <= high for low, high in ranges)
 
 
-# Events: what a person saw, by seq.
+# Events: rows of the transcript, by seq.
 
 
 class FallbackOut(Schema):
-    """Stands for a payload that cannot be read: why, and its text."""
+    """The replacement of a payload that cannot be read: the reason, and the payload's text."""
 
     reason: str
     raw: str
 
 
 class RowOut(Schema):
-    """A row as it was shown. ``payload`` is what is stored; where that cannot be read it is
-    null, and ``fallback`` stands for it."""
+    """A row as it was shown.
+
+    ``payload`` is the stored data. If that cannot be read, ``payload`` is null and ``fallback`` is
+    set.
+    """
 
     seq: int
     event_type: str
@@ -159,8 +170,7 @@ class RowOut(Schema):
 
 
 class EventOut(RowOut):
-    """An event of the journal. ``active`` is false for one that was taken back or
-    replaced."""
+    """An event of the journal. ``active`` is false if the event was taken back or replaced."""
 
     active: bool
 
@@ -169,7 +179,7 @@ class EventOut(RowOut):
 def list_events(
     request: HttpRequest, uuid: Path[UUID], wanted: Query[NumberRange]
 ) -> dict[str, Any]:
-    """The journal in its order. Turns that it does not cover have no events."""
+    """List the events of the journal in order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     found = walk_events(session.pk, start=walk.number, is_back=walk.is_back, limit=walk.limit + 1)
@@ -183,5 +193,5 @@ def list_events(
 
 
 def as_event(event: StoredEvent, rewound: Ranges) -> dict[str, Any]:
-    """As :class:`EventOut` has it."""
+    """Return the data of an event for :class:`EventOut`."""
     return event.as_data() | {"active": not is_in(event.seq, rewound)}

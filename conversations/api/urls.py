@@ -1,7 +1,7 @@
 """The API's addresses, all below ``/api/v1/``, and its reference as a page.
 
-The operations are loaded when an address among them is asked for or made the first time. That
-takes half a second, and no start of the server waits for it.
+The operations are imported when one of their addresses is first requested or reversed. Importing
+them takes half a second, and the start of the server does not wait for it.
 """
 
 from django.http import HttpRequest, HttpResponse
@@ -15,7 +15,7 @@ from .problems import problem
 
 @require_safe
 def api_docs(request: HttpRequest) -> HttpResponse:
-    """What programs can do."""
+    """Show the reference of the API."""
     from .main import render_reference
 
     return render_reference(request)
@@ -27,7 +27,7 @@ def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
 
 
 class LazyApiResolver(URLResolver):
-    """What ``include`` makes, but for importing the module."""
+    """A resolver like the one that ``include`` makes, which imports its module only when needed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -35,7 +35,8 @@ class LazyApiResolver(URLResolver):
         )
 
     def _populate(self) -> None:
-        # Django would look for names here that stand in no namespace.
+        # Django calls this to collect names without a namespace. All names of the API have one, and
+        # collecting them would import the module.
         pass
 
 

@@ -1,4 +1,4 @@
-"""Workspaces: which ones the caller is in, how they are set up, who belongs to them."""
+"""API operations of workspaces: settings, memory, members, groups and invitations."""
 
 from copy import copy
 from datetime import timedelta
@@ -51,7 +51,7 @@ def _managed(request: HttpRequest, slug: str) -> tuple[Workspace, AuditOrigin]:
 
 
 class WorkspaceOut(Schema):
-    """``role`` is null for a reviewer who is no member."""
+    """A workspace. ``role`` is your role, and null for a reviewer who is not a member."""
 
     slug: str
     name: str
@@ -60,13 +60,13 @@ class WorkspaceOut(Schema):
 
 @router.get("", auth=needs(READ), response=Page[WorkspaceOut], url_name="workspaces")
 def list_own_workspaces(request: HttpRequest) -> dict[str, Any]:
-    """The workspaces that you are a member of, by name."""
+    """List the workspaces that you are a member of, ordered by name."""
     return {"items": archive_workspaces.list_workspaces(caller_of(request).user.pk)}
 
 
 @of_one.get("", auth=needs(READ), response=WorkspaceOut, url_name="workspace")
 def get_workspace(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
-    """One workspace."""
+    """Return one workspace."""
     return _as_out(*get_workspace_for(request, slug))
 
 
@@ -75,8 +75,11 @@ def _as_out(workspace: Workspace, access: Access) -> dict[str, Any]:
 
 
 class NewWorkspace(Schema):
-    """``root`` is the absolute path of a folder on the server, which no workspace of others
-    uses; without a ``name`` it has the folder's."""
+    """A new workspace.
+
+    ``root`` is the absolute path of a folder on the server. Other people's workspaces must not use
+    it. The default of ``name`` is the name of the folder.
+    """
 
     root: str = Field(max_length=1024)
     name: Title | None = None
@@ -86,14 +89,17 @@ class NewWorkspace(Schema):
 def make_workspace(
     request: HttpRequest, response: HttpResponse, new: NewWorkspace
 ) -> Status[dict[str, Any]]:
-    """Make a workspace of a folder. You are its owner."""
+    """Create a workspace for a folder. You become its owner."""
     workspace = make_workspace_at(new.root.strip(), new.name or "", owner=caller_of(request).user)
     response["Location"] = reverse("api:workspace", args=[workspace.slug])
     return Status(201, _as_out(*get_workspace_for(request, workspace.slug)))
 
 
 class WorkspaceSettings(Schema):
-    """Empty or null: as the installation has it. The fields are those of the settings page."""
+    """The settings of a workspace, with the same fields as the settings page.
+
+    If a value is empty or null, the installation's default applies.
+    """
 
     name: str
     instructions: str
@@ -109,7 +115,7 @@ class WorkspaceSettings(Schema):
 
 
 class WorkspacePatch(Schema):
-    """What is left out stays as it is."""
+    """Changes of a workspace's settings. Fields that are missing keep their value."""
 
     name: Title | None = None
     instructions: LongText | None = None
@@ -128,7 +134,7 @@ class WorkspacePatch(Schema):
     "/settings", auth=needs(MANAGE), response=WorkspaceSettings, url_name="workspace_settings"
 )
 def get_workspace_settings(request: HttpRequest, slug: Path[str]) -> Workspace:
-    """How a workspace is set up, for its owners."""
+    """Return the settings of a workspace. Only its owners may read them."""
     workspace, _ = _managed(request, slug)
     return workspace
 
@@ -139,15 +145,15 @@ def get_workspace_settings(request: HttpRequest, slug: Path[str]) -> Workspace:
 def change_workspace_settings(
     request: HttpRequest, slug: Path[str], patch: WorkspacePatch
 ) -> Workspace:
-    """Set a workspace up: all that is given, or nothing where one value is refused."""
+    """Change the settings of a workspace. If one value is refused, none is changed."""
     found, origin = _managed(request, slug)
     with transaction.atomic():
-        # What another request changes meanwhile is not to be written over with what it was.
+        # The lock prevents that concurrent changes are overwritten with old values.
         workspace = archive_workspaces.lock_workspace(found)
         wanted = copy(workspace)
         for name, value in patch.dict(exclude_unset=True).items():
             setattr(wanted, name, value)
-        # The forms of the settings page have the rules of what goes with what.
+        # The forms of the settings page check which values are valid together.
         form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
         rules = ToolRulesForm(workspace, ToolRulesForm.values_of(wanted))
         wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
@@ -161,13 +167,16 @@ def change_workspace_settings(
     return workspace
 
 
-# What a workspace remembers.
+# The workspace memory.
 
 
 class MemoryOut(Schema):
-    """A rule or a preference that stands in the state of the workspace's sessions: of all
-    (``workspace``), or of your own (``person``). ``session`` and ``turn`` are where it was said,
-    null for what was written by hand or when that session is gone."""
+    """A rule or a preference of the workspace memory.
+
+    With the ``scope`` ``workspace``, it is in the state of all sessions of the workspace, and with
+    ``person``, only of your own sessions. ``session`` and ``turn`` say where it was said. They are
+    null if it was entered by hand or if the session is gone.
+    """
 
     id: UUID
     kind: str
@@ -192,7 +201,7 @@ class MemoryOut(Schema):
 
 
 class MemoryIn(Schema):
-    """``workspace`` is for those who manage it."""
+    """A new entry of the workspace memory. Only owners may use the scope ``workspace``."""
 
     kind: Literal["rule", "preference"] = "rule"
     text: ShortText
@@ -205,14 +214,14 @@ class MemoryPatch(Schema):
 
 @of_one.get("/memory", auth=needs(READ), response=Page[MemoryOut], url_name="workspace_memory")
 def list_memory(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
-    """What is kept for the workspace and for you, oldest first."""
+    """List the entries of the memory for the workspace and for you, the oldest first."""
     _, _, entries = get_memory_for(request, slug)
     return {"items": entries}
 
 
 @of_one.post("/memory", auth=needs(WRITE), response={201: MemoryOut}, url_name="workspace_memory")
 def keep_in_memory(request: HttpRequest, slug: Path[str], new: MemoryIn) -> Status[MemoryEntry]:
-    """Keep a rule or a preference. One that is kept already stays as it is."""
+    """Save a rule or a preference. If it is saved already, nothing changes."""
     context = access_context_of(request)
     workspace, _ = get_workspace_for(context, slug, to=permission_for_memory(new.scope))
     by = caller_of(request).user
@@ -225,7 +234,7 @@ def keep_in_memory(request: HttpRequest, slug: Path[str], new: MemoryIn) -> Stat
 def reword_memory(
     request: HttpRequest, slug: Path[str], entry: Path[UUID], patch: MemoryPatch
 ) -> MemoryEntry:
-    """Give an entry another wording."""
+    """Change the text of an entry."""
     context = access_context_of(request)
     _, found = get_memory_entry_for(context, slug, entry)
     change_entry(found, text=patch.text, origin=context.origin)
@@ -246,7 +255,7 @@ def forget_memory(request: HttpRequest, slug: Path[str], entry: Path[UUID]) -> S
     return Status(204, None)
 
 
-# Who belongs to a workspace, and whom an invitation lets in.
+# Members, groups and invitations.
 
 
 class MemberOut(Schema):
@@ -259,8 +268,11 @@ class MemberIn(Schema):
 
 
 class GroupOut(Schema):
-    """A group of people. ``role`` is what it gives them here, null for one that could be
-    added; ``people`` counts those who can sign in."""
+    """A group of people.
+
+    ``role`` is the role that its people have in the workspace, and null for a group that could be
+    added. ``people`` is the number of its people who can sign in.
+    """
 
     id: int
     name: str
@@ -269,7 +281,7 @@ class GroupOut(Schema):
 
 
 class InvitationIn(Schema):
-    """``label`` is for you: whom the link is for."""
+    """A new invitation. ``label`` is a note for you about whom the link is for."""
 
     role: Role = "member"
     label: str = Field("", max_length=120)
@@ -289,14 +301,14 @@ class InvitationOut(Schema):
 
 
 class NewInvitationOut(Schema):
-    """``link`` lets one person join. It is shown this once."""
+    """The ``link`` that lets one person join. It is not shown again."""
 
     link: str
 
 
 @of_one.get("/members", auth=needs(MANAGE), response=Page[MemberOut], url_name="workspace_members")
 def list_members(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
-    """The members of a workspace by name, for its owners."""
+    """List the members of a workspace by name. Only its owners may do this."""
     workspace, _ = _managed(request, slug)
     members = archive_workspaces.members_of(workspace)
     return {"items": [{"username": name, "role": role} for name, role in members]}
@@ -308,7 +320,7 @@ def list_members(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
 def set_member(
     request: HttpRequest, slug: Path[str], username: str, new: MemberIn
 ) -> dict[str, Any]:
-    """Give a person a role in the workspace, or another one. The last owner stays one."""
+    """Set the role of a person in the workspace. The last owner cannot get another role."""
     workspace, origin = _managed(request, slug)
     archive_workspaces.add_member(
         workspace, user_pk=archive_workspaces.find_user(username).pk, role=new.role, origin=origin
@@ -320,7 +332,7 @@ def set_member(
     "/members/{username}", auth=needs(MANAGE), response={204: None}, url_name="workspace_member"
 )
 def take_member_out(request: HttpRequest, slug: Path[str], username: str) -> Status[None]:
-    """Take a person out of the workspace; nothing happens for one who is not in it."""
+    """Remove a person from the workspace. If they are not a member, nothing happens."""
     workspace, origin = _managed(request, slug)
     person = archive_workspaces.find_user(username, even_closed=True)
     archive_workspaces.remove_member(workspace, user_pk=person.pk, origin=origin)
@@ -329,16 +341,19 @@ def take_member_out(request: HttpRequest, slug: Path[str], username: str) -> Sta
 
 @of_one.get("/groups", auth=needs(MANAGE), response=Page[GroupOut], url_name="workspace_groups")
 def list_groups(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
-    """The groups of a workspace by name, for its owners; then those that could be added."""
+    """List the groups of a workspace by name, followed by groups that could be added.
+
+    Only owners of the workspace may do this.
+    """
     workspace, _ = _managed(request, slug)
     return {"items": _list_groups(workspace)}
 
 
 @of_one.put("/groups/{int:id}", auth=needs(MANAGE), response=GroupOut, url_name="workspace_group")
 def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> dict[str, Any]:
-    """Give the people of a group a role in the workspace, or another one."""
+    """Set the role of a group's people in the workspace."""
     workspace, origin = _managed(request, slug)
-    # Groups that stand for a role in the installation are none of a workspace.
+    # Groups that grant a role in the installation cannot be groups of a workspace.
     if id not in [group["id"] for group in _list_groups(workspace)]:
         raise NotFound("This group does not exist.")
     archive_workspaces.add_group(workspace, group=find_group(id), role=new.role, origin=origin)
@@ -350,7 +365,7 @@ def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> 
     "/groups/{int:id}", auth=needs(MANAGE), response={204: None}, url_name="workspace_group"
 )
 def take_group_out(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
-    """Take a group out of the workspace; nothing happens for one that is not in it."""
+    """Remove a group from the workspace. If it is not in the workspace, nothing happens."""
     workspace, origin = _managed(request, slug)
     archive_workspaces.remove_group(workspace, group=find_group(id), origin=origin)
     return Status(204, None)
@@ -369,7 +384,7 @@ def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
     url_name="workspace_invitations",
 )
 def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
-    """The invitations to a workspace that still work, the latest first."""
+    """List the invitations to a workspace that still work, the latest first."""
     workspace, _ = _managed(request, slug)
     return {"items": list_invitations(workspace)}
 
@@ -381,7 +396,7 @@ def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, An
     url_name="workspace_invitations",
 )
 def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[dict[str, Any]]:
-    """Make a link by which one person joins the workspace."""
+    """Create a link with which one person can join the workspace."""
     workspace, origin = _managed(request, slug)
     token = create_invitation(
         workspace=workspace,
@@ -400,7 +415,7 @@ def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[d
     url_name="workspace_invitation",
 )
 def revoke_open_invitation(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
-    """Revoke an invitation that was not used."""
+    """Revoke an invitation that was not used yet."""
     workspace, origin = _managed(request, slug)
     if not revoke_invitation(workspace, pk=id, origin=origin):
         raise NotFound("This invitation is no longer open.")
