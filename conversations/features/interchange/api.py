@@ -1,4 +1,4 @@
-"""A session as a file, and uploads that become sessions, for programs."""
+"""API operations for exporting a session and for imports."""
 
 import json
 from datetime import datetime
@@ -35,16 +35,18 @@ class ExportFilters(Schema):
 
 
 class ImportReport(Schema):
-    """What was said of an entry: ``place`` is where it stands in the file."""
+    """A message about an entry. ``place`` is the position of the entry in the file."""
 
     place: str
     text: str
 
 
 class ImportOut(Schema):
-    """An upload that becomes sessions of its sender. ``format`` is what it was found to be,
-    ``auto`` until then; ``error`` says why a failed one has ended, ``counts`` what became of
-    its entries, by kind. ``reports_left`` more reports were not kept."""
+    """An upload that is imported as sessions of its sender.
+
+    ``format`` is ``auto`` until the format has been detected. ``error`` says why a failed import
+    ended. ``counts`` has the numbers of entries by result. ``reports_left`` is the number of
+    reports that were not stored."""
 
     uuid: UUID
     page: str = Field(description="Where people see it.")
@@ -87,7 +89,7 @@ class ImportWithReports(ImportOut):
 async def export(
     request: HttpRequest, uuid: UUID, wanted: Query[ExportFilters]
 ) -> HttpResponseBase:
-    """The whole session as it is now."""
+    """Download the whole session as it is now."""
     session, _ = await sync_to_async(get_session_for)(request, uuid)
     return export_response(session, wanted.format)
 
@@ -107,8 +109,10 @@ def start_import(
     file: Annotated[UploadedFile, File(...)],
     format: Form[Format] = "auto",
 ) -> Status[dict[str, Any]]:
-    """Import an export or database of another program, or an archive (ZIP) of such files,
-    into the workspace. The server reads it in the background. ``Location`` has its address."""
+    """Import a file of another program into the workspace.
+
+    The file is an export, a database, or an archive (ZIP) of such files. The server imports it in
+    the background. The ``Location`` header has the address of the import."""
     service.require_imports()
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     service.check_size(file)
@@ -121,7 +125,7 @@ def start_import(
     "/imports", auth=needs(READ), response=Page[ImportOut], url_name="imports", tags=["Imports"]
 )
 def list_imports(request: HttpRequest) -> dict[str, Any]:
-    """One's own imports, the newest first, all that are kept."""
+    """List the caller's imports, newest first. Older ended imports are deleted."""
     service.require_imports()
     most = service.MAX_KEPT_IMPORTS + service.MAX_OPEN_IMPORTS
     found = service.list_imports(caller_of(request).user, limit=most)
@@ -136,7 +140,7 @@ def list_imports(request: HttpRequest) -> dict[str, Any]:
     tags=["Imports"],
 )
 def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
-    """How far an import is, and what became of it."""
+    """Return the progress or the result of an import, with its reports."""
     found = service.get_import(caller_of(request).user, import_uuid)
     notes = read_notes(found.report)
     reports = [{"place": str(place), "text": str(text)} for place, text in notes]
@@ -151,7 +155,9 @@ def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     tags=["Imports"],
 )
 def stop_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
-    """End an import. What was imported stays; one that has ended stays as it is."""
+    """Stop an import.
+
+    Sessions that were imported stay. An import that has ended does not change."""
     found = service.get_import(caller_of(request).user, import_uuid)
     service.end_import(found, STOPPED)
     found.refresh_from_db()

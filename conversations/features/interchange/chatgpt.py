@@ -1,8 +1,8 @@
-"""Exports of ChatGPT: ``conversations.json``, alone or in its archive with the files.
+"""Reading exports of ChatGPT: ``conversations.json``, alone or in its archive with the files.
 
-A conversation is a ``mapping`` of nodes with parents, of which ``current_node`` is the one
-that the person saw last. A call of a tool is an assistant's message to somebody else than
-``all``; its result is a message whose author is the tool.
+A conversation is a ``mapping`` of nodes with parents. ``current_node`` is the node that the person
+saw last. A tool call is an assistant message whose recipient is not ``all``. Its result is a
+message whose author is the tool.
 """
 
 import re
@@ -34,12 +34,12 @@ from .trees import ConversationReader, Made, MessageTree, TreePath, read_convers
 
 SOURCE = "chatgpt"
 CUT_OFF = ("max_tokens", "interrupted", "client_stopped")
-MAX_CALL_DISTANCE_MESSAGES = 30  # Above a result.
+MAX_CALL_DISTANCE_MESSAGES = 30  # How far above a result its call is searched for.
 MAX_ASSET_BYTES = 50 * 1024 * 1024
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 
-# Of contents whose text does not stand in ``parts``: the keys that are their text.
+# The keys of a content's text by content type, if the text is not in ``parts``.
 _TEXTS = {
     "tether_quote": ("title", "url", "text"),
     "tether_browsing_display": ("summary", "result"),
@@ -49,12 +49,12 @@ _TEXTS = {
     "reasoning_recap": ("content",),
 }
 
-# Keys of a content that are in the turn's text.
+# Keys of a content that the turn's text contains already, by content type.
 _TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
 
 
 def read_chatgpt(file: SourceFile, source: ImportSource, archive: ImportHistory) -> Iterator[Item]:
-    # The files of the archive by the ids with which their names begin.
+    # The files of the archive by the ids at the beginning of their names.
     matches = ((_ASSET.match(PurePosixPath(file.name).name), file) for file in source.files)
     assets = {match.group(): file for match, file in matches if match}
 
@@ -79,7 +79,10 @@ class _ChatGpt(ConversationReader):
         self.tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
 
     def read(self) -> Iterator[Item]:
-        """The nodes that say something, each below the next one above that does."""
+        """Yield the lines of the sessions.
+
+        Nodes without a message are left out: the parent of a node is the nearest one above that
+        has a message."""
         parents: dict[str, str | None] = {}
         ordinals: dict[str, int] = {}
         for id, node in an_object(self.data.get("mapping")).items():
@@ -100,12 +103,12 @@ class _ChatGpt(ConversationReader):
         above = parents.get(id) if id else None
         passed: list[str] = []
         while above is not None and above not in self.messages:
-            if len(passed) > len(parents):  # a ring
+            if len(passed) > len(parents):  # a cycle
                 above = None
                 break
             passed.append(above)
             above = parents.get(above)
-        parents |= dict.fromkeys(passed, above)  # they are not walked again
+        parents |= dict.fromkeys(passed, above)  # so that no node is passed twice
         return above
 
     def header(self, path: TreePath) -> Object:
@@ -155,7 +158,7 @@ class _ChatGpt(ConversationReader):
         if role == "user" and kind != "user_editable_context" and not is_hidden:
             for one in attached:
                 id, name = a_text(one.get("id")), a_text(one.get("name"))
-                if id not in added:  # pictures are among the parts as well
+                if id not in added:  # pictures are also in the parts
                     self._add_asset(id, name or id, one, files)
             return user_turn(text, files)
         if role == "assistant" and kind != "reasoning_recap":
@@ -173,7 +176,7 @@ class _ChatGpt(ConversationReader):
         return {"role": "system", "content": text} | files.all()
 
     def _call_of(self, node: str, name: str) -> str:
-        # Above a result the nearest message that called its tool.
+        # A result's call is the nearest message above it that calls its tool.
         above = self.tree.parents.get(node)
         for _ in range(MAX_CALL_DISTANCE_MESSAGES):
             if above is None:
@@ -187,7 +190,9 @@ class _ChatGpt(ConversationReader):
     def _text(
         self, content: Object, attached: list[Object], added: set[str], files: TurnFiles
     ) -> str:
-        """Its text; what is a picture or a sound goes to the files, its id to ``added``."""
+        """Return the text of the content.
+
+        Add its pictures and sounds to ``files``, and the ids of their assets to ``added``."""
         kind, parts = a_text(content.get("content_type")), content.get("parts")
         if kind in _TEXTS:
             return join_texts(content.get(name) for name in _TEXTS[kind])
@@ -228,7 +233,7 @@ class _ChatGpt(ConversationReader):
 
 
 def _pointers_of(part: Object) -> list[Object]:
-    """What names the files of a part: itself, or those in it of what was said or shown live."""
+    """Return the objects that name the files of a part: the audio and video in it, or itself."""
     held = [part.get("audio_asset_pointer"), part.get("video_container_asset_pointer")]
     return objects(held) + objects(part.get("frames_asset_pointers")) or [part]
 

@@ -1,4 +1,4 @@
-"""A file that holds sessions, compared with the receipts of those that were purged."""
+"""Comparing the sessions of an interchange file with the receipts of purged sessions."""
 
 import base64
 import binascii
@@ -25,7 +25,7 @@ from .import_rows import link_event, link_turn
 
 
 def check_copy(stream: IO[bytes]) -> Iterator["CheckedCopy"]:
-    """Compare each session of an interchange file with its receipt. Constant memory."""
+    """Compare each session of an interchange file with its receipts, in constant memory."""
     copy: CheckedCopy | None = None
     for number, raw in read_lines(stream):
         try:
@@ -44,8 +44,10 @@ def check_copy(stream: IO[bytes]) -> Iterator["CheckedCopy"]:
 
 
 class CheckedCopy:
-    """A session of a file, as far as that was read, held against its receipt. ``problem`` is
-    empty where the file has what was purged, to the byte; ``receipt`` None: there is none."""
+    """A session in a file that is compared with its receipt.
+
+    ``problem`` is empty if the file has exactly the turns and events that were purged. ``receipt``
+    is the uuid of the matching receipt, else of the newest one; None if there is no receipt."""
 
     receipt: UUID | None = None
     problem = ""
@@ -62,7 +64,7 @@ class CheckedCopy:
         self.damage: list[str] = []
 
     def follow(self, value: dict[str, Any]) -> None:
-        """The next line of the session. Raises UnusableLine."""
+        """Add the next line of the session. Raise UnusableLine."""
         kind = value.get("type")
         if kind == "turn":
             _, turn, _ = read_turn(value)
@@ -93,7 +95,7 @@ class CheckedCopy:
         return time
 
     def compare(self) -> Self:
-        # One that was imported again can have been purged more than once.
+        # A session can have several receipts: it may have been imported and purged again.
         receipts = list(Receipt.objects.filter(session=self.session).order_by("-pk"))
         same = [
             receipt

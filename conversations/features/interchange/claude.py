@@ -1,7 +1,7 @@
-"""Exports of Claude.ai: ``conversations.json``, alone or in its archive.
+"""Reading exports of Claude.ai: ``conversations.json``, alone or in its archive.
 
-A message of the assistant holds all that came of one question, calls and results included:
-it becomes as many turns. Messages name their parents in newer exports; in older ones each
+An assistant message holds the whole answer to a question, with tool calls and results, so it
+becomes several turns. Messages name their parents in newer exports. In older exports each message
 follows the one before it.
 """
 
@@ -47,7 +47,7 @@ class _Claude(ConversationReader):
         for ordinal, message in enumerate(objects(self.data.get("chat_messages"))):
             id = a_text(message.get("uuid")) or f"message-{ordinal}"
             known = self.messages.get(id, message)
-            if known is not message:  # another message with its uuid, or the same once more
+            if known is not message:  # another message with this uuid, or a duplicate
                 if known == message:
                     continue
                 id = f"{id}-{ordinal}"
@@ -89,12 +89,12 @@ class _Claude(ConversationReader):
         _attach(message, files)
         extra: Object = {"source": without(message, *_TOLD)} | files.all()
         for turn, lines in self._answer(path, node, blocks):
-            # What belongs to the message as a whole goes with its first turn.
+            # Data of the message as a whole goes with its first turn.
             yield turn | when | extra, [*lines, *files.lines]
             extra, files.lines = {}, []
 
     def _answer(self, path: TreePath, node: str, blocks: list[Object]) -> Iterator[Made]:
-        """Turns in the order of the blocks: each result ends the answer before it."""
+        """Yield turns in the order of the blocks. A tool result ends the answer before it."""
         model = a_text(self.data.get("model")) or SOURCE
         said: list[Object] = []
         calls: list[tuple[str, str]] = []
@@ -118,7 +118,7 @@ class _Claude(ConversationReader):
     def _result(
         self, path: TreePath, node: str, block: Object, calls: list[tuple[str, str]]
     ) -> Made:
-        # A result without the id of its call is that of the first open one of its name.
+        # A result without a call id belongs to the first open call of that name.
         name, id = a_text(block.get("name")), a_text(block.get("tool_use_id"))
         fitting = [c for c in calls if c[0] == id] or [c for c in calls if not id and c[1] == name]
         call = (fitting or [c for c in calls if not id] or [(id or node, name or "tool")])[0]

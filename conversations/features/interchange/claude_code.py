@@ -1,13 +1,12 @@
-"""Sessions of Claude Code: one JSON object a line, each naming the line before it.
+"""Reading sessions of Claude Code: one JSON object a line, each with the uuid of its parent line.
 
-What the model answers at once stands on several lines of one message id, calls among them,
-and the results of calls that ran side by side hang on different lines of it. So these lines
-are one node: the answer with its results. What branches then are prompts that were asked
-anew. Side chains are sessions of their own, whether they stand in the file or in one of
-their own.
+One answer of the model takes several lines with the same message id, including its tool calls. The
+results of parallel calls have different lines of the answer as parents. An answer with its results
+is therefore one node of the tree, so that only prompts that were sent again make branches. Side
+chains become sessions of their own, whether they are in the same file or in a file of their own.
 
-The file is read twice: once for its shape, of which little is kept, then line by line in
-the order of each session.
+The file is read twice: first to build the tree, of which little is kept in memory, then line by
+line in the order of each session.
 """
 
 from collections import Counter
@@ -44,8 +43,8 @@ from .trees import ConversationReader, Made, MessageTree, TooBranched, TreePath
 
 SOURCE = "claude-code"
 
-# Lines that name the session, the one that counts most first. After them the summaries
-# count, of which only those are meant that name a line of the file as their leaf.
+# Types of lines with the session's title, in order of precedence. If there is none, the title is
+# the last summary whose leaf is a line of this file.
 TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 QUEUED = "queued_command"
@@ -57,7 +56,7 @@ _TOLD = ("uuid", "parentUuid", "sessionId", "timestamp", "message", "type", "use
 def read_claude_code(
     file: SourceFile, source: ImportSource, archive: ImportHistory
 ) -> Iterator[Item]:
-    """The file's session, its branches and its side chains."""
+    """Yield the lines of the file's session, its branches and its side chains."""
     try:
         with file.on_disk() as path, path.open("rb") as stream:
             yield from _ClaudeCode(stream, file.name, archive).read()
@@ -68,16 +67,17 @@ def read_claude_code(
 
 
 class _ClaudeCode(ConversationReader):
-    """``told`` is what lines say of the session as a whole."""
+    """A Claude Code session. ``data`` has the values that lines give for the whole session."""
 
     def __init__(self, stream: BinaryIO, name: str, archive: ImportHistory) -> None:
         super().__init__({}, name, archive)
         self.stream = stream
-        # Lines that belong together: the line above them, whether they are a side chain, and
-        # where they begin in the file.
+        # For each node: its parent line, whether it is in a side chain, and the offsets of its
+        # lines in the file.
         self.nodes: dict[str, tuple[str | None, bool, list[int]]] = {}
-        # By the uuid of a line, the one above it and its node; by that of a call, its node;
-        # by that of a message, the node of its last line.
+        # ``above`` and ``node_of`` map the uuid of a line to its parent line and to its node.
+        # ``caller_of`` maps the id of a tool call to its node, ``answers`` the id of a message to
+        # the node of its last line.
         self.above: dict[str, str | None] = {}
         self.node_of: dict[str, str] = {}
         self.caller_of: dict[str, str] = {}
@@ -113,7 +113,7 @@ class _ClaudeCode(ConversationReader):
             self.data["parent"], main = str(main), stable_uuid(SOURCE, str(main), agent)
         tree = MessageTree(main, SOURCE)
         for id, (above, _, _) in self.nodes.items():
-            # The node above, past lines that are none.
+            # Find the parent node, skipping lines of this node and lines without a node.
             for _ in range(len(self.above)):
                 if above is None or self.node_of.get(above, id) != id:
                     break
@@ -169,8 +169,8 @@ class _ClaudeCode(ConversationReader):
         return uuid
 
     def _answer_for(self, message: str, uuid: str) -> str:
-        # Some gateways give all messages one id: a line that does not follow the others of its
-        # id is another message.
+        # Some gateways give all messages the same id, so a line that does not follow the other
+        # lines with its id is another message.
         known = self.answers.get(message) if message else None
         above = self.above[uuid]
         if known is not None and above != self.nodes[known][0]:
@@ -270,7 +270,7 @@ class _ClaudeCode(ConversationReader):
 
 
 def _parse(raw: bytes) -> Object:
-    """Raises UnusableLine."""
+    """Return the line's JSON object. Raise UnusableLine."""
     value = parse_line(raw.removeprefix(_BOM))
     if not isinstance(value, dict):
         raise UnusableLine("not JSON (no object)")
@@ -289,7 +289,7 @@ def _text_of(content: Any) -> str:
 
 def _prompt(value: Object, content: Any, rest: list[Object], files: TurnFiles) -> Object:
     queued = an_object(value.get("attachment"))
-    if queued.get("type") == QUEUED:  # typed, or said by the program, while the model worked
+    if queued.get("type") == QUEUED:  # sent by the person or the program while the model worked
         prompt = queued.get("prompt")
         if queued.get("commandMode", "prompt") != "prompt":
             return {"role": "system", "content": _text_of(prompt)}

@@ -1,5 +1,4 @@
-"""In which formats a session is exported, and all sessions of a person. All is streamed:
-memory does not grow with a session."""
+"""Exporting sessions in several formats, streamed, so that memory does not grow with a session."""
 
 import base64
 import json
@@ -71,13 +70,13 @@ PAGE_ROWS = 100
 ATTACHMENT_PAGE_ROWS = 20
 MARKER_PAGE_ROWS = 10
 
-# A session as lines of the interchange file, which is for keeping.
+# A session as lines of the interchange file, the complete format.
 
 
 def choose_sessions(
     *, session: UUID | None = None, workspace: str | None = None
 ) -> Iterator[Session]:
-    """The sessions to export, oldest first. Raises NotFound when none can be meant."""
+    """Return the sessions to export, oldest first. Raise NotFound if ``session`` does not exist."""
     found = Session.objects.select_related("workspace", "owner", "parent").order_by("pk")
     if session is not None:
         found = found.filter(uuid=session)
@@ -96,15 +95,17 @@ def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]
 
 
 def session_lines(session: Session) -> Iterator[str]:
-    """The session as lines of JSON, without their ends. Raises NotFound before the first one,
-    Conflict after the last one where it was purged meanwhile."""
-    # What was read with the list may be old by now, and must fit to the rows.
+    """Yield the session as lines of JSON, without line ends.
+
+    Raise NotFound before the first line if the session no longer exists, and Conflict after the
+    last line if it was purged meanwhile."""
+    # The session may have changed since the list was read, and its line must match its rows.
     try:
         session.refresh_from_db()
     except Session.DoesNotExist:
         raise NotFound("This session does not exist.") from None
-    # Only rows below the counters that were read are written, so that an export of a session
-    # in use is whole as of its first line.
+    # Write only rows up to the counters in the session line, so that the export of a session in
+    # use is consistent with that line.
     yield dump_json(write_line("session", session, SESSION_COLUMNS, version=VERSION))
     turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
     for row in walk_rows(turns, *COLUMNS, key="number"):
@@ -132,7 +133,7 @@ def session_lines(session: Session) -> Iterator[str]:
         ("compaction", compactions.select_related("actor", "undone_by"), "pk"),
     )
     for kind, rows, key in markers:
-        # Few at a time, since the text of a skill may be long.
+        # Read few at a time, because the text of a skill may be long.
         for marker in _by_key(rows.filter(session=session.pk), page=MARKER_PAGE_ROWS, key=key):
             yield dump_json(write_line(kind, marker, MARKER_COLUMNS[rows.model]))
     refuse_purged(session.pk)
@@ -145,7 +146,7 @@ def _attachment_line(attachment: Attachment) -> dict[str, Any]:
         line |= {"sent_digest": attachment.sent, "sent_type": attachment.sent_type}
         contents["sent_data"] = attachment.sent
     for name, digest in contents.items():
-        with suppress(NotFound):  # its content is gone
+        with suppress(NotFound):  # the content no longer exists
             line[name] = base64.b64encode(read_blob(digest)).decode()
     return line
 
@@ -159,9 +160,10 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#])")
 
 
 def session_markdown(session: Session) -> Iterator[str]:
-    """The session in pieces: a heading for each turn, tool calls and outputs as
-    code. Replaced turns and answers that were cut off are marked as such. Raises Conflict where
-    it is purged meanwhile."""
+    """Yield the session as Markdown in pieces.
+
+    Each turn has a heading; tool calls and outputs are code blocks. Replaced turns and answers
+    that were cut off are marked. Raise Conflict if the session is purged meanwhile."""
     facts = [
         f"- Workspace: {_plain(session.workspace.name)}",
         f"- Session: {session.uuid}",
@@ -201,7 +203,7 @@ def _body(turn: StoredTurn) -> Iterator[str]:
         return
     try:
         blocks = read_blocks(turn) or []
-    except MalformedTurn:  # what can be read of it is written
+    except MalformedTurn:  # the content is written without the thinking
         thinking = ""
     else:
         parts = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
@@ -219,7 +221,7 @@ def _body(turn: StoredTurn) -> Iterator[str]:
 
 
 def fenced(text: str, *, language: str = "") -> str:
-    """The text as a code block, with a fence longer than any inside."""
+    """Return the text as a code block, with a fence longer than any in the text."""
     longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.rstrip('\n')}\n{fence}"
@@ -234,9 +236,11 @@ def _moment(moment: datetime) -> str:
 
 
 def session_messages(session: Session, *, format: str) -> Iterator[str]:
-    """The session as one line of JSON, in pieces: what it is, then ``messages`` (and
-    before them ``system``, where the format has that apart). Raises Conflict before the last
-    piece where it was purged meanwhile."""
+    """Yield the session as one line of JSON, in pieces.
+
+    The object has the session's facts, then ``system`` if the format has it apart from the
+    messages, then ``messages``. Raise Conflict before the last piece if the session was purged
+    meanwhile."""
     facts = {
         "session": str(session.uuid),
         "workspace": session.workspace.slug,
@@ -267,24 +271,24 @@ def session_messages(session: Session, *, format: str) -> Iterator[str]:
 
 
 def session_text(session: Session) -> Iterator[str]:
-    """The interchange lines with their ends."""
+    """Yield the session's interchange lines with line ends."""
     return (line + "\n" for line in session_lines(session))
 
 
 def own_session_text(user: User) -> Iterator[bytes]:
-    """One interchange file of a person's sessions, the oldest first."""
-    # What somebody has left is not theirs to read any more.
+    """Yield an interchange file of a person's sessions, oldest first."""
+    # Sessions in workspaces that the person has left may no longer be read.
     own = Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
     for row in walk_rows(own, "pk", key="pk"):
         of_key = Session.objects.select_related("workspace", "owner", "parent")
-        for found in of_key.filter(pk=row["pk"]):  # none, where it was purged meanwhile
+        for found in of_key.filter(pk=row["pk"]):  # none if the session was purged meanwhile
             for line in session_text(found):
                 yield line.encode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """``says`` what it is good for; ``ending`` is how the file's name ends."""
+    """A format of exported sessions. ``says`` is its label, ``ending`` the file name extension."""
 
     says: str
     write: Callable[[Session], Iterator[str]]
@@ -292,7 +296,7 @@ class ExportFormat:
     content_type: str
 
 
-# The first is what one gets without saying a format.
+# The first format is the default.
 FORMATS = {
     "markdown": ExportFormat(
         say("Markdown, for reading"), session_markdown, "md", "text/markdown; charset=utf-8"

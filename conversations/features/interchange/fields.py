@@ -1,11 +1,11 @@
-"""The interchange file: one JSON object a line, read tolerantly, written exactly.
+"""The interchange file, one JSON object a line: tolerant reading and exact writing.
 
-Which columns travel is said once, in the lists below; how one is read and written follows
-from its kind in the table. Reading never fails on a value: what cannot be used where it
-stands is kept in the metadata as ``original_<key>``, and unknown keys are kept there too.
-Only a line that is no JSON object is :class:`UnusableLine`. Writing uses the plain key where
-reading it back gives the same stored text, and ``<key>_raw`` with the stored text as a
-string otherwise, so that every digest survives. See ``docs/interchange.md``.
+The lists below name the columns that are exported and imported. How a column is read and written
+depends on the type of its model field. Reading accepts any value: a value that cannot be used is
+kept in the metadata as ``original_<key>``, and unknown keys are kept there too. A line that is not
+a JSON object, or lacks what its row cannot do without, raises :class:`UnusableLine`. Writing uses
+the plain key if reading it back gives the same stored text. Otherwise it writes the stored text as
+the string ``<key>_raw``, so that every digest stays valid. See ``docs/interchange.md``.
 """
 
 import json
@@ -47,13 +47,13 @@ from .making import MAX_ITEM_VALUES, load_given
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
-# Bare numbers for a time are seconds since 1970, from here on milliseconds.
+# A number as a time is in seconds since 1970, or in milliseconds from this number on.
 MIN_MILLISECONDS = 10**11
 
-# From which uuids are made for sessions that come without one.
+# The namespace of uuids for sessions that have none in the file.
 NAMESPACE = UUID("6f0a4a0c-5a9e-5d0e-9d53-2f1d8f7c9b11")
 
-# The columns that travel, in the order in which a line has them.
+# The columns that are exported and imported, in their order in a line.
 
 SESSION_COLUMNS = (
     "uuid", "workspace", "owner", "key", "former_key", "channel", "title", "title_is_chosen",
@@ -68,7 +68,7 @@ ATTACHMENT_COLUMNS = (
     "uuid", "turn_number", "name", "kind", "media_type", "size", "width", "height", "pages",
     "tokens", "added_by", "created_at", "digest",
 )  # fmt: skip
-# Of what stands beside the rows of a session.
+# The columns of the records that a session has besides its turns, events and attachments.
 MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Rewind: (
         "from_turn", "to_turn", "from_seq", "to_seq", "back_to", "reason", "actor", "created_at",
@@ -84,19 +84,22 @@ MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# Columns whose key in a line is another word.
+# Columns whose key in a line differs from their name.
 KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
 
 
 class UnusableLine(Rejected):
-    """A line of which nothing can be kept; the message says why."""
+    """A line that cannot be imported at all; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
-    """What a session line says. ``uuid`` is None where the line names none;
-    ``journal_turn`` where the file says nothing of coverage; ``turns``, ``events`` and the
-    digests where it was not made by an export. ``columns`` are the others of the table."""
+    """The values of a session line.
+
+    ``uuid`` is None if the line has none. ``journal_turn`` is None if the line does not say which
+    turns the journal covers. ``turns`` and ``events`` are None and the digests empty if Loom Web
+    did not export the file. ``columns`` are the other columns of the table. ``odd`` are the keys
+    whose values could not be used as they are."""
 
     uuid: UUID | None
     workspace: str
@@ -112,7 +115,7 @@ class SessionLine:
 
 
 def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines that are not blank; None for one that is too long."""
+    """Yield the number and bytes of each line that is not blank; None for a line too long."""
     number = 0
     while raw := stream.readline(MAX_LINE_BYTES):
         number += 1
@@ -128,8 +131,10 @@ def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
 
 
 def parse_line(raw: bytes) -> Any:
-    """The line's value. Raises UnusableLine. Bytes that are no UTF-8 become lone surrogates, which
-    are kept exactly like any other text that cannot be stored."""
+    """Return the line's JSON value. Raise UnusableLine.
+
+    Bytes that are not UTF-8 become lone surrogates, which are kept exactly, like other text that
+    cannot be stored."""
     text = raw.decode("utf-8", "surrogateescape")
     if has_more_values(text, MAX_ITEM_VALUES):
         raise UnusableLine("it has more than %(limit)s values", limit=f"{MAX_ITEM_VALUES:,}")
@@ -140,7 +145,7 @@ def parse_line(raw: bytes) -> Any:
 
 
 def parse_object(raw: bytes | None) -> dict[str, Any]:
-    """The line's object. Raises UnusableLine."""
+    """Return the line's JSON object. Raise UnusableLine."""
     if raw is None:
         raise UnusableLine("longer than %(size)s MiB", size=MAX_LINE_BYTES // 2**20)
     value = parse_line(raw)
@@ -150,7 +155,7 @@ def parse_object(raw: bytes | None) -> dict[str, Any]:
 
 
 def parse_moment(value: Any) -> datetime | None:
-    """A time as ISO 8601 (without an offset: UTC) or as a number since 1970."""
+    """Parse a time: ISO 8601 (UTC if it has no offset) or a number since 1970."""
     try:
         if isinstance(value, str):
             moment = datetime.fromisoformat(value.strip())
@@ -171,15 +176,17 @@ def is_uuid(value: Any) -> bool:
 
 
 def session_uuid(value: Any) -> UUID | None:
-    """The uuid that a line names; one made from it where it is another kind of id."""
+    """Return the uuid in a line, or a uuid made from the value if it is another kind of id."""
     if value in (None, ""):
         return None
     return UUID(value) if is_uuid(value) else uuid5(NAMESPACE, f"session {dump_json(value)}")
 
 
 class _LineKeys:
-    """One line's keys, taken one by one. ``left`` are those nobody asked for,
-    ``odd`` the values that could not be used as they are."""
+    """The keys of one line, each removed when it is read.
+
+    ``left`` are the keys not read so far. ``odd`` are the values that could not be used as they
+    are."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.left = {name: found for name, found in value.items() if name != "type"}
@@ -218,7 +225,9 @@ class _LineKeys:
         return default
 
     def column(self, model: type[models.Model], name: str) -> Any:
-        """The value for a column, None where there is none of use and the column takes that."""
+        """Return the value for a column.
+
+        If the line has no usable value, return None for a nullable column, else the default."""
         found, key = model._meta.get_field(name), KEYS.get(name, name)
         match found:
             case models.UUIDField():
@@ -244,7 +253,7 @@ class _LineKeys:
         return {name: self.column(model, name) for name in names if name != "metadata"}
 
     def numbers(self, *names: str) -> dict[str, int]:
-        """Raises UnusableLine where one of them is missing or no number."""
+        """Return these columns. Raise UnusableLine if one is missing or not a number."""
         found = {name: self.number(KEYS.get(name, name)) for name in names}
         missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
         if missing:
@@ -252,7 +261,7 @@ class _LineKeys:
         return {name: number for name, number in found.items() if number is not None}
 
     def raw_text(self, name: str) -> str | None:
-        """A JSON text that was written as it is stored, since it is not exact otherwise."""
+        """Return the stored JSON text from ``<name>_raw``, or None if the line has none."""
         raw = self.left.get(f"{name}_raw")
         if not isinstance(raw, str) or not is_storable(raw):
             return None
@@ -260,7 +269,7 @@ class _LineKeys:
         return raw
 
     def json_text(self, name: str) -> str | None:
-        """The text to store for a JSON value. A string may hold the JSON itself."""
+        """Return the text to store for a JSON value. The value may be a string of JSON."""
         raw = self.raw_text(name)
         value = None if raw is not None else self.pop(name)
         if value is None:
@@ -275,7 +284,7 @@ class _LineKeys:
         return self.left | {f"original_{name}": value for name, value in self.odd.items()}
 
     def metadata(self, extra: dict[str, Any] | None = None) -> str:
-        """The line's metadata with all that has no other place. Take this last."""
+        """Return the line's metadata with all unread and unusable values. Call this last."""
         text = self.json_text("metadata")
         return add_metadata("{}" if text is None else text, self.original() | (extra or {}))
 
@@ -297,7 +306,7 @@ def _is_object_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-# Columns of JSON text: what their values are, and the text that a line leaves out.
+# Columns of JSON text: a check of their values, and the text for which a line omits the key.
 JSON_COLUMNS: dict[str, tuple[Callable[[Any], bool], str | None]] = {
     "blocks": (_is_object_list, None),
     "tool_calls": (_is_object_list, None),
@@ -308,7 +317,7 @@ JSON_COLUMNS: dict[str, tuple[Callable[[Any], bool], str | None]] = {
 
 
 def add_metadata(text: str, extra: dict[str, Any]) -> str:
-    """Metadata with more keys; a key that is taken gets an underscore."""
+    """Return the metadata with more keys. A new key that exists already gets an underscore."""
     if not extra:
         return text
     try:
@@ -335,7 +344,7 @@ def read_session(value: dict[str, Any]) -> SessionLine:
             keys.odd[name] = given
     state = value.get("state")
     if isinstance(state, dict) and {"v", "marks"} <= state.keys():
-        keys.pop("state")  # one of ours, which the rows will give again
+        keys.pop("state")  # the state of an export, which is rebuilt from the rows
     keys.pop("state_turn")
     keys.pop("version")
     columns = keys.columns(Session, _OWN_COLUMNS)
@@ -367,9 +376,9 @@ _OWN_COLUMNS = tuple(
 
 
 def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
-    """What the line says is the turn's number, whatever that is; the turn; the keys whose
-    values could not be used as they are. Raises UnusableLine only for values that are nested
-    too deeply to be kept."""
+    """Return the number in the line, of any type, the turn, and the keys with unusable values.
+
+    Raise RecursionError if the values are nested too deeply."""
     keys = _LineKeys(value)
     number, role = keys.pop("number"), keys.pop("role")
     extra: dict[str, Any] = {}
@@ -387,7 +396,8 @@ def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
         keys.odd["content"] = content
         content = dump_json(content)
     if not is_storable(content):
-        # The model is given what was said; blocks are JSON, which escapes what no text holds.
+        # Blocks keep the exact text for the model: they are JSON, which escapes characters that
+        # cannot be stored in a text column.
         if role == USER and blocks is None and tool_calls is None:
             blocks = dump_json([{"type": "text", "text": content}])
         else:
@@ -406,11 +416,10 @@ def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
 
 
 def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
-    """What the line says is the event's seq, whatever that is; the event, without session
-    and seq; the keys whose values could not be used as they are.
+    """Return the seq in the line, of any type, the event, and the keys with unusable values.
 
-    A payload that cannot be understood is kept as it is. An event has no
-    metadata: what has no other place goes into the payload, if that is an object."""
+    The event has no session and no seq. A payload that cannot be parsed is kept as it is. Because
+    an event has no metadata, unknown keys go into the payload if that is an object."""
     keys = _LineKeys(value)
     seq = keys.pop("seq")
     columns = keys.columns(ChatEvent, ("turn_number", "created_at", "event_type"))
@@ -437,8 +446,9 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
 
 
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a rewind, a gap, a skill or a compaction; users by their names.
-    Raises UnusableLine for one that lacks a number, a text or a name that it has to have."""
+    """Return the columns of a rewind, a gap, a skill or a compaction, with users as usernames.
+
+    Raise UnusableLine if a required number, text or name is missing."""
     keys, names = _LineKeys(value), MARKER_COLUMNS[model]
     required = [
         name for name in ("turn_number", "from_turn", "to_turn", "from_seq", "to_seq", "after_seq")
@@ -454,9 +464,11 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
 
 
 def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
-    """The columns of an attachment; ``data`` and ``sent_data`` are contents as base64,
-    empty: not there. ``sent_digest`` is empty where the model got the content itself.
-    Raises UnusableLine for one without a uuid, a digest or its turn."""
+    """Return the columns of an attachment.
+
+    ``data`` and ``sent_data`` are the contents as base64, or empty if they are missing.
+    ``sent_digest`` is empty if the model was sent the original content. Raise UnusableLine for an
+    attachment without a uuid, a digest or a turn."""
     keys = _LineKeys(value)
     columns: dict[str, Any] = keys.numbers("turn_number")
     columns["uuid"] = session_uuid(keys.pop("uuid"))
@@ -471,7 +483,7 @@ def read_attachment(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[str, Any]:
-    """A line of the columns of a row; without what is None. ``more`` comes after the type."""
+    """Return the line of a row, without columns that are None. ``more`` follows the type."""
     line: dict[str, Any] = {"type": kind, **more}
     for name in names:
         value, key = getattr(row, name), KEYS.get(name, name)
@@ -483,7 +495,7 @@ def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[s
                 read = json.loads(value or "null")
                 is_exact = fits(read) and dump_json(read) == value
                 if is_exact and ("NaN" in value or "Infinity" in value):
-                    json.dumps(read, allow_nan=False)  # they come back, but are not JSON
+                    json.dumps(read, allow_nan=False)  # NaN can be read back but is not JSON
             except (ValueError, RecursionError):
                 is_exact = False
             line |= {name: read} if is_exact else {f"{name}_raw": value}

@@ -1,11 +1,11 @@
-"""How far an imported journal covers the turns, and the rows of those that it does not.
+"""Finding the turns that an imported journal does not cover.
 
-An export says it, and that is taken over where the session holds the rows that were
-exported. Otherwise it follows from the rows: an event covers the turn that it names. The
-journals of earlier Loom versions name none: there a person's message covers the next turn
-that says the same, and the turns up to the message after it, but for answers that have no
-row. Which turn the rows of calls belong to is asked only for such answers. Rows of turns
-that are not covered are synthesised.
+An export states which turns the journal covers. The statement is used if the session has exactly
+the rows that were exported. Otherwise coverage is computed from the rows: an event covers the turn
+that it names. Events of earlier Loom versions do not name turns. In their journals a person's
+message covers the next turn with the same text and the turns up to the next message, except for
+answers without a row. Rows of tool calls are matched with turns only for such answers. Rows of
+turns that are not covered are synthesised from the turns.
 """
 
 import heapq
@@ -41,15 +41,16 @@ from conversations.models import ChatEvent, JournalGap, Session, Turn
 
 from .fields import SessionLine
 
-# Events that stand for a turn; others that name none are notices, which stand by their time.
+# Types of events that show a turn. Other events without a turn are notices, placed by their time.
 MESSAGES = (USER_MESSAGE, ASSISTANT_TEXT, TOOL_CALL_STARTED, TOOL_CALL_COMPLETED)
 
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 
 
 def is_exact_copy(session: Session, header: SessionLine) -> bool | None:
-    """Whether the session holds exactly the rows that an export announced; None
-    for a file that announces none. It may have grown since."""
+    """Return whether the session has exactly the rows that the export's session line announces.
+
+    Rows after them are ignored. Return None if the session line does not announce rows."""
     if header.turns is None or header.events is None or not header.turn_digest:
         return None
     return (
@@ -67,7 +68,7 @@ def _digest_at(model: type[Model], session: Session, chain: str, **place: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """Turns that no event covers, and the events between which their rows belong."""
+    """A range of turns that no event covers, and the events between which their rows belong."""
 
     first: int
     last: int
@@ -78,12 +79,12 @@ class _Hole:
 def restore_coverage(
     session: Session, header: SessionLine, gaps: Sequence[dict[str, int]]
 ) -> list[int]:
-    """Take the announced coverage over. Returns the places in ``gaps`` of those that do not fit."""
+    """Store the coverage that the file states. Return the indexes of ``gaps`` that do not fit."""
     told = [(gap["from_turn"], gap["to_turn"], gap["after_seq"]) for gap in gaps]
     known = _read_gaps(session)
     is_as_announced = (session.turn_count, session.last_seq) == (header.turns, header.events)
     if is_as_announced and not session.runs.exists() and not {*known} <= {*told}:
-        # An import of a shorter file may have found gaps that this one fills.
+        # Gaps that were found when a shorter file was imported may be filled by this one.
         JournalGap.objects.filter(session=session.pk).delete()
         known = []
     bad = _save_gaps(session, known, told)
@@ -92,9 +93,11 @@ def restore_coverage(
 
 
 def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> None:
-    """The coverage that follows from the rows. What an earlier import found out is
-    found out anew if there is more now; what running the session recorded stays. The
-    session's counters have to be fresh. ``is_whole``: no row of the file is missing."""
+    """Compute and store the coverage of the session's rows.
+
+    If ``has_grown``, delete the gaps that earlier imports found, unless the session has runs.
+    ``is_whole`` says that no row of the file is missing. The caller must have refreshed the
+    session's counters."""
     if session.last_seq == 0 or session.turn_count == 0:
         return
     with transaction.atomic():
@@ -114,8 +117,8 @@ def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> No
             reached, after_seq = max(reached, high), seq
         known, found = _read_gaps(session), list[_Gap]()
         for hole, first, last, written in _turns_without_rows(session, known, holes):
-            # Their rows stand after the last event of an earlier turn, and what follows it
-            # but for notices that are younger than the turn.
+            # The rows belong after the last event of an earlier turn and after the events that
+            # follow it, except for notices that are newer than the turn.
             after_seq = hole.after_seq
             if hole.before_seq > after_seq + 1:
                 between = events.filter(
@@ -135,7 +138,7 @@ def _advance_journal(session: Session, *, through_turn: int) -> None:
 
 
 type _Gap = tuple[int, int, int]
-"""Its first and last turn, and the seq after which their rows stand."""
+"""The first and last turn of a gap, and the seq after which their rows belong."""
 
 
 def _read_gaps(session: Session) -> list[_Gap]:
@@ -144,13 +147,13 @@ def _read_gaps(session: Session) -> list[_Gap]:
 
 
 def _gap_around(gaps: Sequence[_Gap], low: int, high: int) -> _Gap | None:
-    """The last of the gaps, which are in order, that has any of these turns."""
+    """Return the last gap that has any of these turns. ``gaps`` must be in order."""
     index = bisect_right(gaps, high, key=lambda gap: gap[0]) - 1
     return gaps[index] if index >= 0 and gaps[index][1] >= low else None
 
 
 def _save_gaps(session: Session, known: Sequence[_Gap], gaps: Iterable[_Gap]) -> list[int]:
-    """Add the gaps to the ``known`` ones. Returns the places of those that do not fit."""
+    """Add gaps to the ``known`` ones. Return the indexes of those that do not fit."""
     taken, added, bad = list(known), list[JournalGap](), list[int]()
     for place, gap in enumerate(gaps):
         from_turn, to_turn, after_seq = gap
@@ -171,12 +174,13 @@ def _save_gaps(session: Session, known: Sequence[_Gap], gaps: Iterable[_Gap]) ->
 
 
 type _Row = tuple[int, bytes]
-"""A number, and the digest of a text."""
+"""A turn's number or an event's seq, and the digest of its text."""
 
 
 def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, int]]:
-    """Of each exchange whose message names no turn, the runs of its turns that have rows: the
-    seq of a row of theirs, the first and the last one."""
+    """Yield the ranges of turns that have rows, for exchanges whose message names no turn.
+
+    A range is the seq of one of its rows, its first turn and its last turn."""
     events = ChatEvent.objects.filter(session=session.pk, turn_number__isnull=True)
     if not events.filter(event_type=USER_MESSAGE).exists():
         return
@@ -223,7 +227,7 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
 def _runs_with_rows(
     answers: list[tuple[int, int]], *, seq: int, low: int, high: int
 ) -> Iterator[tuple[int, int, int]]:
-    """The runs of an exchange's turns between those ``answers`` that have no row."""
+    """Yield the ranges of an exchange's turns between the ``answers`` that have no row."""
     begin, first, latest = low, seq, seq
     for number, row in [*answers, (high + 1, 0)]:
         if row:
@@ -236,7 +240,7 @@ def _runs_with_rows(
 
 
 def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_Row]]]:
-    """Each message of a person, its seq first, with the texts of answers up to the next one."""
+    """Yield the seq and digest of each user message, and the answer texts up to the next one."""
     asked: tuple[int, bytes, list[_Row]] | None = None
     events = events.filter(event_type__in=(USER_MESSAGE, ASSISTANT_TEXT))
     for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
@@ -256,8 +260,8 @@ def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_R
 
 
 def _rows_of_answers(said: list[_Row], texts: list[_Row]) -> list[tuple[int, int]]:
-    """Each answer's turn with the seq of its row, 0 for one that has none."""
-    # Where there are enough rows, none is missing: a journal may have written them otherwise.
+    """Return each answer's turn number with the seq of its row, or 0 if it has no row."""
+    # With as many rows as answers, no row is missing: rows may have other text than the turns.
     if len(texts) >= len(said):
         return [(number, seq) for (number, _), (seq, _) in zip(said, texts, strict=False)]
     left = defaultdict[bytes, list[int]](list)
@@ -269,8 +273,10 @@ def _rows_of_answers(said: list[_Row], texts: list[_Row]) -> list[tuple[int, int
 def _rows_of_parts(
     session: Session, missing: set[int], taken: set[int], *, seqs: tuple[int, int]
 ) -> dict[int, int]:
-    """Of these answers, whose text is no row of its own, the seq of a row that shows them all
-    the same: of one of their calls, or of texts that were joined. ``taken`` are rows of others."""
+    """Return the seq of a row that shows an answer, for answers whose text has no row of its own.
+
+    Such a row shows one of the answer's tool calls, or its text joined with other texts.
+    ``taken`` are the rows of other answers."""
     calls, parts = dict[str, int](), dict[bytes, int]()
     events = ChatEvent.objects.filter(
         session=session.pk,
@@ -294,15 +300,18 @@ def _rows_of_parts(
         said = [
             parts.get(_digest_of(part), 0) for part in _PARAGRAPHS.split(row["content"].strip())
         ]
-        # If its rows were made, its calls would be shown twice: it stays without its text.
+        # An answer with a row of a call counts as shown, even if its text has no row: synthesised
+        # rows would show its calls twice.
         if row_seq := max(own, default=0) or (all(said) and said[-1]):
             found[row["number"]] = row_seq
     return found
 
 
 def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int) -> int:
-    """The last turn of an exchange that has any of its rows but texts, by their number, where
-    the rest of its answer is missing. Its rows end before the second seq."""
+    """Return the last turn with rows in an exchange, if rows of the rest of its answer are missing.
+
+    The turns are found by counting the rows that are not answer texts. ``seqs`` are the seq of
+    the exchange's message and the seq before which its rows end."""
     shown = ChatEvent.objects.filter(session=session.pk, event_type__in=MESSAGES)
     shown = shown.exclude(event_type=ASSISTANT_TEXT)
     left = shown.filter(seq__gte=seqs[0], seq__lt=seqs[1]).count()
@@ -317,7 +326,7 @@ def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int
 
 
 def _digest_of(text: str) -> bytes:
-    # The texts of a session may be larger than memory.
+    # Digests are compared because the texts of a session may be larger than memory.
     return sha256(text.strip().encode("utf-8", "surrogatepass")).digest()
 
 
@@ -327,9 +336,10 @@ _NO_WORDS = _digest_of("")
 def _turns_without_rows(
     session: Session, known: Sequence[_Gap], holes: Sequence[_Hole]
 ) -> Iterator[tuple[_Hole, int, int, datetime]]:
-    """In each hole the runs of turns that no event names and no known gap holds, from the first
-    to the last that people see (system turns are mostly hints for the model), and when the
-    first was written."""
+    """Yield the ranges of turns in each hole that no event names and no known gap has.
+
+    A range is its hole, its first and last turn that people see, and the time of the first one.
+    System turns are mostly hints for the model, which people do not see."""
     if not holes:
         return
     named = ChatEvent.objects.filter(session=OuterRef("session"), turn_number=OuterRef("number"))
@@ -337,7 +347,7 @@ def _turns_without_rows(
     turns = Turn.objects.filter(~Exists(named), session=session.pk, number__range=inside)
     index = first = last = previous = 0
     written = session.created_at
-    # One walk for all: a journal may lack the answer to each of thousands of messages.
+    # Walk the turns once for all holes: a journal may lack the answers to thousands of messages.
     for row in walk_rows(turns, "number", "role", "metadata", "created_at", key="number"):
         number = row["number"]
         if first and (number != previous + 1 or number > holes[index].last):

@@ -1,4 +1,4 @@
-"""What stands beside the rows of an imported session: rewinds, skills, summaries, files."""
+"""Storing an imported session's rewinds, skills, compactions and attachments."""
 
 import base64
 import binascii
@@ -35,16 +35,16 @@ from .fields import NAMESPACE, UnusableLine, is_uuid
 from .import_rows import LineNumbering
 from .making import objects
 
-# A session that gets a uuid of its own is a copy: its files and summaries get their own as well.
+# A session that gets a new uuid is a copy, so its attachments and compactions get new uuids too.
 
 
 def copied_uuid(uuid: UUID, session: Session) -> UUID:
-    """The uuid in a copy, the same on each import, of the file or summary that is called so."""
+    """Return an attachment's or compaction's uuid in a copy. It is the same on each import."""
     return uuid5(uuid, str(session.uuid))
 
 
 def rename_references(text: str, session: Session) -> str:
-    """A turn's blocks or an event's payload as a copy has them."""
+    """Replace the uuids in a turn's blocks or an event's payload by those of the copy."""
     try:
         value = load_json(text)
     except ValueError:
@@ -60,13 +60,15 @@ def rename_references(text: str, session: Session) -> str:
     return dump_json(value) if found else text
 
 
-_ITEM = re.compile(r"([a-eg-z])(\d{1,15})(.*)")  # A file's id names no turn.
+_ITEM = re.compile(r"([a-eg-z])(\d{1,15})(.*)")  # Not "f": a file's id has no turn number.
 
 
 def renumber_edit(payload: str, turns: LineNumbering) -> str:
-    """An event's payload. An edit of the session state names its item and when it was made by
-    turns: by the numbers that these have in the archive. A turn that is not there has 0, with the
-    number that it had behind it, so that no two items are one."""
+    """Replace the turn numbers in an event's payload by those in the archive.
+
+    Only edits of the session state have turn numbers: in the item's id, for the item's turn, and
+    for the turn after which the edit was made. A turn that is missing from the archive gets the
+    number 0. In an id, its original number follows the 0, so that ids stay unique."""
     try:
         edit = edit_of(parse_payload(INFO, payload))
     except MalformedPayload:
@@ -93,8 +95,10 @@ TYPES = {IMAGE: IMAGE_TYPES, DOCUMENT: (PDF_TYPE,), TEXT: (TEXT_TYPE,)}
 def store_rewind(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
-    """Keep a rewind; False if it is kept already. The session state stays behind until
-    it is rebuilt. Raises UnusableLine for one that names rows which the session does not have."""
+    """Store a rewind. Return False if it is stored already.
+
+    The session state is out of date until it is rebuilt. Raise UnusableLine if the rewind refers
+    to rows that the session does not have."""
     actor = _find_user(columns.pop("actor"))
     for what, numbering, end in (
         ("turn", turns, session.turn_count),
@@ -125,8 +129,9 @@ def store_rewind(
 def store_skill(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
-    """Keep a loaded skill; False if it is kept already. Raises UnusableLine for one that
-    names a turn which is not there, or that is not what its digest says."""
+    """Store a loaded skill. Return False if it is stored already.
+
+    Raise UnusableLine if its turn does not exist or its content does not match its digest."""
     columns["turn_number"] = _place(columns["turn_number"], turns)
     if not 1 <= columns["turn_number"] <= session.turn_count:
         raise UnusableLine("it was loaded at a turn that does not exist")
@@ -143,8 +148,10 @@ def store_skill(
 def store_compaction(
     session: Session, columns: dict[str, Any], *, turns: LineNumbering, events: LineNumbering
 ) -> bool:
-    """Keep a summary; False if it is kept already. One that was undone meanwhile is
-    undone here too. Raises UnusableLine for one that names turns which are not there."""
+    """Store a compaction. Return False if nothing changed.
+
+    A stored compaction that the file has as undone is undone here too. Raise UnusableLine if it
+    refers to turns that do not exist."""
     for name in ("from_turn", "to_turn"):
         columns[name] = _place(columns[name], turns)
     if not 1 <= columns["from_turn"] <= columns["to_turn"] <= session.turn_count:
@@ -174,18 +181,19 @@ def store_compaction(
 def store_attachment(
     session: Session, line: dict[str, Any], *, turn: int, is_trusted: bool
 ) -> bool:
-    """Keep an attachment and its content; False if nothing of it is new. Without the
-    content it is kept as one that is gone. Raises UnusableLine for contents that are not
-    what their digests say, or none that can be attached. ``is_trusted``: its digest may stand
-    for a content that is here already."""
+    """Store an attachment and its content. Return False if nothing of it is new.
+
+    An attachment without content is stored as one whose content is gone. If ``is_trusted``, its
+    digest may refer to content that the archive has already. Raise UnusableLine if the content
+    does not match its digest or cannot be attached."""
     columns, uuid, digest = dict(line), line["uuid"], line["digest"]
     sent_digest, added_by = columns.pop("sent_digest"), columns["added_by"]
     data = _open(columns.pop("data"), digest)
     smaller = _open(columns.pop("sent_data"), sent_digest)
     contents = [(data, digest), (smaller, sent_digest)]
-    # Somebody who knows the digest of another's file would get the file by it.
+    # An untrusted digest must not give access to another person's file.
     if not is_trusted:
-        if data is None:  # a digest that no content has
+        if data is None:  # replace the digest by one that no content has
             digest = sha256(f"{uuid} {digest}".encode()).hexdigest()
         sent_digest = "" if smaller is None else sent_digest
         added_by = added_by if added_by == session.owner.get_username() else ""
@@ -206,7 +214,7 @@ def store_attachment(
             is_news = True
     if known is not None:
         return is_news
-    if found is not None:  # what the content is counts, not what the line says
+    if found is not None:  # the content decides, not the line
         facts = ("kind", "media_type", "width", "height", "pages")
         columns |= {fact: getattr(found, fact) for fact in facts}
     elif columns["media_type"] not in TYPES.get(columns["kind"], ()):

@@ -1,8 +1,8 @@
-"""Storing imported turns and events in bulk, compared with what is there already.
+"""Comparing imported turns and events with the archive and storing new ones in bulk.
 
-Rows are compared by their links in the hash chains: a row that gives the same
-link from the same predecessor is the same in every covered field. Comparing,
-hashing and rendering happen before any lock.
+Rows are compared by their digests in the hash chains: if two rows have the same digest after the
+same previous digest, all fields that the digest covers are equal. Comparing and hashing happen
+before any lock is taken.
 """
 
 from bisect import bisect_right, insort
@@ -41,13 +41,12 @@ from .fields import add_metadata
 from .making import WORDS
 
 MAX_ATTEMPTS = 20
-MAX_RUNS = 10_000  # Renumbered runs that are remembered of a session's chain.
+MAX_RUNS = 10_000  # Ranges of renumbered lines that are stored for one chain of a session.
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ImportedRowSource:
-    """Where a line comes from: which one it is, and ``place``, what a person would look
-    for in a file that has no lines."""
+    """The position of a line in its file: its number, or for a file without lines ``place``."""
 
     number: int
     place: str = ""
@@ -57,13 +56,14 @@ class ImportedRowSource:
 
 
 type ImportedRow[T] = tuple[ImportedRowSource, int, T]
-"""Where a row comes from, its number, and the row, which says when it was written."""
+"""The source of a row, its number, and the row, whose ``created_at`` is set."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ImportedRowProblem:
-    """Why a row is not in the archive as the file has it. ``is_conflict``: there is another
-    one under its number."""
+    """The reason why a row of the file was not stored.
+
+    If ``is_conflict``, the archive has a different row or no row under its number."""
 
     line: ImportedRowSource
     reason: str
@@ -72,10 +72,13 @@ class ImportedRowProblem:
 
 @dataclass(slots=True)
 class SessionDifference:
-    """Where an archived session stops saying what the file says: ``first`` has the first such
-    "turn" and "event". No new rows may follow them: turns would answer what nobody said here, and
-    events of turns that differ would show other words than the archive has. ``added``: the first
-    ones that this file has added, after which it can differ only from itself."""
+    """The rows from which an archived session and the file differ in content.
+
+    ``first`` has the numbers of the first "turn" and "event" that differ. No new rows may be added
+    after a difference: turns would answer messages that are not in the session, and events would
+    show texts that the turns in the archive do not have. ``added`` has the numbers of the first
+    rows that this file added. Later rows are this file's own, so they are not compared for
+    differences."""
 
     first: dict[str, int] = field(default_factory=dict)
     added: dict[str, int] = field(default_factory=dict)
@@ -100,11 +103,13 @@ def store_rows(
     difference: SessionDifference,
     moves_activity: bool,
 ) -> tuple[dict[str, int], list[ImportedRowProblem]]:
-    """Append what lies beyond the session's end, compare the rest. One transaction;
-    none if nothing is new. ``difference`` is what earlier rows of the file gave, and is
-    added to. ``moves_activity``: the session was last active when its newest row was
-    written. Returns what became of the rows, by the names of ``ImportCounts``, and what
-    was not stored. Raises Conflict when others keep appending meanwhile."""
+    """Append the rows after the session's end and compare all others with the archive.
+
+    New rows are appended in one transaction. ``difference`` holds the differences found in earlier
+    rows of the file and is updated. If ``moves_activity``, the session's last activity is moved to
+    the time of its newest row. Return the counts of rows by the names of ``ImportCounts``, and the
+    rows that were not stored. Raise Conflict if other writers append to the session on each of
+    MAX_ATTEMPTS attempts."""
     for _ in range(MAX_ATTEMPTS):
         before = Session.objects.get(pk=session.pk)
         problems: list[ImportedRowProblem] = []
@@ -166,9 +171,10 @@ def _compare[T](
     difference: SessionDifference,
     problems: list[ImportedRowProblem],
 ) -> tuple[list[tuple[int, T, str]], int]:
-    """The new rows with their numbers and links, and how many are there unchanged. ``chain``:
-    what a row of it is called, the column of its number, the next number and the last link;
-    ``first`` is the link before all."""
+    """Return the new rows with their numbers and digests, and the count of unchanged rows.
+
+    ``chain`` is the name of a row, the column of its number, the next number and the last digest.
+    ``first`` is the digest before the first row."""
     what, key, following, last = chain
     numbers = {number - back for _, number, _ in rows if number < following for back in (0, 1)}
     links = dict(known.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest"))
@@ -189,14 +195,14 @@ def _compare[T](
             problems.append(ImportedRowProblem(line, reason, is_conflict=True))
             is_archived = number < difference.added.get(what, following)
             if is_archived and what not in difference.first:
-                # With other metadata or another time it is still the same conversation.
+                # A row that differs only in metadata or time is still the same conversation.
                 archived = known.filter(**{key: number}).values_list(*_SAID[what]).first()
                 if archived != tuple(getattr(row, name) for name in _SAID[what]):
                     difference.first[what] = number
     return new, unchanged
 
 
-# What a row says, beside its name, time and metadata.
+# The columns with the content of a row, without its name, time and metadata.
 _SAID = {"turn": WORDS, "event": ("event_type", "payload")}
 
 
@@ -219,7 +225,7 @@ def _event_values(session: Session, seq: int, event: ChatEvent, link: str) -> tu
         event.turn_number,
         moment_value(event.created_at),
         link,
-        "",  # it is rendered when somebody opens the page
+        "",  # the row is rendered when a person opens the page
         0,
     )
 
@@ -257,8 +263,8 @@ def _append(
         columns["preview"] = preview
     own = Session.objects.filter(pk=session.pk)
     with transaction.atomic(), connection.cursor() as cursor:
-        # From the values that were read: whoever has appended meanwhile has changed them, and
-        # then all is compared anew.
+        # Update only if the counters are still those that were read. If another writer has
+        # appended meanwhile, the caller compares all rows again.
         found = own.filter(next_turn=session.next_turn, next_seq=session.next_seq)
         if not found.update(**columns):
             return False
@@ -280,19 +286,21 @@ def _append(
         )
         advance_state(cursor, advance, facts=facts)
         if any(event.event_type == INFO and STATE_EDIT in event.payload for _, event, _ in events):
-            # A person's edits are folded in when all rows are there.
+            # A person's edits are added to the state when all rows are stored.
             advance.state_turn = LEFT_BEHIND
         own.update(state=advance.state, state_turn=advance.state_turn)
     return True
 
 
-# Which number in the archive a line of an interchange file has.
+# Mapping the numbers in an interchange file to the numbers in the archive.
 
 
 @dataclass(slots=True)
 class NumberedLines:
-    """Lines with the original numbers ``first`` to ``last``, the first of which
-    has the number ``number`` in the archive, the next one the next."""
+    """A range of lines that were renumbered in order.
+
+    The lines have the numbers ``first`` to ``last`` in the file, and ``number`` and the following
+    numbers in the archive."""
 
     first: int
     last: int
@@ -304,14 +312,13 @@ class NumberedLines:
 
 
 class LineNumbering:
-    """Gives the lines of one chain their numbers, which have no gaps.
+    """The numbers in the archive of one chain's lines, without gaps.
 
-    A line keeps its own number where that names a row of the session or the next
-    one. Where it does not, the line gets the next number, and so does every later
-    line whose number has been given away. Lines without a usable number follow the
-    line before them. What was renumbered is remembered with the session (``known``),
-    so the same file imported again finds the same rows; memory grows with the
-    number of holes, not of lines.
+    A line keeps its number if a row of the session has that number or it is the next one.
+    Otherwise the line gets the next number, and so does every later line whose number is taken.
+    A line without a usable number follows the line before it. Renumbered ranges are stored with
+    the session (``known``), so importing the same file again finds the same rows. Memory grows
+    with the number of gaps, not of lines.
 
     ``end`` is the last number that the session has so far.
     """
@@ -327,7 +334,7 @@ class LineNumbering:
         self._latest: NumberedLines | None = None
 
     def assign(self, original: Any) -> int:
-        """The number of the next line, which says ``original`` itself."""
+        """Return the number of the next line, which has the number ``original`` in the file."""
         given = original if type(original) is int else None
         known = None if given is None else self._lookup(given)
         if known is not None:
@@ -354,8 +361,9 @@ class LineNumbering:
         return number
 
     def find(self, original: int) -> int | None:
-        """The number of the row that the file calls ``original``, None for one that
-        has none. A row that is not there yet keeps its name."""
+        """Return the number of the row that has the number ``original`` in the file.
+
+        Return None if no row has it. If no line was renumbered, return ``original``."""
         if not self.is_renumbered and not self._known:
             return original
         known = self._lookup(original)
@@ -364,7 +372,7 @@ class LineNumbering:
         return original if 1 <= original <= self.end and not self._is_taken(original) else None
 
     def runs(self) -> list[NumberedLines]:
-        """What to remember with the session."""
+        """Return the renumbered ranges to store with the session."""
         return self._known
 
     def _lookup(self, original: int) -> int | None:
@@ -386,8 +394,10 @@ class LineNumbering:
 
 
 def open_numbering(session: Session, told: str, name: str, *, end: int) -> LineNumbering:
-    """The numbering of a chain, with what earlier imports renumbered. ``told`` is the metadata
-    in the file: what an export says of it is done in its own numbers."""
+    """Return the numbering of a chain, with the ranges that earlier imports renumbered.
+
+    ``told`` is the session's metadata in the file. Ranges in it are ignored, because the numbers
+    in an export already include them."""
     done = {(run.first, run.number) for run in remembered_runs(told, name)}
     runs = remembered_runs(session.metadata, name)
     return LineNumbering(
@@ -396,7 +406,7 @@ def open_numbering(session: Session, told: str, name: str, *, end: int) -> LineN
 
 
 def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
-    """What an earlier import renumbered, from a session's metadata."""
+    """Read the ranges that earlier imports renumbered from a session's metadata."""
     try:
         found = load_json(metadata, default={})
         return tuple(NumberedLines(*map(int, run)) for run in found.get(name, ()))
@@ -405,8 +415,10 @@ def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
 
 
 def remember_runs(session: Session, name: str, numbering: LineNumbering) -> None:
-    """Keep in the session's metadata what was renumbered, now or before, as triples of the
-    first and last original number and the first number in the archive."""
+    """Store all renumbered ranges in the session's metadata.
+
+    A range is stored as its first and last number in the file and its first number in the
+    archive."""
     known = remembered_runs(session.metadata, name)
     found = {(run.first, run.number): run for run in (*known, *numbering.runs())}
     kept = sorted(found.values(), key=lambda run: run.number)[:MAX_RUNS]
@@ -414,7 +426,7 @@ def remember_runs(session: Session, name: str, numbering: LineNumbering) -> None
         return
     runs = [[run.first, run.last, run.number] for run in kept]
     text = session.metadata
-    with suppress(ValueError):  # what is no JSON is kept beside it
+    with suppress(ValueError):  # add_metadata() keeps metadata that is not JSON
         metadata = load_json(text, default={})
         if isinstance(metadata, dict) and metadata.pop(name, None) is not None:
             text = dump_json(metadata)

@@ -1,10 +1,9 @@
-"""Importing an interchange file: streamed, in batches, as often as one likes.
+"""Importing an interchange file, streamed and in batches. The same file can be imported again.
 
-The file is read line by line into values (``fields``), every row gets its number, batches
-are compared with the archive and appended (``import_rows``), and at a session's end its
-markers are stored (``import_markers``) and its journal's coverage and the rows of the turns
-outside it are made (``import_gaps``). Nothing that the archive has is changed: a line that
-says otherwise is reported and skipped.
+The file is parsed line by line (``fields``), and each turn and event gets its number. Batches of
+rows are compared with the archive and appended (``import_rows``). At the end of a session its
+markers are stored (``import_markers``), and the gaps of its journal are found (``import_gaps``).
+Rows in the archive are never changed: a line that differs from its row is reported and skipped.
 """
 
 import re
@@ -78,13 +77,13 @@ from .making import WORDS, ImportHistory, Object, Words
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
 
-# Keys of a session's metadata.
+# Keys in a session's metadata.
 RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
 
-# In a turn's metadata: the node of another program's tree that it was made of.
+# The key in a turn's metadata for the node of another program's tree that the turn was made from.
 SOURCE_ID = "source_id"
 
-# Lines that wait for the rows which they name, in the order in which they are stored.
+# Lines that are stored at the end of a session because they refer to its rows, in this order.
 MARKERS: dict[str, type[models.Model]] = {
     "rewind": Rewind,
     "skill": SessionSkill,
@@ -98,15 +97,17 @@ _BRANCH_NAME = re.compile(r"\(branch (\d{1,9})\)$", re.ASCII)
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
 type Report = Callable[[ImportedRowSource, str], None]
-"""Takes where a line comes from and what is to be said about it."""
+"""A function that takes the source of a line and a message about it."""
 
 
 @dataclass(slots=True)
 class ImportCounts:
-    """What became of the lines. ``skipped``: nothing of the line was kept.
-    ``conflicts``: the archive has other content in its place. ``repaired``: kept,
-    but not as it is. ``warnings`` concern a session as a whole, ``damaged`` are
-    sessions that are not what their export announced."""
+    """The counts of an import's results.
+
+    ``skipped`` counts lines of which nothing was stored, ``conflicts`` lines in whose place the
+    archive has different content, and ``repaired`` lines stored with changes. ``warnings`` are
+    about a session as a whole. ``damaged`` counts sessions whose rows do not match the counts and
+    digests in their session line."""
 
     lines: int = 0
     sessions_added: int = 0
@@ -167,8 +168,9 @@ def import_file(
     report: Report,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Import every session of one file, in constant memory. ``counts`` is added to,
-    ``progress`` is called after every line."""
+    """Import every session of one file, in constant memory.
+
+    Update ``counts``, and call ``progress`` after every line."""
     end: tuple[int, bytes | None] = (0, None)
     with SessionImporter(target=target, counts=counts, report=report) as importer:
         for (number, raw), (_, following) in pairwise(chain(read_lines(stream), [end])):
@@ -177,9 +179,11 @@ def import_file(
 
 
 class SessionImporter(ImportHistory):
-    """Takes the lines of one file in order: ``read`` as they stand in an interchange
-    file, or ``import_value`` and ``skip`` as a reader of another format gives them. Its block
-    ends when there are no more, or where the import is stopped or fails."""
+    """A context manager that imports the lines of one file in order.
+
+    Call ``read`` with the lines of an interchange file, or ``import_value``, ``skip`` and ``warn``
+    with the items of another format's reader. The last session is finished when the ``with`` block
+    ends, also if the import was stopped or failed."""
 
     def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:
         self._target = target
@@ -191,12 +195,12 @@ class SessionImporter(ImportHistory):
         self._unnamed = Counter[bytes]()
 
     def read(self, line: ImportedRowSource, raw: bytes | None, following: bytes) -> None:
-        """A line with the one after it; None for one that is too long."""
+        """Import a line. ``raw`` is None if it is too long; ``following`` is the next line."""
         try:
             value = parse_object(raw)
         except UnusableLine as error:
             self.skip(line, error.message)
-            # It may have begun another session, whose rows must not end up in this one.
+            # The line may have begun another session, whose rows must not be added to this one.
             if _SESSION_TYPE.search(raw or b"", 0, 500):
                 self._finish()
             else:
@@ -207,7 +211,10 @@ class SessionImporter(ImportHistory):
     def import_value(
         self, line: ImportedRowSource, value: Object, *, raw: bytes = b"", following: bytes = b""
     ) -> None:
-        """A line's object. One without uuid and key is known again by ``raw`` and ``following``."""
+        """Import the object of a line.
+
+        A session without uuid and key is recognised on another import by ``raw`` and
+        ``following``."""
         self._counts.lines += 1
         try:
             if value.get("type") == "session":
@@ -220,12 +227,12 @@ class SessionImporter(ImportHistory):
             self._report_skip(line, say("nested too deeply"))
 
     def skip(self, line: ImportedRowSource, reason: str) -> None:
-        """Something that could not be read."""
+        """Report and count an entry that could not be read."""
         self._counts.lines += 1
         self._report_skip(line, reason)
 
     def warn(self, line: ImportedRowSource, text: str) -> None:
-        """Something that the person should know, of which nothing is lost."""
+        """Report and count a warning. Nothing is lost."""
         self._counts.warnings += 1
         self._report(line, text)
 
@@ -233,7 +240,7 @@ class SessionImporter(ImportHistory):
         return self._target.resolve(uuid)
 
     def last_imported_node(self, uuid: UUID) -> tuple[str, bool] | None:
-        self._finish()  # the session before may be the same
+        self._finish()  # the unfinished session may be this one
         session = Session.objects.filter(uuid=self.resolve(uuid)).first()
         if session is None:
             return None
@@ -252,7 +259,7 @@ class SessionImporter(ImportHistory):
             found = Session.objects.filter(parent__in=level).order_by("pk")
             level = []
             for pk, branch, title in found.values_list("pk", "uuid", "title"):
-                if branch not in known:  # as in a ring
+                if branch not in known:  # parents may form a cycle
                     known.add(branch)
                     level.append(pk)
                     if match := _BRANCH_NAME.search(title):
@@ -268,14 +275,14 @@ class SessionImporter(ImportHistory):
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Finish the last session, and connect forks with their parents."""
+        """Finish the last session, and set the parents of forks."""
         self._is_adrift |= error is not None
         self._finish()
         for session_pk, parent in self._parents:
             self._connect(session_pk, parent)
 
     def _connect(self, session_pk: int, parent: UUID) -> bool:
-        """False where the parent is not there yet."""
+        """Set a fork's parent. Return False if the parent does not exist yet."""
         found = Session.objects.filter(uuid=self.resolve(parent)).exclude(pk=session_pk).first()
         if found is not None and self._target.may_add_to(found):
             Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
@@ -300,8 +307,8 @@ class SessionImporter(ImportHistory):
         self._finish()
         header = read_session(value)
         self._report_repairs(line, header.odd)
-        # Without a uuid and a key it is known by its content and the line after it, so that
-        # the same file means the same sessions again.
+        # A session without uuid and key is identified by its line and the line after it, so that
+        # importing the same file again finds the same sessions.
         digest = sha256(raw.strip() + b"\n" + following.strip()).digest()
         self._unnamed[digest] += 1
         session, is_new = self._target.find_session(
@@ -311,7 +318,7 @@ class SessionImporter(ImportHistory):
             warn=lambda text: self.warn(line, text),
         )
         is_other = header.uuid not in (None, session.uuid)
-        if is_other:  # its digests begin with another uuid
+        if is_other:  # digests depend on the uuid, so those of the file do not apply
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
         if (
             header.parent is not None
@@ -319,7 +326,8 @@ class SessionImporter(ImportHistory):
             and not self._connect(session.pk, header.parent)
         ):
             self._parents.append((session.pk, header.parent))
-        # Readers of other formats name files and summaries by the session's uuid in the archive.
+        # Readers of other formats derive uuids of attachments and compactions from the session's
+        # uuid in the archive already.
         is_copy = is_other and bool(raw)
         self._open = _SessionInProgress(session, line, header, is_new=is_new, is_copy=is_copy)
 
@@ -331,7 +339,7 @@ class SessionImporter(ImportHistory):
             chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
             name, numbering = chains.get(kind, ("", None))
             if numbering is not None and numbering.has_begun and value.get(name) in (0, 1):
-                self._finish()  # the first of its chain, although that has begun already
+                self._finish()  # a second first row must belong to a session whose line was lost
                 opened = None
         if opened is None:
             raise UnusableLine("it belongs to no session")
@@ -350,14 +358,14 @@ class SessionImporter(ImportHistory):
             opened.markers[kind].append((line, marker))
 
     def _import_attachment(self, opened: _SessionInProgress, value: Object) -> None:
-        """At once, since its content is large. Its turn stands before it."""
+        """Store an attachment at once, because its content is large. Its turn comes before it."""
         found = read_attachment(value)
         if opened.is_copy:
             found["uuid"] = copied_uuid(found["uuid"], opened.session)
         turn = opened.turns.find(found["turn_number"])
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise UnusableLine("its turn does not exist")
-        # Only turns that were there before can differ: others wait for their whole batch.
+        # Compare pending turns first if any of them may differ from a turn in the archive.
         if any(number <= opened.session.turn_count for _, number, _ in opened.pending_turns):
             self._store(opened)
         if opened.difference.turn is not None and turn >= opened.difference.turn:
@@ -388,7 +396,7 @@ class SessionImporter(ImportHistory):
         self, opened: _SessionInProgress, line: ImportedRowSource, value: Object
     ) -> None:
         given, event, odd = read_event(value)
-        if event.turn_number is not None:  # by the number that the turn has in the archive
+        if event.turn_number is not None:  # use the turn's number in the archive
             event.turn_number = opened.turns.find(event.turn_number) or None
             odd += ("turn",) if event.turn_number is None else ()
         if event.event_type == INFO and STATE_EDIT in event.payload:
@@ -473,7 +481,7 @@ class SessionImporter(ImportHistory):
             return
         self._store(opened)
         session = opened.session
-        # A window that starts beyond the turns that came would be empty.
+        # If the floor were beyond the last imported turn, the window would be empty.
         Session.objects.filter(pk=session.pk, floor_turn__gt=F("next_turn")).update(floor_turn=1)
         session.refresh_from_db()
         if not opened.is_busy:
@@ -493,14 +501,14 @@ class SessionImporter(ImportHistory):
                         opened.has_grown |= is_new and kind == "rewind"
             is_exact = is_exact_copy(session, opened.header)
             if is_whole and is_exact and not session.runs.exists():
-                # It was lowered where an earlier import had ended early.
+                # An earlier import that ended early may have lowered the floor.
                 floor = max(1, opened.header.columns["floor_turn"])
                 Session.objects.filter(pk=session.pk).update(floor_turn=floor)
             if is_exact is False:
                 self._counts.damaged += 1
                 missing = say("its rows differ from the export: some are missing or changed")
                 self._report(opened.line, missing)
-            # Its gaps may be among the lines that were not read.
+            # If lines could not be read, some of the announced gaps may be missing.
             if is_whole and is_exact and opened.header.journal_turn is not None:
                 gaps = opened.markers["gap"]
                 for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):

@@ -1,4 +1,4 @@
-"""Where an imported session goes: its workspace, its owner, the session itself."""
+"""Finding or creating the session, workspace and owner of an imported session."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,15 +25,17 @@ MAX_SLUG_CHARS = 60
 MAX_TITLE_CHARS = 200
 
 type Tell = Callable[[str], None]
-"""Says something about the session's line that the operator should know."""
+"""A function that reports a warning about the session's line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTarget:
-    """``owner`` and ``workspace`` win over what a file says; ``default_owner`` gets
-    sessions whose owner nobody knows. New workspaces get a folder below ``root``.
-    ``is_confined``: whatever the file says, only sessions of ``owner`` in ``workspace`` are
-    added to; one that has another's uuid gets a uuid of its own."""
+    """The destination of an import.
+
+    ``owner`` and ``workspace`` override those in a file. ``default_owner`` gets sessions whose
+    owner has no account. New workspaces get a folder below ``root``. If ``is_confined``, rows are
+    added only to sessions of ``owner`` in ``workspace``; a session in the file whose uuid belongs
+    to a session elsewhere gets a uuid of its own."""
 
     default_owner: User
     root: Path
@@ -48,7 +50,7 @@ class ImportTarget:
         )
 
     def resolve(self, uuid: UUID) -> UUID:
-        """The uuid in the archive of the session that a file calls so."""
+        """Return the uuid that the archive uses for a session with this uuid in a file."""
         if not self.is_confined:
             return uuid
         known = Session.objects.filter(uuid=uuid).first()
@@ -59,9 +61,11 @@ class ImportTarget:
     def find_session(
         self, header: SessionLine, *, unnamed: UUID, following: bytes, warn: Tell
     ) -> tuple[Session, bool]:
-        """The session that a line means, and whether it was made for it. A line without a
-        uuid means the session with its key; without a key, the one with the uuid ``unnamed``.
-        ``following`` is the line after it."""
+        """Return the session of a session line, and whether it was created.
+
+        If the line has no uuid, the session is found by its key. If it has no key either, the
+        session has the uuid ``unnamed``. ``following`` is the line after the session line. Raise
+        UnusableLine if the session may not be added to."""
         owner = self.owner
         if owner is None and header.owner:
             owner = User.objects.filter(username=header.owner).first()
@@ -111,7 +115,8 @@ class ImportTarget:
         key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
             warn(say("another session of the workspace has its key; imported without a key"))
-            # Whoever holds the key may have read it: it is no session for members alone.
+            # A program with the key may have read the session, and ``former_key`` keeps it from
+            # being treated as one that only members read.
             extra["original_key"] = columns["former_key"] = key
             columns["key"] = None
         if header.owner and header.owner != owner.username:
@@ -125,7 +130,7 @@ class ImportTarget:
                 warn(told)
         if header.workspace and header.workspace != workspace.slug:
             extra["original_workspace"] = header.workspace
-        # Whom the operator names as owner may take part; a name in a file gives nobody access.
+        # An owner whom the operator names becomes a member. A name in a file gives no access.
         if role_of(workspace, owner.pk) is None:
             if self.is_confined:
                 raise UnusableLine("its owner is no longer a member of the workspace")
@@ -139,7 +144,7 @@ class ImportTarget:
                 )
                 warn(told)
         created_at = columns["created_at"]
-        if created_at is None:  # when the first row was written
+        if created_at is None:  # use the time of the first row
             with suppress(UnusableLine):
                 row = parse_object(following)
                 if row.get("type") != "session":
@@ -152,7 +157,7 @@ class ImportTarget:
             "last_active_at": columns["last_active_at"] or created_at,
             "metadata": add_metadata(columns["metadata"], extra),
         }
-        if workspace.retention_days is not None:  # or the policy would delete what has just come
+        if workspace.retention_days is not None:  # else retention might delete the new session
             columns["last_active_at"] = timezone.now()
         return Session.objects.create(
             uuid=uuid,

@@ -1,10 +1,10 @@
-"""Databases of earlier Loom versions: ``cowork_sessions``, ``conversation_turns`` and
-``cowork_chat_events``.
+"""Reading databases of earlier Loom versions.
 
-Nothing is assumed of them but the name of a table and its column ``session_id``: a column
-that is not there is empty, one that is not known goes into the metadata, a table that is
-not there has no rows, sessions without a row of their own are known by their turns. Rows
-are fetched by id, so that one on a damaged page costs only itself.
+Their tables are ``cowork_sessions``, ``conversation_turns`` and ``cowork_chat_events``. Only the
+table names and the column ``session_id`` are assumed. A missing column counts as empty and a
+missing table as having no rows. Unknown columns go into the metadata. Sessions without a row of
+their own are found by their turns and events. Rows are read by rowid, so that only rows on damaged
+pages are lost.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_
 TABLES = (SESSIONS, TURNS, EVENTS)
 BATCH_ROWS = 200
 HEAD_BYTES = 64 * 1024
-MAX_DEFAULT_CHARS = 200  # Of the default values of a table's columns together
+MAX_DEFAULT_CHARS = 200  # Total length of the default values of a table's columns.
 
 # Columns of a turn that are keys of its line.
 _TURN_KEYS = (
@@ -43,7 +43,9 @@ _TURN_KEYS = (
 
 
 def is_loom_database(path: Path) -> bool:
-    """Whether it has a table of Loom's or, if it cannot be read, names one at its beginning."""
+    """Return whether the database has a table of Loom.
+
+    If it cannot be read, return whether the beginning of the file has the name of such a table."""
     try:
         with open_unchanged(path) as connection:
             return bool(_tables(connection))
@@ -54,12 +56,12 @@ def is_loom_database(path: Path) -> bool:
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    # Only tables and columns that are stored: a view could be any query, and a column that is
-    # computed, or whose default each row has that was there before, makes gigabytes of a few bytes.
+    # Use only stored tables and columns. A view could be any query. A computed column, or a long
+    # default that applies to each older row, could turn a few bytes into gigabytes.
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     try:
         rows = connection.execute(query).fetchall()
-    except SQLITE_DAMAGE:  # this setting lets SQLite pass over what is wrong in the schema
+    except SQLITE_DAMAGE:  # with this setting SQLite ignores errors in the schema
         connection.execute("PRAGMA writable_schema = ON")
         rows = connection.execute(query).fetchall()
     names = [row["name"] for row in rows if row["name"] in TABLES]
@@ -76,7 +78,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
 def read_loom_database(
     file: SourceFile, source: ImportSource, archive: ImportHistory
 ) -> Iterator[Item]:
-    """Its sessions in the order of their ids, each with its turns, then its events."""
+    """Yield the database's sessions in the order of their ids, each with its turns and events."""
     try:
         with file.on_disk() as path, open_unchanged(path) as connection:
             yield from _Database(connection, file.name).read()
@@ -115,13 +117,13 @@ class _Database:
         for session in found:
             head: Object | ImportNote = {}
             if session in rows:
-                # Empty where somebody has the database open, and has removed the row meanwhile.
+                # Another process that has the database open may have deleted the row meanwhile.
                 head = next((row for _, row in self._read(SESSIONS, [rows[session]])), {})
             if isinstance(head, ImportNote):
                 yield head
                 head = {}
             line = _session(_text(session), head)
-            if line["uuid"] in uuids:  # ids that are spelled differently
+            if line["uuid"] in uuids:  # two ids that are spellings of the same uuid
                 line["uuid"] = str(stable_uuid("loom", _text(session)))
             uuids.add(line["uuid"])
             yield ImportLine(self._place(SESSIONS, _text(session)), line)
@@ -133,7 +135,7 @@ class _Database:
             with suppress(*SQLITE_DAMAGE):
                 query = f"SELECT COUNT(*) AS n FROM {table} NOT INDEXED"  # noqa: S608
                 missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
-                # Without a session, or hidden by a damaged index.
+                # The missed rows have no session, or a damaged index hides them.
                 if missed > 0:
                     text = say_number(
                         "%(count)s of its rows belong to no session",
@@ -152,7 +154,7 @@ class _Database:
         if "session_id" not in columns:
             return
         order = f"ORDER BY {number}, rowid" if number in columns else "ORDER BY rowid"
-        # Bytes that are no UTF-8 cannot be a parameter as text.
+        # Text with bytes that are not UTF-8 cannot be passed as a text parameter.
         is_text = isinstance(session, str)
         value = session.encode("utf-8", "surrogateescape") if is_text else session
         where = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
@@ -175,8 +177,10 @@ class _Database:
         session: Any = None,
         columns: list[str] | None = None,
     ) -> Iterator[tuple[int, Object | ImportNote]]:
-        """Rows by their ids, in order; where the index is damaged, as far as the table can be
-        read, and last what could not."""
+        """Yield rows with their rowids, in order.
+
+        If the index is damaged, yield the rows that can be read from the table, and last a note
+        that not all could be listed."""
         ids: list[int] = []
         problem: Exception | None = None
         for source in (table, f"{table} NOT INDEXED"):
@@ -216,7 +220,7 @@ class _Database:
             some = ids[start : start + BATCH_ROWS]
             try:
                 rows = read(some)
-            except SQLITE_DAMAGE:  # one row on a damaged page costs only itself
+            except SQLITE_DAMAGE:  # read the rows one by one, so that only damaged ones are lost
                 for rowid in some:
                     try:
                         yield rowid, read([rowid])[rowid]
@@ -276,7 +280,7 @@ def _turn(row: Object, number: int | None) -> Object:
         line["number"] = number
     elif given is not None:
         line["turn_number"] = given
-    # What a tool's recorded result holds beside text, for the rows that indicate it.
+    # Content of a recorded tool result besides its text becomes blocks, so that rows indicate it.
     content = line.get("content")
     if line.get("role") == "tool" and isinstance(content, str) and content.startswith("{"):
         result = _object(content)
@@ -288,7 +292,7 @@ def _turn(row: Object, number: int | None) -> Object:
 
 
 def _event(row: Object, seq: int | None) -> Object:
-    # Only what belongs to an event: whatever else there is would change its payload.
+    # Leave out other columns: an import would add them to the payload.
     row = _plain(row)
     line = {"type": "event", "payload": "", "seq": seq}
     line |= {name: row[name] for name in ("payload", "event_type", "created_at") if name in row}

@@ -1,10 +1,10 @@
-"""What the readers of other programs' history yield: lines of the interchange file.
+"""Helpers with which the readers of other programs' exports make lines of the interchange file.
 
-A reader knows one format and nothing of the archive: it gives lines (``docs/interchange.md``)
-with the place where a person would look for each.
+A reader knows one format and does not write to the archive. It yields lines
+(``docs/interchange.md``), each with the place where a person would find it in the export.
 
-The blocks of a turn hold only what the model can be given again: text, thinking, calls,
-and files by reference. Whatever else there was is told in ``source``, which ends up in the
+The blocks of a turn hold only content that can be sent to the model again: text, thinking, tool
+calls, and references to files. All other content goes into ``source``, which is stored in the
 turn's metadata.
 """
 
@@ -31,15 +31,15 @@ from conversations.models import Attachment
 
 type Object = dict[str, Any]
 
-# From which uuids are made for what has none of its own.
+# The namespace of uuids for objects that have none of their own.
 NAMESPACE = UUID("0f7f3a52-8a0c-5b0e-9f0a-5f6f0a1d2c3b")
 
-MAX_ITEM_VALUES = 2_000_000  # Of a conversation, or a line, in its JSON
+MAX_ITEM_VALUES = 2_000_000  # JSON values in one conversation or line.
 
 
 @dataclass(frozen=True, slots=True)
 class ImportLine:
-    """A line of the interchange file. ``place``: where a person finds it in the source."""
+    """A line of the interchange file. ``place`` is where a person finds it in the source."""
 
     place: str
     value: Object
@@ -47,8 +47,10 @@ class ImportLine:
 
 @dataclass(frozen=True, slots=True)
 class ImportNote:
-    """What the person should know. ``is_skipped``: something could not be read, for this
-    reason; otherwise nothing is lost."""
+    """A message of a reader to the person who imports.
+
+    If ``is_skipped``, something could not be read and ``text`` is the reason. Otherwise nothing is
+    lost."""
 
     place: str
     text: str
@@ -57,41 +59,44 @@ class ImportNote:
 
 type Item = ImportLine | ImportNote
 
-# What a turn says, beside its name, time and metadata: to compare it with another.
+# The columns by which the content of two turns is compared: all but name, time and metadata.
 WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")
 
 type Words = tuple[str | None, ...]
 
 
 class ImportHistory:
-    """What a reader may ask of the archive. Here nothing was imported before."""
+    """The questions that a reader may ask of the archive. This class knows no earlier import."""
 
     def resolve(self, uuid: UUID) -> UUID:
-        """The uuid in the archive of the session that a file calls so."""
+        """Return the uuid that the archive uses for a session with this uuid in a file."""
         return uuid
 
     def last_imported_node(self, uuid: UUID) -> tuple[str, bool] | None:
-        """Of a session that was imported from a tree: the node of its last such turn, and
-        whether the session went on in the archive, so that nothing can follow it."""
+        """Return the tree node of the session's last imported turn, or None if there is none.
+
+        The flag is True if the session has later turns in the archive, so that no imported turn
+        can follow."""
         return None
 
     def imported_branches(self, uuid: UUID) -> tuple[int, set[UUID]]:
-        """The number in the name of the last branch of a session, 1 where there is none, and
-        the uuids of all its branches in the archive."""
+        """Return the highest branch number in a session's branch titles, and the branches' uuids.
+
+        The number is 1 if there is no branch. The uuids are those in the archive."""
         return 1, set()
 
     def imported_words(self, uuid: UUID) -> Iterator[Words]:
-        """What the turns of a session say, in order."""
+        """Yield the ``WORDS`` of a session's turns, in order."""
         return iter(())
 
 
 def stable_uuid(*parts: str) -> UUID:
-    """The same parts always give the same uuid."""
+    """Return a uuid made of the parts. The same parts always give the same uuid."""
     return uuid5(NAMESPACE, "\x1f".join(parts).encode("utf-8", "surrogatepass"))
 
 
 def own_uuid(source: str, value: Any) -> UUID:
-    """The id that a source gives its conversation, if that is a uuid; else one made of it."""
+    """Return a conversation's id in its source if that is a uuid, else a uuid made of it."""
     try:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
@@ -99,7 +104,7 @@ def own_uuid(source: str, value: Any) -> UUID:
 
 
 def without(value: Object, *names: str) -> Object:
-    """What is left of an object, and is not empty: for the metadata."""
+    """Return the object without these names and without empty values, for the metadata."""
     return {name: item for name, item in value.items() if name not in names and item not in _EMPTY}
 
 
@@ -107,13 +112,16 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 MAX_CHARACTER_BYTES = 4
 
-MAX_KEPT_BYTES = 1_000_000  # In the metadata, of a content that cannot be attached.
+MAX_KEPT_BYTES = 1_000_000  # Larger contents that cannot be attached are not kept in the metadata.
 
 
 @dataclass(slots=True)
 class TurnFiles:
-    """What is attached to one turn: blocks and lines for it, and what could be neither.
-    ``lost`` says for a person what is gone."""
+    """The files of one turn.
+
+    ``blocks`` are the turn's blocks for them and ``lines`` their attachment lines. ``left``
+    describes files that could not be attached. ``lost`` has messages for the person about content
+    that was not kept."""
 
     session: UUID
     node: str
@@ -174,7 +182,7 @@ class TurnFiles:
             self.lost.append(text)
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
-        """A file of which only the name came along: a row says that it was there."""
+        """Add a file whose content is missing from the export, so that a row shows its name."""
         media_type = media_type or mimetypes.guess_type(name)[0] or ""
         kind = "document" if media_type == PDF_TYPE else media_type.split("/")[0]
         self.left.append(described)
@@ -183,7 +191,7 @@ class TurnFiles:
         )
 
     def add_sources(self, blocks: Iterable[Object]) -> None:
-        """The contents of the images and documents among the blocks, where they have them."""
+        """Attach the images and documents whose content is in the blocks."""
         for block in filter(has_source, blocks):
             source, name = block["source"], str(block.get("title") or block["type"])
             kind, data = source.get("type"), source.get("data")
@@ -195,12 +203,12 @@ class TurnFiles:
                 self.left.append(block)
 
     def all(self) -> Object:
-        """For the metadata of a turn that cannot have files."""
+        """Return all files as metadata, for a turn that cannot have attachments."""
         return {"files": [*self.left, *self.blocks]} if self.left or self.blocks else {}
 
 
 def _parts_of(data: bytes) -> list[str]:
-    """A text that is too long for one attachment, in parts that are not; none for all else."""
+    """Split a text that is too long for one attachment. Return [] for all other data."""
     most, most_bytes = settings.LOOM.max_message_chars, settings.LOOM.max_attachment_bytes
     text = None if data.startswith(b"%PDF-") else decode_text(data)
     if text is None or (len(text) <= most and len(data) <= most_bytes):
@@ -210,7 +218,7 @@ def _parts_of(data: bytes) -> list[str]:
     start = 0
     while start < len(text):
         end = start + size
-        if end < len(text):  # at the end of a line, where there is one
+        if end < len(text):  # split at the end of a line if there is one
             end = text.rfind("\n", start + size // 2, end) + 1 or end
         parts.append(text[start:end])
         start = end
@@ -229,8 +237,11 @@ def user_turn(text: str, files: TurnFiles) -> Object:
 
 
 def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
-    """``model`` is whose thinking it is; another model is not given it, and none what is
-    not signed, since the provider refuses that."""
+    """Return an assistant turn of the blocks.
+
+    ``model`` is the model that wrote the thinking. Thinking is sent only to the model of the turn,
+    so a turn with unsigned thinking, which the provider refuses, gets a model name that does not
+    exist."""
     kept = [block for block in blocks if str(block.get("type")) in _KEYS]
     texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
     turn: Object = {"role": "assistant", "content": join_texts(texts)}
@@ -243,7 +254,7 @@ def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
     return turn | ({"model": model} if model else {}) | left_of_blocks(blocks)
 
 
-# The blocks that the model can be given again, with the keys that are sent.
+# The types of blocks that can be sent to the model again, with the keys that are sent.
 _KEYS = {
     "text": ("type", "text"),
     "thinking": ("type", "thinking", "signature"),
@@ -255,7 +266,9 @@ FILE_KINDS = ("image", "document")
 
 
 def left_of_blocks(blocks: Iterable[Object], *, name: str = "left_of_blocks") -> Object:
-    """What of these blocks is in no turn: whole ones of other kinds, and keys that are not sent."""
+    """Return the blocks and keys of blocks that are not in a turn, under ``name``.
+
+    These are whole blocks of other types, and keys that are not sent to the model."""
     left = []
     for block in blocks:
         known = _KEYS.get(str(block.get("type")))
@@ -276,7 +289,7 @@ def result_turn(
 
 
 def read_result(content: Any, files: TurnFiles) -> str:
-    """The text of a tool's result, a string or a list of blocks; its images are attached."""
+    """Return the text of a tool result, a string or a list of blocks. Attach its images."""
     if not isinstance(content, list):
         if content is None:
             return ""
@@ -295,15 +308,16 @@ def read_result(content: Any, files: TurnFiles) -> str:
 
 
 def load_given(text: str) -> Any:
-    """The value of JSON that stands in a text of the file. Raises ValueError where it is none, or
-    has more values than an item may have."""
+    """Parse JSON that is inside a text of the file.
+
+    Raise ValueError if it is not JSON or has more than MAX_ITEM_VALUES values."""
     if has_more_values(text, MAX_ITEM_VALUES):
         raise ValueError("too many values")
     return load_json(text)
 
 
 def as_input(text: str, *, name: str = "text") -> Object:
-    """The arguments of a call that are given as text: JSON, or under ``name``."""
+    """Return the arguments of a tool call given as text: a JSON object, or the text as ``name``."""
     try:
         value = load_given(text)
     except ValueError:
@@ -315,16 +329,16 @@ def join_texts(values: Iterable[Any]) -> str:
     return "\n\n".join(value for value in values if isinstance(value, str) and value)
 
 
-# Values of others, whatever stands in their place.
+# Reading values of an export that may have any type.
 
 
 def objects(value: Any) -> list[Object]:
-    """The objects of a list."""
+    """Return the objects in a list; [] if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def blocks_of(content: Any) -> list[Object]:
-    """The blocks of a content, which may be one block or text, or have texts in their place."""
+    """Return the content's blocks. The content may be a block, a text, or a list of both."""
     items = content if isinstance(content, list) else [content]
     texts = ({"type": "text", "text": item} if a_text(item) else item for item in items)
     return [item for item in texts if isinstance(item, dict)]
@@ -335,5 +349,5 @@ def a_text(value: Any) -> str:
 
 
 def ids(value: Any) -> list[str]:
-    """The ids of a list."""
+    """Return the non-empty strings in a list; [] if the value is not a list."""
     return [item for item in value if a_text(item)] if isinstance(value, list) else []

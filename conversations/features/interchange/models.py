@@ -1,4 +1,4 @@
-"""Imports that were started on the page."""
+"""The model of imports that were started on the page or by the API."""
 
 import uuid
 
@@ -15,10 +15,12 @@ OPEN_STATES = (WAITING, RUNNING)
 
 
 class Import(models.Model):
-    """A file that becomes sessions of ``user`` in ``workspace``. It lies in the data folder
-    under its uuid until that is over. ``counts`` and ``report`` are JSON: ``ImportCounts``, and
-    what was noted (``reports``), of which ``report_left`` more did not fit.
-    ``attempts`` is how often it was begun: a server that stops meanwhile begins it again.
+    """An uploaded file that is imported as sessions of ``user`` in ``workspace``.
+
+    The file is stored in the data folder under ``uuid`` until the import ends. ``counts`` is
+    ``ImportCounts`` as JSON. ``report`` is JSON as the module ``reports`` writes it;
+    ``report_left`` counts the notes that did not fit. ``attempts`` counts the starts: an import
+    that is interrupted by a server stop is started again.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -56,7 +58,7 @@ class Import(models.Model):
 
     @property
     def state_word(self) -> str:
-        """For pages, in the language that is active."""
+        """Return the name of the state in the active language."""
         words = {
             WAITING: gettext("waiting"),
             RUNNING: gettext("running"),

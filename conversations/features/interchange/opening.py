@@ -1,8 +1,8 @@
-"""The files of what was given: one file, a folder, or a ZIP archive.
+"""Opening the source of an import: one file, a folder, or a ZIP archive.
 
-An archive is read where it lies: nothing is unpacked but a database, which needs a file,
-and that into a folder which goes again. What would make an archive grow without bounds is
-refused before it is read: too many files, too much in all, or much more than its size.
+An archive is read in place. Only a file that its reader needs on the disk, such as a database, is
+unpacked, into a temporary folder. Archives that would expand too far are refused before they are
+read: those with too many files, too large a total size, or too high a compression ratio.
 """
 
 import codecs
@@ -32,25 +32,25 @@ from .making import MAX_ITEM_VALUES, ImportNote, Item
 
 MAX_FILES = 50_000
 
-# Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth.
+# The limit of a file's size over its compressed size. Text compresses five- to tenfold.
 MAX_RATIO = 200
 MAX_UNCHECKED_BYTES = 10 * 1024 * 1024  # A smaller file may have any ratio.
 
-# Of an archive's list of its files, which is read as a whole and takes many times its size
-# of memory.
+# The limit of an archive's file list, which is read at once and takes many times its size in
+# memory.
 MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 
-# What reading a file of a damaged archive raises, or of one packed in a way of its own.
+# Errors when reading a file of an archive that is damaged or has an unsupported compression.
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
 class UnreadableSource(Rejected):
-    """What was given cannot be read at all; the message says why."""
+    """The source cannot be read at all; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file by its name in what was given. ``path`` where it lies on the disk."""
+    """A file of the source. ``path`` is None for a file in an archive."""
 
     name: str
     size: int
@@ -59,7 +59,7 @@ class SourceFile:
     info: zipfile.ZipInfo | None = None
 
     def open(self) -> IO[bytes]:
-        """Its bytes. Raises what :data:`DAMAGE` names, as reading them does."""
+        """Open the file for reading bytes. Opening and reading raise :data:`DAMAGE`."""
         if self.path is not None:
             return self.path.open("rb")
         assert self.archive is not None
@@ -68,7 +68,7 @@ class SourceFile:
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """A path to its bytes, for what cannot read a stream."""
+        """Yield a path of the file on the disk, for readers that cannot use a stream."""
         if self.path is not None:
             yield self.path
             return
@@ -81,7 +81,7 @@ class SourceFile:
 
 @dataclass(slots=True)
 class ImportSource:
-    """All files of an import, those refused, and the names of those that a conversation has."""
+    """The files of an import, notes on refused files, and the names of files that were used."""
 
     name: str
     files: list[SourceFile] = field(default_factory=list)
@@ -91,8 +91,10 @@ class ImportSource:
 
 @contextmanager
 def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[ImportSource]:
-    """The files of a file, a folder or a ZIP archive, whose files may have ``max_bytes``
-    together (0: any number). Raises UnreadableSource and OSError."""
+    """Open a file, a folder or a ZIP archive.
+
+    The files of an archive may have ``max_bytes`` bytes together; 0 means no limit. Raise
+    UnreadableSource and OSError."""
     if path.is_dir():
         source = ImportSource(name)
         for folder, folders, files in path.walk():
@@ -109,7 +111,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
         yield source
         return
     with path.open("rb") as file:
-        # Any file that ends like an archive is taken for one; a database may.
+        # A database may end like an archive, and is_zipfile() looks only at the end.
         is_database = file.read(6) == b"SQLite"
     if is_database or not zipfile.is_zipfile(path):
         yield ImportSource(name, [SourceFile(name, path.stat().st_size, path=path)])
@@ -125,7 +127,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
 
 
 class _ArchiveFile(io.FileIO):
-    """``most``: bytes that may be read at once, until the archive is open."""
+    """A file that limits a single read to ``most`` bytes, set to None once the archive is open."""
 
     most: int | None = MAX_DIRECTORY_BYTES
 
@@ -168,22 +170,24 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
     return source
 
 
-# A JSON file that is larger than memory: the items of its array, one after another.
+# Reading the items of a JSON array one by one, because the file may be larger than memory.
 
 CHUNK_BYTES = 1024 * 1024
-MAX_ITEM_CHARS = 256 * 1024 * 1024  # A single conversation of this size is no conversation.
+MAX_ITEM_CHARS = 256 * 1024 * 1024  # No real conversation is larger.
 
 _NO_SPACE = re.compile(r"[^ \t\r\n]|\Z")
 _decoder = json.JSONDecoder()
 
 
 class DamagedJson(Rejected):
-    """From here on the file cannot be read; the message says why."""
+    """The rest of the file cannot be read; the message says why."""
 
 
 def read_items(stream: IO[bytes], *, chunk: int = CHUNK_BYTES) -> Iterator[Any]:
-    """The items of the array that the file is, or the one object. Bytes that are no UTF-8
-    become lone surrogates. Raises DamagedJson where it cannot go on."""
+    """Yield the items of a file that is a JSON array, or its single value.
+
+    Bytes that are not UTF-8 become lone surrogates. Raise DamagedJson if the rest of the file
+    cannot be read."""
     text = _JsonText(stream, chunk)
     if text.next_sign() != "[":
         if text.next_sign():
@@ -200,7 +204,7 @@ def read_items(stream: IO[bytes], *, chunk: int = CHUNK_BYTES) -> Iterator[Any]:
 
 
 class _JsonText:
-    """What is read of the file, and ``at``: how far it is used up."""
+    """The text of a JSON file that is in memory. The text before ``at`` has been parsed."""
 
     def __init__(self, stream: IO[bytes], chunk: int) -> None:
         self._stream = stream
@@ -227,7 +231,7 @@ class _JsonText:
 
     def read_value(self) -> Any:
         while True:
-            # All items that have been read have that many, the next one perhaps.
+            # The text in memory has too many signs, so count the values of the next item.
             if self._signs > MAX_ITEM_VALUES:
                 values = count_values(self._text, limit=MAX_ITEM_VALUES, start=self.at)
                 if values > MAX_ITEM_VALUES:
@@ -245,11 +249,12 @@ class _JsonText:
                 self._grow(max(self._chunk, left))
 
 
-# SQLite files of others: opened for reading, whatever became of them.
+# Reading SQLite files of other programs, including damaged ones.
 
 MAGIC = b"SQLite format 3\x00"
 
-# What reading a damaged file raises; the second where a message quotes it.
+# Errors when reading a damaged database. UnicodeDecodeError is raised if SQLite's message quotes
+# damaged text.
 SQLITE_DAMAGE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
@@ -259,16 +264,17 @@ class NoDatabase(ValueError):
 
 @contextmanager
 def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database for reading. With what a crash left beside it (a log or a journal) it is
-    read as a copy, since SQLite would have to put that in order first; and so is one whose
-    end is missing. While somebody has it open, it is read as it stands. Raises
-    NoDatabase."""
+    """Open a database for reading, without changing its files. Raise NoDatabase.
+
+    The database is copied if a crash has left a log or a journal beside it, because SQLite would
+    first have to apply the log or roll back the journal. It is also copied if its end is missing.
+    A database that another process has open is read in place."""
     log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
     with path.open("rb") as file:
         header = file.read(100).ljust(100, b"\0")
     size = int.from_bytes(header[16:18])
     page_size = 65536 if size == 1 else size
-    # SQLite refuses a file whose header tells of more pages than there are.
+    # SQLite refuses a file whose header counts more pages than the file has.
     is_cut = page_size * int.from_bytes(header[28:32]) > path.stat().st_size
     is_cut = is_cut and not _has_content(log)
     if is_cut or _has_content(journal) or (_has_content(log) and not shared.exists()):
@@ -278,7 +284,7 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
                 if source.exists():
                     shutil.copyfile(source, copy.with_name(copy.name + end))
             if is_cut:
-                # The copy's header tells of the pages that it has (the file format, 1.3.8).
+                # Write the real number of pages into the copy's header (SQLite file format, 1.3.8).
                 pages = copy.stat().st_size // max(512, page_size)
                 with copy.open("r+b") as file:
                     file.seek(28)
@@ -304,7 +310,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     except SQLITE_DAMAGE as error:
         raise NoDatabase(str(error)) from error
     connection.row_factory = sqlite3.Row
-    # What is no UTF-8 becomes lone surrogates, which the archive keeps exactly.
+    # Bytes that are not UTF-8 become lone surrogates, which the archive keeps exactly.
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")

@@ -1,8 +1,8 @@
-"""Exports of Open WebUI: one chat, or the list of all.
+"""Reading exports of Open WebUI: one chat, or the list of all chats.
 
-``history.messages`` is a tree, of which ``currentId`` is the message that the person saw
-last; answers of several models to one message are branches, too. Calls of tools and
-thinking stand as ``<details>`` in the text of an answer, as the page showed them.
+``history.messages`` is a tree. ``currentId`` is the message that the person saw last. Answers of
+several models to one message are branches too. Tool calls and thinking are ``<details>`` elements
+in the text of an answer, as the page showed them.
 """
 
 import html
@@ -52,7 +52,7 @@ def read_openwebui(
 class _OpenWebUi(ConversationReader):
     def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
         super().__init__(told, place, archive)
-        self.chat = an_object(told.get("chat")) or told  # there may be no record around it
+        self.chat = an_object(told.get("chat")) or told  # some exports have only the chat itself
 
     def read(self) -> Iterator[Item]:
         history = an_object(self.chat.get("history"))
@@ -60,7 +60,7 @@ class _OpenWebUi(ConversationReader):
         known = id or f"{self.chat.get('timestamp')} {self.chat.get('title')}"
         tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
         found = an_object(history.get("messages"))
-        if not found:  # a list, where each stands below the one before it
+        if not found:  # a list: each message is the parent of the next one
             above: str | None = None
             for ordinal, message in enumerate(objects(self.chat.get("messages"))):
                 node = a_text(message.get("id")) or f"message-{ordinal}"
@@ -106,7 +106,7 @@ class _OpenWebUi(ConversationReader):
         files = self.files(path, node)
         content, role = message.get("content"), message.get("role")
         text = a_text(content)
-        if isinstance(content, list):  # of parts, as the OpenAI API has them
+        if isinstance(content, list):  # a list of parts, as in the OpenAI API
             for part in objects(content):
                 address = a_text(an_object(part.get("image_url")).get("url"))
                 if address:
@@ -140,7 +140,7 @@ def _add_file(attached: Object, files: TurnFiles) -> None:
 
 
 def _add_address(address: str, name: str, described: Object, files: TurnFiles) -> None:
-    # A file may be part of its own address; any other stays an address.
+    # A data: URL contains the file. The content behind any other URL is not in the export.
     match = _DATA_ADDRESS.match(address)
     if match:
         files.add_base64(address[match.end() :], name)
@@ -163,7 +163,7 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
         _, closing, following = rest.partition("</summary>")
         if opening and closing:
             inside = before + following.lstrip()
-        if kind == "code_interpreter":  # its code is written as it is
+        if kind == "code_interpreter":  # its code is not HTML-escaped
             told["name"], told["arguments"] = kind, dump_json(_code_of(inside.strip()))
             told["result"], inside = told.pop("output", ""), ""
         inside = html.unescape(inside)
@@ -182,7 +182,7 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
 def _call(
     told: dict[str, str], inside: str, own_id: str, said: list[Object], model: str
 ) -> Iterator[Object]:
-    """The answer up to a call, and its result where the call has ended."""
+    """Yield the answer up to a tool call, and the call's result if the call has ended."""
     id, name = told.get("id") or own_id, told.get("name") or "tool"
     result, is_done = told.get("result", ""), told.get("done") != "false"
     if is_done and not result:
@@ -199,8 +199,9 @@ def _call(
 
 
 def _unquote(text: str) -> str:
-    """What a JSON string says; any other text as it is. What a model gives as arguments and a
-    tool as its result are texts mostly, which were encoded once more."""
+    """Decode a text that is a JSON string; return any other text unchanged.
+
+    Arguments of models and results of tools are mostly texts that Open WebUI encoded again."""
     try:
         value = load_given(text)
     except ValueError:
@@ -214,10 +215,11 @@ def _code_of(fenced: str) -> Object:
 
 
 def _find_details(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """Each ``<details …>…</details>`` of a text: where it begins and where it ends, with the
-    white space that follows, its attributes, and what is inside."""
+    """Yield the start, end, attributes and inner text of each ``<details …>…</details>``.
+
+    The end includes the white space after the element."""
     end = begun = closed = 0
-    # Every character is looked at once, also where nothing is closed.
+    # Search every character only once, even if elements are not closed.
     for opening in _OPENING.finditer(text):
         if opening.start() < end:
             continue

@@ -1,8 +1,10 @@
-"""What an import has noted, as it is kept: in English, and beside each sentence that has values
-what it is made of (``said``), so that a page can say it in another language.
+"""The stored form of an import's report.
 
-``{"notes": [{"place": …, "text": …, "said": {"text": …}}], "error": …}``, where ``error`` is what
-the sentence is made of that stands in a column of its own. What is no object notes nothing.
+The sentences are stored in English. For each sentence with values, ``said`` holds its template and
+values, so that a page can translate it:
+``{"notes": [{"place": …, "text": …, "said": {"text": …}}], "error": …}``. ``error`` holds the
+template and values of the sentence in the column ``Import.error``. A report that is not an object
+has no notes.
 """
 
 import json
@@ -12,7 +14,7 @@ from typing import Any
 from conversations.domain.messages import Message, as_message, message_data, restore_message
 from conversations.domain.text import an_object, dump_json
 
-MAX_TEXT_CHARS = 500  # Of a longer one nothing else is kept than its beginning.
+MAX_TEXT_CHARS = 500  # Longer texts are cut, and stored without ``said``.
 
 
 def as_note(place: str, text: str) -> dict[str, Any]:
@@ -28,27 +30,27 @@ def write_report(notes: Sequence[dict[str, Any]], error: str = "") -> str:
 
 
 def read_notes(report: str) -> list[tuple[str, str]]:
-    """The place and the text of each note, as messages where they are known to be some."""
+    """Return the place and the text of each note, as messages that can be translated."""
     found = json.loads(report)
     return [_read_note(note) for note in an_object(found).get("notes", ())]
 
 
 def read_error(report: str, error: str) -> str:
-    """The column ``error`` as a message."""
+    """Return the text of the column ``error`` as a message that can be translated."""
     found = json.loads(report)
     return as_message(restore_message(error, an_object(found).get("error")))
 
 
 def _read_note(note: dict[str, Any]) -> tuple[str, str]:
     place, text, said = note["place"], note["text"], note.get("said", {})
-    # A place may be any file's name.
+    # A place stays plain text unless ``said`` has its template: it may be any file name.
     return restore_message(place, said.get("place")), as_message(
         restore_message(text, said.get("text"))
     )
 
 
 def _said(text: str) -> dict[str, Any]:
-    """Nothing for what is its own template."""
+    """Return the template and values of a message, or {} if it has no values or is too long."""
     if not isinstance(text, Message) or not text.values or len(text) > MAX_TEXT_CHARS:
         return {}
     return message_data(text)

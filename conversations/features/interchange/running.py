@@ -1,4 +1,4 @@
-"""An import from beginning to end: the files, their readers, the archive."""
+"""Running a whole import: detecting the format of each file, reading it, storing its sessions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,20 +29,20 @@ from .opening import (
 )
 from .openwebui import read_openwebui
 
-# What a file is, by its content: never by its name.
+# A file's format is detected from its content, never from its name.
 
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 
-SNIFFED_BYTES = 4096  # Pictures and archives show in them that they are no text.
-MAX_NULS = 8  # Text has none; a line that a crash has damaged may have some.
+SNIFFED_BYTES = 4096  # Enough to tell pictures and archives from text.
+MAX_NULS = 8  # Text has no NUL bytes, but a line that was damaged by a crash may have some.
 
 HEAD_BYTES = 1024 * 1024
 HEAD_LINES = 50
 
 _BOM = b"\xef\xbb\xbf"
 
-# Types of lines with a key that they have as well.
+# Types of lines in the interchange file, each with another key that such a line has.
 _LOOM_KEYS = {"session": "type", "turn": "role", "event": "event_type"}
 
 _CODE_KEYS = (
@@ -54,7 +54,7 @@ _CODE_KEYS = (
 
 
 def recognise(file: SourceFile) -> str:
-    """The name of the file's format, empty for one that is not known. Raises :data:`DAMAGE`."""
+    """Return the name of the file's format, or "" if it is unknown. Raise :data:`DAMAGE`."""
     with file.open() as stream:
         head = stream.read(SNIFFED_BYTES)
     if head.startswith(MAGIC):
@@ -65,7 +65,7 @@ def recognise(file: SourceFile) -> str:
     begins = head.removeprefix(_BOM).lstrip()[:1]
     if begins != b"[":
         with file.open() as stream:
-            # Whole lines: a picture in the first message makes it as long as it is large.
+            # Read whole lines: a picture in the first message can make its line very long.
             for _, raw in islice(read_lines(stream), HEAD_LINES):
                 with suppress(UnusableLine):
                     value = parse_object(raw)
@@ -101,7 +101,7 @@ FORMATS = (LOOM, *READERS)
 
 
 class ImportRun:
-    """An import that goes on. ``format`` becomes what was found."""
+    """The import of one file, folder or archive. ``format`` is set to the detected format."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ImportRun:
         self._importer = SessionImporter(target=target, counts=counts, report=report)
 
     def run(self, path: Path, *, name: str, max_bytes: int = 0) -> None:
-        """Import a file, a folder or an archive. Raises UnreadableSource and OSError."""
+        """Import a file, a folder or an archive. Raise UnreadableSource and OSError."""
         with open_source(path, name=name, max_bytes=max_bytes) as source:
             found = self._choose(source)
             if not found and not source.refused:
@@ -162,7 +162,7 @@ class ImportRun:
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         if self.format != AUTO and len(source.files) == 1:
             [file] = source.files
-            with suppress(*DAMAGE):  # whoever reads it says so
+            with suppress(*DAMAGE):  # the reader reports the damage
                 recognised = recognise(file)
                 if recognised and recognised != self.format:
                     raise UnreadableSource(
@@ -183,7 +183,7 @@ class ImportRun:
             if format and wanted in (None, format):
                 found.append((file, format))
         if not found and len(source.files) == 1 and wanted is None and source.files[0].path:
-            # It could be an interchange file of which no line at its beginning can be read.
+            # It could be an interchange file whose first lines are all unreadable.
             with source.files[0].open() as stream:
                 text = stream.read(HEAD_BYTES).removeprefix(_BOM).lstrip()
             is_text = text[:1] in (b"", b"{") and b"\x00" not in text

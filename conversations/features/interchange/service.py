@@ -1,8 +1,8 @@
-"""Imports that were started on the page or by the API: kept, begun, followed, ended.
+"""Saving, starting, listing and ending imports that were started on the page or by the API.
 
-One process at a time carries them out (``features.interchange.worker``), in the order in
-which they came. One that is ``running`` although nobody carries it out was left by a process
-that ended; since importing again changes nothing, it is simply begun again.
+One process at a time executes imports (``features.interchange.worker``), in the order in which
+they were saved. If a process ends during an import, the import stays ``running`` and is started
+again. That is safe because importing a file twice adds nothing twice.
 """
 
 from pathlib import Path
@@ -25,21 +25,21 @@ from conversations.rendering.source_text import size_text
 
 from .models import OPEN_STATES, RUNNING, Import
 
-MAX_OPEN_IMPORTS = 10  # Of one person at a time.
-MAX_KEPT_IMPORTS = 100  # Of one person, the newest.
+MAX_OPEN_IMPORTS = 10  # Waiting or running imports of one person.
+MAX_KEPT_IMPORTS = 100  # Ended imports of one person; older ones are deleted.
 MAX_SHOWN_IMPORTS = 50
 
-FOLDER = "imports"  # Of the data folder: the uploads.
+FOLDER = "imports"  # The folder of the uploads in the data folder.
 
 
 def require_imports() -> None:
-    """Raises NotFound where they are switched off."""
+    """Raise NotFound if imports are turned off."""
     if not settings.LOOM.max_import_bytes:
         raise NotFound("Imports are turned off on this server.")
 
 
 def check_size(file: "UploadedFile[Any]") -> None:
-    """Raises Rejected."""
+    """Raise Rejected if the file is larger than the limit."""
     limit = settings.LOOM.max_import_bytes
     if (file.size or 0) > limit:
         raise Rejected(
@@ -50,15 +50,17 @@ def check_size(file: "UploadedFile[Any]") -> None:
 
 
 def import_path(data_dir: Path, uuid: UUID) -> Path:
-    """Where an uploaded file lies until it is imported."""
+    """Return the path at which an upload is stored until its import ends."""
     return data_dir / FOLDER / str(uuid)
 
 
 def save_upload(
     workspace: Workspace, user: User, file: "UploadedFile[Any]", *, format: str
 ) -> Import:
-    """Keep the file, then the import. Raises Conflict where too many of this person wait
-    already, and StorageFull while room is short. Forgets their oldest."""
+    """Store the uploaded file and create its import.
+
+    Delete the person's oldest ended imports beyond MAX_KEPT_IMPORTS. Raise Conflict if the person
+    has MAX_OPEN_IMPORTS open imports, and StorageFull if storage space is low."""
     require_space(say("Imports"))
     own = Import.objects.filter(user=user)
     uuid = uuid4()
@@ -95,7 +97,7 @@ def save_upload(
 
 
 def get_import(user: User, uuid: UUID) -> Import:
-    """Raises NotFound for one of somebody else."""
+    """Return the user's import. Raise NotFound if it does not exist or is another user's."""
     found = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
     if found is None:
         raise NotFound("This import does not exist, or it is not yours.")
@@ -103,18 +105,20 @@ def get_import(user: User, uuid: UUID) -> Import:
 
 
 def list_imports(user: User, *, limit: int = MAX_SHOWN_IMPORTS) -> list[Import]:
-    """The newest first."""
+    """Return the user's imports, newest first."""
     found = Import.objects.select_related("workspace").filter(user=user)
     return list(found.order_by("-id")[:limit])
 
 
 def open_imports() -> QuerySet[Import]:
-    """Those whose files are needed still, in the order in which they came."""
+    """Return waiting and running imports, oldest first. Their uploads are still needed."""
     return Import.objects.filter(state__in=OPEN_STATES).order_by("id")
 
 
 def begin_next_import() -> Import | None:
-    """The one that is next. Only for whoever carries out imports alone."""
+    """Mark the oldest open import as running and return it.
+
+    The caller must hold the lock that lets one process at a time execute imports."""
     found = open_imports().select_related("workspace", "user").first()
     if found is None:
         return None
@@ -126,7 +130,9 @@ def begin_next_import() -> Import | None:
 
 
 def end_import(found: Import, state: str, *, error: str = "") -> None:
-    """What was imported stays; the upload goes. One that has ended already stays as it is."""
+    """Set the final state of an open import and delete its upload.
+
+    Sessions that were imported stay. An import that has already ended does not change."""
     open_imports().filter(pk=found.pk).update(
         state=state, error=storable(error)[:500], finished_at=timezone.now()
     )

@@ -1,12 +1,13 @@
-"""Conversations that branch, as sessions that do not.
+"""Importing conversations with branches as sessions without branches.
 
-Editing a message and asking again make branches: a tree of messages, of which the person
-sees one path. That path is the session. Each other branch is a session of its own, from the
-first message on, with the session that it leaves as its parent.
+In other programs, editing a message or asking again creates a branch, so a conversation is a tree
+of messages of which the person sees one path. That path becomes the main session. Each other branch
+becomes a session of its own, from the first message on. Its parent is the session from which it
+branches.
 
-The same tree always gives the same sessions, and a grown one the same sessions with more at
-their ends: a branch is named by its first node, and a session that was imported before keeps
-to its path, wherever the person is now.
+The same tree always gives the same sessions. A tree that has grown gives the same sessions with
+more turns at their ends, because a branch's uuid is made from its first node, and a session that
+was imported before keeps its path even if the person now sees another one.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -31,21 +32,22 @@ from .making import (
 )
 from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 
-# How many times as many messages all sessions of a tree may have together as the tree has,
-# and how many in any case. A branch brings along all that stands before it: of a tree that
-# branches at every message few bytes would become millions of turns.
+# All sessions of a tree together may have MIN_SPREAD_MESSAGES messages plus SPREAD_FACTOR messages
+# for each message of the tree, but not more than MAX_SPREAD_MESSAGES. A branch repeats all messages
+# before it, so a small file that branches at every message could become millions of turns.
 SPREAD_FACTOR, MIN_SPREAD_MESSAGES, MAX_SPREAD_MESSAGES = 200, 10_000, 2_000_000
 
 
 class TooBranched(Rejected):
-    """The sessions of a tree would be too large; the message says so."""
+    """The sessions of a tree would have too many messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreePath:
-    """One session: its nodes from the first on, the first ``shared`` of which are those of
-    ``parent``. ``number`` is that of its name, 0 for the main one;
-    ``is_current``: the person is there."""
+    """The path of one session through a tree.
+
+    The first ``shared`` of its ``nodes`` are also in ``parent``. ``number`` is the branch number
+    in its title, 0 for the main session. If ``is_current``, the person sees this path."""
 
     uuid: UUID
     nodes: list[str]
@@ -57,8 +59,10 @@ class TreePath:
 
 @dataclass(slots=True)
 class MessageTree:
-    """Nodes by their parents; one without a parent, or with one that is not there, is a
-    root. ``leaf`` is where the person is."""
+    """A tree of messages, as a mapping of nodes to their parents.
+
+    A node whose parent is None or missing is a root. ``leaf`` is the node that the person saw
+    last."""
 
     main: UUID
     source: str
@@ -67,12 +71,12 @@ class MessageTree:
     _children: dict[str | None, list[str]] = field(default_factory=dict)
 
     def plan(self, archive: ImportHistory) -> list[TreePath]:
-        """The sessions, each after its parent. Raises TooBranched."""
+        """Return the paths of the sessions, each after its parent. Raise TooBranched."""
         order = self._arrange()
         if not order:
             return [TreePath(self.main, [])]
         current = set(self._up_from(self.leaf)) if self.leaf in self.parents else set()
-        # The main session begins where it began before, or where the person is.
+        # The main session begins at the root of its earlier import, else of the current path.
         reached = archive.last_imported_node(self.main)
         if reached is not None and reached[0] in self.parents:
             begin = self._up_from(reached[0])[0]
@@ -103,7 +107,7 @@ class MessageTree:
         return paths
 
     def _arrange(self) -> list[str]:
-        """All nodes, parents before children; a ring of parents is cut at its first node."""
+        """Return all nodes, parents before children. Cut a cycle of parents at its first node."""
         order: list[str] = []
         seen: set[str] = set()
         for node, parent in self.parents.items():
@@ -135,8 +139,10 @@ class MessageTree:
     def _follow(
         self, uuid: UUID, start: str, current: set[str], archive: ImportHistory
     ) -> list[str]:
-        """From a node to the end of a session: through what was imported before, then with
-        the person, then along the newest."""
+        """Return the nodes of a session from ``start`` on.
+
+        Follow the nodes that were imported before, then the current path, then the last children.
+        """
         nodes = [start]
         reached = archive.last_imported_node(uuid)
         if reached is not None and reached[0] in self.parents:
@@ -152,21 +158,22 @@ class MessageTree:
 
 
 type Made = tuple[Object, list[Object]]
-"""A turn that a node gives, with the lines that belong to it: attachments, and a
-summary that stands for the turns before it."""
+"""A turn that was made from a node, with its attachment and compaction lines."""
 
 
 class ConversationReader:
-    """A conversation of another program. ``data`` is what the file has of it, ``place`` where.
-    A reader plants its tree (``read``), and says what its sessions are (``header``) and which
-    turns a node gives (``make``), always the same."""
+    """A conversation of another program.
+
+    ``data`` is the conversation's object in the file and ``place`` its position there. Subclasses
+    build the tree (``read``), return the session line's values (``header``) and make the turns of
+    a node (``make``). ``make`` must always give the same turns for the same node."""
 
     def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
         self.data = told
         self.place = place
         self.archive = archive
         self.messages: dict[str, Object] = {}
-        self.lost: list[str] = []  # Of the files of the node that was made last.
+        self.lost: list[str] = []  # Messages about lost files of the last node that was made.
 
     def files(self, path: TreePath, node: str) -> TurnFiles:
         return TurnFiles(self.archive.resolve(path.uuid), node, lost=self.lost)
@@ -181,25 +188,25 @@ class ConversationReader:
         raise NotImplementedError
 
     def is_branch(self, path: TreePath) -> bool:
-        """Whether it was said in the place of something else."""
+        """Return whether the path is a branch of its parent, not a separate conversation."""
         return True
 
     def lines_of_tree(self, tree: MessageTree) -> Iterator[Item]:
-        """The lines of the sessions.
+        """Yield the lines of all sessions.
 
-        A message that says something else than it did in an earlier import, or that stands
-        where another one stood, begins a version of the session: a fork of its own."""
+        If a message has other content than in an earlier import, or stands in another message's
+        place, a version of the session is made from there: a fork with a uuid of its own."""
         paths = tree.plan(self.archive)
         number, known = self.archive.imported_branches(tree.main)
         ends: dict[str, int] = {}
         versions: dict[UUID, TreePath] = {}
         for path in paths:
-            # Below the version of its parent, where that has the turn which it leaves.
+            # Use the version of the parent if it contains the turn at which this path branches.
             while path.parent in versions and versions[path.parent].shared < path.shared:
                 path = replace(path, parent=versions[path.parent].uuid)
             while True:
                 if path.number and self.archive.resolve(path.uuid) not in known:
-                    number += 1  # after those of earlier exports, wherever it is in the tree
+                    number += 1  # new branches are numbered after those of earlier imports
                     path = replace(path, number=number)
                 changed = yield from self._lines_of_path(path, ends)
                 if changed is None:
@@ -212,8 +219,10 @@ class ConversationReader:
     def _lines_of_path(
         self, path: TreePath, ends: dict[str, int]
     ) -> Generator[Item, None, tuple[int, str] | None]:
-        """Up to the first node that is not as it is in the archive: its place, and a digest
-        of what it says. ``ends`` gets the number of each node's last turn."""
+        """Yield the lines of a path up to the first node that differs from the archive.
+
+        Return that node's index and a digest of its content, or None if no node differs. ``ends``
+        is filled with the number of each node's last turn."""
         line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
         if path.number:
             line["parent"] = str(path.parent)
@@ -231,7 +240,7 @@ class ConversationReader:
             if any(words != next(told, words) for words in said):
                 return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
             place = say("%(place)s, message %(id)s", place=self.place, id=node)
-            if index >= path.shared:  # its parent has told the others
+            if index >= path.shared:  # the parent's lines have reported the others
                 yield from [ImportNote(place, text) for text in self.lost]
             for turn, lines in made:
                 number += 1
@@ -239,7 +248,7 @@ class ConversationReader:
                     place, {"type": "turn", "number": number, "source_id": node} | turn
                 )
                 for extra in lines:
-                    is_summary = extra["type"] == "compaction"  # it stands for all turns before it
+                    is_summary = extra["type"] == "compaction"  # covers all turns before it
                     at = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
                     yield ImportLine(place, extra | at)
             ends[node] = number
@@ -254,14 +263,16 @@ def _words_of(line: Object) -> Words | None:
     return tuple(getattr(turn, name) for name in WORDS)
 
 
-# What the readers of JSON exports have in common: a list of conversations in a file.
+# Reading a JSON export that is a list of conversations.
 
 
 def read_conversations(
     file: SourceFile, conversation: Callable[[Object, str], ConversationReader]
 ) -> Iterator[Item]:
-    """Each conversation's lines, in the order of the file. One that is not what it should be
-    is skipped, with what went wrong; damage of the file ends it."""
+    """Yield the lines of each conversation in a file.
+
+    A conversation with an unexpected structure is skipped with a note. If the file is damaged,
+    reading ends with a note."""
     number = 0
     try:
         with file.open() as stream:

@@ -1,4 +1,4 @@
-"""The addresses of import, export."""
+"""URL patterns of imports and exports."""
 
 from django.urls import path
 

@@ -1,7 +1,7 @@
-"""The pages: a session as a file to keep or to read, and uploads that become sessions.
+"""The pages for exporting sessions and for importing files.
 
-They answer without scripts; with them the state of an import is fetched again every second
-until it is over.
+The pages work without scripts. With scripts, the page of an import fetches its state every second
+until the import has ended.
 """
 
 import json
@@ -53,7 +53,7 @@ MAX_NAME_CHARS = 60
 
 @require_safe
 async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """The whole session as it is now, in ``format``."""
+    """Download the whole session as it is now, in the format of the parameter ``format``."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
@@ -64,7 +64,7 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 
 def export_response(session: Session, wanted: str, *, is_head: bool = False) -> HttpResponseBase:
-    """The file, streamed. Raises Rejected for a format that is none."""
+    """Return the session's file as a streamed response. Raise Rejected for an unknown format."""
     format = EXPORT_FORMATS.get(wanted)
     if format is None:
         raise Rejected(
@@ -73,7 +73,7 @@ def export_response(session: Session, wanted: str, *, is_head: bool = False) -> 
             formats=", ".join(EXPORT_FORMATS),
         )
     pieces = iter(()) if is_head else format.write(session)
-    # Letters, digits and hyphens: what every system takes as a name.
+    # Letters, digits and hyphens are valid in file names on every system.
     words = slugify(session.title, allow_unicode=True)[:MAX_NAME_CHARS].strip("-_")
     return _stream_file(pieces, format, name=f"{words or 'session'}-{str(session.uuid)[:8]}")
 
@@ -92,7 +92,7 @@ def _stream_file(
 
 @require_POST
 async def workspace_export(request: HttpRequest, slug: str) -> HttpResponseBase:
-    """The sessions that were chosen in the list, in one file: complete, as JSON lines."""
+    """Download the sessions chosen in the list as one file of JSON lines."""
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
@@ -116,7 +116,7 @@ FORMAT_NAMES = {
     "openwebui": "Open WebUI",
 }
 
-# Of the counts those that say something to a person; without what is 0.
+# The counts that an import's page shows, with their labels. Counts of 0 are not shown.
 TOLD = {
     "sessions_added": gettext_lazy("Sessions added"),
     "sessions_extended": gettext_lazy("Sessions extended"),
@@ -131,7 +131,7 @@ TOLD = {
 
 
 class ImportForm(forms.Form):
-    """What is imported, and where to."""
+    """The form for starting an import."""
 
     workspace = forms.ChoiceField(
         label=gettext_lazy("Workspace"),
@@ -177,7 +177,7 @@ class ImportForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def imports(request: HttpRequest) -> HttpResponse:
-    """The form, and one's imports so far."""
+    """Show the form and the person's imports; on POST, start an import."""
     service.require_imports()
     user = person(request)
     is_post = request.method == "POST"
@@ -202,7 +202,7 @@ def imports(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
-    """How far one is, and what became of it; to htmx only that."""
+    """Show the progress or the result of an import. For htmx, render only the state."""
     found = service.get_import(person(request), import_uuid)
     counts = json.loads(found.counts)
     found.error = translate(read_error(found.report, found.error))

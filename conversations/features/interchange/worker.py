@@ -1,8 +1,8 @@
-"""Carrying out the imports that were started on the page.
+"""The worker that executes imports that were started on the page or by the API.
 
-An import is no piece of an answer's work: it has a thread and a connection of its own. Of
-the processes on one data folder one imports at a time, by a lock that the kernel lets go of
-when the process ends; what it was at is begun again by the next one.
+Imports run in a thread of their own with their own database connection, apart from runs. A file
+lock lets only one of the processes on a data folder import at a time. The kernel releases the lock
+when the process ends; the next process starts the interrupted import again.
 """
 
 import asyncio
@@ -39,19 +39,20 @@ logger = logging.getLogger(__name__)
 
 LOCK = "imports"
 
-INTERVAL_SECONDS = 1.0  # Between two looks at what waits, and between two notes of how far it got.
+INTERVAL_SECONDS = 1.0  # Between two checks for waiting imports, and between two progress updates.
 
 MAX_ATTEMPTS = 3
 MAX_REPORT_NOTES = 500
 
-MAX_GROWTH_FACTOR = 10  # Of all files of an archive together, over what an upload may be.
+# The files of an archive may together be this many times as large as an upload may be.
+MAX_GROWTH_FACTOR = 10
 
-# A file that belongs to no import, and is older, is one that an upload left behind.
+# An older file that belongs to no open import was left by a failed upload and is deleted.
 MIN_ORPHAN_AGE_SECONDS = 24 * 3600.0
 
 
 class ImportStopped(Exception):
-    """Somebody has stopped it, or the server ends."""
+    """A person has stopped the import, or the server is shutting down."""
 
 
 class ImportWorker:
@@ -61,8 +62,8 @@ class ImportWorker:
         self._stopping = threading.Event()
 
     async def run(self) -> None:
-        """Import for ever what waits; to be run as a task."""
-        self._stopping.clear()  # it is begun again after a failure
+        """Execute waiting imports until the task is cancelled."""
+        self._stopping.clear()  # the worker is restarted after a failure
         try:
             while True:
                 if await self._runtime.readers.read(service.open_imports().exists):
@@ -72,7 +73,7 @@ class ImportWorker:
             self._stopping.set()
 
     def run_waiting(self) -> bool:
-        """Carry out what waits. False: another process is at it."""
+        """Execute all waiting imports. Return False if another process is doing that."""
         with try_lock(self._data_dir / "run" / LOCK) as is_ours:
             if not is_ours:
                 return False
@@ -82,7 +83,7 @@ class ImportWorker:
                     if found is None:
                         break
                     self._run(found)
-                # What uploads left behind.
+                # Delete files that failed uploads left behind.
                 needed = {
                     str(uuid) for uuid in service.open_imports().values_list("uuid", flat=True)
                 }
@@ -102,12 +103,12 @@ class ImportWorker:
             error = self._import(found, path, watch)
         except ImportStopped:
             if self._stopping.is_set():
-                return  # it is begun again by the next server
+                return  # the next server process starts it again
             error = ""
         except Exception as exception:
             failure = translate_storage_error(exception)
             if isinstance(failure, Unavailable):
-                raise  # it stays open, and is begun again
+                raise  # the import stays open and is started again
             if isinstance(failure, StorageFull):
                 error = say(
                     "%(reason)s Everything imported so far stays. Import the file again later.",
@@ -163,7 +164,9 @@ class _ImportProgress:
             self._left += 1
 
     def progress(self) -> None:
-        """Raises ImportStopped, and StorageFull when room gets short."""
+        """Save the progress from time to time.
+
+        Raise ImportStopped, and StorageFull if storage space is low."""
         if self._stopping.is_set():
             raise ImportStopped
         if time.monotonic() >= self._next:
@@ -173,7 +176,7 @@ class _ImportProgress:
                 raise ImportStopped
 
     def save(self, error: str = "") -> bool:
-        """False when it is to end. ``error``: what ends it."""
+        """Save the progress and ``error``. Return False if the import is no longer running."""
         is_told = Import.objects.filter(pk=self._pk, state=RUNNING).update(
             counts=dump_json(asdict(self.counts)),
             report=write_report(self._notes, error),

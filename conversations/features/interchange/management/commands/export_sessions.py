@@ -1,4 +1,4 @@
-"""Exports sessions: as an interchange file, as Markdown, as messages for programs."""
+"""The command that exports sessions as an interchange file, as Markdown, or as API messages."""
 
 import os
 import sys
@@ -58,10 +58,10 @@ class Command(DatabaseCommand):
                         sys.stderr.flush()
                 if is_watched and count >= PROGRESS_LINES:
                     sys.stderr.write("\r\033[K")
-        except Conflict as error:  # purged meanwhile: nobody asked wrongly
+        except Conflict as error:  # purged meanwhile: no usage error, so not exit code 2
             raise CommandError(error.message) from error
         except BrokenPipeError:
-            # Whoever read has had enough; the interpreter must not flush again.
+            # The reader has closed the pipe, so the interpreter must not flush to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

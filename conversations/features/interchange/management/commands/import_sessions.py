@@ -1,4 +1,4 @@
-"""Imports sessions from interchange files and from the exports of other programs."""
+"""The command that imports sessions from interchange files and exports of other programs."""
 
 import sys
 from argparse import ArgumentParser
@@ -24,7 +24,7 @@ from conversations.search.indexing import index_waiting
 
 PROGRESS_LINES = 2000
 
-JSONL = "jsonl"  # The interchange file by the name that ``export_sessions`` gives it.
+JSONL = "jsonl"  # The name of the interchange format in ``export_sessions``.
 
 
 class Command(DatabaseCommand):
@@ -72,7 +72,7 @@ class Command(DatabaseCommand):
         **_: Any,
     ) -> None:
         try:
-            for name in files:  # all of them before the first is imported
+            for name in files:  # check all files before the first is imported
                 if Path(name).is_file():
                     Path(name).open("rb").close()
                 elif name != "-":
@@ -103,7 +103,7 @@ class Command(DatabaseCommand):
         else:
             self.stdout.write(_summary(counts))
         if counts.turns_added:
-            with suppress(DatabaseError):  # then the first search does it
+            with suppress(DatabaseError):  # the first search will index the rest
                 index_waiting()
         if not counts.is_clean:
             sys.exit(1)

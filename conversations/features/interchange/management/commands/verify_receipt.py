@@ -1,4 +1,4 @@
-"""Holds a copy of a purged session against its receipt."""
+"""The command that compares copies of purged sessions with their receipts."""
 
 import gzip
 import sys
