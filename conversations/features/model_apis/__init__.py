@@ -1,6 +1,6 @@
-"""The APIs of models as an entry: clients that were written for them hold sessions here.
+"""APIs compatible with Anthropic's and OpenAI's, whose clients can use sessions of a workspace.
 
-The address of a client is ``/api/v1/anthropic/<workspace>`` or ``/api/v1/openai/<workspace>/v1``,
-its key a personal token. What it sends is a message of a session like any other; the answer
-has the shapes that it knows.
+The base URL for a client is ``/api/v1/anthropic/<workspace>`` or ``/api/v1/openai/<workspace>/v1``,
+and its API key is a personal token. The client's messages are ordinary messages of a session. The
+answers have the form of the client's API.
 """

@@ -1,4 +1,4 @@
-"""An answer to a client's request: the message that it asks for, or its events."""
+"""Answering a client's request with one message or a stream of events."""
 
 import asyncio
 import json
@@ -39,24 +39,25 @@ from .errors import OVERLOADED, STATUS
 from .sessions import ClientExchange, open_exchange
 from .writing import AnswerWriter
 
-# Pieces of text that wait for a client which does not read; it gets the rest at the end.
+# The limit of text pieces queued for a client that reads slowly. The rest is sent at the end.
 MAX_DELTAS_WAITING = 2_000
 
-MAX_UNREAD_SECONDS = 10.0  # from when a stream is there until its client begins to read it
+MAX_UNREAD_SECONDS = 10.0  # How long a stream waits for its client to begin reading.
 
 
 async def answer_request(
     request: HttpRequest, slug: str, asked: ClientRequest, make_writer: type[AnswerWriter]
 ) -> HttpResponseBase:
-    """Say it in its session of the workspace and give the answer, in the form of the writer.
-    Raises as the archive does."""
+    """Send the request's message to its session and return the answer in the writer's form.
+
+    Raise the errors of the archive."""
     runtime, person_pk = await current_runtime(), caller_of(request).user.pk
     await runtime.models.wait_until_listed()
     _find_model(asked.model, runtime.models.listed)
     if asked.stream:
         runtime.limiter.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
-    # Before the run begins, so that no piece of its text is missed.
+    # Subscribe before the run begins, so that no piece of its text is missed.
     drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     is_behind = False
 
@@ -65,8 +66,8 @@ async def answer_request(
         frame = json.loads(text)
         if frame["type"] != "draft" or frame.get("kind") != "text":
             return
-        # After one that was left out no other is told: a text that ends without its rest, since
-        # the next one begins, cannot be completed.
+        # After a piece was dropped, drop all later ones too: a text with a missing piece cannot
+        # be completed once the next text has begun.
         is_behind = is_behind or drafts.qsize() >= MAX_DELTAS_WAITING
         if not is_behind:
             drafts.put_nowait(frame)
@@ -82,11 +83,12 @@ async def answer_request(
     except BaseException:
         runtime.hub.remove(subscriber)
         raise
-    # What a run that is under way has said already comes first, so all of it comes at the end.
+    # The beginning of a run that was already executing was not received, so its whole text is
+    # sent at the end.
     is_live = not _is_under_way(exchange, run_pk)
     writer = make_writer(run=run, after_turn=after_turn, asked=asked, is_live=is_live)
     if asked.stream:
-        # The response of a client that leaves before is dropped without being closed.
+        # If the client disconnects before it begins to read, the response is never closed.
         dropping = asyncio.get_running_loop().call_later(
             MAX_UNREAD_SECONDS, runtime.hub.remove, subscriber
         )
@@ -117,7 +119,7 @@ async def answer_request(
 
 
 def _is_under_way(exchange: ClientExchange, run_pk: int) -> bool:
-    # The request was sent before.
+    # The run is under way already if the request was sent before.
     if exchange.words is None:
         last, _ = exchange.results[-1]
         return last.state not in OPEN_STATES
@@ -150,7 +152,7 @@ async def _write_events(
                 try:
                     await runtime.readers.read(recheck)
                 except Unavailable:
-                    pass  # asked again in a moment; without the database nothing new is told
+                    pass  # checked again later; without the database no new text is sent
                 except LoomError as error:
                     for event in writer.fail(error.status, error.message):
                         yield event
@@ -190,18 +192,19 @@ async def _write_events(
 
 
 def list_models(request: HttpRequest, slug: str) -> list[ModelInfo]:
-    """The models on offer in the workspace. Raises NotFound."""
+    """Return the models available in the workspace. Raise NotFound."""
     get_workspace_for(request, slug, to=READ)
     return current.list_models()
 
 
 def get_model(request: HttpRequest, slug: str, model_id: str) -> ModelInfo:
-    """One of them. Raises NotFound."""
+    """Return one of the models available in the workspace. Raise NotFound."""
     return _find_model(model_id, list_models(request, slug))
 
 
 def _find_model(model_id: str, models: Iterable[ModelInfo]) -> ModelInfo:
     found = next((model for model in models if model.id == model_id), None)
     if found is None:
-        raise NotFound(f"model: {model_id}", code="model_not_found")  # in the API's words
+        # The message has the words of Anthropic's API.
+        raise NotFound(f"model: {model_id}", code="model_not_found")
     return found

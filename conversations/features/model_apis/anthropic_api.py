@@ -1,4 +1,4 @@
-"""``POST …/v1/messages`` and ``GET …/v1/models``, as clients of the Messages API call them."""
+"""The operations of the Messages API: ``POST …/v1/messages`` and ``GET …/v1/models``."""
 
 from contextlib import suppress
 from typing import Any
@@ -27,7 +27,8 @@ router = Router(tags=["Messages API compatibility"])
 
 ERRORS = {STATUSES: AnthropicError}
 
-MAX_FILE_LEVELS = 12  # Lists and objects around an image in a document in a tool's result: 8
+# How deep files are searched for. An image in a document in a tool result is at level 8.
+MAX_FILE_LEVELS = 12
 
 
 @router.post(
@@ -38,10 +39,12 @@ MAX_FILE_LEVELS = 12  # Lists and objects around an image in a document in a too
     url_name="anthropic_messages",
 )
 async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> HttpResponseBase:
-    """Say something in a session of the workspace and get the answer, with ``stream`` as
-    server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
-    without either, results of tools go to the session of their call, and else a new one
-    begins."""
+    """Send a message to a session of the workspace and get the answer.
+
+    With ``stream``, the answer is sent as server-sent events. The header ``Loom-Session-Key`` (or
+    ``metadata.user_id``) names the session. Without either, tool results go to the session of
+    their call, and messages go to the session in which the messages before them were sent, else
+    to a new session."""
     return await answer_request(request, slug, read_request(asked), MessageWriter)
 
 
@@ -52,7 +55,7 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     url_name="anthropic_count",
 )
 def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
-    """Roughly how many tokens these messages are, by themselves."""
+    """Estimate the tokens of these messages, without the session's other content."""
     get_workspace_for(request, slug, to=TO_READ)
     files: list[int] = []
     given = [_set_files_aside(counted.messages, files), counted.system, counted.tools]
@@ -61,10 +64,11 @@ def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut
 
 
 def _set_files_aside(value: Any, tokens: list[int], levels: int = MAX_FILE_LEVELS) -> Any:
-    """What is counted as text. ``tokens`` gets what each file costs in a window: nothing for
-    one that could not be sent."""
+    """Return the value without its files, to be counted as text.
+
+    Append the tokens of each file to ``tokens``. Files that could not be sent count nothing."""
     if not levels:
-        return value  # there is no file so deep
+        return value  # files are never nested so deep
     if isinstance(value, list):
         return [_set_files_aside(one, tokens, levels - 1) for one in value]
     if not isinstance(value, dict):
@@ -85,7 +89,7 @@ def _set_files_aside(value: Any, tokens: list[int], levels: int = MAX_FILE_LEVEL
     url_name="anthropic_models",
 )
 def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """The models on offer."""
+    """List the available models."""
     models = [describe_model(model) for model in list_models(request, slug)]
     first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
     return {"data": models, "has_more": False, "first_id": first, "last_id": last}
@@ -98,7 +102,7 @@ def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
     url_name="anthropic_model",
 )
 def retrieve_offered_model(request: HttpRequest, slug: str, model_id: str) -> dict[str, Any]:
-    """One of the models on offer."""
+    """Return one of the available models."""
     return describe_model(get_model(request, slug, model_id))
 
 

@@ -1,4 +1,4 @@
-"""What a client sends and gets: the Messages API's request, message and events."""
+"""The schemas of the Messages API, and reading its requests."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from .errors import THREAD_UNSUPPORTED
 
 CHANNEL = ANTHROPIC
 
-BUDGET = "enabled"  # How a request asks for thinking up to a number of tokens
+BUDGET = "enabled"  # The type of thinking with a token budget.
 
 
 class MetadataIn(Schema):
@@ -38,10 +38,11 @@ class MetadataIn(Schema):
 
 
 class MessagesIn(BaseModel):
-    """A request of the Messages API. What is not named here and would change the answer is
-    refused."""
+    """A request of the Messages API.
 
-    # No Schema: that one drops what it has no name for, without a word.
+    Unsupported parameters that would change the answer are refused."""
+
+    # Not a Schema, which would silently drop unknown parameters.
 
     model_config = ConfigDict(extra="allow")
 
@@ -77,7 +78,7 @@ class MessagesIn(BaseModel):
 
 
 class CountIn(Schema):
-    """What a client wants counted."""
+    """A request to count tokens."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -110,7 +111,8 @@ class MessageOut(Schema):
     usage: UsageOut
 
 
-# What a client may send as to how it is done, not what: the server does that its own way.
+# Parameters that are accepted and ignored: they do not change the answer's content, only how it is
+# made, which the server decides itself.
 WITHOUT_EFFECT = (
     *("betas", "cache_control", "context_management", "diagnostics", "service_tier", "speed"),
 )
@@ -121,7 +123,7 @@ TOOL_CHOICES = ("auto", "any", "tool", "none")
 
 BILLING_HEADER = "x-anthropic-billing-header:"
 
-# In the API's own words.
+# Error messages in the words of Anthropic's API.
 PREFILL = (
     "This model does not support assistant message prefill. The conversation must end with a user"
     " message."
@@ -134,7 +136,7 @@ NO_BUDGET = (
 
 
 def read_request(asked: MessagesIn) -> ClientRequest:
-    """Raises Rejected for what cannot be had here, and says why."""
+    """Convert a request of the Messages API. Raise Rejected for unsupported parameters."""
     _check_messages(asked.messages)
     spoken = [one for one in asked.messages if one["role"] != SYSTEM]
     before, said = split_messages(spoken)
@@ -161,7 +163,7 @@ def read_request(asked: MessagesIn) -> ClientRequest:
 def _read_system(
     system: str | list[dict[str, Any]] | None,
 ) -> str | list[dict[str, Any]] | None:
-    # Claude Code puts a header of its own before the prompt, which names its version.
+    # Claude Code puts a header with its version before the prompt; leave it out.
     if not isinstance(system, list):
         return system
     return [block for block in system if not str(block.get("text")).startswith(BILLING_HEADER)]
@@ -200,7 +202,7 @@ def _read_thinking(asked: MessagesIn) -> dict[str, Any] | None:
     kind = asked.thinking.get("type") if asked.thinking else None
     if asked.thinking is not None and kind not in THINKING:
         raise refused("thinking", f"Its type must be one of {', '.join(THINKING)}.")
-    # The models that take a temperature are those that take a budget.
+    # The models that support a temperature are the same that support a budget.
     if kind == BUDGET and not takes_sampling(asked.model):
         raise refused("thinking", NO_BUDGET)
     return asked.thinking

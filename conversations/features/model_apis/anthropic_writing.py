@@ -1,4 +1,4 @@
-"""An answer as a message of the Messages API, whole or as the events of its stream."""
+"""Writing an answer as a message of the Messages API, whole or as a stream of events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from .asking import RunAnswer
 from .errors import make_anthropic_error
 from .writing import AnswerWriter, list_blocks
 
-# Those that a client is told; anything else is an end of its turn.
+# Stop reasons that are passed on to a client. All others become "end_turn".
 STOP_REASONS = (
     "end_turn",
     "max_tokens",

@@ -1,4 +1,4 @@
-"""The operations of both protocols."""
+"""The router with the operations of both protocols."""
 
 from ninja import Router
 

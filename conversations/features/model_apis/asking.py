@@ -1,6 +1,6 @@
-"""Sending what a client says, and waiting until it is its turn again.
+"""Sending a client's messages and tool results, and waiting for the answer.
 
-That is when the run has ended, or when the model waits for tools of the client.
+The answer is complete when the run has ended or when the model waits for tools of the client.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from conversations.runtime.service import Runtime
 from .client_request import require_forced_tool
 from .sessions import UNANSWERED, ClientExchange
 
-WITHDRAWN = "withdrawn"  # why there is no answer to a message that no model was asked
+WITHDRAWN = "withdrawn"  # The error code if the message was withdrawn before a model was called.
 
-# Why a run failed whose answer the APIs have a form for.
+# Error codes of failed runs that the APIs report as an answer, not as an error.
 ANSWERED = ("refusal", "empty_answer")
 
 ELSEWHERE = "The session is being answered in another process. Try again."
@@ -40,11 +40,12 @@ ELSEWHERE = "The session is being answered in another process. Try again."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
-    """``blocks`` are texts and calls of tools, in order. ``stop_reason`` is the model's,
-    empty where it gave none, ``stop_sequence`` the text at which it was told to end;
-    ``usage`` the tokens of the calls of the model; ``model`` the one that was asked last, empty
-    where none was. ``calls`` are those of the client's
-    tools, which it is to carry out now."""
+    """The answer of a run.
+
+    ``blocks`` are texts and tool calls, in order. ``stop_reason`` is the model's, or empty if it
+    gave none. ``stop_sequence`` is the stop sequence at which the answer ended. ``usage`` has the
+    tokens of the model calls. ``model`` is the model of the last model call, or empty if there was
+    none. ``calls`` are the calls of the client's tools that the client must execute now."""
 
     state: str = ""
     model: str = ""
@@ -62,8 +63,10 @@ class RunAnswer:
 
 
 async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
-    """Give the results, send the message. Returns when it is on disk: the key of the run that
-    answers, and the turn after which what it says is new."""
+    """Submit the tool results and send the message.
+
+    Return after the message has been stored: the primary key of the run that answers, and the turn
+    after which its answer begins."""
     session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
     await _require_results(runtime, exchange)
     client_id = exchange.client_id
@@ -72,14 +75,14 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     if exchange.words is None:
         return await _answer_results(runtime, exchange, client_id)
     if known is not None and known.state not in UNANSWERED:
-        # What is sent again is the run that there is.
+        # The request was sent before, so its answer is that of the existing run.
         if known.state in ACTIVE_STATES:
             await _require_tools_here(runtime, exchange)
         _submit_results(runtime, exchange)
         return known.run_pk, 0
     await _require_tools_here(runtime, exchange)
     with _tools_of_client(runtime, exchange, client_id):
-        # The message is answered, and the answer that waited for the results ends with them.
+        # The results end the waiting run. The message is answered by a new run.
         tools.end_waiting_runs(session_pk)
         _submit_results(runtime, exchange)
         tools.abandon_calls(session_pk)
@@ -88,7 +91,7 @@ async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
 
 @contextmanager
 def _tools_of_client(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Iterator[None]:
-    """The client's tools are there before the run, and go if it cannot begin."""
+    """Register the client's tools before the run, and remove them if the run cannot begin."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     tools.register(session_pk, client_id, exchange.asked.tools)
     try:
@@ -107,7 +110,7 @@ async def _answer_results(
     last, _ = exchange.results[-1]
     if any(call.state in OPEN_STATES for call, _ in exchange.results):
         return last.run_id, last.turn_number
-    # They are sent again.
+    # The results were sent before.
     run, has_failed = await runtime.readers.read(read_run_after, last)
     run_pk = run.pk
     if run.state in ACTIVE_STATES:
@@ -125,17 +128,20 @@ async def _answer_results(
 
 
 def read_run_after(call: ToolCall) -> tuple[Run, bool]:
-    """The newest run that answers the call's message, and whether it has ended without the
-    answer to its results, and nothing was said since."""
+    """Return the newest run for the call's message, and whether it must be continued.
+
+    It must be continued if it ended without answering the results and no message was sent since."""
     run = Run.objects.filter(session=call.session_id, user_turn=call.run.user_turn).latest("pk")
-    # Results that the provider has refused stand aside.
+    # Results that the provider refused have been put aside, so there is nothing to continue.
     has_failed = run.state in UNANSWERED and run.error_code not in REFUSED_CODES
     return run, has_failed and run.user_turn == last_user_turn(call.session_id)
 
 
 async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
-    """Raises Rejected where one is missing, comes twice or too late, and Unavailable where the
-    run waits for it elsewhere."""
+    """Check the tool results of a request.
+
+    Raise Rejected if a result is missing, is given twice or comes too late. Raise Unavailable if
+    the run waits for it in another process."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     calls = [call for call, _ in exchange.results]
     given = {call.pk for call in calls}
@@ -153,19 +159,23 @@ async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
 
 
 async def _require_tools_here(runtime: Runtime, exchange: ClientExchange) -> None:
-    """Raises Unavailable where another process would answer the message without the client's
-    tools, or waits for what they give."""
+    """Raise Unavailable if a run of another process stands in the way of this request.
+
+    Such a run would take the message without having the client's tools, or it waits for a client's
+    tool results."""
     session_pk, read = exchange.session.pk, runtime.readers.read
     of: dict[str, Any] = {"owner": runtime.owner.id, "has_tools": bool(exchange.asked.tools)}
     if await read(is_needed_elsewhere, session_pk, **of):
-        await runtime.queue.recover(session_pk=session_pk)  # that process may be gone
+        await runtime.queue.recover(session_pk=session_pk)  # that process may have ended
         if await read(is_needed_elsewhere, session_pk, **of):
             raise Unavailable(ELSEWHERE)
 
 
 def is_needed_elsewhere(session_pk: int, *, owner: str, has_tools: bool) -> bool:
-    """Whether a run of another process than ``owner`` comes first, which takes the next message
-    as well; without tools: whether it waits for a client."""
+    """Return whether another process than ``owner`` has an active run of the session.
+
+    Such a process also takes the next message. If the client has no tools, return whether the run
+    waits for a client's tools."""
     runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exclude(owner=owner)
     calls = ToolCall.objects.filter(run__in=runs, state=RUNNING)
     brought = calls.exclude(name__in=TOOLS).exclude(name__startswith=MCP_PREFIX)
@@ -173,7 +183,7 @@ def is_needed_elsewhere(session_pk: int, *, owner: str, has_tools: bool) -> bool
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
-    """The run that waits for these results goes on as this request asks."""
+    """Apply the request's choices to the runs that wait for its results."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     runs = {call.run_id: call.run for call, _ in exchange.results if call.state in OPEN_STATES}
     for run in runs.values():
@@ -194,8 +204,8 @@ async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> 
         "choices": exchange.asked.choices,
     }
     last = await runtime.readers.read(last_user_turn, session.pk) if known else None
-    # It has failed, and is tried once more; said once more where others went on meanwhile,
-    # since nothing that they said is to be taken back.
+    # The run of this message failed. Regenerate its answer if it is the last message. Otherwise
+    # send the message again, because regenerating would take later messages back.
     if known is not None and known.turn is not None and known.turn == last:
         return (await runtime.regenerate(session, turn=known.turn, **given)).run_pk
     assert words is not None
@@ -205,7 +215,7 @@ async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> 
 
 
 async def wait_for_answer(runtime: Runtime, run: Run, after_turn: int) -> RunAnswer:
-    """What the run has answered after a turn, when it has ended or waits for the client."""
+    """Wait until the run has ended or waits for the client; return its answer after a turn."""
     ending = asyncio.create_task(
         wait_for_final_state(runtime, session_pk=run.session_id, run_pk=run.pk)
     )
@@ -217,8 +227,7 @@ async def wait_for_answer(runtime: Runtime, run: Run, after_turn: int) -> RunAns
 
 
 async def _wait_for_calls(runtime: Runtime, run: Run, ending: asyncio.Task[str]) -> list[ToolCall]:
-    # The calls that the client is to carry out as soon as one of them waits; none where the
-    # run has ended.
+    # Return the calls that the client must execute as soon as one waits, or [] if the run ended.
     tools, session_pk, client_id = runtime.program_tools, run.session_id, run.client_id
     waiting: frozenset[int] = frozenset()
     while True:
@@ -229,7 +238,7 @@ async def _wait_for_calls(runtime: Runtime, run: Run, ending: asyncio.Task[str])
             others.cancel()
         if ending.done():
             ending.result()
-            tools.forget(session_pk, client_id)  # also where another process ended it
+            tools.forget(session_pk, client_id)  # needed if another process ended the run
             return []
         waiting = others.result()
         calls = await _list_unanswered(runtime, run) if waiting else []
@@ -243,7 +252,7 @@ async def _list_unanswered(runtime: Runtime, run: Run) -> list[ToolCall]:
 
 
 def list_open_calls(run_pk: int) -> list[ToolCall]:
-    """The run's calls that have not ended, in order."""
+    """Return the run's tool calls that have not ended, in order."""
     return list(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES).order_by("pk"))
 
 
@@ -274,7 +283,7 @@ def read_run_answer(run_pk: int, after_turn: int, calls: list[ToolCall]) -> RunA
 
 
 def _read_model(run_pk: int) -> str:
-    """By the name under which it was asked: providers report others."""
+    """Return the model's name as it was requested, because providers report other names."""
     answers = ModelCall.objects.filter(run=run_pk, error_code="", turn_number__isnull=False)
     manifest = answers.order_by("-ordinal").values_list("manifest", flat=True).first()
     return str(load_json(manifest, default={}).get("model", ""))
@@ -282,8 +291,9 @@ def _read_model(run_pk: int) -> str:
 
 def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
     turns = Turn.objects.filter(session=run.session_id, number__gt=after).order_by("number")
-    # One run at a time writes turns: its own are those up to the next message of a person, and
-    # between the rewinds before and after it, which name the last turn that there was.
+    # Only one run at a time writes turns. Its own turns are those up to the next user message and
+    # between the rewinds before and after the run. A rewind's ``to_turn`` is the last turn at its
+    # time.
     following = turns.filter(role=USER).values_list("number", flat=True).first()
     if following is not None:
         turns = turns.filter(number__lt=following)
@@ -298,7 +308,7 @@ def _list_answers(run: Run, after: int) -> QuerySet[Turn]:
 
 
 def list_answer_blocks(turn: StoredTurn) -> list[dict[str, Any]]:
-    """Texts and calls of tools; what a damaged turn said is its text."""
+    """Return a turn's texts and tool calls; for a turn with damaged blocks, its text."""
     try:
         blocks = read_blocks(turn)
     except MalformedTurn:

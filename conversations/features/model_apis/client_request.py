@@ -1,6 +1,6 @@
-"""What a client asks, whichever protocol it speaks: messages, tools and wishes in one form.
+"""A client's request in one form for all protocols: messages, tools and parameters.
 
-Content has the blocks of the Messages API, which the archive and the runtime speak.
+Content has the blocks of the Messages API, which the archive and the runtime use.
 """
 
 from collections.abc import Container, Sequence
@@ -19,21 +19,23 @@ from conversations.domain.text import dump_json
 from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, text_of_blocks
 from conversations.providers.model_limits import takes_sampling
 
-MAX_CHOICES_CHARS = 64_000  # of all that is passed on, as JSON
+MAX_CHOICES_CHARS = 64_000  # Of all choices as JSON.
 
 SYSTEM_ROLES = (SYSTEM, "developer")
 
-NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1}  # values that ask for nothing
+NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1}  # Default values, which are not passed on.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """``channel`` is the protocol's name, ``before`` what was said up to the last answer and
-    ``said`` the pieces that were said since, in its format; of these, ``words`` and ``results``
-    (blocks ``tool_result``) are what the person and the client's tools say. ``identity`` is all
-    that makes the request the same when it is sent again. ``answer_id`` names the answer that it
-    continues, ``echoed`` is what the answer says again, and with ``has_usage`` the stream ends
-    with the tokens."""
+    """A client's request.
+
+    ``channel`` is the protocol's name. ``before`` has the messages up to the last answer and
+    ``said`` those after it, one for each block, in the protocol's format. ``words`` is the content
+    of ``said`` from the person, and ``results`` its ``tool_result`` blocks from the client's tools.
+    ``identity`` is a text that is equal if the same request is sent again. ``answer_id`` is the id
+    of the answer that the request continues. ``echoed`` has the parameters that the answer
+    repeats. If ``has_usage``, the stream ends with the token counts."""
 
     channel: str
     model: str
@@ -53,21 +55,23 @@ class ClientRequest:
 
 
 def refused(name: str, reason: str) -> Rejected:
-    """An error that names the parameter."""
+    """Return an error that names the parameter."""
     return Rejected(f"{name}: {reason}", code="bad_choice")
 
 
 def split_messages(
     messages: Sequence[dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What was said before, and what is said now: all that follows the last answer."""
+    """Split messages into those up to the last answer and those after it."""
     answers = [place for place, one in enumerate(messages) if one.get("role") == ASSISTANT]
     end = answers[-1] + 1 if answers else 0
     return list(messages[:end]), list(messages[end:])
 
 
 def split_contents(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One message for each block: programs join what is said without an answer in between."""
+    """Split each message into one for each block.
+
+    Programs join consecutive messages that have no answer between them."""
     split = []
     for message in messages:
         content = message.get("content")
@@ -77,8 +81,7 @@ def split_contents(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_words(said: Sequence[dict[str, Any]]) -> MessageContent:
-    """What the person says, without the results of tools. Raises Rejected for what cannot be
-    sent."""
+    """Return the person's content without tool results. Raise Rejected for invalid content."""
     contents = []
     for message in said:
         content = message.get("content")
@@ -91,11 +94,12 @@ def read_words(said: Sequence[dict[str, Any]]) -> MessageContent:
 
 
 def list_said(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:
-    """What the person said, one for all that stands between two answers: its text, with the
-    digests of its files where it has some."""
+    """Return the person's messages, with all messages between two answers as one item.
+
+    An item is a text, or a list of the text and the digests of the files if there are any."""
     said: list[str | list[str]] = []
     for is_answer, group in groupby(messages, key=lambda one: one.get("role") == ASSISTANT):
-        with suppress(Rejected):  # not sent by us, so it may be anything
+        with suppress(Rejected):  # earlier messages may have any content
             text, files = ("", []) if is_answer else read_words(list(group))
             digests = [sha256(file.data).hexdigest() for file in files]
             said.append([text, *digests] if digests else text)
@@ -107,8 +111,9 @@ def is_result(block: Any) -> bool:
 
 
 def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The content of a block ``tool_result``, parts of OpenAI's messages as blocks. Raises Rejected
-    for what is none."""
+    """Return the content of a ``tool_result`` block as blocks, also if it has OpenAI's parts.
+
+    Raise Rejected if it is neither a text nor a list of blocks."""
     content = result.get("content")
     if content is None:
         return []
@@ -122,7 +127,7 @@ def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def text_of(content: Any) -> str:
-    """The text of a prompt that is a text or a list of blocks. Raises Rejected for another."""
+    """Return the text of a prompt. Raise Rejected if it is neither a text nor a list of blocks."""
     if isinstance(content, str):
         return content
     blocks = content or []
@@ -132,15 +137,15 @@ def text_of(content: Any) -> str:
 
 
 def join_instructions(system: Any, messages: Sequence[dict[str, Any]]) -> str:
-    """A request's instructions: those of its own, and its messages of the system, wherever
-    they stand."""
+    """Return a request's instructions: its system prompt and all its system messages, joined."""
     own = [one.get("content") for one in messages if one.get("role") in SYSTEM_ROLES]
     return "\n\n".join(text for text in map(text_of, [system, *own]) if text.strip())
 
 
 def require_sampling(name: str, value: float | None, model: str) -> float | None:
-    """The value to pass on; None where it asks for nothing. Raises Rejected for a model that
-    does not take it."""
+    """Return the value to pass on, or None for the default value.
+
+    Raise Rejected if the model does not support the parameter."""
     if value is None or value == NEUTRAL_SAMPLING.get(name):
         return None
     if not takes_sampling(model):
@@ -149,7 +154,7 @@ def require_sampling(name: str, value: float | None, model: str) -> float | None
 
 
 def make_choices(max_tokens: int | None, **passed: Any) -> RunChoices:
-    """Without those that are None. Raises Rejected for too many."""
+    """Return the choices without values of None. Raise Rejected if they are too long."""
     given = {name: value for name, value in passed.items() if value is not None}
     choices = RunChoices(max_tokens=max_tokens, passed=given)
     if len(dump_json(choices.as_json())) > MAX_CHOICES_CHARS:
@@ -160,13 +165,13 @@ def make_choices(max_tokens: int | None, **passed: Any) -> RunChoices:
 
 
 def require_forced_tool(choices: RunChoices, tools: Container[str]) -> None:
-    """Raises Rejected where a call is to be forced of another tool than the client's."""
+    """Raise Rejected if the choices force a call of a tool that the client does not have."""
     choice = choices.passed.get(TOOL_CHOICE, {})
     if choice.get("type") == "tool" and choice["name"] not in tools:
         raise refused(TOOL_CHOICE, f"{choice['name']} is not among the tools of the request.")
 
 
 def require_tools(choice: dict[str, Any] | None, tools: Sequence[Any]) -> None:
-    """Raises Rejected where a call is to be forced of no tool."""
+    """Raise Rejected if the choice forces a tool call but the request has no tools."""
     if choice is not None and choice.get("type") in FORCED and not tools:
         raise refused(TOOL_CHOICE, "Forcing a call needs tools in the request.")

@@ -1,4 +1,4 @@
-"""Errors as each protocol has them, by whose status clients know them."""
+"""Errors in the form of each protocol, with the statuses that its clients recognise."""
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from conversations.domain.text import dump_json, load_json
 
 OVERLOADED = 529
 
-# Why a run failed → what the Messages API would have answered; anything else is a 500.
+# The status of the Messages API for each error code of a run. Other codes have the status 500.
 STATUS = {
     "overloaded": OVERLOADED,
     "rate_limited": 429,
@@ -30,7 +30,7 @@ STATUSES = frozenset(
     {400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 500, 502, 503, 504, 507, OVERLOADED}
 )
 
-# The Messages API.
+# Errors of the Messages API.
 
 THREAD_UNSUPPORTED = "thread_unsupported_request"
 
@@ -66,12 +66,12 @@ def make_anthropic_error(status: int, message: str, *, code: str = "", **_: Any)
         "type": ANTHROPIC_TYPES.get(status, "api_error"),
         "message": message,
     }
-    if code == THREAD_UNSUPPORTED:  # by which the SDK goes on without threads
+    if code == THREAD_UNSUPPORTED:  # the SDK reads this and continues without threads
         error["details"] = {"error_code": code}
     return _as_json(status, {"type": "error", "error": error})
 
 
-# OpenAI's APIs.
+# Errors of OpenAI's APIs.
 
 OPENAI_TYPES = {
     401: "authentication_error",
@@ -79,7 +79,7 @@ OPENAI_TYPES = {
     429: "rate_limit_error",
 }
 
-OPENAI_STATUS = {402: 429, OVERLOADED: 503}  # What these clients do not know
+OPENAI_STATUS = {402: 429, OVERLOADED: 503}  # Replaces statuses that these clients do not know.
 
 
 class OpenAIErrorBody(Schema):
@@ -112,7 +112,7 @@ def _as_json(status: int, body: dict[str, Any]) -> HttpResponse:
     return HttpResponse(dump_json(body), status=status, content_type="application/json")
 
 
-# Any error below the addresses of a protocol.
+# Converting any error below the URL prefix of a protocol.
 
 FORMS: dict[str, Callable[..., HttpResponse]] = {
     "/api/v1/anthropic/": make_anthropic_error,
@@ -121,8 +121,11 @@ FORMS: dict[str, Callable[..., HttpResponse]] = {
 
 
 def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse | None:
-    """An error for a client of a protocol, whoever has answered it, in its own form. Values
-    that are missing have the API's status."""
+    """Return an error response in the form of the protocol of the request's path.
+
+    Return None if the path belongs to no protocol. Responses that are not errors, and errors that
+    are JSON already, are returned unchanged. Validation errors get the status 400, as in the
+    protocols' APIs."""
     make = next((FORMS[root] for root in FORMS if request.path.startswith(root)), None)
     is_error = response.status_code >= HTTPStatus.BAD_REQUEST
     if make is None or not is_error:
@@ -147,8 +150,10 @@ def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse |
 
 
 def _name_value(location: Sequence[str | int]) -> str:
-    """As the client has it: ``messages[0]``. Pydantic's place of it begins with the operation's
-    parameter, and has the types of a union (``str``, ``list[str]``) as steps."""
+    """Return the name of an invalid value as the client knows it, such as ``messages[0]``.
+
+    Pydantic's location begins with the operation's parameter and contains the types of a union
+    (``str``, ``list[str]``), which are left out."""
     name = ""
     for step in location[2:]:
         if isinstance(step, int):

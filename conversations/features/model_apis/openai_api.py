@@ -1,5 +1,4 @@
-"""``POST …/v1/chat/completions``, ``POST …/v1/responses`` and ``GET …/v1/models``, as clients
-of OpenAI's APIs call them."""
+"""The operations of OpenAI's APIs: chat completions, responses and models."""
 
 from typing import Any
 
@@ -39,9 +38,11 @@ ERRORS = {STATUSES: OpenAIError}
 async def create_chat_completion(
     request: HttpRequest, slug: str, asked: CompletionIn
 ) -> HttpResponseBase:
-    """Say something in a session of the workspace and get the answer, with ``stream`` as
-    chunks. ``Loom-Session-Key`` names the session; without it, the messages before find the
-    session that they were said in, and else a new one begins."""
+    """Send a message to a session of the workspace and get the answer.
+
+    With ``stream``, the answer is sent as chunks. The header ``Loom-Session-Key`` names the
+    session. Without it, tool results go to the session of their call, and messages go to the
+    session in which the messages before them were sent, else to a new session."""
     return await answer_request(request, slug, read_completion_request(asked), CompletionWriter)
 
 
@@ -53,8 +54,10 @@ async def create_chat_completion(
     url_name="openai_responses",
 )
 async def create_response(request: HttpRequest, slug: str, asked: ResponseIn) -> HttpResponseBase:
-    """The same with input and output as items. ``previous_response_id`` names the session,
-    too."""
+    """Send a message to a session of the workspace and get the answer as a response.
+
+    Input and output are items. The session is found as for chat completions, or by
+    ``previous_response_id``."""
     return await answer_request(request, slug, read_response_request(asked), ResponseWriter)
 
 
@@ -65,7 +68,7 @@ async def create_response(request: HttpRequest, slug: str, asked: ResponseIn) ->
     url_name="openai_models",
 )
 def list_openai_models(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """The models on offer."""
+    """List the available models."""
     models = [describe_model(model) for model in list_models(request, slug)]
     return {"object": "list", "data": models}
 
@@ -77,7 +80,7 @@ def list_openai_models(request: HttpRequest, slug: str) -> dict[str, Any]:
     url_name="openai_model",
 )
 def retrieve_openai_model(request: HttpRequest, slug: str, model_id: str) -> dict[str, Any]:
-    """One of the models on offer."""
+    """Return one of the available models."""
     return describe_model(get_model(request, slug, model_id))
 
 

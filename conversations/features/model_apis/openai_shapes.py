@@ -1,4 +1,4 @@
-"""What a client of OpenAI's APIs sends: a request for a chat completion or for a response."""
+"""The schemas of OpenAI's APIs, and reading requests for chat completions and responses."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ CHANNEL = OPENAI
 
 ROLES = (*SYSTEM_ROLES, USER, ASSISTANT, TOOL)
 
-# How much a model is to think: OpenAI's words, and those of the Messages API.
+# Levels of thinking effort: OpenAI's values, mapped to those of the Messages API.
 EFFORTS = {
     "minimal": "low",
     "low": "low",
@@ -47,7 +47,8 @@ TOOL_CHOICES = {"none": "none", "required": "any"}
 REFERENCE = "item_reference"
 _ITEM_ID = re.compile(r"(?:msg|fc)_([0-9a-f]{32}(?:_\d+)?)_\d+")  # see ResponseWriter
 
-# What would change the answer and cannot be had, with the values that ask for nothing.
+# Unsupported parameters that would change the answer, with values that are accepted because they
+# have no effect.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "background": (False,),
@@ -72,7 +73,7 @@ class StreamOptions(Schema):
 
 
 class _AnyRequest(BaseModel):
-    # No Schema: that one drops what it has no name for, without a word.
+    # Not a Schema, which would silently drop unknown parameters.
 
     model_config = ConfigDict(extra="allow")
 
@@ -92,8 +93,9 @@ class _AnyRequest(BaseModel):
 
 
 class CompletionIn(_AnyRequest):
-    """A request for a chat completion. What cannot be had here and would change the answer
-    is refused."""
+    """A request for a chat completion.
+
+    Unsupported parameters that would change the answer are refused."""
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)
@@ -109,8 +111,9 @@ class CompletionIn(_AnyRequest):
 
 
 class ResponseIn(_AnyRequest):
-    """A request for a response. What cannot be had here and would change the answer is
-    refused."""
+    """A request for a response.
+
+    Unsupported parameters that would change the answer are refused."""
 
     input: str | list[dict[str, Any]] = Field(description="What was said, or a list of items.")
     instructions: str | None = Field(None, description="The session's instructions from now on.")
@@ -154,7 +157,7 @@ class ResponseOut(Schema):
 
 
 def read_completion_request(asked: CompletionIn) -> ClientRequest:
-    """Raises Rejected for what cannot be had here, and says why."""
+    """Convert a request for a chat completion. Raise Rejected for unsupported parameters."""
     return _read_request(
         asked,
         asked.messages,
@@ -168,7 +171,7 @@ def read_completion_request(asked: CompletionIn) -> ClientRequest:
 
 
 def read_response_request(asked: ResponseIn) -> ClientRequest:
-    """Raises Rejected for what cannot be had here, and says why."""
+    """Convert a request for a response. Raise Rejected for unsupported parameters."""
     items = (
         [{"role": USER, "content": asked.input}] if isinstance(asked.input, str) else asked.input
     )
@@ -184,7 +187,7 @@ def read_response_request(asked: ResponseIn) -> ClientRequest:
     )
 
 
-# What a response says again of its request, with what holds where nothing was asked for.
+# Parameters of a request that its response repeats, with their defaults.
 ECHOED: dict[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -278,8 +281,10 @@ def _read_stop(stop: str | list[str] | None) -> list[str] | None:
 
 
 def _read_sampling(asked: CompletionIn | ResponseIn) -> dict[str, float | None]:
-    """Programs send these as a matter of course, so a model that does not take them does
-    without; Claude's range of temperatures ends at 1."""
+    """Return the sampling parameters to pass on.
+
+    They are left out for models that do not support them, because programs send them routinely.
+    The temperature is limited to 1 for Claude, whose range ends there."""
     if not takes_sampling(asked.model):
         return {}
     temperature = asked.temperature
@@ -300,7 +305,7 @@ def _read_format(asked: Any) -> dict[str, Any] | None:
     kind = asked.get("type") if isinstance(asked, dict) else None
     if asked is None or kind == "text":
         return None
-    # Chat completions have the schema one level deeper.
+    # In chat completions the schema is one level deeper.
     found = asked.get("json_schema", asked) if kind == "json_schema" else None
     holder = found if isinstance(found, dict) else {}
     schema = holder.get("schema")
@@ -314,7 +319,7 @@ def _read_tool(place: int, tool: Mapping[str, Any]) -> dict[str, Any]:
     if tool.get("type") != "function":
         reason = f"Tools of type {tool.get('type')} are not supported. Send functions."
         raise refused(f"tools[{place}]", reason)
-    function = tool.get("function", tool)  # A response's has no level of its own.
+    function = tool.get("function", tool)  # In responses there is no level "function".
     if not isinstance(function, dict):
         raise refused(f"tools[{place}]", "Its function must be an object.")
     return {
@@ -340,11 +345,11 @@ def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None
     return {"type": "tool", "name": name} | single
 
 
-# The items of a response's input.
+# Items of a response's input.
 
 
 def find_referred(items: Sequence[Mapping[str, Any]]) -> str:
-    """The answer of the last item that only names an item of ours; empty for none."""
+    """Return the id of the response whose item the last item reference names, or ""."""
     for item in reversed(items):
         found = _ITEM_ID.fullmatch(str(item.get("id"))) if item.get("type") == REFERENCE else None
         if found is not None:
@@ -353,8 +358,9 @@ def find_referred(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The messages of a chat that say the same: an answer's text and calls are one. Raises
-    Rejected for items that no message can stand for."""
+    """Convert items to chat messages. An answer's text and tool calls become one message.
+
+    Raise Rejected for items that cannot be converted."""
     answer: dict[str, Any] | None = None
     for place, item in enumerate(items):
         kind = item.get("type", "message")
@@ -371,7 +377,7 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
         elif kind == "message":
             yield {"role": item.get("role"), "content": _read_parts(item.get("content"))}
         elif is_told_of:
-            answer = _join_answers(answer, {})  # what it says is in the session
+            answer = _join_answers(answer, {})  # its content is in the session
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
@@ -379,7 +385,7 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
         elif kind == "function_call_output":
             content = _read_parts(item.get("output"))
             yield {"role": TOOL, "tool_call_id": item.get("call_id"), "content": content}
-        elif kind != "reasoning":  # what it thought comes from the session
+        elif kind != "reasoning":  # the session has the model's reasoning already
             raise refused(f"input[{place}]", f"Items of type {kind} are not supported.")
     if answer is not None:
         yield answer
@@ -405,7 +411,7 @@ def _read_parts(content: Any) -> Any:
 
 
 def _read_part(part: Any) -> Any:
-    """As a part of a chat's message; what is none stays as it is, and is refused by name."""
+    """Convert a part to one of a chat message. Other parts stay unchanged and are refused later."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("input_text", "output_text"):
         return {"type": "text", "text": part.get("text")}

@@ -1,4 +1,4 @@
-"""An answer as a chat completion or as a response, whole or as the events of its stream."""
+"""Writing an answer as a chat completion or a response, whole or as a stream of events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,16 +13,16 @@ from .errors import make_openai_error
 from .openai_shapes import ECHOED
 from .writing import AnswerWriter, list_blocks
 
-CUT = ("max_tokens", "model_context_window_exceeded")  # stop reasons of an answer that is cut
+CUT = ("max_tokens", "model_context_window_exceeded")  # Stop reasons of answers that were cut off.
 
-# Stop reasons of a response that is incomplete, in the API's words.
+# Stop reasons of incomplete responses, with the reason in OpenAI's words.
 INCOMPLETE = {**dict.fromkeys(CUT, "max_output_tokens"), "refusal": "content_filter"}
 
 DONE = "data: [DONE]\n\n"
 
 
 def count_prompt(usage: dict[str, int]) -> int:
-    """All that was read, with what was in a cache."""
+    """Return the count of all input tokens, including cached ones."""
     names = ("input_tokens", "cache_read_tokens", "cache_write_tokens")
     return sum(usage.get(name, 0) for name in names)
 
@@ -149,7 +149,7 @@ def make_response_usage(usage: dict[str, int]) -> dict[str, Any]:
             "cache_write_tokens": usage.get("cache_write_tokens", 0),
         },
         "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": 0},  # part of the output, not told apart
+        "output_tokens_details": {"reasoning_tokens": 0},  # they are not counted separately
         "total_tokens": prompt + output,
     }
 
@@ -219,7 +219,7 @@ class ResponseWriter(OpenAIWriter):
     def _make_response(
         self, items: list[dict[str, Any]], answer: RunAnswer | None
     ) -> dict[str, Any]:
-        # None while it is in progress.
+        # ``answer`` is None while the response is in progress.
         reason = INCOMPLETE.get(answer.stop_reason) if answer and not answer.calls else None
         status = "in_progress" if answer is None else "incomplete" if reason else "completed"
         return {

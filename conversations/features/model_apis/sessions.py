@@ -1,7 +1,7 @@
-"""Which session a client's request belongs to, and what of the request is new there.
+"""Finding the session of a client's request, and the part of the request that is new.
 
-The archive is the memory: of a session that has begun, only what follows the last answer
-is taken. What was said before counts for a session that begins with the request.
+If the session exists, only the messages after the last answer are used, because the archive has
+the earlier ones. If the session begins with the request, the earlier messages are imported too.
 """
 
 import re
@@ -60,23 +60,25 @@ from .client_request import ClientRequest, list_said, read_result_blocks, read_w
 
 MAX_CALLS_OF_ID = 20
 
-MAX_CONTINUED_SESSIONS = 1_000  # the newest first, by a request without a name
-MAX_COMPARED_ANSWERS = 20  # of such a session, the last ones
-MAX_REPEATED_PIECES = 10  # of messages that a client sends again, without their answers
+MAX_CONTINUED_SESSIONS = 1_000  # The newest sessions, searched for a request that names none.
+MAX_COMPARED_ANSWERS = 20  # The last answers of such a session.
+MAX_REPEATED_PIECES = 10  # Message blocks that a client may send again without their answers.
 
-UNANSWERED = (FAILED, INTERRUPTED)  # states of a run that ended without its answer
+UNANSWERED = (FAILED, INTERRUPTED)  # States of a run that ended without an answer.
 
-MIN_ROLE_CHARS = 1_000  # of instructions that say what an agent is
-ROLE_SHARE = 0.25  # of them that are the same in all requests of its conversation
+MIN_ROLE_CHARS = 1_000  # Shorter instructions do not identify an agent's role.
+ROLE_SHARE = 0.25  # The beginning of the instructions that all requests of a role share.
 
-ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # of a run, see AnswerWriter
+ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # An id made by AnswerWriter.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientExchange:
-    """A request, read: ``words`` is what the person says, None where only results come.
-    ``known`` is what became of it where it was sent before. ``results``: what tools of the
-    client gave."""
+    """A client's request with its session.
+
+    ``words`` is the person's new message, or None if the request has only tool results. ``known``
+    is the accepted message if the request was sent before, else None. ``results`` are the results
+    of the client's tools."""
 
     asked: ClientRequest
     session: Session
@@ -89,11 +91,12 @@ class ClientExchange:
 
 
 def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
-    """Find or begin the session, and keep what is attached. Raises as the archive does."""
+    """Find or create the request's session and save its files. Raise the errors of the archive."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
     check_message_text(asked.words.text, may_be_empty=bool(asked.words.files or asked.results))
     user = caller_of(request).user
-    # The same request sent again begins with the same, and means the same run.
+    # If the same request is sent again, its client id begins with the same text, by which its run
+    # is found.
     once = request.headers.get(KEY_HEADER, "")
     said = _said_id(asked, len(asked.said))
     beginning = (
@@ -116,8 +119,8 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
         ) or archive_sessions.create_session(workspace, owner=user, **begun)
     _follow(session, asked)
     client_id = f"{beginning}-{uuid4().hex[:12]}"
-    # Sent again: by the client's own key, by a list of messages that can only be sent once,
-    # since the client says so, or since it has no answer.
+    # The request counts as sent before if it has an idempotency key or earlier messages, which
+    # make it unique, if the client says that it is a retry, or if its run ended without an answer.
     can_be_known = bool(once or asked.before or asked.answer_id)
     runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
     newest = runs.order_by("-pk").first()
@@ -128,7 +131,8 @@ def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> Clie
     known = find_accepted(session, client_id)
     results = [_read_result(session, user, block) for block in asked.results]
     late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
-    # Sent again, it says no more or less than at first.
+    # For a request that was sent before, use the session's runs as they were at the first time,
+    # so that the new message is the same.
     earlier = session.runs.filter(pk__lt=runs.earliest("pk").pk) if known else session.runs
     words = _read_words(earlier.order_by("-pk").first(), asked, late)
     if once and known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
@@ -153,26 +157,29 @@ def _digest(text: str) -> str:
 
 
 def _said_id(asked: ClientRequest, count: int) -> str:
-    # How the ids of the messages begin with which all was said that stands before the last
-    # answer, and so many pieces since.
+    # Return the beginning of the client ids of runs for the person's messages before the last
+    # answer and the first ``count`` blocks after it.
     said = list_said([*asked.before, *asked.said[:count]])
     return f"{asked.channel}-{_digest(dump_json(said))[:20]}"
 
 
 def _said_again(asked: ClientRequest) -> range:
-    # How many pieces since the last answer may be those that were sent before.
+    # Return the possible numbers of blocks after the last answer that were sent before.
     return range(1, len(asked.said))[:MAX_REPEATED_PIECES]
 
 
 def _read_words(
     last: Run | None, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
 ) -> MessageContent:
-    """What the person says, without the messages that the session has and whose answers never
-    arrived, the last of them that of the run ``last``. Results that come when their run has been
-    interrupted are told as text."""
+    """Return the person's new message.
+
+    A client also repeats messages whose answers it did not receive; those that the session has
+    already, up to the message of the run ``last``, are left out. Tool results that arrive after
+    their run was interrupted are added as text."""
     words = asked.words
     missed = ""
-    # Only a history shows that an answer never arrived: without one, it is said anew.
+    # Only earlier messages show that an answer was not received. Without them, the message counts
+    # as a new one unless its run ended without an answer.
     if last is not None and (asked.before or last.state in UNANSWERED):
         missed = last.client_id
     for count in _said_again(asked) if missed and not asked.results else ():
@@ -183,17 +190,17 @@ def _read_words(
 
 
 def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
-    # Of the session. A request without one, that can be sent again, is the session of its
-    # ``Idempotency-Key``.
+    # Return the session's key. A request without one that has an ``Idempotency-Key`` gets a
+    # session key made from it, so that a retry finds the same session.
     if given := request.headers.get("Loom-Session-Key", ""):
         return check_key(given)
     if asked.results or asked.answer_id:
-        return ""  # they name the session
+        return ""  # the results or the answer determine the session
     if not asked.user_key:
         once = request.headers.get(KEY_HEADER, "")
         digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
         return f"{asked.channel}:once-{digest}" if once else ""
-    # Agents that Claude Code begins have the same user.
+    # Agents that Claude Code starts have the same user id, so the agent's id is added.
     agent = request.headers.get("X-Claude-Code-Agent-Id", "")
     named = f"{asked.user_key}:{agent}" if agent else asked.user_key
     try:
@@ -210,10 +217,11 @@ def _find_session(
     *,
     is_retry: bool,
 ) -> Session | None:
-    """The session of the answer or the calls that the request goes on from, or the one that
-    it began or continued when it was sent before (as the client says, or without success), or
-    the one in which all that it tells of was said. Raises Rejected for an answer that is not
-    there."""
+    """Return the session that a request without a session key continues, or None.
+
+    It is the session of the previous answer or of the tool calls that the request names, else the
+    session of an earlier attempt of the request, else the session that has the request's earlier
+    messages. Raise Rejected if the named answer does not exist."""
     own = Session.objects.filter(
         workspace=workspace, owner=caller_of(request).user, archived_at=None
     ).order_by("-pk")
@@ -235,8 +243,8 @@ def _find_session(
 def _find_continued(
     own: QuerySet[Session], asked: ClientRequest, beginning: str, *, is_retry: bool
 ) -> Session | None:
-    # Programs that keep a conversation by themselves send the whole of it each time. It goes on
-    # where the same was said, in this order and last, and answered with the same words.
+    # Programs that store conversations themselves send the whole conversation each time. Find the
+    # session that ends with the same messages in the same order and the same answers.
     recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED_SESSIONS]
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
     sent = runs.filter(client_id__startswith=beginning).first()
@@ -244,13 +252,14 @@ def _find_continued(
         return sent.session
     read = list(READERS[asked.channel](asked.before))
     told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))
-    # What was said last may have had no answer that arrived, or a part of one.
+    # The client may not have received the answer to its last messages, or only a part of it.
     ways = [
         runs.filter(client_id__startswith=_said_id(asked, count))
         for count in (0, *_said_again(asked))
         if list_said([*asked.before, *asked.said[:count]])
     ]
-    # Programs also change what they said before: dates, lists of files. A call has an id.
+    # Programs also change their earlier messages (dates, lists of files), so search by the id of
+    # the last tool call too.
     called = [call.get("id") for turn in read for call in calls_of(turn)][-1:]
     ways.append(runs.filter(session__tool_calls__call_id__in=called).distinct())
     for found in ways:
@@ -268,8 +277,10 @@ def _find_continued(
 
 
 def _has_same_role(session: Session, asked: ClientRequest) -> bool:
-    """Whether the request's instructions are those of the session, as far as an agent changes
-    them. What it asks in another role (a title, what to remember) is another conversation."""
+    """Return whether the request's instructions begin like those of the session.
+
+    An agent may change the rest of its instructions. Requests in another role, such as those for
+    a title or for facts to remember, belong to another conversation."""
     kept, given = session.instructions, asked.instructions
     if len(kept) < MIN_ROLE_CHARS or not given:
         return True
@@ -277,8 +288,10 @@ def _has_same_role(session: Session, asked: ClientRequest) -> bool:
 
 
 def _has_same_answers(run: Run, told: str, *, is_whole: bool) -> bool:
-    """Whether a client tells of the answers of the run's session: the last ones, in order. Of
-    those that broke off it may have more or less, and of the run's where that is not the whole."""
+    """Return whether ``told`` has the last answers of the run's session, in order.
+
+    ``told`` may have more or less of answers that were broken off. If not ``is_whole``, it may
+    also have only a part of the answer of ``run``."""
     session = run.session
     states = dict(session.runs.order_by("pk").values_list("user_turn", "state"))  # the newest
     rewound = read_rewound(session.pk, "turn")
@@ -310,14 +323,14 @@ def _has_same_answers(run: Run, told: str, *, is_whole: bool) -> bool:
 
 
 def _without_space(text: str) -> str:
-    # Programs join the parts of an answer with lines of their own.
+    # White space is ignored because programs join the parts of an answer in different ways.
     return "".join(text.split())
 
 
 def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
-    """The newest call of the request's last result. Raises Rejected where there is none."""
+    """Return the newest tool call of the request's last result. Raise Rejected if there is none."""
     call_id = str(asked.results[-1].get("tool_use_id", ""))
-    # Some servers give ids out again: the call is the one that the client tells of.
+    # Some servers reuse call ids, so the name and the input must match the client's call too.
     answer = READERS[asked.channel](asked.before[-1:])
     told = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
     calls = ToolCall.objects.filter(call_id=call_id, session__in=own).order_by("-pk")
@@ -329,18 +342,17 @@ def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
 
 
 def _require_last(session: Session, asked: ClientRequest) -> None:
-    # The archive is one line: what goes on from an earlier answer would be answered to another.
+    # The archive is linear, so a request that continues an earlier answer cannot be answered.
     newest = session.runs.order_by("-pk").values_list("uuid", flat=True).first()
     if newest is not None and newest.hex not in asked.answer_id:
         raise Conflict("The session has later messages. Continue from its last answer.")
 
 
 def _follow(session: Session, asked: ClientRequest) -> None:
-    # Bring a history along where the session begins with it; take over what the client changed
-    # since.
+    # Import the earlier messages if the session is new. Apply the client's model and instructions.
     if asked.before and session.turn_count == 0:
         brought = prepare_messages(asked.before, format=asked.channel, model=asked.model)
-        with suppress(Conflict):  # another request was first
+        with suppress(Conflict):  # another request has written to the session first
             import_history(session, brought, user_pk=session.owner_id)
     if session.model != asked.model:
         choose_model(session, model=asked.model)
@@ -349,10 +361,9 @@ def _follow(session: Session, asked: ClientRequest) -> None:
 
 
 def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
-    """Whether the message that this run answers has that text, and its answer is what was
-    asked for at first."""
+    """Return whether the run's message has this text and its first choices are these."""
     run = Run.objects.get(pk=run_pk)
-    if run.kind == CONTINUE:  # of results alone
+    if run.kind == CONTINUE:  # the request had only tool results
         return not text and read_choices(run.choices) == choices
     if run.choices is not None and read_first_choices(run.choices) != choices:
         return False

@@ -1,7 +1,7 @@
-"""An answer in the form of a protocol, whole or as the events of its stream.
+"""The base class for writing an answer in a protocol's form, whole or as a stream of events.
 
-:class:`AnswerWriter` finds out what of an answer is new to the client; a protocol's own class
-says how that is written.
+:class:`AnswerWriter` determines the parts of an answer that the client does not have yet. A
+subclass for each protocol writes them.
 """
 
 from collections.abc import Iterator
@@ -18,15 +18,18 @@ from .client_request import ClientRequest
 
 
 def list_blocks(answer: RunAnswer) -> list[Block]:
-    """Texts, and the calls that the client is to carry out. What the workspace's tools did
-    is in the session."""
+    """Return the texts, and the tool calls that the client must execute.
+
+    Calls of the workspace's tools are left out; they are in the session."""
     asked = {call.call_id for call in answer.calls}
     return [b for b in answer.blocks if b.get("type") == "text" or b.get("id") in asked]
 
 
 class AnswerWriter:
-    """Texts as they come, the rest when the answer is complete. ``id`` is the answer's: a run
-    that waits for results gives several. Without ``is_live`` all of it is the rest."""
+    """A writer that streams texts as they arrive, and the rest when the answer is complete.
+
+    ``id`` is the id of the answer; a run that waits for tool results gives several answers. If
+    not ``is_live``, the whole answer is written when it is complete."""
 
     prefix: ClassVar[str]
 
@@ -35,14 +38,14 @@ class AnswerWriter:
     ) -> None:
         self.run, self.asked, self._is_live = run, asked, is_live
         self.id = f"{self.prefix}{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
-        # The run that the frames are of: the first of each part names it.
+        # The run of the last frames. Only the first frame of each part names it.
         self._told_run: UUID | None = None
         self._part: int | None = None
         self._seen = ""
         self._texts: list[str] = []
         self._is_open = False
 
-    # What a protocol says.
+    # Methods that each protocol implements.
 
     def make_document(self, answer: RunAnswer) -> dict[str, Any]:
         raise NotImplementedError
@@ -74,11 +77,13 @@ class AnswerWriter:
     def fail(self, status: int, message: str) -> Iterator[str]:
         raise NotImplementedError
 
-    # What of it is new.
+    # Writing only what the client does not have yet.
 
     def add_draft(self, frame: dict[str, Any]) -> Iterator[str]:
-        """More of a text of this run; what was told already is left out. White space waits
-        for what follows: alone it is no block of the answer."""
+        """Yield the new text of a draft frame of this run.
+
+        White space at the beginning of a text is held back until other text follows, because a
+        text of only white space is not a block of the answer."""
         part, offset, text = frame["part"], frame["offset"], frame["text"]
         if "run" in frame:
             self._told_run = UUID(frame["run"])
@@ -86,7 +91,7 @@ class AnswerWriter:
             return
         if part != self._part:
             if offset:
-                return  # its beginning was not told: it comes with the whole answer
+                return  # its beginning was missed, so it is written when the answer is complete
             yield from self._end_text()
             self._part, self._seen = part, ""
         seen = len(self._seen)
@@ -99,10 +104,10 @@ class AnswerWriter:
             yield self._add_text(self._seen[len(self._texts[-1]) :])
 
     def finish(self, answer: RunAnswer) -> Iterator[str]:
-        """What was not told yet, and the end."""
+        """Yield all parts of the answer that were not written yet, and the end."""
         blocks = list_blocks(answer)
         texts = [str(block.get("text", "")) for block in blocks]
-        # What turned out to be thinking is no text of the answer.
+        # A streamed text that turned out to be thinking is not in the answer.
         told = [one for one in self._texts if any(text.startswith(one) for text in texts)]
         if told[-1:] != self._texts[-1:]:
             yield from self._end_text()
