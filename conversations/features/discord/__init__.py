@@ -1,1 +1,1 @@
-"""Discord. Imported by the command ``discord`` only: discord.py is an optional extra."""
+"""The Discord bot. Only its command imports the modules that need discord.py, an optional extra."""

@@ -12,7 +12,7 @@ class DiscordConfig(feature.Feature):
 
         from .options import BadRules, read_rules
 
-        # As for every setting, one that cannot be read stops each start, not only the bot's.
+        # As with every setting, a bad value stops every process at its start, not only the bot.
         try:
             read_rules()
         except BadRules as error:

@@ -1,4 +1,4 @@
-"""What is done about one message, one command, one button."""
+"""Handling one message, one command or one button."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -33,7 +33,7 @@ from .service import is_answering, record_taken, shows_last_message
 
 logger = logging.getLogger(__name__)
 
-# What people can ask of the bot itself, typed or chosen from Discord's list
+# The bot's commands with descriptions. People type them or choose them from Discord's list.
 COMMANDS = {
     "new": "Start a new session here; the earlier one stays in the archive",
     "history": "Show the latest messages of this session",
@@ -44,9 +44,9 @@ COMMANDS = {
 MAX_SHOWN_TURNS = 10
 MAX_SHOWN_CHARS = 300
 
-BEGUN_BY = "begun_by"  # In a session's metadata: the message with which it was begun
+BEGUN_BY = "begun_by"  # The key in a session's metadata for the message that began it.
 
-MESSAGES_PER_SAVE = 100  # Those that do not concern the bot; then it saves how far it has read.
+MESSAGES_PER_SAVE = 100  # After as many messages that are not for the bot, the mark is saved.
 
 DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 
@@ -54,8 +54,9 @@ _MARKS = {"user": "▸", "assistant": "◂"}
 
 
 def begin_new_session(session: Session, *, message: int) -> None:
-    """Begin anew in the session's place, once for each message that asks for it; an empty session
-    is as good as a new one."""
+    """Begin a new session under the same key, once for each message that asks for it.
+
+    A session without turns is kept, because it is as good as a new one."""
     is_begun = load_json(session.metadata, default={}).get(BEGUN_BY) == str(message)
     if session.turn_count and session.key and not is_begun:
         begin_anew(
@@ -68,7 +69,7 @@ def begin_new_session(session: Session, *, message: int) -> None:
 
 
 def describe_history(session: Session) -> str:
-    """The last things that were said, the oldest first."""
+    """Return the session's last messages, oldest first."""
     walk = walk_active_turns_back(session.pk, has_rewinds=session.rewind_count > 0, page=50)
     said = (turn for turn in walk if turn.role in _MARKS and turn.content.strip())
     lines: list[str] = []
@@ -82,7 +83,7 @@ def describe_history(session: Session) -> str:
 
 
 class MessageHandler:
-    """``places`` is given once it is there: its messages come here."""
+    """The handler of messages, commands and buttons. ``places`` must be set before it is used."""
 
     places: PlaceInboxes
 
@@ -101,7 +102,7 @@ class MessageHandler:
         self._replies = replies
 
     async def handle(self, place: PlaceInbox, message: discord.Message) -> None:
-        """Deal with one message of a place; a second time it changes nothing."""
+        """Handle one message of a place. Handling it again changes nothing."""
         location, rules = place.location, self._rules
         is_heard = inbox.is_from_a_person(message) and rules.admits(message.author.id, location)
         is_meant = (
@@ -130,7 +131,9 @@ class MessageHandler:
         return self._client.user
 
     async def _handle(self, place: PlaceInbox, message: discord.Message) -> str:
-        """Words of our own with which the message is dealt with; empty: it became a run."""
+        """Handle a message for the bot.
+
+        Return the bot's own reply, or "" if the message was sent to the model."""
         author, location = message.author, place.location
         text = inbox.text_of(message, self._bot)
         command = text.strip().lower().removeprefix("/")
@@ -146,8 +149,8 @@ class MessageHandler:
         accepted = await self._runtime.send(
             session,
             client_id=f"{CHANNEL}-{message.id}",
-            # Where several people speak, the text begins with who does, as the archive's search
-            # and the model expect it.
+            # If several people write, the text begins with the author's name, as the archive's
+            # search and the model expect.
             text=text if location.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
             user_pk=account.pk,
             attachments=kept,
@@ -176,7 +179,7 @@ class MessageHandler:
         *,
         mark: ChannelPlace | None = None,
     ) -> None:
-        """Record that the message, or a button of it, became the run, and show its answer."""
+        """Record which run the message, or a button of it, started, and show the run's answer."""
         reply = await self._runtime.writer.write(
             record_taken,
             accepted.run_pk,
@@ -203,7 +206,9 @@ class MessageHandler:
             logger.warning("discord_message_refused", extra={"fields": {"reason": str(error)}})
 
     async def _account_of(self, person: int | None) -> User:
-        """Of nobody, it is the bot's. Raises NotPermitted for one that is closed, or not there."""
+        """Return the account of a person, or the bot's account if they have none.
+
+        Raise NotPermitted if the account is closed or does not exist."""
         name = self._rules.account_of(person) or settings.LOOM.discord_account
         try:
             return await self._runtime.readers.read(inbox.account_for, name, self._workspace)
@@ -221,7 +226,8 @@ class MessageHandler:
     ) -> Session:
         owner = account
         if location.guild is not None:
-            # Direct messages are their writer's; what several people write is the bot's.
+            # A direct message's session is owned by its author. Other sessions have several
+            # authors, and are owned by the bot's account.
             owner = await self._account_of(None)
         key, slug = location.key(author=author), self._workspace.slug
         try:
@@ -232,7 +238,7 @@ class MessageHandler:
             raise self._refusal(author, error) from error
 
     def on_chosen(self, command: str) -> Callable[[discord.Interaction], Coroutine[Any, Any, None]]:
-        """What is done when a command is chosen from Discord's list."""
+        """Return the callback for a command that is chosen from Discord's list."""
 
         async def answer(interaction: discord.Interaction) -> str:
             location = await self.places.find_location(interaction.channel, interaction.guild)
@@ -250,8 +256,9 @@ class MessageHandler:
     async def execute(
         self, command: str, location: MessageLocation, *, author: int, by: int
     ) -> str:
-        """Do what a command says, for the message ``by`` which it was asked for. Returns what to
-        say; raises LoomError."""
+        """Execute a command and return the bot's reply. Raise LoomError.
+
+        ``by`` is the id of the message or interaction that asked for it."""
         if command == "help":
             return "\n".join(f"`/{name}` {says}" for name, says in COMMANDS.items())
         account = await self._account_of(author)
@@ -267,7 +274,7 @@ class MessageHandler:
         return "New session started. The earlier one stays in the archive."
 
     async def handle_button(self, interaction: discord.Interaction) -> None:
-        """A button was pressed; the message that has it will say what came of it."""
+        """Handle a pressed button. The message with the button shows the outcome later."""
         data: dict[str, Any] = dict(interaction.data or {})
         name = str(data.get("custom_id", "")).split(":")
         if len(name) == 4 and name[0] == "loom":

@@ -1,9 +1,8 @@
-"""Places, each with its messages in order.
+"""The inboxes of places, which handle the messages of each place in order.
 
-A place that may have missed something is behind: before anything else is taken there, the messages
-that follow the last one taken are read. After a connection was lost Discord sends what was missed
-by itself, if it still knows the connection; if not, and whenever a process starts, all places are
-behind.
+A place is behind if messages may have been missed there: the messages after the last handled one
+are read before a new one is handled. After a lost connection Discord sends missed messages itself
+if it can resume the connection. If it cannot, and whenever a process starts, all places are behind.
 """
 
 import asyncio
@@ -36,17 +35,19 @@ from .service import list_places, mark_place
 
 logger = logging.getLogger(__name__)
 
-REST_SECONDS = 5.0  # At its end, for messages that are being dealt with
+REST_SECONDS = 5.0  # At shutdown, for messages that are being handled.
 
-MAX_REMEMBERED_MESSAGES = 200  # As taken, in one place, beside the mark
+MAX_REMEMBERED_MESSAGES = 200  # Handled messages that are remembered in each place.
 
 type Handle = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
 
 @dataclass(eq=False)
 class PlaceInbox:
-    """The messages of one place. ``taken`` is the newest one that was dealt with, ``passed_by``
-    counts those that did not concern the bot."""
+    """The messages of one place.
+
+    ``taken`` is the newest handled message. ``passed_by`` counts messages that were not for the
+    bot."""
 
     channel: discord.PartialMessageable
     location: MessageLocation
@@ -65,7 +66,7 @@ class PlaceInbox:
         self._begin()
 
     def catch_up(self) -> None:
-        """Something may have been missed."""
+        """Read the messages that may have been missed."""
         self.is_behind = True
         self._waiting.put_nowait(None)
         self._begin()
@@ -75,8 +76,9 @@ class PlaceInbox:
         return self._task is None or self._task.done()
 
     def close(self) -> asyncio.Task[None] | None:
-        """Leave what waits to the next start. The task ends once the message in hand is dealt
-        with."""
+        """Drop waiting messages, which the next process reads.
+
+        Return the task that ends after the current message, or None."""
         while not self._waiting.empty():
             self._waiting.get_nowait()
         self._closed = True
@@ -92,7 +94,7 @@ class PlaceInbox:
             if self.is_behind:
                 await self._retry(self._read_missed)
             if message is not None:
-                # It moves the mark past whatever could not be read.
+                # Handling it moves the mark past messages that could not be read.
                 self.is_behind = False
                 await self._handle(message)
 
@@ -105,7 +107,7 @@ class PlaceInbox:
                 await self._handle(message)
         except (discord.Forbidden, discord.NotFound) as error:
             logger.info("discord_place_closed", extra={"fields": {"reason": str(error)}})
-            return  # It may be opened again: the next message shows that, and follows these.
+            return  # The place stays behind, so the next message causes another attempt.
         self.is_behind = False
 
     async def _handle(self, message: discord.Message) -> None:
@@ -116,26 +118,26 @@ class PlaceInbox:
             self.taken = max(self.taken, message.id)
 
     async def _retry(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """False: the process ends before it has worked."""
+        """Do the work until it succeeds. Return False if the inbox is closed before."""
 
         async def run() -> bool:
             await work()
             return True
 
         try:
-            # A message is never skipped for what may pass.
+            # A transient error never skips a message.
             return await retry_until_done(run, is_over=lambda: self._closed) is not None
         except Exception:
-            # A fault of ours costs one message, no more.
+            # Any other error skips only this message.
             logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
             return True
 
 
-# One message of Discord on its way into a session: its text, its files, its session.
+# Reading one Discord message: its text, its files and its session.
 
 MAX_NAME_CHARS = 60
 
-# What people write; the others are notices of the service.
+# Types of messages that people write. All others are notices of Discord.
 TAKEN_TYPES = (discord.MessageType.default, discord.MessageType.reply)
 
 
@@ -148,7 +150,7 @@ def mentions(message: discord.Message, bot: discord.abc.User) -> bool:
 
 
 def is_addressed(message: discord.Message, bot: discord.abc.User) -> bool:
-    """The bot is mentioned, or one of its messages is replied to."""
+    """Return whether the message mentions the bot or replies to one of its messages."""
     if mentions(message, bot):
         return True
     replied_to = message.reference.resolved if message.reference else None
@@ -156,7 +158,7 @@ def is_addressed(message: discord.Message, bot: discord.abc.User) -> bool:
 
 
 def text_of(message: discord.Message, bot: discord.abc.User) -> str:
-    """What was said, mentions as names, without the mention of the bot that opens it."""
+    """Return the text with mentions as names, without a mention of the bot at its beginning."""
     opening = re.compile(rf"\s*<@!?{bot.id}>[\s,:]*")
     said = opening.sub("", message.content, count=1) if opening.match(message.content) else None
     if said is None:
@@ -166,13 +168,13 @@ def text_of(message: discord.Message, bot: discord.abc.User) -> str:
 
 
 def name_of(author: discord.abc.User) -> str:
-    """What somebody is called, so that it can stand before a colon."""
+    """Return the author's name in a form that can be followed by a colon."""
     plain = re.sub(r"[:\n\r]", " ", author.display_name)
     return one_line(plain, limit=MAX_NAME_CHARS) or str(author.id)
 
 
 def account_for(name: str, workspace: Workspace) -> User:
-    """The account of this name; empty: the workspace's owner. Raises Rejected."""
+    """Return the account with this username, or the workspace's owner for "". Raise Rejected."""
     return find_user(name) if name else owner_of(workspace)
 
 
@@ -181,8 +183,9 @@ def access_context_for(account: User, key: str) -> AccessContext:
 
 
 def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Session:
-    """The session of a place, begun on first use and owned by ``owner`` then, if the account may
-    write in the workspace. Raises NotFound, NotPermitted."""
+    """Return the session of a place. Create it for ``owner`` on first use.
+
+    Raise NotFound or NotPermitted unless the account may write in the workspace."""
     workspace, _ = get_workspace_for(access_context_for(account, key), slug, to=WRITE)
     session = get_or_create_by_key(workspace, key=key, owner=owner, channel=CHANNEL)
     found, _ = get_session_for(access_context_for(account, key), session.uuid, to=WRITE)
@@ -192,8 +195,9 @@ def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Se
 async def attach_files(
     runtime: Runtime, session: Session, files: Sequence[discord.Attachment], *, user_pk: int
 ) -> tuple[list[str], list[str]]:
-    """Keep the files of a message: the uuids of those that can go with it, and what is wrong with
-    the others."""
+    """Save the files of a message.
+
+    Return the uuids of the saved attachments, and an error message for each other file."""
     kept: list[str] = []
     refused: list[str] = []
     for file in files:
@@ -220,7 +224,7 @@ async def attach_files(
 
 
 class PlaceInboxes:
-    """The places that the bot knows, and how far each was read."""
+    """The inboxes of all places that the bot knows."""
 
     def __init__(
         self,
@@ -242,7 +246,7 @@ class PlaceInboxes:
         self._finding = asyncio.Lock()
 
     async def load(self) -> None:
-        """Those of earlier processes. All are behind."""
+        """Load the places that earlier processes saved. All of them are behind."""
         for place in await self._runtime.readers.read(list_places, self._workspace):
             self._marks[place.key] = place.taken
             location = MessageLocation(
@@ -251,7 +255,7 @@ class PlaceInboxes:
             self._add(location, place.key, taken=place.taken, is_behind=True)
 
     def catch_up(self) -> None:
-        """Something may have been missed, anywhere."""
+        """Read the messages that may have been missed in all places."""
         self._newest = max(self._marks.values(), default=0)
         for inbox in self._inboxes.values():
             inbox.catch_up()
@@ -261,7 +265,7 @@ class PlaceInboxes:
         return not all(inbox.is_idle for inbox in self._inboxes.values())
 
     async def put(self, location: MessageLocation, message: discord.Message) -> None:
-        """Somebody has written something there."""
+        """Add a new message to the inbox of its place."""
         known = self._inboxes.get(location.channel)
         if known is not None:
             known.put(message)
@@ -271,12 +275,12 @@ class PlaceInboxes:
             location, location.key(author=message.author.id), taken=earlier, is_behind=False
         )
         inbox.put(message)
-        # If the process dies now, the next one reads on from here.
+        # If the process dies now, the next one continues from here.
         await self.mark(inbox, earlier)
 
     async def find_location(self, channel: object, guild: discord.Guild | None) -> MessageLocation:
         assert isinstance(channel, discord.abc.Snowflake)
-        # Who asks first is answered first, so that messages keep their order.
+        # Requests are answered in the order in which they arrive, so messages keep their order.
         async with self._finding:
             known = self._inboxes.get(channel.id)
             if known is not None:
@@ -288,8 +292,9 @@ class PlaceInboxes:
             return location_of(await self._client.fetch_channel(channel.id))
 
     async def add_guild(self, guild: discord.Guild) -> None:
-        """Remember how far the open channels and threads have got, so that whatever is written
-        there from now on is found after a time away."""
+        """Save a mark at the last message of each open channel and thread that is not known yet.
+
+        Messages written there later are found even if the bot was offline."""
         channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread]
         channels = [*guild.text_channels, *guild.voice_channels, *guild.threads]
         joined_at = guild.me.joined_at if guild.me else None
@@ -301,7 +306,7 @@ class PlaceInboxes:
                 await self._add_new(location, location.key(author=0), last=last, joined=joined)
 
     async def add_people(self) -> None:
-        """The same for direct messages with the people who are let in."""
+        """Save a mark at the last direct message with each allowed person without a known place."""
         known = {inbox.key for inbox in self._inboxes.values()}
         for person in self._rules.people:
             key = MessageLocation(channel=0).key(author=person)
@@ -320,8 +325,8 @@ class PlaceInboxes:
     async def _add_new(
         self, location: MessageLocation, key: str, *, last: int, joined: int = 0
     ) -> None:
-        # If it is younger than what is known of others, all that was said there since the bot
-        # joined came while nobody listened.
+        # A place that is newer than all handled messages was created while the bot was offline, so
+        # all its messages since the bot joined were missed.
         is_younger = 0 < self._newest < location.channel
         taken = max(location.channel, joined) if is_younger else last
         inbox = self._add(location, key, taken=taken, is_behind=is_younger)
@@ -343,7 +348,7 @@ class PlaceInboxes:
         return inbox
 
     def marked(self, inbox: PlaceInbox, message: int) -> ChannelPlace:
-        """The mark up to this message, which the caller saves."""
+        """Return the mark for this message, which the caller must save."""
         self._marks[inbox.key] = message
         return ChannelPlace(
             workspace=self._workspace,
@@ -358,7 +363,7 @@ class PlaceInboxes:
         await self._runtime.writer.write(mark_place, self.marked(inbox, message))
 
     async def close(self) -> None:
-        """Deal with nothing more, and save how far that went."""
+        """Stop handling messages, and save how far each place was read."""
         inboxes = list(self._inboxes.values())
         tasks = [task for inbox in inboxes if (task := inbox.close()) is not None]
         if tasks:

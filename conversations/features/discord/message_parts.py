@@ -1,21 +1,22 @@
-"""A long Markdown text as messages of bounded size.
+"""Splitting a long Markdown text into messages of limited size.
 
-Cuts fall between paragraphs where they can, else between lines, else between words. A fenced block
-of code stays whole if one message can hold it; a longer one is cut between lines, closed there and
-opened again, with its language, in the next message.
+A text is split between paragraphs if possible, else between lines, else between words. A fenced
+code block stays whole if one message can hold it. A longer block is split between lines: it is
+closed there and opened again, with its language, in the next message.
 
-Where a part ends follows from the text as far as the part can reach and from nothing later, so
-while a text grows its parts stay as they are, but for the last.
+The end of a part depends only on the text that could fit into the part, not on later text. While a
+text grows, only its last part changes.
 """
 
 import re
 import unicodedata
 from dataclasses import dataclass
 
-# Discord's, in UTF-16 code units here, which are never fewer than what it counts.
+# Discord's limit. It is counted in UTF-16 code units here, which are never fewer than Discord's
+# count.
 MAX_MESSAGE_UNITS = 2_000
 MIN_MESSAGE_UNITS = 100
-RESERVED_UNITS = 8  # For the end of a block of code, whether a message takes one or not
+RESERVED_UNITS = 8  # For the closing fence of a code block, reserved in every message.
 
 _OPENING = re.compile(r"[ \t]*(`{3,7}|~{3,7})(?![`~])([^`\n]*)\n?")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}", re.ASCII)
@@ -27,7 +28,7 @@ _JOINERS = {"\u200d", "\ufe0f"}
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An open block of code. ``at`` is where its first line begins."""
+    """An open code block. ``at`` is the position of its first line."""
 
     marker: str
     language: str
@@ -43,14 +44,15 @@ class Fence:
 
 
 def size_of(text: str) -> int:
-    """In UTF-16 code units."""
+    """Return the length in UTF-16 code units."""
     return len(text) if text.isascii() else len(text) + sum(char > "\uffff" for char in text)
 
 
 def split_message(text: str, *, limit: int = MAX_MESSAGE_UNITS) -> list[str]:
-    """The messages that the text makes, none of them blank or larger than the limit. Between them
-    only white space is left out, and the closing line of a block that ended where a message
-    does."""
+    """Split the text into messages that are not blank and not larger than the limit.
+
+    Only white space between messages is dropped, and the closing line of a code block that ends
+    at the end of a message."""
     assert limit >= MIN_MESSAGE_UNITS
     parts: list[str] = []
     at = 0
@@ -63,7 +65,7 @@ def split_message(text: str, *, limit: int = MAX_MESSAGE_UNITS) -> list[str]:
             continue
         head = fence.opening if fence else ""
         room = limit - RESERVED_UNITS - len(head)
-        # The furthest end at which no more than that is taken
+        # ``reach`` is the furthest end of the part that fits into ``room``.
         reach = min(len(text), at + room)
         over = size_of(text[at:reach]) - room
         while over > 0:
@@ -84,7 +86,7 @@ def _line_at(text: str, at: int) -> str:
 
 
 def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:
-    """The fence that is open behind the line, with ``fence`` open before it."""
+    """Return the fence that is open after the line, if ``fence`` is open before it."""
     if fence is not None:
         return None if fence.is_closed_by(line) else fence
     opening = _OPENING.fullmatch(line)
@@ -95,25 +97,25 @@ def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:
 
 
 def _find_cut(text: str, start: int, reach: int, fence: Fence | None) -> tuple[int, Fence | None]:
-    """Where to cut, and the fence that is open there."""
+    """Return where to split, and the fence that is open there."""
     paragraphs: list[int] = []
     breaks: list[int] = []
     at = start
     while at < reach:
         found = text.find("\n", at, reach)
         if found < 0 and reach < len(text):
-            break  # the rest of this line is out of reach
+            break  # this line ends beyond ``reach``
         begin, at = at, reach if found < 0 else found + 1
         fence = _fence_after(text[begin:at], begin, fence)
         if fence is None:
             (paragraphs if not text[begin:at].strip() else breaks).append(at)
     if reach == len(text):
         return reach, fence
-    fence = fence or _fence_after(text[at:reach], at, None)  # of a line that is cut
+    fence = fence or _fence_after(text[at:reach], at, None)  # a fence on the line that is split
     if fence is not None and fence.at > start:
         return fence.at, None
     if fence is not None:
-        # Between two lines of the block
+        # Split between two lines of the code block.
         first = start + len(_line_at(text, start)) if fence.at == start else start
         cut = text.rfind("\n", start, reach) + 1
         return cut if cut > first else _cut_anywhere(text, start, reach), fence
@@ -128,7 +130,7 @@ def _find_cut(text: str, start: int, reach: int, fence: Fence | None) -> tuple[i
 
 
 def _cut_anywhere(text: str, start: int, reach: int) -> int:
-    """Between two characters, as a person counts them, if that is not far away."""
+    """Return a position between two visible characters, if there is one nearby, else ``reach``."""
     for cut in range(reach, max(start + 1, reach - 16), -1):
         if not unicodedata.combining(text[cut]) and not {text[cut], text[cut - 1]} & _JOINERS:
             return cut

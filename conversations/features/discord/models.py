@@ -1,6 +1,6 @@
-"""What is known of the places of another service where people talk to the model.
+"""Models of the places in Discord where people talk to the bot, and of the bot's replies.
 
-Nothing that was said is here: what was taken is in the archive.
+They do not store the text of messages: handled messages are in the archive.
 """
 
 from django.db import models
@@ -12,10 +12,11 @@ from conversations.models.workspaces import Workspace
 
 
 class ChannelPlace(models.Model):
-    """A direct message, channel or thread, whose session has the key ``key``. ``address`` is its id
-    in the service, ``guild`` and ``parent`` those of the server and the channel that it belongs to,
-    if any. ``taken`` is the newest message there that was dealt with: after a time away, those that
-    follow it are read."""
+    """A direct message, channel or thread whose session has the key ``key``.
+
+    ``address`` is the place's id in Discord. ``guild`` and ``parent`` are the ids of its Discord
+    server and parent channel, if it has them. ``taken`` is the id of the newest message that was
+    handled there. After the bot was offline, the messages after ``taken`` are read."""
 
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="+")
     key = models.CharField(max_length=255)
@@ -37,11 +38,12 @@ class ChannelPlace(models.Model):
 
 
 class ChannelReply(models.Model):
-    """A message that was taken there, and the messages that answer it.
+    """The bot's reply to a message: the run, and the messages in Discord that show it.
 
-    ``source`` is its id, ``author`` and ``author_name`` who wrote it, or pressed a button of it.
-    ``posted`` is a JSON list of the ids of the messages that show the run, in order, so that they
-    are edited and not posted again. ``done_at`` is null while there is more to show."""
+    ``source`` is the id of the message. ``author`` and ``author_name`` are the person who wrote it,
+    or who pressed a button of it. ``posted`` is a JSON list of the ids of the messages that show
+    the run, in order, so that they are edited instead of posted again. ``done_at`` is null until
+    the whole run is shown."""
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="channel_replies")
     run = models.OneToOneField(Run, on_delete=models.PROTECT, related_name="channel_reply")

@@ -1,6 +1,7 @@
-"""Who may talk to the bot, and where.
+"""The rules that say who may talk to the bot, and where.
 
-A message is answered if its place is open and its author is let in; the default is nobody, nowhere.
+A message is answered if its place is open and its author is allowed. By default no place is open
+and no author is allowed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,20 +13,21 @@ CHANNEL = "discord"
 
 
 class BadRules(ValueError):
-    """The message says which entry cannot be read."""
+    """An entry of the settings cannot be read; the message names the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLocation:
-    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the channel
-    of a thread."""
+    """The place of a message. ``guild`` is None for a direct message.
+
+    ``parent`` is the channel of a thread."""
 
     channel: int
     guild: int | None = None
     parent: int | None = None
 
     def key(self, *, author: int) -> str:
-        """Of the session that this place has."""
+        """Return the key of the place's session."""
         if self.guild is None:
             return f"{CHANNEL}:dm:{author}"
         return f"{CHANNEL}:{'channel' if self.parent is None else 'thread'}:{self.channel}"
@@ -33,9 +35,12 @@ class MessageLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordRules:
-    """``people`` maps ids to names of accounts, empty for those without one. ``everybody``: whoever
-    can write in an open place is let in there, though not in direct messages. ``mentions_only``:
-    outside of direct messages the bot answers when it is addressed."""
+    """The rules for who may talk to the bot, and where.
+
+    ``people`` maps Discord ids to usernames, which are empty for people without an account. If
+    ``everybody``, each person who can write in an open place is allowed there, but not in direct
+    messages. If ``mentions_only``, the bot answers outside of direct messages only if it is
+    mentioned or replied to."""
 
     guilds: frozenset[int] = frozenset()
     channels: frozenset[int] = frozenset()
@@ -55,21 +60,21 @@ class DiscordRules:
 
     @property
     def admits_strangers(self) -> bool:
-        """Whether anybody is let in who has no account."""
+        """Whether people without an account are allowed."""
         return self.everybody or not all(self.people.values())
 
     def account_of(self, author: int | None) -> str:
-        """The account of somebody, by which they act here; empty: they have none."""
+        """Return the username of the author's account, or "" if they have none."""
         return self.people.get(author, "") if author is not None else ""
 
 
 def read_ids(texts: Iterable[str]) -> frozenset[int]:
-    """Raises BadRules."""
+    """Convert texts to ids. Raise BadRules."""
     return frozenset(_read_id(text) for text in texts)
 
 
 def read_people(texts: Iterable[str]) -> tuple[dict[int, str], bool]:
-    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises BadRules."""
+    """Read people from ``id`` and ``id=account``, and whether ``*`` is given. Raise BadRules."""
     people: dict[int, str] = {}
     everybody = False
     for text in texts:
@@ -89,7 +94,7 @@ def _read_id(text: str) -> int:
 
 
 def read_rules() -> DiscordRules:
-    """As the settings have them. Raises BadRules."""
+    """Read the rules from the settings. Raise BadRules."""
     loom = settings.LOOM
     people, everybody = read_people(loom.discord_users)
     return DiscordRules(

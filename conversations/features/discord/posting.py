@@ -1,6 +1,6 @@
-"""What the messages of a reply say, made from a run's rows and the draft of its answer; and one
-message to Discord: sent and edited. Nobody is ever pinged by it, and Discord fetches no page that
-it links to.
+"""Making the messages of a reply from a run's rows and its draft, and posting and editing them.
+
+The messages never notify the people they mention, and Discord shows no previews of their links.
 """
 
 import asyncio
@@ -28,20 +28,24 @@ from .message_parts import MAX_MESSAGE_UNITS, size_of, split_message
 
 logger = logging.getLogger(__name__)
 
-MAX_LINE_CHARS = 200  # Of what a call is going to do, and of what there is to know about it
+MAX_LINE_CHARS = 200  # Of a tool call's summary, and of the note about it.
 
-RESERVED_UNITS = 100  # For the block's fences, and to say that there is more than a message shows.
+RESERVED_UNITS = 100  # For the code block's fences, and for the line that counts omitted text.
 
-MAX_LABEL_CHARS = 80  # Of a button. What "always" allows stands in the message where it is longer.
+# Of a button's label. If "Always allow …" is longer, the message says what would be allowed.
+MAX_LABEL_CHARS = 80
 
 FILE_NAME = "answer.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyItem:
-    """One message. ``call`` is the uuid of a call that waits for a person, ``always`` what else
-    could be allowed with it; ``is_whole``: it shows all that is decided. ``action``: what can be
-    done about how the run ended (``retry``, ``continue``). ``file`` is attached, as text."""
+    """The content of one message.
+
+    ``call`` is the uuid of a tool call that waits for a person. ``always`` is the kind of calls
+    that could be allowed always. ``is_whole`` says that the text shows everything the person
+    decides on. ``action`` is the action after the end of the run (``retry``, ``continue``).
+    ``file`` is a text that is attached as a file."""
 
     text: str
     call: str = ""
@@ -66,7 +70,8 @@ class _Question:
         elsewhere = f"-# Approve it at {page}"
         is_whole = max(len(asked.summary), len(asked.note)) <= MAX_LINE_CHARS
         if shown := asked.diff or asked.command:
-            # One of them follows; as much of the block is shown with each.
+            # One of these lines follows the block. Reserve room for the longest, so that the block
+            # is the same with each.
             last = max(map(size_of, (always, elsewhere, escape(self.outcome, limit=100))))
             room = MAX_MESSAGE_UNITS - size_of("\n".join(lines)) - last - RESERVED_UNITS
             block, left_out = fenced(shown, "diff" if asked.diff else "sh", room=room)
@@ -85,8 +90,10 @@ class _Question:
 
 
 class _ReplyComposer:
-    """Texts and questions in order. Neighbouring notes share a paragraph. ``page`` is the session's
-    address, where tool servers' questions can be answered; ``unanswered`` has their lines."""
+    """The texts and approval requests of a reply, in order.
+
+    Consecutive notes share a paragraph. ``page`` is the URL of the session, where questions of
+    tool servers can be answered. ``unanswered`` has the lines of unanswered questions."""
 
     def __init__(self, page: str) -> None:
         self.pieces: list[str | _Question] = []
@@ -171,8 +178,10 @@ def make_items(
     most: int,
     page: str,
 ) -> list[ReplyItem]:
-    """The messages that show a run; never none when it is done. Beyond ``most`` messages the whole
-    text is a file. ``page`` is the address of its session."""
+    """Return the messages that show a run. There is at least one when the run is done.
+
+    If there are more than ``most`` messages, the whole text is attached as a file. ``page`` is the
+    URL of the session."""
     sheet = _ReplyComposer(page)
     for payload in payloads:
         sheet.write(payload)
@@ -193,7 +202,7 @@ def make_items(
         if done:
             whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
             note = ReplyItem(text="-# The complete answer is in the file.", file=whole)
-        # What waits for a person is always shown.
+        # Tool calls that wait for a person are always shown.
         items[most - 1 :] = [note, *(item for item in items[most - 1 :] if item.call)]
     if done and sheet.action:
         items[-1] = replace(items[-1], action=sheet.action)
@@ -201,15 +210,16 @@ def make_items(
 
 
 def escape(text: str, *, limit: int) -> str:
-    """The beginning on one line, without what Discord would take for markup."""
+    """Return the beginning of the text on one line, with Discord's markup escaped."""
     shown = escape_invisible(one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10)
     return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
 
 
 def fenced(text: str, language: str, *, room: int) -> tuple[str, int]:
-    """As a block of code, or as much of its beginning as has room; and how many characters are
-    left out. A person decides by it: what does not show, or turns the order of other characters
-    around, is written out."""
+    """Return a code block with as much of the text as fits, and the count of omitted characters.
+
+    Because a person decides by the block, invisible characters and those that change the text
+    direction are shown by name."""
     shown = text[:room]
     while (size := size_of(_quoted(shown))) > room:
         shown = shown[: len(shown) * room // size]
@@ -231,8 +241,9 @@ type Channel = discord.PartialMessageable
 async def post(
     channel: Channel, item: ReplyItem, *, nonce: str, source: int, session: UUID
 ) -> discord.Message:
-    """Send a message as a reply to ``source`` (0: to none). A second time with the same nonce,
-    within some minutes, Discord gives the first message back."""
+    """Send a message as a reply to ``source``, or to no message if ``source`` is 0.
+
+    If a message with the same nonce was sent some minutes before, Discord returns that message."""
     options: dict[str, object] = {}
     if source:
         options["reference"] = discord.MessageReference(
@@ -266,8 +277,8 @@ def _view_of(item: ReplyItem, session: UUID) -> discord.ui.View | None:
     view = discord.ui.View(timeout=None)
     for button in buttons:
         view.add_item(button)
-    # What they do is known by their names alone, so that they work after a restart too: the
-    # library keeps nothing of them.
+    # Remove the view from the library's memory. The buttons are handled by their ids alone, so
+    # they also work after a restart.
     view.stop()
     return view
 
@@ -281,7 +292,7 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
             chosen = [("Approve", ButtonStyle.success, "once")]
         if item.is_whole and item.always:
             label = f"Always allow {item.always}"
-            label = label if len(label) <= MAX_LABEL_CHARS else "Always"  # the message says what
+            label = label if len(label) <= MAX_LABEL_CHARS else "Always"  # the text has the rest
             chosen.append((label, ButtonStyle.secondary, "always"))
         chosen.append(("Deny", ButtonStyle.danger, "deny"))
     call = "" if item.action else item.call
@@ -291,11 +302,11 @@ def make_buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[disco
     ]
 
 
-# Trying again for as long as it may go well later.
+# Retrying after transient errors.
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
 
-# (TimeoutError is an OSError.)
+# TimeoutError is a subclass of OSError.
 _PASSING = (
     discord.RateLimited,
     aiohttp.ClientError,
@@ -307,9 +318,9 @@ _PASSING = (
 
 
 def is_transient(error: Exception) -> bool:
-    """Discord, the network or the database is away, or takes nothing more at the moment."""
+    """Return whether Discord, the network, the database or the storage fails temporarily."""
     if isinstance(error, discord.HTTPException):
-        # Where Discord does not say for how long, the library raises its 429 like any other error.
+        # If Discord does not say how long to wait, the library raises a 429 like any other error.
         return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= 500
     return isinstance(error, _PASSING)
 
@@ -317,7 +328,9 @@ def is_transient(error: Exception) -> bool:
 async def retry_until_done[T](
     work: Callable[[], Awaitable[T]], *, is_over: Callable[[], bool] = lambda: False
 ) -> T | None:
-    """What the work gives, however long that takes; None when it is over before."""
+    """Repeat the work after transient errors and return its result.
+
+    Return None if ``is_over`` becomes true before the work succeeds."""
     wait = FIRST_WAIT_SECONDS
     while not is_over():
         try:

@@ -1,9 +1,9 @@
-"""A run shown as messages: posted once, edited as the answer grows, no more often than Discord
-takes it, and brought to their end whatever happens meanwhile.
+"""Showing a run as Discord messages, which are posted once and edited as the answer grows.
 
-Which messages show a run is kept, so a process that starts goes on with what another has left.
-Between posting a message and keeping its id a process can die too: the message's nonce makes
-Discord return it then, and later it is recognised among the last ones of the channel.
+Messages are edited no more often than Discord allows. The ids of the messages that show a run are
+stored, so that a new process can continue the replies of an earlier one. If a process dies after it
+has posted a message and before it has stored the id, Discord returns that message for its nonce.
+Later, when the nonce has expired, the message is searched for among the last ones of the channel.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from .service import list_posted, save_posted
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-TYPING_SECONDS = 8.0  # Discord shows for ten that somebody is typing.
-UNWATCHED_SECONDS = 5.0  # After so long without news of a run, its process may be gone.
+TYPING_SECONDS = 8.0  # Discord shows its typing indicator for ten seconds.
+UNWATCHED_SECONDS = 5.0  # After this time without news of a run, its process may have ended.
 PAGE_ROWS = 200
-MAX_SEARCHED_MESSAGES = 20  # For one that was posted shortly before the end
+MAX_SEARCHED_MESSAGES = 20  # Messages among which one with an unsaved id is searched for.
 COMPARED_CHARS = 60
 
 
 class RunReply:
-    """One run, one list of messages. ``payloads`` are its rows as far as they were read."""
+    """The messages that show one run. ``payloads`` are the run's rows that were read so far."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class RunReply:
         self._runtime = runtime
         self._channel: Channel = client.get_partial_messageable(record.address)
         self._posted = record.posted_ids
-        # What each of them is known to say; None: that is not known.
+        # The content of each posted message; None if it is not known.
         self._shown: list[ReplyItem | None] = [None] * len(self._posted)
         self._is_left_over = is_left_over
         self.payloads: list[Payload | Fallback] = []
@@ -66,7 +66,7 @@ class RunReply:
         self._news_at = monotonic()
 
     async def has_ended(self) -> bool:
-        """The run is over, and perhaps not shown to its end."""
+        """Return whether the run is over, even if it is not completely shown."""
         moment = await self._read_progress()
         return moment is None or moment.run.is_over
 
@@ -74,7 +74,7 @@ class RunReply:
         """Show the run until it has ended and all of it is shown."""
         with self._runtime.hub.listening(Listener(self.record.session_id)) as listener:
             while True:
-                listener.take_chunks()  # before the look: what comes meanwhile is looked at again
+                listener.take_chunks()  # before reading, so that later news wakes wait() again
                 if await retry_until_done(self._step):
                     return
                 await listener.wait(POLL_SECONDS)
@@ -82,7 +82,7 @@ class RunReply:
                     self._news_at = monotonic()
                     await retry_until_done(self._recover)
                     self._runtime.queue.begin(self.record.session_id)
-                # Discord takes no more edits than that.
+                # Discord limits how often messages may be edited.
                 rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
                 if rest > 0:
                     await asyncio.sleep(rest)
@@ -91,14 +91,14 @@ class RunReply:
         await self._runtime.queue.recover(session_pk=self.record.session_id)
 
     async def _read_progress(self) -> RunProgress | None:
-        """None: the session was purged."""
+        """Read the run's progress. Return None if the session was purged."""
         try:
             return await self._runtime.readers.read(read_run_progress, self.record.run_id)
         except NotFound:
             return None
 
     async def _step(self) -> bool:
-        """True when there is nothing more to show."""
+        """Post and edit messages once. Return True when the whole run is shown."""
         moment = await self._read_progress()
         if moment is None:
             return True
@@ -135,7 +135,7 @@ class RunReply:
             elif self._shown[index] != item:
                 await self._edit(index, item)
         if done:
-            # The draft may have been longer than what became of it.
+            # The draft may have been longer than the final answer.
             for message in self._posted[len(items) :]:
                 try:
                     await self._channel.get_partial_message(message).delete()
@@ -149,11 +149,12 @@ class RunReply:
         return done
 
     async def read_rows(self, moment: RunProgress) -> None:
-        """Add the run's rows that are new, as far as the moment knows them: what it has of the
-        draft follows them."""
+        """Add the run's new rows up to ``moment.last_seq``.
+
+        Later rows are not added, because the draft in ``moment`` still has their text."""
         if self._after is None:
             if moment.run.first_seq is None:
-                return  # its message waits
+                return  # the run has not begun
             self._after = moment.run.first_seq - 1
         session = await self._runtime.readers.read(get_session, self.record.session.uuid)
         while self._after < moment.last_seq and not self._has_all_rows:
@@ -204,8 +205,8 @@ class RunReply:
         self._shown[index] = item
 
     def _abandon(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
-        # A message that Discord refuses: somebody has removed it, or the bot may not write there
-        # any more. The archive has the answer.
+        # Discord refuses the message because it was deleted or the bot may no longer write there.
+        # The archive has the answer.
         if is_transient(error):
             raise error
         fields = {
@@ -218,7 +219,7 @@ class RunReply:
             self._posted.append(0)
             self._shown.append(item)
         elif error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-            self._posted[index] = 0  # no edit would be taken either
+            self._posted[index] = 0  # later edits would be refused too
         self._shown[index] = item
 
     async def _save(self, *, done: bool) -> None:
@@ -227,8 +228,9 @@ class RunReply:
         )
 
     async def _find_unsaved(self, items: Sequence[ReplyItem]) -> None:
-        """Messages of this run whose ids were not kept, since a process died. They follow what is
-        known, and say how the missing ones begin."""
+        """Find messages of this run whose ids were not stored because a process died.
+
+        They are newer than the known messages and begin like the missing items."""
         known = max([*self._posted, self.record.source])
         history = self._channel.history(
             limit=MAX_SEARCHED_MESSAGES, after=discord.Object(known), oldest_first=True
@@ -245,8 +247,8 @@ class RunReply:
         for message in own:
             if message.id in taken or len(self._posted) >= len(items):
                 continue
-            # It can be an earlier state of the item: both begin alike, but for the end of a block
-            # of code, which is where the earlier one ended.
+            # The message can show an earlier state of the item. Both begin alike, except for the
+            # closing fence of a code block at the end of the earlier state.
             said = message.content.strip().rstrip("`~").rstrip()[:COMPARED_CHARS]
             if said and items[len(self._posted)].text.strip().startswith(said):
                 self._posted.append(message.id)
@@ -254,8 +256,10 @@ class RunReply:
 
 
 class ReplyTasks:
-    """Those that this process brings to their end: in one channel one after the other, since what
-    is posted stands where it was posted."""
+    """The replies that this process shows.
+
+    Replies in one channel are shown one after the other, because a message cannot be moved after
+    it was posted."""
 
     def __init__(self, client: discord.Client, runtime: Runtime) -> None:
         self._client = client
@@ -263,7 +267,7 @@ class ReplyTasks:
         self._open: dict[int, tuple[RunReply, asyncio.Task[None]]] = {}
 
     def follow(self, record: ChannelReply, *, is_left_over: bool) -> None:
-        """Show a run in its place. ``is_left_over``: another process may have begun to."""
+        """Show a run in its place. ``is_left_over``: another process may have begun to show it."""
         if record.done_at is not None or record.pk in self._open:
             return
         reply = RunReply(self._client, self._runtime, record, is_left_over=is_left_over)
@@ -289,8 +293,9 @@ class ReplyTasks:
         return bool(self._open)
 
     async def end(self, *, seconds: float) -> None:
-        """Show the runs that are over to their end, for so long, and leave the others to the next
-        process."""
+        """Finish showing the runs that are over, for at most ``seconds``.
+
+        All other replies are left to the next process."""
         followed = list(self._open.values())
         ending = [task for reply, task in followed if await reply.has_ended()]
         if ending:

@@ -1,4 +1,4 @@
-"""Places of another service: what was taken there, and what was posted as an answer."""
+"""Storing how far each place was read, and which messages show each run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from conversations.models import Run, Workspace
 from .models import ChannelPlace, ChannelReply
 
 MAX_AUTHOR_CHARS = 100
-MAX_SEARCHED_REPLIES = 50  # For the one that a message shows
+MAX_SEARCHED_REPLIES = 50  # The newest replies, in which a message is looked up.
 
 
 def list_places(workspace: Workspace) -> list[ChannelPlace]:
@@ -24,7 +24,7 @@ def list_places(workspace: Workspace) -> list[ChannelPlace]:
 
 
 def mark_place(mark: ChannelPlace) -> None:
-    """Save that the place was read up to ``mark.taken``; a stored mark never goes back."""
+    """Save that the place was read up to ``mark.taken``. A stored mark never moves back."""
     where = {"address": mark.address, "guild": mark.guild, "parent": mark.parent}
     now = timezone.now()
     with transaction.atomic():
@@ -42,8 +42,9 @@ def mark_place(mark: ChannelPlace) -> None:
 def record_taken(
     run_pk: int, *, author_name: str, mark: ChannelPlace | None = None, **source: Any
 ) -> ChannelReply:
-    """Save that a message became this run, once for each run, and that the place was read up to
-    it. ``source`` are the columns ``address``, ``source`` and ``author`` of the reply."""
+    """Save the reply of a run, unless it is saved already, and the place's ``mark``.
+
+    ``source`` are the columns ``address``, ``source`` and ``author`` of the reply."""
     name = one_line(storable(author_name), limit=MAX_AUTHOR_CHARS)
     with transaction.atomic():
         run = Run.objects.get(pk=run_pk)
@@ -58,35 +59,37 @@ def record_taken(
 
 
 def open_replies(workspace: Workspace) -> list[ChannelReply]:
-    """Those that are not shown to their end yet, oldest first."""
+    """Return the workspace's replies that are not completely shown, oldest first."""
     return list(_replies().filter(done_at=None, session__workspace=workspace).order_by("pk"))
 
 
 def _replies() -> QuerySet[ChannelReply]:
-    # Event loops use the rows, where nothing can be loaded any more.
+    # The rows are used on the event loop, where related rows cannot be loaded.
     return ChannelReply.objects.select_related("run", "session")
 
 
 def save_posted(reply_pk: int, *, posted: Sequence[int], done: bool) -> None:
-    """Save which messages show the run; ``done``: they show it to its end."""
+    """Save which messages show the run. ``done`` says that they show all of it."""
     ChannelReply.objects.filter(pk=reply_pk).update(
         posted=dump_json(list(posted)), done_at=timezone.now() if done else None
     )
 
 
 def list_posted(address: int, *, but: int) -> set[int]:
-    """Ids of messages there that show other runs, of the newest ones."""
+    """Return the ids of the messages that show the newest runs at ``address``.
+
+    The messages of the reply with the primary key ``but`` are left out."""
     replies = ChannelReply.objects.filter(address=address).exclude(pk=but).order_by("-pk")
     return {number for reply in replies[:MAX_SEARCHED_REPLIES] for number in reply.posted_ids}
 
 
 def is_answering(session_pk: int) -> bool:
-    """Whether an answer of the session runs or waits, whoever asked for it."""
+    """Return whether the session has a running or waiting run, also of another person."""
     return Run.objects.filter(session=session_pk, state__in=(QUEUED, *ACTIVE_STATES)).exists()
 
 
 def shows_last_message(session_pk: int, message: int) -> bool:
-    """Whether this message shows the answer to the last one that a person sent."""
+    """Return whether this message shows the answer to the session's last user message."""
     newest = _replies().filter(session=session_pk).order_by("-pk")[:MAX_SEARCHED_REPLIES]
     shown = next((reply for reply in newest if message in reply.posted_ids), None)
     return shown is not None and shown.run.user_turn == last_user_turn(session_pk)

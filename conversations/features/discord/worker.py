@@ -1,4 +1,4 @@
-"""The bot in a process of its own, on the data that the server works on too."""
+"""The Discord bot, which runs in a process of its own on the server's data folder."""
 
 import asyncio
 import fcntl
@@ -40,7 +40,7 @@ class Bot(discord.Client):
     ) -> None:
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = True
-        # To read what is not addressed to it, a bot needs a permission of Discord's own.
+        # A bot needs this privileged intent to read messages that do not mention it.
         intents.message_content = not rules.mentions_only
         super().__init__(
             intents=intents,
@@ -58,7 +58,7 @@ class Bot(discord.Client):
         self._places = self._handler.places = PlaceInboxes(
             self, runtime, workspace, rules, handle=self._handler.handle
         )
-        # The commands for Discord's list
+        # The commands in Discord's list.
         self._tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(self)
         for name, says in COMMANDS.items():
             callback: Any = self._handler.on_chosen(name)
@@ -67,7 +67,7 @@ class Bot(discord.Client):
             )
 
     async def setup_hook(self) -> None:
-        """Signed in, not connected yet: go on with what an earlier process has left."""
+        """Continue an earlier process's replies, after signing in and before connecting."""
         await self._places.load()
         for record in await self._runtime.readers.read(open_replies, self._workspace):
             self._replies.follow(record, is_left_over=True)
@@ -79,8 +79,7 @@ class Bot(discord.Client):
             )
 
     async def on_connect(self) -> None:
-        # A new connection, of which Discord knows nothing that was missed before. (One that is
-        # resumed gets what it has missed.)
+        # Discord does not send missed messages to a new connection, only to one that is resumed.
         self._places.catch_up()
 
     async def on_ready(self) -> None:
@@ -117,11 +116,11 @@ class Bot(discord.Client):
 
     @property
     def is_busy(self) -> bool:
-        """A message is being dealt with, or an answer shown."""
+        """Whether a message is being handled or an answer shown."""
         return self._places.are_busy or self._replies.are_open
 
     async def pause(self, *, seconds: float) -> None:
-        """Take nothing more; stop what is being written, and show that, for so long."""
+        """Handle no more messages, end all runs, and finish their replies within ``seconds``."""
         await self._places.close()
         await self._runtime.end_runs()
         await self._replies.end(seconds=seconds)
@@ -129,20 +128,22 @@ class Bot(discord.Client):
 
 REST_SECONDS = 10.0
 
-BAD_TOKEN = 4004  # With which Discord closes a connection whose token is no longer valid
+BAD_TOKEN = 4004  # The code with which Discord closes a connection whose token is invalid.
 
 
 async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: RuntimeOptions) -> None:
-    """Answer until SIGINT or SIGTERM. Raises Unavailable where Discord lets the bot not in,
-    Conflict when another process has this data folder."""
+    """Run the bot until SIGINT or SIGTERM.
+
+    Raise Unavailable if Discord rejects the bot, and Conflict if another process runs the bot on
+    this data folder."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopping.set)
     with (runtime_options.data_dir / "discord.lock").open("w") as lock:
         try:
-            # Two would answer the same messages, and though each would find that the other has,
-            # both would edit.
+            # Two bots would handle the same messages. Each would find the other's runs and replies,
+            # but both would edit them.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Conflict("Another process already runs the bot on this data.") from error
@@ -151,7 +152,7 @@ async def serve(workspace: Workspace, rules: DiscordRules, runtime_options: Runt
         try:
             use_addresses()
             stopped = asyncio.create_task(stopping.wait())
-            # A machine may start before its network does.
+            # Retry signing in, because a machine may start before its network does.
             signing_in = asyncio.create_task(
                 retry_until_done(partial(_sign_in, runtime, workspace, rules))
             )
@@ -188,13 +189,13 @@ async def _sign_in(runtime: Runtime, workspace: Workspace, rules: DiscordRules) 
     try:
         await bot.login(settings.LOOM.discord_token)
     except BaseException:
-        await bot.close()  # one that has tried cannot try again
+        await bot.close()  # a client cannot log in a second time
         raise
     return bot
 
 
 def use_addresses() -> None:
-    """Talk to a proxy in the place of Discord's own addresses, where one is set."""
+    """Use a proxy's URLs instead of Discord's if they are set."""
     loom = settings.LOOM
     if loom.discord_api:
         Route.BASE = loom.discord_api.rstrip("/")

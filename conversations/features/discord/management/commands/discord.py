@@ -1,4 +1,4 @@
-"""Runs the bot for Discord, beside the server or without one."""
+"""The command that runs the Discord bot, with or without a server beside it."""
 
 import asyncio
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ class Command(DatabaseCommand):
 
 
 def _find_problem() -> str:
-    """What can be said before a connection is made, as a sentence; empty: nothing is missing."""
+    """Return an error message for bad or missing settings, or "" if the bot can start."""
     loom, rules = settings.LOOM, read_rules()
     if find_spec("discord") is None:
         return "discord.py is not installed. Install it with: make extra NAME=discord"
