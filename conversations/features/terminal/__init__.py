@@ -1,2 +1,4 @@
-"""A chat in a terminal or a pipe. :mod:`connection` says what it needs of the place where
-the sessions are; :mod:`direct` is the data folder, :mod:`remote` a running server."""
+"""A chat in a terminal or a pipe.
+
+:mod:`connection` has the interface to the sessions. :mod:`direct` implements it with the data
+folder, :mod:`remote` with the API of a running server."""

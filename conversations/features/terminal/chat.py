@@ -1,4 +1,4 @@
-"""The chat: messages and commands in, answers out, until the person leaves."""
+"""The chat: choosing a session, sending messages, executing commands and printing answers."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
@@ -28,31 +28,33 @@ TERMINAL_COMMANDS = (
 )
 
 HISTORY_TURNS, FOUND_TURNS = 20, 10
-RECENT_TURNS = 6  # Turns that are shown when a session is gone on with.
-MAX_REMEMBERED_TURNS = 200  # The arrow keys bring their messages back.
+RECENT_TURNS = 6  # Turns that are shown when a session is resumed.
+MAX_REMEMBERED_TURNS = 200  # Turns whose messages are in the history of the arrow keys.
 
 MAX_LISTED_SESSIONS = 9
 MAX_TITLE_COLUMNS = 50
 
 PROMPT, MORE = "> ", "… "
 
-DEFAULT_NAME = "default"  # What the session is called that nobody has named.
+DEFAULT_NAME = "default"  # The name of the session if none is given.
 
 
 class QuitCommand(Exception):
-    """The person leaves, in order."""
+    """The person has entered the command to leave."""
 
 
 class NoSingleMatch(Rejected):
-    """What was asked for is not there, or not one alone."""
+    """No session or workspace fits, or several do."""
 
     code = "no_choice"
 
 
 class TerminalChat:
-    """``keyboard`` is None in a pipe, ``approve`` says what then becomes of calls that
-    ask. ``failed``: something was not carried out. ``oldest`` is the first turn that is
-    shown, ``reached`` the seq of the last row. Begins with :meth:`begin`."""
+    """A chat in a terminal or a pipe. Call :meth:`begin` first.
+
+    ``keyboard`` is None in a pipe. ``approve`` is the decision on all tool calls that need
+    approval (``all``, ``none``), or None. ``failed`` says that a message or command failed.
+    ``oldest`` is the first turn that is shown, ``reached`` the seq of the last row."""
 
     session: OpenSession
 
@@ -77,8 +79,9 @@ class TerminalChat:
         self._later = deque[str]()
 
     def begin(self, workspace: str, name: str) -> None:
-        """In the session of this uuid, or that somebody calls so; without a name in that which
-        a person chooses. Raises LoomError, KeyboardInterrupt and EOFError."""
+        """Open the session with this uuid or name, or let the person choose one without a name.
+
+        Raise LoomError, KeyboardInterrupt and EOFError."""
         uuid = None
         with suppress(ValueError):
             uuid = UUID(name)
@@ -94,7 +97,7 @@ class TerminalChat:
             self.open_session(self.call(self.connection.open_by_key(workspace, key)))
 
     def choose_workspace(self) -> str:
-        """The slug of the only workspace, or of the one that a person chooses."""
+        """Return the slug of the only workspace, or of the one that the person chooses."""
         found = self.call(self.connection.list_workspaces())
         if not found:
             raise NoSingleMatch("There is no workspace yet. Create one with create_workspace.")
@@ -109,8 +112,9 @@ class TerminalChat:
         return found[self._choose_one(len(found), self.keyboard)][0]
 
     def choose_session(self, workspace: str, words: str = "") -> OpenSession:
-        """The session that has these words in its title, or the one that a person chooses,
-        which may be a new one."""
+        """Return the only session found for these words, or the one that the person chooses.
+
+        The person may also choose a new session."""
         listing = self.connection.list_sessions(workspace, query=words, limit=MAX_LISTED_SESSIONS)
         found = self.call(listing)
         if not found:
@@ -136,7 +140,7 @@ class TerminalChat:
         return self.call(self.connection.open_session(found[chosen].uuid))
 
     def _choose_one(self, count: int, keyboard: Keyboard) -> int:
-        """By its number, from 0 on here; Enter alone takes the first."""
+        """Let the person choose a number and return its index. Enter chooses the first one."""
         while True:
             prompt = self.screen.prompt("Number, or Enter for [1]: ")
             typed = keyboard.read(prompt, "").strip() or "1"
@@ -145,8 +149,9 @@ class TerminalChat:
             self.screen.notice(f"Type a number from 1 to {count}.")
 
     def converse(self, keyboard: Keyboard) -> None:
-        """With a person, until they leave. Raises ChatInterrupted, and KeyboardInterrupt for the
-        second of two Ctrl-C in a row."""
+        """Handle typed lines until the person leaves.
+
+        Raise ChatInterrupted, and KeyboardInterrupt if Ctrl-C is pressed twice in a row."""
         is_leaving = False
         while True:
             try:
@@ -167,7 +172,7 @@ class TerminalChat:
                 self.screen.notice("\nPress Ctrl-C or Ctrl-D again to leave.")
 
     def execute(self, lines: Iterable[str]) -> None:
-        """One line after the other, without a person. Raises ChatInterrupted."""
+        """Handle the lines of a pipe one after the other. Raise ChatInterrupted."""
         try:
             for line in lines:
                 if line.strip():
@@ -176,7 +181,7 @@ class TerminalChat:
             return
 
     def handle(self, text: str) -> None:
-        """A command, or a message. Raises QuitCommand and ChatInterrupted."""
+        """Execute a command or send a message. Raise QuitCommand and ChatInterrupted."""
         try:
             typed = read_command(text, TERMINAL_COMMANDS)
             if typed is None:
@@ -199,7 +204,7 @@ class TerminalChat:
         self.failed |= state != COMPLETED
 
     def open_session(self, session: OpenSession) -> None:
-        """Go on with a session: show where it stands, and what goes on in it."""
+        """Switch to a session: show its last turns, and follow its run if one is active."""
         self.session, self.reached, self.oldest = session, session.last_seq, None
         if self.keyboard:
             _, rows = self.read_history(limit=MAX_REMEMBERED_TURNS)
@@ -217,7 +222,7 @@ class TerminalChat:
         )
 
     def follow(self, happenings: AsyncIterator[Happening], printer: TranscriptPrinter) -> str:
-        """See a run to its end. Returns its last state; empty when there was none."""
+        """Follow a run until it ends. Return its last state, or "" if there was no run."""
         exchange = ChatExchange(
             connection=self.connection,
             bridge=self.bridge,
@@ -240,7 +245,7 @@ class TerminalChat:
         return self.call(reading)
 
     def show_history(self, *, limit: int) -> None:
-        """The turns before those that are shown."""
+        """Print the turns before those that are shown."""
         oldest, rows = self.read_history(before=self.oldest, limit=limit)
         screen = self.screen.for_reading()
         if oldest is None:
@@ -254,19 +259,19 @@ class TerminalChat:
             printer.show(row)
 
     def name_page(self, says: str, address: str) -> None:
-        """``address`` is relative to the session's page."""
+        """Print a URL after the text ``says``. ``address`` is relative to the session's page."""
         address = urljoin(self.session.url, address)
         self.screen.for_reading().notice(f"{says} {address}", PLAIN)
 
     def name_download(self, command: ComposerCommand, choice: str) -> None:
-        """A feature's command, which downloads something of the session."""
+        """Print the URL for a feature's command that downloads something of the session."""
         uuid = self.session.uuid
-        # Relative, since a server may have the product below a path of its own.
+        # The URL is made relative, because a server may serve Loom Web below a path.
         below = reverse(command.view, args=[uuid]).removeprefix(reverse("session", args=[uuid]))
         chosen = choice_of(command, choice)
         self.name_page("The address of the session is", f"{below}?{command.argument}={chosen}")
 
-    # What each command does here.
+    # The commands.
 
     def do_help(self, _: str) -> None:
         screen = self.screen.for_reading()

@@ -1,4 +1,4 @@
-"""What a chat in a terminal needs of the place where the sessions are."""
+"""The interface of a terminal chat to the sessions, and a bridge to its event loop's thread."""
 
 import asyncio
 import threading
@@ -13,14 +13,14 @@ from uuid import UUID
 
 from conversations.domain.events import Fallback, Payload
 
-CHANNEL = "cli"  # Of the sessions that begin here, and what their keys begin with.
+CHANNEL = "cli"  # The channel of sessions created here, and the prefix of their keys.
 
-UNKNOWN = "unknown"  # What the session does while its server does not answer.
+UNKNOWN = "unknown"  # The state of a session while its server does not respond.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChoice:
-    """A session as the list at the start shows it."""
+    """A session in a list from which the person chooses."""
 
     uuid: UUID
     title: str
@@ -31,8 +31,10 @@ class SessionChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSession:
-    """The session that is talked to. ``key`` is empty where it has none, ``last_seq`` is
-    the newest row, ``url`` its page."""
+    """The session of the chat.
+
+    ``key`` is empty if the session has none. ``last_seq`` is the seq of its newest row, ``url``
+    the URL of its page."""
 
     uuid: UUID
     workspace: str
@@ -45,8 +47,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """More of the answer that is written. ``offset`` is where the text starts in its
-    part, in characters."""
+    """The next piece of a streaming answer. ``offset`` is its position in its part (characters)."""
 
     part: int
     kind: str
@@ -65,7 +66,7 @@ class RowReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
-    """What the session does: a state of its run, and words for more."""
+    """The state of the session's run, with a text that describes it."""
 
     state: str
     text: str
@@ -73,7 +74,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run's last state. Always the last thing that happens."""
+    """The last state of the run. This is always the last item."""
 
     state: str
 
@@ -82,81 +83,88 @@ type Happening = TextDelta | RowReceived | StatusChanged | RunEnded
 
 
 class ChatConnection(Protocol):
-    """Every method raises LoomError for what is refused, with words for a person."""
+    """The interface to the sessions.
+
+    Every method raises LoomError with a message for the person if the request is refused."""
 
     async def open(self) -> None: ...
 
     async def close(self, *, at_once: bool = False) -> None:
-        """What is carried out here is ended first, or with ``at_once`` stopped and kept."""
+        """Wait until runs executed here have ended, or with ``at_once`` stop and save them."""
 
     async def list_workspaces(self) -> list[tuple[str, str]]:
-        """Slugs and names."""
+        """Return the slugs and names of the workspaces."""
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
     ) -> list[SessionChoice]:
-        """The last used first."""
+        """Return the workspace's sessions, the last used first."""
 
     async def open_session(self, uuid: UUID) -> OpenSession: ...
 
     async def open_by_key(self, workspace: str, key: str) -> OpenSession:
-        """Begun on first use."""
+        """Return the session with this key. Create it on first use."""
 
     async def begin_session(self, workspace: str, *, key: str = "") -> OpenSession:
-        """A new one. It takes the key over from the one that has it, which stays."""
+        """Create a session. It takes over the key; the session that had it is kept."""
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
     ) -> tuple[int | None, list[Payload | Fallback]]:
-        """The rows of the newest turns of the active path below a number, oldest first, and
-        the number of the first turn; None where there is none."""
+        """Return the first turn's number and the rows of the newest turns before turn ``before``.
+
+        Only turns of the active path count. The rows are in order, oldest first. The number is
+        None if there are no turns."""
 
     async def find_words(
         self, session: UUID, query: str, *, limit: int
     ) -> list[tuple[int, str, str]]:
-        """Of turns that match, the number, who speaks and a snippet; best first."""
+        """Return number, role or tool name, and a snippet of matching turns, best match first."""
 
     def ask(
         self, session: OpenSession, text: str, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]:
-        """Send a message, and tell what happens until its run has ended: rows after the
-        seq ``after``, in order, and deltas as they come."""
+        """Send a message and yield what happens until its run has ended.
+
+        Rows after the seq ``after`` are yielded in order, deltas as they arrive."""
 
     def compact(
         self, session: OpenSession, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]: ...
 
     def watch(self, session: OpenSession, *, after: int) -> AsyncIterator[Happening]:
-        """The same of a run that goes on already, with what it asks; nothing where none
-        does."""
+        """Yield what happens until the session's active run has ended, with its open requests.
+
+        Yield nothing if there is no active run."""
 
     async def stop(self, session: UUID) -> None: ...
 
     async def decide(self, session: UUID, call: UUID, *, decision: str, reason: str = "") -> None:
-        """Raises Conflict when somebody else was faster."""
+        """Decide a tool call. Raise Conflict if another person has decided it already."""
 
     async def decline(self, session: UUID, call: UUID, *, question: str) -> None:
-        """Not answer what the call's tool server asks. Raises Conflict when somebody else was
-        faster."""
+        """Decline the question of the call's tool server.
+
+        Raise Conflict if another person has answered it already."""
 
     async def rename(self, session: UUID, title: str) -> str:
-        """The title as it is kept."""
+        """Rename the session and return its title as it was saved."""
 
     async def choose_model(self, session: UUID, model: str) -> str:
-        """The name of the one that answers from now on."""
+        """Set the session's model and return the model's name."""
 
 
-# From the thread that reads the keyboard to a loop on a thread of its own.
+# Calling an event loop in a thread of its own from the thread that reads the keyboard.
 
 
 class LoopBridge:
-    """Use :func:`open_bridge`."""
+    """A bridge to an event loop in another thread. Create it with :func:`open_bridge`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def call[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result. Ctrl-C ends the waiting and cancels the work."""
+        """Run a coroutine on the loop and return its result. Ctrl-C cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -172,12 +180,13 @@ class LoopBridge:
 
 
 class StreamEnded(Exception):
-    """Nothing more comes."""
+    """A stream has no more items."""
 
 
 class ThreadedStream[T]:
-    """What an asynchronous iterator yields, taken from another thread. Where nobody
-    takes it any more, :meth:`close` ends it."""
+    """The items of an asynchronous iterator, read from another thread.
+
+    Call :meth:`close` to stop the iterator."""
 
     def __init__(self, items: AsyncIterator[T], loop: asyncio.AbstractEventLoop) -> None:
         self._queue: SimpleQueue[tuple[T] | None] = SimpleQueue()
@@ -191,8 +200,9 @@ class ThreadedStream[T]:
             self._queue.put(None)
 
     def get(self, *, seconds: float) -> T | None:
-        """The next item; None when none came in time. Raises StreamEnded at the end,
-        or what the iterator raised."""
+        """Return the next item, or None if none arrives in time.
+
+        Raise StreamEnded at the end, or the exception of the iterator."""
         try:
             found = self._queue.get(timeout=seconds)
         except Empty:
@@ -209,11 +219,11 @@ class ThreadedStream[T]:
 
 @contextmanager
 def open_bridge() -> Iterator[LoopBridge]:
-    """A loop that runs until the block is left."""
+    """Run an event loop in another thread until the ``with`` block ends."""
     started: Future[asyncio.AbstractEventLoop] = Future()
 
     def live() -> None:
-        with asyncio.Runner() as runner:  # which cancels what is left at the end
+        with asyncio.Runner() as runner:  # cancels the remaining tasks at the end
             started.set_result(runner.get_loop())
             runner.get_loop().run_forever()
 

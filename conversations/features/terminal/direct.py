@@ -1,5 +1,7 @@
-"""The data folder itself: the same runtime as the server's, also while a server runs on
-the same data. Whichever process claims a run carries it out."""
+"""A connection to the sessions in the data folder, with a runtime of its own.
+
+It also works while a server runs on the same data folder: each run is executed by the process that
+claims it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -44,7 +46,9 @@ MAX_SNIPPET_CHARS = 160
 
 
 class DirectConnection:
-    """Who may write the data folder acts as the owner of what is in it."""
+    """A connection that acts as the owner of each session and workspace.
+
+    There are no other permissions: a user who may write to the data folder may do everything."""
 
     def __init__(self) -> None:
         self._runtime = Runtime(read_options(supervise=False))
@@ -153,7 +157,7 @@ class DirectConnection:
             reached=after,
             held=False,
         )
-        # Subscribed before it begins, so that nothing falls in between.
+        # Subscribe before the run begins, so that no frame is missed.
         self._runtime.hub.add(watcher)
         self._asked.add(session.pk)
         ending: asyncio.Task[str] | None = None
@@ -165,7 +169,7 @@ class DirectConnection:
             ending.add_done_callback(lambda _: frames.put_nowait(None))
             while (frame := await frames.get()) is not None:
                 if frame["type"] == "rows" and frame["rows"]:
-                    # Later rows may be there already, but pieces of them are still to come.
+                    # Yield no later rows yet, even if they are stored: their drafts come first.
                     through = frame["rows"][-1]["seq"]
                     async for row in self._rows(session, after, through=through):
                         after = row.seq
@@ -198,7 +202,7 @@ class DirectConnection:
 
 
 def _read_active_run(session_pk: int) -> tuple[int | None, list[Info]]:
-    """With the notices of what it waits for."""
+    """Return the session's active run, and notices of its open approvals and questions."""
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     if not found:
         return None, []

@@ -1,4 +1,4 @@
-"""From a message to the end of its run: what happens is written, what asks is asked."""
+"""Following one run: printing what happens and asking the person for approvals."""
 
 import signal
 from collections import deque
@@ -45,15 +45,17 @@ from .screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Keyboard, TerminalScre
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
-LOOK_INTERVAL_SECONDS = 0.1  # At Ctrl-C and the keyboard, while nothing comes.
+LOOK_INTERVAL_SECONDS = 0.1  # Between two checks of Ctrl-C and the keyboard.
 
 ALL, NONE = "all", "none"
 
-# A call that waits for a person: what it shows, and what the answer means.
+# Approving a tool call: showing the request and reading the answer.
 
 
 def show_question(screen: TerminalScreen, asked: ApprovalRequest, *, url: str) -> None:
-    """All that is asked for, as far as a card on a page has it; the rest is there."""
+    """Print an approval request, cut to the same length as a card on a page.
+
+    If text is missing, print the URL of the page."""
     screen.notice(f"{tool_word(asked.name)[0]} asks: {asked.summary or asked.name}", BOLD)
     if asked.note:
         screen.notice(asked.note, YELLOW)
@@ -67,15 +69,14 @@ def show_question(screen: TerminalScreen, asked: ApprovalRequest, *, url: str) -
 
 
 def choices(asked: ApprovalRequest) -> str:
-    """The line behind which the answer is typed."""
+    """Return the prompt after which the answer is typed."""
     kind = asked.kind_label or asked.kind_key
     always = f", a = always ({kind})" if kind else ""
     return f"Allow it? y = yes{always}, n = no (you can add a reason): "
 
 
 def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
-    """The decision that was typed behind the question, and a reason; None when it is no
-    answer to it."""
+    """Return the decision that was typed and its reason, or None if the line is not an answer."""
     word, _, rest = line.strip().partition(" ")
     word = word.lower().rstrip(",.:")
     if word in _NO:
@@ -88,7 +89,7 @@ def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
 
 @contextmanager
 def collected_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C is noted in the list, and interrupts nothing: no row may get lost by it."""
+    """Append each Ctrl-C to a list instead of raising KeyboardInterrupt, so that no row is lost."""
     noted: list[int] = []
     earlier = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     try:
@@ -98,14 +99,16 @@ def collected_interrupts() -> Iterator[list[int]]:
 
 
 class ChatInterrupted(Exception):
-    """The person wants to leave, without waiting for the end of the answer."""
+    """The person wants to leave without waiting for the end of the answer."""
 
 
 @dataclass(kw_only=True)
 class ChatExchange:
-    """One run, attended to. ``keyboard`` is None where nobody types: what asks is then
-    decided by ``approve``, or by somebody on the page. ``later`` gets the messages that
-    are typed while the answer streams; ``reached`` is the seq of the last row."""
+    """One run that is followed until it ends.
+
+    ``keyboard`` is None in a pipe. ``approve`` is the decision on all approval requests, or None.
+    Without either, requests have to be decided on the session's page. ``later`` collects the
+    messages that are typed while the answer streams. ``reached`` is the seq of the last row."""
 
     connection: ChatConnection
     bridge: LoopBridge
@@ -122,7 +125,9 @@ class ChatExchange:
     _interrupts: list[int] = field(default_factory=list)
 
     def follow(self, stream: ThreadedStream[Happening], printer: TranscriptPrinter) -> str:
-        """The run's last state; empty when there was no run. Raises ChatInterrupted."""
+        """Follow the run and return its last state, or "" if there was no run.
+
+        Raise ChatInterrupted."""
         try:
             with collected_interrupts() as self._interrupts:
                 while True:
@@ -133,7 +138,7 @@ class ChatExchange:
                         self._stop()
         except StreamEnded:
             if self._is_stopping and self.keyboard is None:
-                raise ChatInterrupted from None  # nobody is there to be asked what comes next
+                raise ChatInterrupted from None  # in a pipe, Ctrl-C also ends the chat
             return self.state
         finally:
             self.screen.clear_status()
@@ -151,7 +156,7 @@ class ChatExchange:
             case RunEnded():
                 self.state = happening.state
             case None if self._waiting:
-                # Nothing more comes: what the rows have told by now is not over yet.
+                # Ask only if no row is waiting, because a row may have decided the request.
                 self._handle_waiting(*next(iter(self._waiting.items())))
 
     def _handle_waiting(self, call: str, asked: ApprovalRequest) -> None:
@@ -173,7 +178,7 @@ class ChatExchange:
             return
         try:
             line = self.keyboard.typed()
-        except EOFError:  # Ctrl-D: leave when the answer is there, which a question keeps back
+        except EOFError:  # Ctrl-D: leave after the answer, or at once if it waits for a decision
             if self._shown is not None:
                 raise ChatInterrupted from None
             if "/quit" not in self.later:
@@ -182,7 +187,7 @@ class ChatExchange:
         except Rejected as error:
             self.screen.end_typed_line()
             self.screen.notice(f"[{error.message}]", RED)
-            self._shown = None  # a question is asked again
+            self._shown = None  # the request is shown again
             return
         if line is None:
             return
@@ -196,7 +201,7 @@ class ChatExchange:
                 self.screen.ask(choices(asked))
                 return
             call, self._shown = self._shown, None
-            self._decide(call, *decision)  # where that fails, the question is asked again
+            self._decide(call, *decision)  # if this fails, the request is shown again
         elif line.strip():
             self.later.append(line)
             self.screen.notice("[Will be sent next.]")
@@ -210,7 +215,7 @@ class ChatExchange:
             case ToolCallCompleted():
                 self._waiting.pop(payload.call, None)
             case TurnSeparator():
-                self._waiting.clear()  # with its run
+                self._waiting.clear()  # the run is over
         if self._shown not in self._waiting:
             self._shown = None
         printer.show(payload)
@@ -222,7 +227,7 @@ class ChatExchange:
             self._handle_question(read_question(payload.data))
 
     def _handle_question(self, question: ToolQuestion | None) -> None:
-        """What a tool server asks. Its fields are on the page alone."""
+        """Handle a question of a tool server. It can only be answered on the session's page."""
         if question is None:
             return
         if self.approve != NONE:
@@ -233,7 +238,7 @@ class ChatExchange:
             self._run_interruptible(self.connection.decline(session, call, question=question.id))
 
     def _decide(self, call: str, decision: str, reason: str) -> bool:
-        """Whether the call is decided, if only by somebody else."""
+        """Decide a call. Return whether it is decided, also if another person has decided it."""
         session = self.session.uuid
         is_decided = self._run_interruptible(
             self.connection.decide(session, UUID(call), decision=decision, reason=reason)
@@ -252,8 +257,10 @@ class ChatExchange:
         self._run_interruptible(self.connection.stop(self.session.uuid))
 
     def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Until it is done, or Ctrl-C comes; False where it was not done, nor by somebody else.
-        Raises ChatInterrupted for the Ctrl-C of somebody who has stopped."""
+        """Run the work until it is done or Ctrl-C is pressed. Return False if it was not done.
+
+        If another person has done it already, return True. Raise ChatInterrupted for a Ctrl-C
+        after the run was stopped."""
         trying = self.bridge.start(work)
         while not wait((trying,), LOOK_INTERVAL_SECONDS).done:
             if self._interrupts:
@@ -263,7 +270,7 @@ class ChatExchange:
                 return False
         try:
             trying.result()
-        except Conflict as error:  # somebody else was faster
+        except Conflict as error:  # another person was faster
             self.screen.notice(f"[{error.message}]")
         except LoomError as error:
             self.screen.notice(f"[{error.message}]", RED)

@@ -1,7 +1,7 @@
-"""From what happens in a session to what is written.
+"""Printing what happens in a session.
 
-An answer is written as it streams. Its completed row says the same again, so only what
-had not arrived yet is added.
+An answer is printed as it streams. Its completed row has the same text again, so only the part of
+the row that was not printed yet is added.
 """
 
 from typing import Any
@@ -32,7 +32,10 @@ _STATES = {QUEUED: "Waiting for another answer of this session…"}
 
 
 class TranscriptPrinter:
-    """``client_id`` is that of the message which was typed here: it needs no repeating."""
+    """A printer of a session's rows and deltas.
+
+    ``client_id`` is the client id of the message that was typed here, which is not printed
+    again."""
 
     def __init__(self, screen: TerminalScreen, *, client_id: str = "") -> None:
         self._screen = screen
@@ -51,7 +54,7 @@ class TranscriptPrinter:
             return
         known = self._parts.get(delta.part, "")
         if delta.offset > len(known):
-            return  # a piece is missing; the row brings the rest
+            return  # a piece is missing, so the row will add the rest
         if self._is_apart:
             self._screen.end_answer()
             self._is_apart = False
@@ -61,7 +64,7 @@ class TranscriptPrinter:
         self._screen.answer(new)
 
     def print_status(self, doing: StatusChanged) -> None:
-        """What is to be known by whoever waits is said once, all else as it passes."""
+        """Show the status of the session. Print once that the server does not respond."""
         if doing.state != UNKNOWN:
             self._screen.status(doing.text or _STATES.get(doing.state, ""))
         elif not self._is_lost:
@@ -69,7 +72,7 @@ class TranscriptPrinter:
         self._is_lost = doing.state == UNKNOWN
 
     def show(self, payload: Payload | Fallback) -> None:
-        """A row. Questions are left to whoever can ask them."""
+        """Print a row. Approval requests are not printed; ``ChatExchange`` asks them."""
         screen = self._screen
         match payload:
             case events.UserMessage():
@@ -98,9 +101,9 @@ class TranscriptPrinter:
                 screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
 
     def _assistant_text(self, payload: events.AssistantText) -> None:
-        # An answer may have several rows: each takes its part of what has streamed.
+        # An answer may have several rows, each with a part of the streamed text.
         streamed, text = self._streamed, payload.text
-        if payload.partial:  # one row has all that an answer said until it was cut off
+        if payload.partial:  # one row has the whole text of an answer that was cut off
             streamed = SEPARATOR.join(self._parts.values())
         self._parts.clear()
         self._is_apart = False
@@ -135,6 +138,6 @@ class TranscriptPrinter:
 
 
 def call_line(name: str, arguments: Any) -> str:
-    """What a call does, on one line."""
+    """Describe a tool call on one line."""
     telling = telling_argument(name, read_arguments(arguments))
     return f"{tool_word(name)[0]} {telling}".rstrip()

@@ -1,6 +1,8 @@
-"""A running server, by its API. What happens there goes on when the connection breaks,
-and is caught up with. Problem details become errors; a server that does not answer is asked
-again for a while: it may be starting."""
+"""A connection to the sessions of a running server, by its API.
+
+Runs on the server continue if the connection breaks, and events that were missed are read later.
+Problem details are raised as errors. Requests are retried for a while if the server does not
+respond, because it may be starting."""
 
 import asyncio
 import re
@@ -54,14 +56,14 @@ BEYOND_ALL = 2**53 - 1
 
 PAGE_ROWS = 500
 
-# Before each further try; and after the first one, when no more are made.
+# The delays before each retry, and the time after the first failure when retrying ends.
 RETRY_DELAYS_SECONDS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
 MAX_RETRY_SECONDS = 60.0
 
-# For an answer; between two lines of a stream, which says something now and then.
+# The timeouts for a response, and between two pieces of a stream, which sends heartbeats.
 ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
 
-# Kinds of events: the server's last one, and ours when it does not answer.
+# Kinds of events: the server's last event, and one that this module adds for a lost connection.
 END, LOST = "end", "lost"
 
 _ERRORS: dict[int, type[LoomError]] = {
@@ -76,13 +78,13 @@ _HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
 def is_readable_on_the_way(server: str) -> bool:
-    """Whether what goes to this server, on another machine, is not encrypted."""
+    """Return whether requests go to another machine without encryption."""
     address = urlsplit(server)
     return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
 
 
 class _RetryLater(Exception):
-    """The server asks to come again, after so many seconds."""
+    """The server asks for a retry after this number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("busy")
@@ -93,8 +95,9 @@ BROKEN = (ClientError, TimeoutError, OSError, _RetryLater)
 
 
 class ApiClient:
-    """``server`` is its address, such as ``https://chat.example.org``. Redirects are not
-    followed: the token is for this server alone."""
+    """A client of the API. ``server`` is a URL such as ``https://chat.example.org``.
+
+    Redirects are not followed, because the token is only for this server."""
 
     def __init__(self, server: str, token: str) -> None:
         address = urlsplit(server)
@@ -108,7 +111,7 @@ class ApiClient:
         await self._session.close()
 
     async def check(self) -> None:
-        """Whether the server is there and knows us. Raises at once where not."""
+        """Check that the server responds and accepts the token. Raise without retrying if not."""
         page = await self._ask("GET", "workspaces", params={"limit": 1}, waits=iter(()))
         if not isinstance(page.get("items"), list):
             raise Rejected(NOT_OURS)
@@ -119,7 +122,10 @@ class ApiClient:
     async def send(
         self, method: str, path: str, body: Any = None, *, key: str = ""
     ) -> dict[str, Any]:
-        """What may be carried out once only has a key, the same for all tries."""
+        """Send a request with a body.
+
+        A request that must be executed only once needs ``key``, which is the same for all
+        retries."""
         headers = {"Content-Type": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
@@ -129,7 +135,7 @@ class ApiClient:
     async def stream(
         self, path: str, *, after: str = ""
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The kinds and the data of the events after an id, up to that of the kind ``end``."""
+        """Yield the kind and data of the events after the id ``after``, up to the kind ``end``."""
         timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
         url, waits = urljoin(self._root, path), _waits()
         while True:
@@ -148,12 +154,12 @@ class ApiClient:
                     async for chunk in response.content.iter_any():
                         for name, data, last_id in parser.feed(chunk):
                             waits, after = _waits(), last_id or after
-                            yield name, load_object(data)  # other servers answer what they like
+                            yield name, load_object(data)  # may be no JSON if it is another server
                             if name == END:
                                 return
             except BROKEN as error:
                 broken = error
-            yield LOST, {}  # also where it has ended without the last event: it comes back
+            yield LOST, {}  # also if the stream ended without its last event
             await _wait(waits, broken)
 
     async def _ask(
@@ -176,7 +182,7 @@ class ApiClient:
 
 
 def _waits() -> Iterator[float]:
-    """Before each further try; its time begins when the first try has failed."""
+    """Yield the delay before each retry. The time limit begins with the first failure."""
     deadline = monotonic() + MAX_RETRY_SECONDS
     for seconds in RETRY_DELAYS_SECONDS:
         if monotonic() + seconds > deadline:
@@ -185,7 +191,7 @@ def _waits() -> Iterator[float]:
 
 
 async def _wait(waits: Iterator[float], error: Exception | None) -> None:
-    """Before the next try. Raises Unavailable where it has taken too long."""
+    """Wait before the next retry. Raise Unavailable if there are no more retries."""
     seconds = next(waits, None)
     if seconds is None:
         raise Unavailable("The server is not responding.") from error
@@ -207,7 +213,7 @@ async def _check(response: ClientResponse) -> None:
 
 
 class ServerConnection:
-    """What is kept there is the same as on the data folder; who one is, the token says."""
+    """A connection to a server, as the owner of the token."""
 
     def __init__(self, server: str, token: str) -> None:
         self._api = ApiClient(server, token)
@@ -277,7 +283,7 @@ class ServerConnection:
     async def ask(
         self, session: OpenSession, text: str, *, client_id: str, after: int
     ) -> AsyncIterator[Happening]:
-        page: dict[str, Any] = {"next": True}  # what others have said meanwhile
+        page: dict[str, Any] = {"next": True}  # first read the rows that were added meanwhile
         while page["next"]:
             page = await self._api.get(
                 f"sessions/{session.uuid}/events", after=after, limit=PAGE_ROWS
@@ -348,8 +354,7 @@ class ServerConnection:
     async def _follow(
         self, session: UUID, run: dict[str, Any], *, after: int, at: str = ""
     ) -> AsyncIterator[Happening]:
-        """The run's rows and deltas after the event ``at``, but for the rows up to the
-        seq ``after``."""
+        """Yield the run's rows and deltas after the event ``at``, without rows up to ``after``."""
         yield StatusChanged(state=run["state"], text="")
         path = f"sessions/{session}/runs/{run['run']}/stream"
         async for kind, data in self._api.stream(path, after=at):
@@ -388,7 +393,7 @@ def _read_row(row: dict[str, Any]) -> RowReceived:
     else:
         try:
             payload = parse_payload(row["event_type"], dump_json(row["payload"]))
-        except MalformedPayload as error:  # of a newer server
+        except MalformedPayload as error:  # from a newer server
             payload = Fallback(reason=str(error), raw=dump_json(row["payload"]))
     return RowReceived(seq=row["seq"], payload=payload)
 
@@ -398,7 +403,7 @@ def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
         return [Fallback(reason=turn["damage"], raw=turn["content"])]
     columns = {name: turn[name] for name in CONTENT_COLUMNS}
     for name, value in columns.items():
-        if isinstance(value, list | dict):  # the archive has it as text
+        if isinstance(value, list | dict):  # StoredTurn has it as JSON text
             columns[name] = dump_json(value)
     created_at = datetime.fromisoformat(turn["created_at"])
     stored = StoredTurn(number=turn["number"], created_at=created_at, **columns)

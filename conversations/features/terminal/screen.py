@@ -1,8 +1,8 @@
-"""What is written, and how: to a terminal with or without colours, or to a pipe.
+"""Output to a terminal, with or without colours, or to a pipe, and input from the keyboard.
 
-Only this module writes. On a terminal everything goes to one stream, in order; in a pipe
-the answers go to standard output and all else to standard error. Whatever a model or a
-program said is written without what would move a cursor.
+Only this module writes output. On a terminal everything goes to one stream, in order. In a pipe
+answers go to standard output and everything else to standard error. Control characters in the text
+of models and programs are replaced, so that the text cannot move the cursor.
 """
 
 import os
@@ -17,8 +17,8 @@ from unicodedata import category, combining, east_asian_width
 from conversations.domain.errors import Rejected
 from conversations.domain.text import visible
 
-# How text fills the columns of a terminal: the width of characters, and lines that break
-# between words while the text is still arriving.
+# Fitting text into the columns of a terminal: the width of characters, and breaking lines between
+# words while the text is still arriving.
 
 _PIECES = re.compile(r"\n|[^\S\n]+|\S")
 _FENCE = re.compile(r" {0,3}(?:```|~~~)")
@@ -28,8 +28,9 @@ _ZERO_WIDTH = ("Mn", "Me", "Cf")
 
 
 def char_width(char: str) -> int:
-    """Columns that a character takes: 0 for one that joins the one before it, 2 for the
-    wide ones of East Asian scripts and emoji, as UAX #11 has them."""
+    """Return the columns that a character takes, according to UAX #11.
+
+    Combining characters take 0 columns. Wide East Asian characters and emoji take 2."""
     if char.isascii():
         return 1
     if combining(char) or category(char) in _ZERO_WIDTH:
@@ -42,8 +43,7 @@ def text_width(text: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """The beginning of a line that takes at most ``width`` columns, with an ellipsis
-    where something is missing."""
+    """Cut a line to at most ``width`` columns. Add an ellipsis if text is missing."""
     if text_width(text) <= width:
         return text
     taken, left = [], width - 1
@@ -56,11 +56,11 @@ def fit(text: str, width: int) -> str:
 
 
 class LineWrapper:
-    """Breaks lines between words, piece by piece as the text comes in.
+    """A wrapper that breaks lines between words while the text arrives in pieces.
 
-    Nothing but line ends is put in, each in the place of the blanks there or between two
-    wide characters. Lines of code and of tables stay as they are, so that they can be
-    copied. A word is held back until it is known to fit.
+    It only inserts line ends, each in place of the spaces there or between two wide characters.
+    Lines of code and of tables are not broken, so that they can be copied. A word is held back
+    until it is complete.
     """
 
     def __init__(self, width: int) -> None:
@@ -75,7 +75,7 @@ class LineWrapper:
         return "".join(map(self._feed_piece, _PIECES.findall(text)))
 
     def begin_line(self) -> None:
-        """Something else has ended the line."""
+        """Start at the first column, because other output has ended the line."""
         self._column, self._blank = 0, ""
 
     def _feed_piece(self, piece: str) -> str:
@@ -91,7 +91,7 @@ class LineWrapper:
             placed = self.place_word()
             self._blank += piece
             return placed
-        # Inside of a word: on both sides of a wide character, but for what joins it.
+        # A word may be broken before and after a wide character, unless the next one joins it.
         base = next((char for char in reversed(self._word) if char_width(char)), " ")
         joins = self._word[-1:] in ("", _JOINER) or char_width(piece) == 0
         may_break = not joins and 2 in (char_width(piece), char_width(base))
@@ -100,7 +100,7 @@ class LineWrapper:
         return placed
 
     def place_word(self) -> str:
-        """What was held back."""
+        """Return the word that was held back, after a space or a line end."""
         word, self._word = self._word, ""
         if not word:
             return ""
@@ -126,17 +126,17 @@ class TerminalOutput(Protocol):
 
 
 def has_colours(environment: Mapping[str, str]) -> bool:
-    """As https://no-color.org has it; a dumb terminal has none."""
+    """Return whether colours may be used: see https://no-color.org. A dumb terminal has none."""
     return not environment.get("NO_COLOR") and not is_dumb(environment)
 
 
 def is_dumb(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal knows no escape sequences."""
+    """Return whether the terminal does not support escape sequences."""
     return environment.get("TERM", "") in ("", "dumb")
 
 
 class TerminalScreen:
-    """``is_terminal``: a person reads, and ``out`` and ``notices`` are the same stream."""
+    """The output of a chat. If ``is_terminal``, ``out`` and ``notices`` are the same stream."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class TerminalScreen:
         return max(MIN_COLUMNS, shutil.get_terminal_size().columns)
 
     def answer(self, text: str) -> None:
-        """More of an answer, as it comes."""
+        """Write the next piece of an answer."""
         if not text:
             return
         self.clear_status()
@@ -167,25 +167,25 @@ class TerminalScreen:
         self._write(self._wrapper.feed(shown) if self._wrapper else shown)
 
     def end_answer(self) -> None:
-        """The answer is over: what was held back is written, and the line ends."""
+        """Write the text of the answer that was held back, and end the line."""
         self._end_line()
         self._wrapper = self._new_wrapper()
 
     def end_typed_line(self) -> None:
-        """A person has ended the line by typing one."""
+        """Continue at the start of a line, because the person has pressed Enter."""
         self._status = ""
         self._at_line_start = True
         if self._wrapper:
             self._wrapper.begin_line()
 
     def for_reading(self) -> "TerminalScreen":
-        """The same, with notices among the rest: for what is asked for as a whole."""
+        """Return a screen that writes notices to the output too, for what a command shows."""
         if self.is_terminal:
             return self
         return TerminalScreen(self._out, self._out, is_terminal=False)
 
     def notice(self, text: str, style: str = DIM) -> None:
-        """Lines of our own, which belong to no answer."""
+        """Write lines that are not part of an answer."""
         self.clear_status()
         if self.is_terminal:
             self._end_line()
@@ -195,8 +195,9 @@ class TerminalScreen:
         self._notices.flush()
 
     def status(self, text: str) -> None:
-        """What goes on right now, on a line that the next thing takes. Not shown where
-        nothing can be taken back."""
+        """Show the current activity on a line that the next output replaces.
+
+        Do nothing if the line could not be erased again."""
         if not self._has_colours or text == self._status or not self._at_line_start:
             return
         self.clear_status()
@@ -212,21 +213,21 @@ class TerminalScreen:
             self._out.write("\r\x1b[K")
 
     def clear(self) -> None:
-        """An empty screen, where there is one."""
+        """Clear the screen if the output is a terminal that supports it."""
         self.end_answer()
         if self._has_colours:
             self._out.write("\x1b[H\x1b[2J")
             self._out.flush()
 
     def ask(self, text: str) -> None:
-        """A question whose answer is typed behind it."""
+        """Write a question whose answer is typed on the same line."""
         self.clear_status()
         self.end_answer()
         self._out.write(self.styled(visible(text), BOLD))
         self._out.flush()
 
     def prompt(self, text: str) -> str:
-        """For ``input``: readline has to know what takes no columns."""
+        """Return a styled prompt for ``input``, with marks that tell readline its real width."""
         if not self._has_colours:
             return text
         return f"\x01\x1b[{BOLD}m\x02{text}\x01\x1b[0m\x02"
@@ -251,16 +252,16 @@ class TerminalScreen:
             self._out.flush()
 
 
-# What a person types: lines with editing, and what comes while an answer streams.
+# Reading the keyboard: lines with editing, and lines typed while an answer streams.
 
 try:
     import readline
-except ImportError:  # not on every system; lines are then typed as they are
+except ImportError:  # some systems have no readline, so lines cannot be edited there
     readline = None  # type: ignore[assignment]
 
-CONTINUES = "\\"  # At the end of a line: the message goes on in the next one.
+CONTINUES = "\\"  # At the end of a line: the message continues on the next line.
 
-# What the system keeps of a line that readline does not edit, with its end; it drops the rest.
+# The system's limit of a line that is typed without readline, with its end. It drops the rest.
 MAX_LINE_BYTES = 4096
 
 
@@ -277,12 +278,13 @@ class Keyboard:
             libedit = readline.backend == "editline"
             readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
             if not libedit and not is_dumb(os.environ):
-                # Off in Python, and then each pasted line would be a message.
+                # Python turns it off. Without it, each pasted line would be a message.
                 readline.parse_and_bind("set enable-bracketed-paste on")
 
     def read(self, prompt: str, more: str) -> str:
-        """One message, of several lines where each but the last ends with a backslash.
-        Raises EOFError and KeyboardInterrupt."""
+        """Read one message. A line that ends with a backslash continues on the next one.
+
+        Raise EOFError and KeyboardInterrupt."""
         lines = [input(prompt)]
         while lines[-1].endswith(CONTINUES):
             lines[-1] = lines[-1].removesuffix(CONTINUES)
@@ -290,23 +292,24 @@ class Keyboard:
         return "\n".join(lines)
 
     def typed(self) -> str | None:
-        """A line that was typed meanwhile; None when there is none. Raises EOFError, and
-        Rejected for one that is too long."""
+        """Return a line that was typed meanwhile, or None if there is none.
+
+        Raise EOFError, and Rejected if the line is too long."""
         if not select.select([sys.stdin], [], [], 0)[0]:
             return None
         data = os.read(sys.stdin.fileno(), 65_536)
         if not data:
             raise EOFError
-        if len(data) >= MAX_LINE_BYTES:  # what is missing was dropped without a word
+        if len(data) >= MAX_LINE_BYTES:  # the system has silently dropped the rest
             raise Rejected(
                 "Not sent: the line is too long to be typed while an answer streams. "
                 "Send it again after the answer."
             )
-        # Ctrl-Space is a NUL, which readline's history does not take.
+        # Ctrl-Space types a NUL, which readline's history does not accept.
         return data.replace(b"\0", b"").decode(errors="replace").rstrip("\r\n")
 
     def remember(self, messages: Iterable[str]) -> None:
-        """What the arrow keys bring back, oldest first; nothing else any more."""
+        """Replace the history of the arrow keys by these messages, oldest first."""
         if readline is not None:
             readline.clear_history()
             for message in messages:

@@ -1,4 +1,4 @@
-"""A chat in the terminal, or in a pipe: see docs/terminal.md."""
+"""The command for a chat in a terminal or a pipe: see docs/terminal.md."""
 
 import os
 import sys
@@ -62,7 +62,7 @@ class Command(DatabaseCommand):
                     chat.converse(keyboard)
                 else:
                     chat.execute(read_lines())
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         except EOFError:
@@ -88,7 +88,7 @@ def _connected(
     token = _read_token(options["token_file"]) if server else ""
 
     async def connect() -> ChatConnection:
-        # On the loop, which both kinds belong to from the start.
+        # Both kinds of connections must be created on the event loop.
         return ServerConnection(server, token) if server else DirectConnection()
 
     connection = bridge.call(connect())
@@ -101,7 +101,7 @@ def _connected(
 
 
 def _read_token(file: str | None) -> str:
-    # Never of the command's line, which others can see.
+    # The token is never an argument, because other users can see command lines.
     path = file or settings.LOOM.chat_token_file
     if not path:
         token: str = settings.LOOM.chat_token
@@ -118,7 +118,7 @@ def _read_token(file: str | None) -> str:
 
 
 class _Stream:
-    """Django's wrapper of a stream, without the line ends that it adds."""
+    """A stream that writes through Django's wrapper without adding line ends."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
