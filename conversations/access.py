@@ -1,9 +1,9 @@
-"""Who may do what. Every object that a request names is obtained here.
+"""Access control. Every object that a request names is obtained through this module.
 
-A person who may not know of an object gets the same answer as if it did not
-exist; one who may read it but not change it is told so. What somebody reads without
-being a member is entered in the audit log before it is shown: once for each session
-and request. Where a reason is required and was not stated, nothing is shown or entered.
+A person who may not know of an object gets the same answer as if the object did not exist. A
+person who may read it but not change it is told so. When a reviewer reads a session without being
+a member, the reading is entered in the audit log before anything is shown, once for each session
+and request. If a reason is required and was not stated, nothing is shown or entered.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -40,7 +40,7 @@ from conversations.web.addresses import address_of, client_address
 HIDDEN = say("This page doesn't exist or you don't have access.")
 
 
-# Name of a URL → the kind of reading; every other is that of a part.
+# Name of a URL → the kind of reading. URLs that are not listed show a part of a session.
 READING = {
     **dict.fromkeys(("session", "turn", "review_session", "review_turn"), TRANSCRIPT),
     **dict.fromkeys(("session_find", "search", "review_search"), HIT),
@@ -55,14 +55,14 @@ NO_READING = (
 
 
 class SignedOut(NotPermitted):
-    """The person signed out meanwhile, or may not sign in any more."""
+    """The person has signed out meanwhile, or may no longer sign in."""
 
     code = "signed_out"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a person may do. ``role`` is None for a reviewer without membership."""
+    """A person's rights in a workspace. ``role`` is None for a reviewer without membership."""
 
     role: str | None
     can_write: bool
@@ -71,7 +71,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class AccessedObject:
-    """A workspace, or a session in it, that a request or socket was given access to."""
+    """A workspace, or a session in it, to which a request or socket was given access."""
 
     workspace: Workspace
     access: Access
@@ -80,10 +80,13 @@ class AccessedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessContext:
-    """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
-    said. ``browser`` holds the reasons that were stated, ``recorded`` are the sessions that
-    the audit log has an entry of for this request or socket, ``accessed`` is what it was
-    let into last."""
+    """The person, origin and purpose of a request or socket.
+
+    ``action`` is the kind of reading; it is empty if no part of a transcript is shown. ``browser``
+    holds the reasons that were stated. ``recorded`` has the keys of the sessions for which the
+    audit log already has an entry of this request or socket. ``accessed`` holds the object to
+    which access was given last.
+    """
 
     user: rights.Person
     action: str
@@ -105,8 +108,10 @@ class AccessContext:
 
 
 def access_context_of(request: HttpRequest, user: rights.Person | None = None) -> AccessContext:
-    """The context of a request: the same one, however often it is asked for. An
-    asynchronous view gives the ``user`` that it has waited for."""
+    """Return the context of a request, which is created once and then reused.
+
+    An asynchronous view passes the ``user`` that it has awaited.
+    """
     found = getattr(request, "loom_access", None)
     if isinstance(found, AccessContext):
         return found
@@ -130,8 +135,8 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
 
 
 def _place_of(request: HttpRequest) -> str:
-    # Without what opens something: a link's token, and the code with which somebody comes back from
-    # signing in elsewhere.
+    # Leave out secrets: the token of a link, and the code in the query of a callback after signing
+    # in elsewhere.
     match = request.resolver_match
     name = (match.url_name if match else "") or ""
     place = request.path if name.endswith("_callback") else request.get_full_path()
@@ -140,7 +145,7 @@ def _place_of(request: HttpRequest) -> str:
 
 
 def access_context_of_socket(scope: dict[str, Any]) -> AccessContext:
-    """The context of a socket."""
+    """Return the context of a socket."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     client = scope.get("client") or ("",)
     return AccessContext(
@@ -154,13 +159,13 @@ def access_context_of_socket(scope: dict[str, Any]) -> AccessContext:
 
 
 def person(request: HttpRequest) -> User:
-    """The signed-in person of a view that requires one."""
+    """Return the signed-in person, for a view that requires one."""
     assert isinstance(request.user, User)
     return request.user
 
 
 def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """For the target of a form: a POST by somebody who is signed in."""
+    """Decorate the target of a form: require a POST by a person who is signed in."""
 
     @require_POST
     @wraps(view)
@@ -171,9 +176,10 @@ def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
 
 
 def post_to_session(view: Callable[..., Any]) -> Callable[..., Any]:
-    """For the target of a form of a session: an asynchronous POST by somebody who may
-    change it. In place of the uuid the view gets the session, what they may do, and who
-    they are."""
+    """Decorate an asynchronous target of a form: require a POST by a person who may write there.
+
+    Instead of the uuid, the view gets the session, the person's access and the person.
+    """
 
     @require_POST
     @wraps(view)
@@ -189,8 +195,10 @@ def post_to_session(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sign_in_first(**where: Any) -> HttpResponseRedirect:
-    """To the sign-in page, and from there to the page that has the form: the form's
-    own target answers no GET."""
+    """Redirect to the sign-in page, and from there to the page that has the form.
+
+    The form's own target cannot be the next page, because it does not accept GET.
+    """
     for key, page in (("uuid", "session"), ("slug", "workspace")):
         if key in where:
             return redirect_to_login(reverse(page, args=[where[key]]))
@@ -200,7 +208,10 @@ def sign_in_first(**where: Any) -> HttpResponseRedirect:
 def get_session_for(
     context: AccessContext | HttpRequest, uuid: UUID, *, to: str = rights.READ
 ) -> tuple[Session, Access]:
-    """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
+    """Return the session and the person's access. Raises NotFound or NotPermitted.
+
+    ``to`` is the permission that is required.
+    """
     context, session = _context_of(context), _find(get_session, uuid)
     access = _granted(context.user, session.workspace, to)
     if access.role is None:
@@ -212,8 +223,10 @@ def get_session_for(
 def get_workspace_for(
     context: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
 ) -> tuple[Workspace, Access]:
-    """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
-    A list of sessions shows nothing of what was said in them."""
+    """Return the workspace and the person's access. Raises NotFound or NotPermitted.
+
+    No reading is recorded, because a list of sessions shows no part of a transcript.
+    """
     context, workspace = _context_of(context), _find(get_workspace, slug)
     access = _granted(context.user, workspace, to)
     context.accessed[:] = [AccessedObject(workspace, access)]
@@ -223,8 +236,11 @@ def get_workspace_for(
 def get_folder_for(
     context: AccessContext | HttpRequest, slug: str, *, to: str = rights.READ
 ) -> tuple[Workspace, Access]:
-    """The workspace, if this person may do that with the files in its folder: its members.
-    Reviewers read transcripts, not folders. Raises NotFound, NotPermitted."""
+    """Return the workspace and the person's access to the files in its folder.
+
+    Only members have access: reviewers read transcripts, not folders. Raises NotFound or
+    NotPermitted.
+    """
     workspace, access = get_workspace_for(context, slug, to=to)
     if access.role is None:
         raise NotFound(HIDDEN)
@@ -232,15 +248,17 @@ def get_folder_for(
 
 
 def permission_for_memory(scope: str) -> str:
-    """What it takes to change the workspace's memory: for oneself, or for everybody there."""
+    """Return the permission that changing workspace memory of this scope requires."""
     return rights.MANAGE if scope == FOR_WORKSPACE else rights.WRITE
 
 
 def get_memory_for(
     context: AccessContext | HttpRequest, slug: str
 ) -> tuple[Workspace, Access, list[MemoryEntry]]:
-    """The workspace, and what is kept for it and for this person: parts of the sessions in which
-    it was said. Raises NotFound."""
+    """Return the workspace, the person's access, and the memory of the workspace and the person.
+
+    The entries are parts of sessions, so the reading is recorded. Raises NotFound.
+    """
     context = _context_of(context)
     workspace, access = get_workspace_for(context, slug)
     return workspace, access, _record_entries(context, list_entries(workspace, context.user.pk))
@@ -249,8 +267,10 @@ def get_memory_for(
 def list_kept_for(
     context: AccessContext | HttpRequest, session: Session, kept: Collection[KeptItem]
 ) -> list[MemoryEntry]:
-    """The entries of the workspace's memory that stand in the session's state, for somebody who
-    reads it."""
+    """Return the entries of workspace memory that stand in the session's state.
+
+    The person reads them, so the reading is recorded for the sessions that they come from.
+    """
     chosen = {one.id for one in kept}
     owner_pk = session.owner_id if any(one.scope == FOR_PERSON for one in kept) else None
     entries = list_entries(session.workspace, owner_pk) if chosen else []
@@ -268,8 +288,10 @@ def _record_entries(
 def get_memory_entry_for(
     context: AccessContext | HttpRequest, slug: str, uuid: UUID
 ) -> tuple[Workspace, MemoryEntry]:
-    """The entry of the workspace's memory, if this person may change it. Raises NotFound,
-    NotPermitted."""
+    """Return the workspace and the entry of its memory, if this person may change the entry.
+
+    Raises NotFound or NotPermitted.
+    """
     context = _context_of(context)
     workspace, _ = get_workspace_for(context, slug)
     entry = find_entry(workspace, uuid, user_pk=context.user.pk)
@@ -278,14 +300,17 @@ def get_memory_entry_for(
 
 
 def has_personal_memory(session: Session, person: rights.Person) -> bool:
-    """Whether what this person keeps for themselves would stand in the session."""
+    """Whether the person's own entries of workspace memory would stand in the session."""
     is_for_members = rights.is_for_members(session.channel, session.key, session.former_key)
     return is_for_members and person.is_authenticated and session.owner_id == person.pk
 
 
 def get_session_for_review(context: AccessContext | HttpRequest, uuid: UUID) -> Session:
-    """The session, for a page of reviewers: there reading is entered whatever one's role
-    in the workspace, unless the session is one's own. Raises NotFound."""
+    """Return the session, for a page of reviewers. Raises NotFound.
+
+    The reading is recorded even if the reviewer is a member of the workspace. The exception is
+    a reviewer's own session (see :func:`record_hits`).
+    """
     context = _context_of(context)
     require_reviewer(context)
     session = _find(get_session, uuid)
@@ -294,47 +319,52 @@ def get_session_for_review(context: AccessContext | HttpRequest, uuid: UUID) -> 
 
 
 def origin_of_act(context: AccessContext | HttpRequest, session: Session) -> audit.AuditOrigin:
-    """Who decides something about a session, with the reason that applies to it."""
+    """Return the origin of a decision about the session, with the reason that applies to it."""
     context = _context_of(context)
     return replace(context.origin, reason=find_reason(context.browser, session.uuid))
 
 
 def require_reviewer(context: AccessContext | HttpRequest) -> None:
-    """To everybody else the page is not there. Raises NotFound."""
+    """Raise NotFound unless the person is a reviewer."""
     if not rights.is_reviewer(_context_of(context).user):
         raise NotFound(HIDDEN)
 
 
 def sees_readers(session: Session, access: Access, user: User) -> bool:
-    """Whether to show who has read the session: to its owner, and to those of the
-    workspace."""
+    """Whether to show the session's readers: to its owner, and to owners of the workspace."""
     return access.can_manage or (access.role is not None and session.owner_id == user.pk)
 
 
 def require_administrator(context: AccessContext | HttpRequest) -> None:
-    """To everybody else the page is not there. Raises NotFound."""
+    """Raise NotFound unless the person is an administrator."""
     if not rights.is_administrator(_context_of(context).user):
         raise NotFound(HIDDEN)
 
 
 def require_hold_permission(context: AccessContext | HttpRequest) -> None:
-    """For those who may put sessions on hold: administrators and reviewers. To everybody
-    else the page is not there. Raises NotFound."""
+    """Raise NotFound unless the person may put sessions on hold.
+
+    Administrators and reviewers may.
+    """
     user = _context_of(context).user
     if not (rights.is_administrator(user) or rights.is_reviewer(user)):
         raise NotFound(HIDDEN)
 
 
 def record_reading(context: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
-    """Parts of these sessions are shown to a person who may read them: entered, as
-    whole transcripts are."""
+    """Record that parts of these sessions are shown to a person who may read them.
+
+    Sessions in workspaces of which the person is a member are not recorded.
+    """
     context = _context_of(context)
     _record_reading(context, rights.read_as_reviewer(context.user, sessions))
 
 
 def record_hits(context: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
-    """Parts of these sessions are shown on a page of reviewers: entered for each that is
-    not one's own, in a workspace that one is in."""
+    """Record that parts of these sessions are shown on a page of reviewers.
+
+    Every session is recorded except the reviewer's own in workspaces of which they are a member.
+    """
     context = _context_of(context)
     shown = list(sessions)
     own = [session for session in shown if session.owner_id == context.user.pk]
@@ -347,9 +377,11 @@ def record_hits(context: AccessContext | HttpRequest, sessions: Iterable[Session
 def require_reason_to_search(
     context: AccessContext | HttpRequest, workspaces: Collection[int] | None = None
 ) -> None:
-    """Before a reviewer looks for words in these workspaces (keys; None: all). That there
-    are hits, and in how many sessions, tells what was said: where a reason is required,
-    it is asked for first. Raises ReasonNeeded."""
+    """Raise ReasonNeeded if a search in these workspaces requires a reason that was not stated.
+
+    ``workspaces`` are primary keys; None stands for all workspaces. The reason is asked for before
+    the search, because the number of hits already tells something of the transcripts.
+    """
     context = _context_of(context)
     own = rights.roles_of_person(context.user.pk) if workspaces else {}
     if workspaces is None or not own.keys() >= set(workspaces):
@@ -357,15 +389,17 @@ def require_reason_to_search(
 
 
 def record_admin_reading(request: HttpRequest, session: Session) -> None:
-    """A record of the session is shown in the admin, whose own permissions decide who
-    sees it: entered, unless the person is a member."""
+    """Record that the admin shows a record of the session, unless the person is a member.
+
+    The admin's own permissions decide who sees the record.
+    """
     context = access_context_of(request)
     if rights.rights_in(session.workspace, context.user).role is None:
         _record_reading(context, [session])
 
 
 def _find[K, T](get: Callable[[K], T], key: K) -> T:
-    # In the same words for what is not there and for what is somebody else's.
+    # The error has the same text for an object that does not exist and for one without access.
     try:
         return get(key)
     except NotFound as error:
@@ -394,13 +428,15 @@ def _record_reading(context: AccessContext, sessions: Iterable[Session]) -> None
 def recheck_access(
     place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
 ) -> bool:
-    """For a socket that has a session of the workspace open since some time: its
-    person may have signed out or lost the right, or the session is purged. Returns whether they may
-    write now; raises SignedOut, NotFound, NotPermitted. That a reviewer reads was noted when the
-    socket opened; who was a member then has to come again.
+    """Check again the access of a socket that is open, and return whether the person may write.
 
-    While a member's ``earlier`` snapshot is the same but for the role, one query
-    answers; otherwise everything is asked again.
+    Meanwhile the person may have signed out or lost the right, or the session may have been purged.
+    Raises SignedOut, NotFound or NotPermitted. A reviewer's reading was recorded when the socket
+    opened. A person who was a member then and is only a reviewer now gets NotFound: they have to
+    open the page again.
+
+    One query suffices as long as a member's ``earlier`` snapshot differs in nothing but the role.
+    Otherwise everything is checked again.
     """
     now = read_snapshot(place)
     if (
@@ -424,7 +460,7 @@ def recheck_access(
 
 
 def read_signed_in(session_key: str | None) -> rights.Person:
-    """Who is, in the browser that has this session."""
+    """Return the person who is signed in in the browser with this browser session."""
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     return get_user(request)

@@ -1,9 +1,9 @@
-"""The admin: every table as a list and its records, for reading.
+"""The admin: a read-only list of each table, and its records.
 
-``TABLES`` says what each list shows; a table without a row there is in ``NOT_SHOWN``, with
-the reason, or a test fails. Tables that grow without limit are never counted and never
-sorted by a column without an index. Lists show nothing of what was said in a session;
-opening a record of one is a reading, as it is on the session's own page.
+``TABLES`` defines what each list shows. A table that is not in ``TABLES`` has to be in
+``NOT_SHOWN``, with the reason; a test checks this. Tables that grow without limit are never counted
+and never sorted by a column without an index. Lists show no part of a transcript. Opening a record
+that does is recorded in the audit log, as on the session's own page.
 """
 
 import json
@@ -44,21 +44,21 @@ else:
     AnyPaginator = Paginator
 
 PER_PAGE = 50
-MAX_PAGES = 100  # of a list; what lies beyond is found by search and filters
+MAX_PAGES = 100  # Of a list. Later rows can be found by search and filters.
 
 MAX_SHOWN_CHARS = 20_000
 MAX_FOUND_SESSIONS = 500
 
 
 class LowerBound(int):
-    """A number of rows of which there may be more, and which says so where it is shown."""
+    """A lower bound of a number of rows, which is shown with a plus sign."""
 
     def __str__(self) -> str:
         return f"{int(self)}+"
 
 
 class WindowPaginator(AnyPaginator):
-    """Pages over the first rows. It reads that many keys instead of counting all."""
+    """A paginator over the first rows, which reads their keys instead of counting all rows."""
 
     @cached_property
     def count(self) -> int:
@@ -69,8 +69,10 @@ class WindowPaginator(AnyPaginator):
 
 
 def choice_filter(name: str, title: Promise, values: Iterable[str]) -> type[admin.SimpleListFilter]:
-    """A filter by fixed values. Django's own reads the distinct values of the column,
-    which takes a walk through the whole table."""
+    """Return a filter by fixed values.
+
+    Django's own filter reads the distinct values of the column, which scans the whole table.
+    """
     choices = [(value, value.replace("_", " ")) for value in values]
     said: Any = title
 
@@ -88,7 +90,7 @@ def choice_filter(name: str, title: Promise, values: Iterable[str]) -> type[admi
 
 
 def long_text(name: str) -> Callable[[Model], SafeString | str]:
-    """How a text column is shown: line by line, JSON indented, cut at a limit."""
+    """Return a display function for a text column: preformatted, JSON indented, cut at a limit."""
 
     @admin.display(description=name.replace("_", " "))
     def show(row: Model) -> SafeString | str:
@@ -102,7 +104,7 @@ def long_text(name: str) -> Callable[[Model], SafeString | str]:
             note = "\n… " + more % {"count": cut}
         shown = text[:MAX_SHOWN_CHARS]
         if not note and text[:1] in "[{":
-            with suppress(ValueError, RecursionError):  # damaged: as it is
+            with suppress(ValueError, RecursionError):  # Damaged JSON is shown as it is.
                 shown = json.dumps(json.loads(text), indent=2)
         return format_html("<pre>{}{}</pre>", shown, note)
 
@@ -112,11 +114,14 @@ def long_text(name: str) -> Callable[[Model], SafeString | str]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What the list of a table shows. ``columns``, ``search`` and ``order`` are names with
-    spaces between them; ``first`` stands above the columns of a record, and ``left_out``
-    are columns that nobody sees. ``session`` is the way from a row to its session: a row
-    that has one is found by it, and opening it is a reading if it ``says_something`` of
-    what was said."""
+    """The options of a table's list and records.
+
+    ``columns``, ``search``, ``order``, ``first`` and ``left_out`` are names separated by spaces.
+    The fields in ``first`` stand above the columns of a record. The columns in ``left_out`` are
+    never shown. ``session`` is the lookup path from a row to its session; rows with such a path are
+    searched by their session. Opening a record is a reading if the table ``says_something`` of a
+    transcript.
+    """
 
     columns: str
     filters: tuple[Any, ...] = ()
@@ -129,7 +134,7 @@ class Table:
 
 
 class TableAdmin(ReadOnlyAdmin):
-    """A table, by what ``TABLES`` says of it; the newest rows first."""
+    """The admin of one table, configured by its entry in ``TABLES``."""
 
     list_per_page = PER_PAGE
     list_max_show_all = 0
@@ -141,7 +146,7 @@ class TableAdmin(ReadOnlyAdmin):
 
     def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
         super().__init__(model, admin_site)
-        options: Any = self  # the stubs take these for attributes of the class alone
+        options: Any = self  # The stubs declare these as class attributes only.
         options.list_display = self.table.columns.split()
         options.list_filter = self.table.filters
         options.search_fields = tuple(self.table.search.split())
@@ -150,7 +155,7 @@ class TableAdmin(ReadOnlyAdmin):
         related = [name for name in options.list_display if name in names]
         self._session_path = self.table.session or ("session" if "session" in names else "")
         if self._session_path:
-            options.search_fields = ("session__uuid",)  # so that there is a box to search in
+            options.search_fields = ("session__uuid",)  # Django shows a search box only with some.
             options.search_help_text = gettext_lazy(
                 "UUID, part of the title, or owner of a session"
             )
@@ -171,8 +176,11 @@ class TableAdmin(ReadOnlyAdmin):
         return self.table.first.split()
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """What belongs to sessions is for reviewers, all else for administrators; and each
-        table for whoever was given Django's permission to view it."""
+        """Whether the person may view the table.
+
+        Tables of sessions are for reviewers, all others for administrators. Django's permission to
+        view a table also suffices.
+        """
         may_look = is_reviewer if self._session_path else is_administrator
         return may_look(request.user) or super().has_view_permission(request, obj)
 
@@ -180,15 +188,18 @@ class TableAdmin(ReadOnlyAdmin):
         return self.has_view_permission(request)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Only what the list has a filter for. Django takes a condition on any column from
-        the address: a word of a turn or a letter of a key could be guessed by what is left."""
+        """Allow only lookups for which the list has a filter.
+
+        Django accepts lookups on any column in the query string. The rows that match would reveal
+        words of a turn or letters of a key to a person who guesses.
+        """
         named = [item[0] if isinstance(item, tuple) else item for item in self.list_filter]
         filters = {getattr(item, "parameter_name", item) for item in named}
         is_offered = lookup.partition("__")[0] in filters
         return is_offered and super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """In a list, without the columns that it does not show."""
+        """Return the rows; for a list, defer the text columns, which it does not show."""
         rows = super().get_queryset(request)
         match = request.resolver_match
         if match is None or not (match.url_name or "").endswith("_changelist"):
@@ -201,7 +212,7 @@ class TableAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """The sessions first: a join would walk through all rows of all sessions."""
+        """Search for the sessions first, because a join would scan the rows of all sessions."""
         if not self._session_path:
             return super().get_search_results(request, queryset, search_term)
         words = search_term.strip().replace("\0", "")
@@ -232,9 +243,9 @@ class TableAdmin(ReadOnlyAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """The record is shown: the permission was checked, and nothing is rendered yet."""
+        """Record the reading. The permission has been checked, and nothing is rendered yet."""
         session = obj if isinstance(obj, Session) else None
-        if self._session_path not in ("", "pk"):  # None where it is purged
+        if self._session_path not in ("", "pk"):  # The session is None if it was purged.
             session = attrgetter(self._session_path.replace("__", "."))(obj)
         if self.table.says_something and session is not None:
             record_admin_reading(request, session)
@@ -277,7 +288,8 @@ TABLES: dict[str, Table] = {
         filters=("tool_policy",),
         search="name slug root",
     ),
-    # Without the text: it may be of many sessions, and of none that could be named as read.
+    # The text is left out: it may come from many sessions, or from none that an audit entry could
+    # name.
     "conversations.MemoryEntry": Table(
         "uuid workspace owner kind session created_at",
         filters=("kind", "workspace"),
@@ -429,7 +441,7 @@ TABLES: dict[str, Table] = {
     ),
 }
 
-# Label of a model → why the admin has no page of it.
+# Label of a model → the reason why the admin does not show it.
 NOT_SHOWN = {
     "sessions.Session": "its key is the cookie that signs in; Device has what may be seen of it",
     "contenttypes.ContentType": "the list of these tables",
@@ -441,8 +453,10 @@ NOT_SHOWN = {
 
 
 def show_tables(tables: Mapping[str, Table]) -> None:
-    """Register these, by the labels of their models; those of an app that is not installed
-    are passed over. A feature calls it for its own."""
+    """Register tables by the labels of their models; skip models of apps that are not installed.
+
+    A feature calls this function for its own tables.
+    """
     TABLES.update(tables)
     for model in apps.get_models():
         if model._meta.label in tables:

@@ -1,9 +1,9 @@
-"""The site of the Django admin: it reads, and nothing below ``/admin/`` writes.
+"""The site of the Django admin, which is read-only: no view below ``/admin/`` writes.
 
-Rights, accounts, groups and all else change through the functions of ``archive``, which
-enter what they do in the audit log. Two things hold this for every table, whichever app
-it belongs to: only classes made of ``ReadOnlyAdmin`` are registered, and no view of the
-site is reached by anything but GET and HEAD, signing out excepted.
+Rights, accounts, groups and all other data are changed by the functions of ``archive``, which
+record the changes in the audit log. Two measures make every table read-only, whichever app it
+belongs to: only subclasses of ``ReadOnlyAdmin`` are registered, and every view except signing out
+accepts only GET and HEAD.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class ReadOnlyAdminConfig(AdminConfig):
 
 
 class ReadOnlyAdmin(AnyAdmin):
-    """A table that is looked at; no permission changes it."""
+    """A read-only table, which nobody can change, whatever permissions they have."""
 
     actions = None
 
@@ -49,21 +49,27 @@ class ReadOnlyAdminSite(admin.AdminSite):
         admin_class: type[AnyAdmin] | None = None,
         **options: Any,
     ) -> None:
-        """Django and other apps register their tables when they are loaded, with forms,
-        actions and views that write. Those are not taken; ``conversations.admin`` lists
-        their tables beside ours."""
+        """Register a subclass of ``ReadOnlyAdmin``, and ignore all other classes.
+
+        Django and other apps register classes with forms, actions and views that write.
+        ``conversations.admin`` lists their tables as well.
+        """
         if admin_class is not None and issubclass(admin_class, ReadOnlyAdmin):
             super().register(model_or_iterable, admin_class, **options)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Every view of the site and of what is registered comes through here."""
+        """Allow only GET and HEAD; Django wraps every view of the site with this method."""
         answered = view if view == self.logout else require_safe(view)
         return super().admin_view(answered, cacheable)
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The product's own page, which asks for a second factor where one is wanted. Who is
-        signed in already and may not enter is told so, instead of being sent in a circle."""
-        # Django imports this module before it knows the models that this one needs.
+        """Redirect to the product's sign-in page, which also asks for a second factor.
+
+        A person who is signed in but may not use the admin gets PermissionDenied, because a
+        redirect would lead back here.
+        """
+        # Django imports admin_site before the models that django.contrib.auth.views needs are
+        # loaded.
         from django.contrib.auth.views import redirect_to_login
 
         wanted = request.GET.get("next", "")
@@ -76,11 +82,11 @@ class ReadOnlyAdminSite(admin.AdminSite):
         return redirect_to_login(to)
 
     def logout(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """The product's own, at which browsers forget what they hold. A POST stays one."""
+        """Redirect to the product's own view, which clears the browser's data. Keep a POST."""
         return redirect("sign_out", preserve_request=True)
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """The product's own page, which signs the person's other browsers out."""
+        """Redirect to the product's own page, which signs the person's other browsers out."""
         return redirect("password_change")
 
     def password_change_done(self, request: HttpRequest, extra_context: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The app's start, and what is put back after every migration: guards, search, groups."""
+"""The app's configuration, and its post_migrate receivers: guards, search and groups."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
@@ -10,7 +10,7 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import checks  # noqa: F401 (registers the system checks)
-        from conversations.accounts import devices  # noqa: F401 (hears of who signs in and out)
+        from conversations.accounts import devices  # noqa: F401 (connects its signal receivers)
         from conversations.archive.rights import make_role_groups
         from conversations.models.guards import install_guards
         from conversations.models.search import install_search

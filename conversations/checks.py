@@ -1,4 +1,4 @@
-"""System checks: what must be true before the server starts."""
+"""System checks, which run before the server starts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def check_archive_guards(
     databases: Iterable[str] | None = None,
     **_: Any,
 ) -> list[CheckMessage]:
-    """The archive's triggers are in place on every database that has its tables."""
+    """Check that every database with the archive's tables has the archive's triggers."""
     return [
         Error(
             f"The archive is not protected: triggers {', '.join(missing)} are missing on '"

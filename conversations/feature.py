@@ -1,9 +1,10 @@
-"""What a feature may add to the core, and how the core finds it.
+"""The interface of features: the hooks that the core calls.
 
 A feature is a Django app below ``conversations.features`` with one line in
-``settings.FEATURES``. The core calls the methods below on each of them, in that order, and
-imports none: a feature can be deleted together with its line. Its models say
-``app_label = "conversations"``, so its tables have the same names wherever the code lies.
+``settings.FEATURES``. The core calls the methods of :class:`Feature` on each feature, in the order
+of that setting. It imports no feature, so a feature can be deleted together with its line. The
+models of a feature have ``app_label = "conversations"``, so the names of its tables do not depend
+on where the code lies.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One line of ``/metrics``. ``kind`` is what Prometheus calls its type."""
+    """One line of ``/metrics``. ``kind`` is the type of the metric in Prometheus."""
 
     name: str
     help: str
@@ -45,10 +46,14 @@ type Rows = Callable[[int], "QuerySet[Any]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgedTables:
-    """``removed``: table to its rows of a session, in the order in which they go. ``folded``:
-    table to what takes a session's rows together with others that name none, and returns
-    how many it took. ``names``: what rows are called in a plan and a receipt, where that
-    is not the table's own name: in English, marked for pages by ``gettext_noop``."""
+    """The tables with rows of a session, and how a purge treats them.
+
+    ``removed`` maps each table to its rows of a session; the rows are deleted in this order.
+    ``folded`` maps a table to a function that adds a session's rows to rows that name no session,
+    and returns their number. ``names`` maps a table to the name of its rows in a plan and a
+    receipt, if that differs from the table's name. The names are English and marked with
+    ``gettext_noop``.
+    """
 
     removed: dict[type["Model"], Rows] = field(default_factory=dict)
     folded: dict[type["Model"], Callable[[int], int]] = field(default_factory=dict)
@@ -57,8 +62,11 @@ class PurgedTables:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to a feature's page. ``says``: what it is for, where there is room for that;
-    ``begins_group``: in a menu a line stands above it. Made for a request, in its language."""
+    """A link to a feature's page, created for one request, in the language of that request.
+
+    ``says`` explains the link and is shown if there is room. With ``begins_group``, a menu draws a
+    line above the link.
+    """
 
     label: str
     url: str
@@ -72,10 +80,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadCommand:
-    """A command of the composer that downloads something of the session. ``choices`` may
-    follow its name, the first where nothing does; ``view`` is the name of the URL, which
-    takes the choice in its query under the name ``argument``. There is one for everybody: its
-    words are messages (``domain.messages``)."""
+    """A command of the composer that downloads something of the session.
+
+    One of the ``choices`` may follow the name of the command; the first is the default. ``view``
+    is the name of a URL, whose query has the choice under the name ``argument``. The same object
+    serves all people, so its texts are messages (``domain.messages``).
+    """
 
     name: str
     says: str
@@ -85,9 +95,11 @@ class DownloadCommand:
 
 
 class Feature(AppConfig):
-    """Override what the feature adds. An ``apps.py`` imports this module and not the class:
-    Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
-    called inside the transaction that writes what they tell of: what they raise undoes it.
+    """The base class of features. A subclass overrides the hooks that it needs.
+
+    An ``apps.py`` imports this module and not the class, because Django considers every AppConfig
+    that it finds there. The hooks whose names begin with ``on_`` are called inside the transaction
+    that writes the change, so an exception rolls the change back.
     """
 
     def _import(self, name: str) -> Any:
@@ -97,91 +109,99 @@ class Feature(AppConfig):
         return import_module(f"{self.name}.{name}")
 
     def url_patterns(self) -> list[Any]:
-        """Of its pages: ``urlpatterns`` in its module ``urls``."""
+        """Return the URL patterns of its pages: ``urlpatterns`` of its module ``urls``."""
         urls = self._import("urls")
         return [] if urls is None else list(urls.urlpatterns)
 
     def api_routers(self) -> Iterable["Router"]:
-        """Of its API operations: ``router`` in its module ``api``."""
+        """Return the routers of its API operations: ``router`` of its module ``api``."""
         api = self._import("api")
         return () if api is None else (api.router,)
 
     def session_facts(self, session: "Session", access: Any, person: "User") -> Mapping[str, Any]:
-        """What its page has to know of a session besides, for a person with this
-        ``conversations.access.Access``: goes into the ``session`` of its templates."""
+        """Return further facts for the ``session`` of the templates of a session's page.
+
+        ``access`` is the person's ``conversations.access.Access``.
+        """
         return {}
 
     def links(self, place: str, request: "HttpRequest", **about: Any) -> Iterable[Link]:
-        """Links to its pages at a place of the core's pages, with what the page is about:
+        """Return links to its pages for a place of the core's pages.
 
-        - ``account``: a section of the account, and in the menu of the account
-        - ``menu.you``, ``menu.team``, ``menu.administration``: in that menu, below these words;
-          the palette has them as well
-        - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): in
-          that of a session
-        - ``session.row`` (``uuid``, ``workspace``, ``access``, ``is_own``): in that of a session in
-          a list, where the address may differ in the uuid alone
-        - ``window`` (``uuid``): beside what a session cost, in its panel
+        The places are listed here with the keyword arguments that they pass:
+
+        - ``account``: a section of the account, and the menu of the account
+        - ``menu.you``, ``menu.team``, ``menu.administration``: the main menu, below these words,
+          and the palette
+        - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): the menu
+          of a session
+        - ``session.row`` (``uuid``, ``workspace``, ``access``, ``is_own``): the menu of a session
+          in a list, where the addresses of two sessions may differ only in the uuid
+        - ``window`` (``uuid``): the panel of a session, beside its cost
         - ``review`` (``uuid``): beside a session that is reviewed
-        - ``workspace`` (``slug``): in its menu
+        - ``workspace`` (``slug``): the menu of a workspace
         - ``workspace.file`` (``slug``, ``path``, ``version``, ``can_write``): beside a file
           that is shown
-        - ``workspace.settings`` (``slug``): a section of its settings
-        - ``workspace.programs`` (``slug``): in its settings, below “Programs”
+        - ``workspace.settings`` (``slug``): a section of a workspace's settings
+        - ``workspace.programs`` (``slug``): a workspace's settings, below “Programs”
         """
         return ()
 
     def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
-        """HTML of its own at a place of the core's pages, where links do not suffice:
+        """Return HTML for a place of the core's pages where links do not suffice.
 
-        - ``page.head``: in the head of every page of somebody who is signed in
-        - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
-          place of the box for messages
+        The places are listed here with the keyword arguments that they pass:
+
+        - ``page.head``: the head of every page of a person who is signed in
+        - ``session.style`` (``session``): the head of a session's page
+        - ``session.notice`` (``session``): instead of the box for messages
         - ``session.dock`` (``session``): above the box for messages
-        - ``session.menu`` (``session``): in its menu, before the links
-        - ``workspace.bulk`` (``workspace``): among the buttons for sessions chosen in its list
+        - ``session.menu`` (``session``): the menu of a session, before the links
+        - ``workspace.bulk`` (``workspace``): among the buttons for the sessions that are selected
+          in a workspace's list
         """
         return ""
 
     def commands(self) -> Iterable[DownloadCommand]:
-        """Of the composer, beside the core's own."""
+        """Return commands of the composer, in addition to the core's own."""
         return ()
 
     def account_files(self, user: "User") -> Iterable[tuple[str, Iterator[bytes]]]:
-        """Files of the ZIP with everything that is a person's: names and contents."""
+        """Return names and contents of files for the ZIP with all of a person's data."""
         return ()
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
-        """Loops for the process that supervises; one that fails is started again."""
+        """Return loops that the supervising process runs. A loop that fails is started again."""
         return ()
 
     def metrics(self) -> Iterable[Metric]:
         return ()
 
     def purged_tables(self) -> PurgedTables:
-        """Of the feature's own tables, those that have rows of a session."""
+        """Return the feature's tables that have rows of a session."""
         return PurgedTables()
 
     def named_blobs(self) -> Iterable[str]:
-        """Digests of contents that its own tables need, whatever becomes of sessions."""
+        """Return digests of blobs that its tables need even if sessions are purged."""
         return ()
 
     def check_purge(self, session: "Session") -> None:
         """Raise Conflict to keep a session from being purged."""
 
     def forget_old(self, now: datetime) -> None:
-        """Remove what is kept for a time only. Called every so often, outside of any
-        transaction."""
+        """Delete expired data. Called periodically, outside of any transaction."""
 
     def verify(self) -> tuple[Sequence[str], str]:
-        """For ``verify_archive``: a sentence for each thing that is not as it should be,
-        and what to say where there is none."""
+        """Return a sentence for each defect that ``verify_archive`` reports.
+
+        The second value is the text that is shown if there is no defect.
+        """
         return (), ""
 
     def format_error(
         self, request: "HttpRequest", response: "HttpResponse"
     ) -> "HttpResponse | None":
-        """An error below the API's address in the feature's own form; None: not its own."""
+        """Return an API error in the feature's own format, or None if it is not the feature's."""
         return None
 
     has_call_limits_sql = ""
@@ -189,27 +209,32 @@ class Feature(AppConfig):
     that is made before each call anyway: where nothing is limited, that costs nothing."""
 
     def check_model_call(self, session_pk: int, person_pk: int | None) -> Notices | None:
-        """Raise BudgetReached to keep the model from being called in this session, for this
-        person or for nobody in particular; or return what is to be said while it is."""
+        """Raise BudgetReached to prevent a model call in this session for this person.
+
+        ``person_pk`` is None for a model call without a person. Otherwise return notices to write
+        while the model is called, or None.
+        """
         return None
 
     def on_model_call(self, call: "ModelCall", person_pk: int | None) -> None:
-        """A call of the model has ended, with an answer or without. ``person_pk``: for whom,
-        None for a program of the server."""
+        """Handle the end of a model call, with or without an answer.
+
+        ``person_pk`` is None if the server called the model without a person.
+        """
 
     def on_run_finished(self, run_pk: int, session_pk: int) -> None:
-        """A run has ended, in whatever state."""
+        """Handle the end of a run, whatever its final state."""
 
     def on_approval_asked(self, session_pk: int, call_pks: Sequence[int]) -> None:
-        """Calls of tools wait for a person."""
+        """Handle tool calls that wait for a person's approval."""
 
     def on_question_asked(self, session_pk: int, call_pk: int, question: str) -> None:
-        """The tool server of a call asks a person something; ``question`` is its UUID."""
+        """Handle a question of a call's tool server to a person; ``question`` is its UUID."""
 
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """Those of this installation, in the order of ``settings.FEATURES``."""
+    """Return the features of this installation, in the order of ``settings.FEATURES``."""
     return tuple(config for config in apps.get_app_configs() if isinstance(config, Feature))
 
 
