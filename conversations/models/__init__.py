@@ -1,4 +1,4 @@
-"""Tables, constraints and small properties. Nothing here writes: see ``archive``."""
+"""The models: tables, constraints and small properties. The functions of ``archive`` write."""
 
 from .accounts import ApiAnswer, ApiToken, Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn

@@ -1,5 +1,7 @@
-"""What belongs to people: links to sign in and to join, devices, preferences; and what their
-programs leave behind: tokens, and answers that are given again."""
+"""Models of a person's account: sign-in links, invitations, devices and preferences.
+
+The account's programs have tokens, and stored answers to requests with an idempotency key.
+"""
 
 from django.conf import settings
 from django.db import models
@@ -23,10 +25,13 @@ from .workspaces import Workspace
 
 
 class SignInLink(models.Model):
-    """A link printed in the terminal; or, under a digest of which nobody has the link, a sign-in
-    that waits for its second step."""
+    """A sign-in link that was printed in the terminal.
 
-    # Only the SHA-256 digest is kept, so that a copy of the database signs nobody in.
+    A row can also stand for a sign-in that waits for its second step. The token of such a row is
+    never given out as a link.
+    """
+
+    # Only the SHA-256 digest is stored, so that a copy of the database does not allow signing in.
     digest = models.CharField(max_length=64, unique=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     created_at = models.DateTimeField()
@@ -43,8 +48,9 @@ class SignInLink(models.Model):
 class Device(models.Model):
     """A browser in which a person has signed in.
 
-    ``session_key`` names its row in Django's table of sessions, and is null when the
-    device was signed out; where that row is gone, the device is signed out as well."""
+    ``session_key`` names the device's row in Django's table of sessions. It is null after the
+    device was signed out. If the row no longer exists, the device is signed out as well.
+    """
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="devices"
@@ -65,7 +71,7 @@ class Device(models.Model):
 
 
 class Preferences(models.Model):
-    """How a person wants the pages. Empty: as the browser does."""
+    """A person's preferences for pages. An empty value stands for the browser's setting."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preferences"
@@ -104,9 +110,11 @@ class Preferences(models.Model):
 
 
 class Invitation(models.Model):
-    """A link by which one person joins: a workspace in a role, or the installation
-    alone (no workspace, no role). It works once. Only its SHA-256 digest is kept;
-    ``label`` says for whom it was made."""
+    """A link with which one person joins a workspace in a role, or only the installation.
+
+    An invitation to the installation alone has no workspace and no role. A link works once. Only
+    its SHA-256 digest is stored. ``label`` says for whom it was created.
+    """
 
     digest = models.CharField(max_length=64, unique=True)
     label = models.CharField(max_length=120, default="", db_default="")
@@ -140,8 +148,11 @@ class Invitation(models.Model):
 
 
 class ApiToken(models.Model):
-    """A personal token. Only its SHA-256 digest is kept; ``hint`` is how it begins, by which its
-    person knows it again. ``scopes`` is a list parted by spaces (see ``accounts.tokens``)."""
+    """A personal API token, of which only the SHA-256 digest is stored.
+
+    ``hint`` is the beginning of the token, by which its person recognises it. ``scopes`` is a list
+    separated by spaces (see ``accounts.tokens``).
+    """
 
     digest = models.CharField(max_length=64, unique=True)
     hint = models.CharField(max_length=16)
@@ -165,10 +176,12 @@ class ApiToken(models.Model):
 
 
 class ApiAnswer(models.Model):
-    """What a request with an idempotency key was answered, to be given again: once for
-    each person and key. ``fingerprint`` is a digest of the request; ``status`` is null
-    until it is answered. ``session`` is what it made, or what it belongs to. ``body`` is unreadable
-    without the server's secret key."""
+    """The stored response to a request with an idempotency key, for repetitions of the request.
+
+    There is one row for each person and key. ``fingerprint`` is a digest of the request.
+    ``status`` is null until the request is answered. ``session`` is the session that the request
+    created or belongs to. ``body`` is encrypted with the server's secret key.
+    """
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False

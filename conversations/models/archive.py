@@ -1,7 +1,7 @@
 """The append-only tables: turns, events, and the markers that reinterpret them.
 
-The database itself refuses to change or remove what is archived (``guards``).
-JSON is kept as text so that any content survives byte for byte.
+The database itself refuses to change or remove archived rows (``guards``). JSON is stored as text,
+so that any content survives byte for byte.
 """
 
 from django.db import models
@@ -14,9 +14,12 @@ from .sessions import Session
 
 
 class Turn(models.Model):
-    """One verbatim message. ``blocks`` are the provider's content blocks as
-    received, ``digest`` links it to the turn before. ``html`` caches the rows
-    synthesised from it where the journal does not cover it."""
+    """One verbatim message.
+
+    ``blocks`` are the provider's content blocks as received. ``digest`` links the turn to the turn
+    before. ``html`` caches the rows that are synthesised from the turn if the journal does not
+    cover it.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="turns", db_index=False
@@ -58,8 +61,10 @@ class Turn(models.Model):
 
 
 class ChatEvent(models.Model):
-    """One row of what the person saw. ``html`` is a cache of its rendering, made
-    by the version ``render_version`` of the renderer."""
+    """One row of what the person saw.
+
+    ``html`` caches its rendering by the version ``render_version`` of the renderer.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="events", db_index=False
@@ -86,9 +91,12 @@ class ChatEvent(models.Model):
 
 
 class Rewind(models.Model):
-    """A marker: these turns and rows are no longer on the active path. ``to_turn``
-    below ``from_turn`` (or ``to_seq`` below ``from_seq``) means none. With ``back_to`` the path is
-    else what it was when the session had so many markers (``domain.active_path``)."""
+    """A marker that these turns and rows are no longer on the active path.
+
+    The range of turns is empty if ``to_turn`` is below ``from_turn``; so is the range of rows if
+    ``to_seq`` is below ``from_seq``. With ``back_to``, the rest of the path is what it was when the
+    session had that many markers (``domain.active_path``).
+    """
 
     class Reason(models.TextChoices):
         EDIT = "edit", "edited"
@@ -116,8 +124,10 @@ class Rewind(models.Model):
 
 
 class JournalGap(models.Model):
-    """Turns that the journal does not cover although it goes on after them; their
-    rows are synthesised and stand after the event ``after_seq``."""
+    """A range of turns that the journal does not cover although it continues after them.
+
+    The rows of these turns are synthesised and stand after the event ``after_seq``.
+    """
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="journal_gaps")
     from_turn = models.BigIntegerField()
@@ -135,8 +145,11 @@ class JournalGap(models.Model):
 
 
 class PromptText(models.Model):
-    """A text that model calls were given and that is no turn: a system prompt, or
-    the tools on offer as JSON. Kept once; a manifest names it by its SHA-256 digest."""
+    """A text in the input of model calls that is not a turn.
+
+    It is a system prompt, or the JSON of the tools on offer. Each text is stored once. A manifest
+    names it by its SHA-256 digest.
+    """
 
     digest = models.CharField(max_length=64, unique=True)
     text = models.TextField()
@@ -146,9 +159,9 @@ class PromptText(models.Model):
 
 
 class PurgePermit(models.Model):
-    """While it exists, the rows of its session may be removed."""
+    """A permit to remove the rows of a session, as long as the permit exists."""
 
-    # Written and removed by the purge itself, in one transaction: nobody else ever sees it.
+    # The purge creates and removes the permit in one transaction, so no other transaction sees it.
     session_pk = models.BigIntegerField(unique=True)
     reason = models.TextField()
     created_at = models.DateTimeField()

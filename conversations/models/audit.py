@@ -1,4 +1,4 @@
-"""Who read what of other people's, and who decided what about it."""
+"""Models of the audit log, and of purges: orders, receipts and purged contents."""
 
 import uuid
 
@@ -14,16 +14,18 @@ from .sessions import Session
 class AuditEntry(models.Model):
     """One reading of another person's transcript, or one decision about a session.
 
-    ``session`` null: it concerns no single session. ``place`` is the path (with its query) or the
-    command, ``address`` the network address it came from and ``reason`` the one that the person
-    gave. The names are those of the time. The database refuses every change."""
+    ``session`` is null if the entry concerns no single session. ``place`` is the path (with its
+    query) or the command. ``address`` is the network address of the request, and ``reason`` is the
+    reason that the person stated. Names are recorded as they were at the time. The database refuses
+    every change.
+    """
 
     number = models.BigIntegerField(unique=True)
     at = models.DateTimeField()
     action = models.CharField(max_length=24)
     actor = actor_field()
     actor_name = models.CharField(max_length=200)
-    # A uuid and no key, so that the entry outlives a purge.
+    # This is a uuid and not a foreign key, so that the entry outlives a purge.
     session = models.UUIDField(null=True)
     workspace = models.CharField(max_length=60, default="", db_default="")
     place = models.CharField(max_length=500, default="", db_default="")
@@ -55,19 +57,19 @@ class AuditEntry(models.Model):
 
     @property
     def who(self) -> str:
-        """Who it was: a name, or what it was in words."""
+        """The actor's name. It is a translatable message for the server and the first start."""
         return {str(one): one for one in (SERVER, FIRST_START)}.get(
             self.actor_name, self.actor_name
         )
 
     @property
     def did(self) -> str:
-        """What the person did, in words."""
+        """A description of the action."""
         return AUDIT_ACTIONS.get(self.action, self.action)
 
 
 class AuditHead(models.Model):
-    """The end of the chain: one row, locked while an entry is added."""
+    """The end of the chain of entries: one row, which is locked while an entry is added."""
 
     number = models.BigIntegerField(default=0, db_default=0)
     digest = models.CharField(max_length=64)
@@ -77,9 +79,11 @@ class AuditHead(models.Model):
 
 
 class PurgeOrder(models.Model):
-    """The session is to be purged at ``due_at``; until then the order can be called
-    off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``
-    is how it was before the order, which archives it."""
+    """An order to purge a session at ``due_at``. Until then the order can be cancelled.
+
+    ``by_policy`` means that the session was idle for the retention period of its workspace. An
+    order archives the session; ``was_archived`` says whether it was archived before.
+    """
 
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
     ordered_by = actor_field()
@@ -97,11 +101,14 @@ class PurgeOrder(models.Model):
 
 
 class Receipt(models.Model):
-    """What remains of a purged session. ``counts`` is JSON: the rows that went, by
-    table. The digests are the ends of the session's chains, so that a copy of it can be
-    checked; ``digest`` covers all columns and stands in the audit log as well.
-    ``cold_name`` and ``cold_digest`` say where earlier versions kept a copy. Names are those
-    of the time. The database refuses every change."""
+    """The remains of a purged session.
+
+    ``counts`` is JSON: the number of removed rows of each table. ``turn_digest`` and
+    ``event_digest`` are the ends of the session's chains, so that a copy of the session can be
+    checked. ``digest`` covers the receipt's columns and is also in the audit log. ``cold_name`` and
+    ``cold_digest`` name the copy that earlier versions of the product kept. Names are recorded as
+    they were at the time. The database refuses every change.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.UUIDField(db_index=True)
@@ -133,8 +140,10 @@ class Receipt(models.Model):
 
 
 class PurgedContent(models.Model):
-    """A content (``archive.blobs``) that a purged session named, or that is kept for a time only.
-    It goes as soon as it is certain that nothing names it."""
+    """A blob (``archive.blobs``) that a purged session named, or that is stored temporarily.
+
+    It is removed as soon as it is certain that no row names it.
+    """
 
     digest = models.CharField(max_length=64, unique=True)
     purged_at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""What stands in the window besides turns: loaded skills, and summaries of turns."""
+"""Models of the window's contents besides turns: skills, summaries and session states."""
 
 import uuid
 
@@ -12,9 +12,12 @@ from .sessions import Session
 
 
 class SessionSkill(models.Model):
-    """A skill as it was when the model loaded it. ``content`` is the file's text,
-    ``digest`` its SHA-256, ``path`` the file within the workspace's folder and
-    ``turn_number`` the turn that holds the call, or 1 in a fork without that turn."""
+    """A skill as it was when the model loaded it.
+
+    ``content`` is the text of the skill's file, ``digest`` is its SHA-256 digest, and ``path`` is
+    its path within the workspace's folder. ``turn_number`` is the turn that holds the call, or 1 in
+    a fork without that turn.
+    """
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="skills")
     name = models.CharField(max_length=120)
@@ -36,10 +39,13 @@ class SessionSkill(models.Model):
 
 
 class Compaction(models.Model):
-    """A marker: in the window a summary stands for the active turns up to ``to_turn``, of which it
-    was written from those from ``from_turn`` on. ``before`` and ``after`` are turns and estimated
-    tokens of the history without it and with it; ``floor_before`` is where the window started.
-    Undoing it is noted beside it; nothing else of it ever changes."""
+    """A marker that in the window a summary stands for the active turns up to ``to_turn``.
+
+    The summary was written from the active turns from ``from_turn`` to ``to_turn``. The columns
+    ``before_…`` and ``after_…`` are the turns and estimated tokens of the history without and with
+    the summary. ``floor_before`` is the turn at which the window started. ``undone_at`` and
+    ``undone_by`` are the only columns that ever change.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="compactions")
@@ -76,10 +82,13 @@ class Compaction(models.Model):
 
 
 class StateCheckpoint(models.Model):
-    """The state after turn ``turn`` and the edit that is event ``seq`` (0: none yet),
-    when the session had ``rewinds`` rewinds. One every fifty turns, one after each
-    rewind and one after each edit, so that no reading of an earlier state starts at the
-    beginning. Derived: ``rebuild_state`` makes it anew."""
+    """The session state after the turn ``turn`` and the edit that is the event ``seq``.
+
+    ``seq`` is 0 if there was no edit yet. ``rewinds`` is the session's number of rewinds at that
+    time. A checkpoint is made every fifty turns, after each rewind and after each edit, so that an
+    earlier state never has to be computed from the first turn. Checkpoints are derived data, which
+    ``rebuild_state`` creates again.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.CASCADE, related_name="state_checkpoints", db_index=False

@@ -1,4 +1,4 @@
-"""Columns with a rule of their own, and those that many tables have."""
+"""Model fields that convert their values, and fields that many models have."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 class ShownField(models.CharField):  # type: ignore[type-arg]
-    """A title or a name. Characters that do not show are neither stored nor given: what an
-    older version has stored has none either when it is read."""
+    """A title or a name without invisible characters.
+
+    The field removes them when a value is stored. It also removes them when a value is read,
+    because older versions may have stored some.
+    """
 
     def from_db_value(self, value: str | None, *_: Any) -> str | None:
         return value and strip_invisible(value)
@@ -31,13 +34,16 @@ class ShownField(models.CharField):  # type: ignore[type-arg]
 
 
 def locate_folder(stored: str) -> str:
-    """The absolute path of a folder as a ``FolderField`` stores it."""
+    """Return the absolute path of a folder from the value that a ``FolderField`` stores."""
     return os.path.join(settings.LOOM.data_dir, stored)
 
 
 class FolderField(models.CharField):  # type: ignore[type-arg]
-    """The absolute path of a folder. One in the data folder is stored relative to it: a copy
-    of the data folder works on its own folders."""
+    """The absolute path of a folder.
+
+    A path in the data folder is stored relative to the data folder, so that a copy of the data
+    folder uses its own folders.
+    """
 
     def from_db_value(self, value: str | None, *_: Any) -> str | None:
         return value and locate_folder(value)
@@ -55,13 +61,16 @@ class FolderField(models.CharField):  # type: ignore[type-arg]
 
 @FolderField.register_lookup
 class FolderContains(IContains):
-    """A list shows the whole path, and is searched by it."""
+    """A search for a part of the absolute path, which lists show."""
 
-    prepare_rhs = True  # a pattern is not prepared as what is stored
+    prepare_rhs = True  # Django prepares no pattern as it prepares a stored value by default.
 
 
 def actor_field(*, blank: bool = False) -> "models.ForeignKey[User | None, User | None]":
-    """Who did it. Null: the server itself, or a program without a person."""
+    """Return a field for the person who acted.
+
+    Null stands for the server itself, or for a program without a person.
+    """
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=blank, on_delete=models.PROTECT, related_name="+"
     )

@@ -1,9 +1,10 @@
-"""Triggers by which the database refuses to rewrite the archive.
+"""Triggers with which the database refuses to rewrite the archive.
 
-They are put back after every migration, because SQLite loses triggers when
-Django remakes a table, and looked for at start-up. What may change in an
-archived row is the cache of its rendering, nothing else. A purge records a
-permit for its session first; only then may rows of that session be removed.
+They are created again after every migration, because SQLite loses triggers when Django remakes a
+table. A system check looks for them at start-up. In an archived row, only the columns in
+``GUARDED`` may change: the cache of its rendering, or the columns that record that it was undone,
+withdrawn or resolved. A purge first creates a permit for its session. Only then may rows of that
+session be removed.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 _CACHE = ("html", "render_version")
 
-# Table → the columns that may change after a row was written; all others never do.
+# Table → the columns that may change after a row was written. All other columns never change.
 GUARDED: dict[str, tuple[str, ...]] = {
     "conversations_turn": _CACHE,
     "conversations_chatevent": _CACHE,
@@ -28,7 +29,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "conversations_receipt": (),
 }
 
-# Tables whose rows no purge removes.
+# Tables whose rows are never removed, not even by a purge.
 KEPT_FOR_EVER = frozenset({"conversations_auditentry", "conversations_receipt"})
 
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
@@ -40,7 +41,7 @@ def guard_names(table: str, vendor: str) -> list[str]:
 
 
 def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
-    """Create the triggers anew on one database (a post_migrate receiver)."""
+    """Create or replace the triggers on one database (a post_migrate receiver)."""
     connection = connections[using]
     present = set(connection.introspection.table_names())
     statements = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
@@ -52,7 +53,7 @@ def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
 
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
-    """The names of triggers that should be there and are not."""
+    """Return the names of the triggers that are missing."""
     queries = {
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
         "postgresql": "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'O'",
@@ -100,7 +101,7 @@ def _postgresql(table: str, meta: Any) -> list[str]:
     refuse = f"RAISE EXCEPTION '{table} is append-only' {code}"
     columns = _fixed_columns(table, meta)
     changed = " OR ".join(f"OLD.{c} IS DISTINCT FROM NEW.{c}" for c in columns)
-    # Function → the event, how often it fires, when it refuses, what it returns.
+    # Name of a function → event, level (row or statement), condition of a refusal, return value.
     triggers = {
         no_update: ("UPDATE", "ROW", changed, "NEW"),
         no_delete: ("DELETE", "ROW", f"NOT ({_removal(table)})", "OLD"),

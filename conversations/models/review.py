@@ -1,7 +1,7 @@
-"""What reviewers leave behind: notes, flags, and how far a session is reviewed.
+"""Models of reviews: notes, flags, and marks how far a session is reviewed.
 
-Nothing of it is ever rewritten: a note is withdrawn, a flag resolved, and a mark
-followed by another one. All of it goes with the session when that is purged.
+Their rows are never rewritten: a note is withdrawn, a flag is resolved, and a mark is followed by
+another one. A purge of the session removes all of them.
 """
 
 import uuid
@@ -15,15 +15,15 @@ from conversations.domain.messages import say
 from .fields import actor_field
 from .sessions import Session
 
-# What a flag is about → how it is said on a page.
+# Label of a flag → its title on a page.
 _KINDS = (say("safety"), say("quality"), say("policy"), say("privacy"), say("other"))
 LABELS = {name: name.title() for name in _KINDS}
 
-MAX_TEXT_CHARS = 4000  # Of a note, and of what is said with a flag.
+MAX_TEXT_CHARS = 4000  # Of a note, and of the text of a flag.
 
 
 class ReviewNote(models.Model):
-    """What a reviewer remarks on a turn, or (null) on the session as a whole."""
+    """A reviewer's remark on a turn, or on the whole session if ``turn`` is null."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(
@@ -48,8 +48,10 @@ class ReviewNote(models.Model):
 
 
 class ReviewFlag(models.Model):
-    """Something is to be done about a turn, or (null) about the session, until somebody
-    says that it is resolved. ``label`` is one of ``models.review``."""
+    """A request to do something about a turn, or about the whole session if ``turn`` is null.
+
+    A flag is open until a person marks it as resolved. ``label`` is one of ``LABELS``.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(
@@ -79,8 +81,11 @@ class ReviewFlag(models.Model):
 
 
 class ReviewMark(models.Model):
-    """Somebody said how far the session is reviewed: through ``through_turn``; 0: not at
-    all any more. The newest one counts; the session's ``reviewed_turn`` repeats it."""
+    """A mark that the session is reviewed through the turn ``through_turn``.
+
+    0 means that it is no longer reviewed at all. The newest mark of a session counts; the session's
+    ``reviewed_turn`` repeats its value.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="review_marks", db_index=False

@@ -1,4 +1,4 @@
-"""Runs, and what they consist of: model calls, tool calls, the draft."""
+"""Models of runs and their parts: model calls, tool calls and drafts."""
 
 import uuid
 from datetime import datetime
@@ -21,13 +21,16 @@ from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_ST
 from .fields import actor_field
 from .sessions import Session
 
-# Of a run: it ended as nobody meant it to. SQLite finds the index of these by each comparison
-# as it stands here, and not by a list of states.
+# A condition on runs that failed or were interrupted. SQLite uses the partial index only for these
+# comparisons as they stand here, not for a list of states.
 BROKEN = Q(state=FAILED) | Q(state=INTERRUPTED)
 
 
 def involving(user_pk: int, *, before: datetime | None = None) -> Q:
-    """Of a session: this person owns it, or has asked for something in it, ``before`` then."""
+    """Return a condition on sessions in which this person is involved.
+
+    They own the session, or they requested a run in it, ``before`` that time if it is given.
+    """
     asked = Run.objects.filter(requested_by=user_pk)
     if before is not None:
         asked = asked.filter(created_at__lt=before)
@@ -37,11 +40,12 @@ def involving(user_pk: int, *, before: datetime | None = None) -> Q:
 class Run(models.Model):
     """One piece of work by the model for one user message.
 
-    A message that waits is a run in the state ``queued`` whose ``text`` is not a turn yet;
-    ``user_turn`` is set when it becomes one. ``goes_first``: before the others that wait, and at
-    the next tool call of the run that is active. ``from_seq`` is the run's first row, known when it
-    begins (of runs of an earlier version that answered a message again: not known). ``choices`` is
-    what a program asked of the answers (JSON, see ``domain.runs``)."""
+    A waiting message is a run in the state ``queued`` whose ``text`` is not a turn yet.
+    ``user_turn`` is set when the text becomes a turn. A message with ``goes_first`` is taken before
+    other waiting messages, and at the next tool call of the active run. ``from_seq`` is the run's
+    first row. It is set when the run begins; regenerated runs of an earlier version have none.
+    ``choices`` are a program's options for the answers (JSON, see ``domain.runs``).
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
@@ -95,7 +99,7 @@ class Run(models.Model):
 
     @property
     def first_seq(self) -> int | None:
-        """The run's first row; None: it has none yet."""
+        """The ``seq`` of the run's first row, or None if it has no row yet."""
         return self.from_seq or self.user_seq
 
     @property
@@ -104,10 +108,12 @@ class Run(models.Model):
 
 
 class ModelCall(models.Model):
-    """One request to the provider, with what it was given. Times in milliseconds,
-    cost in millionths of a US dollar; null: not reported. ``session`` is the run's:
-    with it a turn's call is found at any age. ``stop_sequence`` is the text at which the
-    answer ended, where it was told to."""
+    """One request to the provider within a run.
+
+    Times are in milliseconds, and the cost is in millionths of a US dollar. Null means not
+    reported. ``session`` repeats the run's session, so that an index finds the call of a turn.
+    ``stop_sequence`` is the stop sequence at which the answer ended, if the request had some.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="model_calls", db_index=False
@@ -163,17 +169,20 @@ class ModelCall(models.Model):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """The whole prompt: what was read from the cache or written to it is a part of it."""
+        """The tokens of the whole prompt, including those read from and written to the cache."""
         if self.input_tokens is None:
             return None
         return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
 class LearntModel(models.Model):
-    """What a model server has told of a model by what it refused and took: how many tokens its
-    input may have, and its :data:`~conversations.domain.stream.CAPABILITIES` (by name, true or
-    false). ``listed_tokens`` is what the server's list said then: a server that says something
-    else since has been started anew."""
+    """A model's properties as learnt from the requests that its server refused or accepted.
+
+    ``input_tokens`` is the limit of its input. ``takes`` maps names of
+    :data:`~conversations.domain.stream.CAPABILITIES` to true or false. ``listed_tokens`` is the
+    limit in the server's list at that time. If the list has another limit now, the server has been
+    restarted meanwhile, and ``input_tokens`` no longer counts.
+    """
 
     model = models.CharField(max_length=120, unique=True)
     listed_tokens = models.PositiveIntegerField(default=0)
@@ -186,13 +195,14 @@ class LearntModel(models.Model):
 
 
 class ToolCall(models.Model):
-    """One call of a tool by the model, and what became of it.
+    """One call of a tool by the model, and its outcome.
 
-    ``asked`` is what a person was shown when the policy asked (JSON, see ``domain.tool_calls``),
-    ``decision`` and ``reason`` what was answered; ``question`` is what its tool server asked last
-    in the middle of the call, ``answer`` what a person said to it (see ``domain.tool_questions``).
-    ``tree`` names the blob that lists the folder's
-    files as they were before a command, until what the command changed is on record."""
+    ``asked`` is the approval request that a person was shown (JSON, see ``domain.tool_calls``).
+    ``decision`` and ``reason`` are the person's reply. ``question`` is the last question that the
+    tool server asked during the call, and ``answer`` is a person's answer (see
+    ``domain.tool_questions``). ``tree`` names the blob that lists the folder's files as they were
+    before a command. It is cleared when the command's changes have been recorded.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(
@@ -245,7 +255,7 @@ class ToolCall(models.Model):
 
 
 class DraftChunk(models.Model):
-    """Text of an answer that is still streaming; removed when its turn commits."""
+    """A piece of an answer that is still streaming, removed when its turn is committed."""
 
     run = models.ForeignKey(
         Run, on_delete=models.PROTECT, related_name="draft_chunks", db_index=False

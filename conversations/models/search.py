@@ -1,7 +1,7 @@
-"""The search index: what is searched for each turn, and how far it reaches.
+"""The search index: an entry and a vector for each turn, and each session's progress.
 
-Everything here is made from the turns and can be made again, and all that the databases
-have of their own for full-text search is put back after every migration.
+The index is derived from the turns and can be built again. The objects of a database's own
+full-text search are created after every migration if they are missing.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .sessions import Session
 
-# A session has fewer than 2**24 turns, so that an entry's id names both, and one session's
-# entries are one range of ids.
+# A session has fewer than 2**24 turns. So an entry's id holds the session's key and the turn's
+# number, and the entries of one session are one range of ids.
 TURN_BITS = 24
 
 
@@ -21,9 +21,13 @@ def entry_id(session_pk: int, number: int) -> int:
 
 
 class SearchEntry(models.Model):
-    """The words of one turn, normalised, separated by spaces: ``said`` by people and the model; of
-    ``tools`` (names, input, output); those in ``paths``, which are among the others too; and
-    ``marks`` for the turn's role and tools. ``length`` counts the words of the first two."""
+    """The words of one turn, normalised and separated by spaces.
+
+    ``said`` has the words of people and the model. ``tools`` has the words of tools: names, input
+    and output. ``paths`` has the words in paths, which are in ``said`` or ``tools`` as well.
+    ``marks`` stand for the turn's other properties (see ``domain.searchable``). ``length`` is the
+    number of words in ``said`` and ``tools``.
+    """
 
     id = models.BigIntegerField(primary_key=True)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -42,15 +46,18 @@ class SearchEntry(models.Model):
         return f"turn {self.id & (1 << TURN_BITS) - 1} of session {self.session_id}"
 
 
-# Of a session's progress: it has turns with entries and without vectors.
+# A condition on the progress of sessions that have turns with an entry but without a vector.
 UNEMBEDDED = models.Q(embedded_turn__lt=models.F("indexed_turn"))
 
 
 class SearchProgress(models.Model):
-    """The turns of a session up to ``indexed_turn`` have entries, made by the rules of
-    ``version``. ``total_length`` is the sum of their lengths, ``asked_length`` that of the
-    ``asked_turns``, which are the person's. Those up to ``embedded_turn`` have vectors, if they
-    get any."""
+    """The progress of the search index in one session.
+
+    The turns up to ``indexed_turn`` have entries, which were made by the rules of ``version``.
+    ``total_length`` is the sum of the lengths of these entries. ``asked_turns`` is the number of
+    the person's turns, and ``asked_length`` is the sum of their lengths. The turns up to
+    ``embedded_turn`` have vectors, except those that get none.
+    """
 
     session = models.OneToOneField(
         Session, on_delete=models.PROTECT, primary_key=True, related_name="search_progress"
@@ -74,8 +81,11 @@ class SearchProgress(models.Model):
 
 
 class TurnEmbedding(models.Model):
-    """The meaning of one turn, under the id of its entry: ``vector`` has a signed byte for each of
-    its 384 components. A release with another model comes with a migration that removes all."""
+    """The vector of one turn, under the id of the turn's entry.
+
+    ``vector`` has a signed byte for each of its 384 components. A release with another embedding
+    model comes with a migration that removes all vectors.
+    """
 
     id = models.BigIntegerField(primary_key=True)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -91,7 +101,7 @@ class TurnEmbedding(models.Model):
 def session_rows[M: (SearchEntry, TurnEmbedding)](
     model: type[M], session_pk: int, *, first: int = 0
 ) -> models.QuerySet[M]:
-    """The session's rows, from the turn ``first``."""
+    """Return the session's rows from the turn ``first`` on."""
     low, high = entry_id(session_pk, first), entry_id(session_pk + 1, 0)
     return model._default_manager.filter(pk__gte=low, pk__lt=high)
 
@@ -100,29 +110,33 @@ ENTRIES = SearchEntry._meta.db_table
 INDEX = "conversations_searchindex"
 COLUMNS = ("said", "tools", "paths", "marks")
 
-# Unmerged segments at which FTS5 merges within a write; the indexer is far earlier.
+# The number of unmerged segments at which FTS5 merges within a write. The indexer merges long
+# before that.
 CRISIS_SEGMENTS = 1000
 
-# The words of an entry as PostgreSQL's index knows them.
+# The words of an entry as an SQL expression, which PostgreSQL's index contains.
 WORDS = f"string_to_array({" || ' ' || ".join(COLUMNS)}, ' ')"
 
 
 def install_search(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
-    """Create what is missing on one database (a post_migrate receiver)."""
+    """Create the missing full-text index of one database (a post_migrate receiver)."""
     connection = connections[using]
     if ENTRIES in connection.introspection.table_names():
         {"sqlite": _install_fts5, "postgresql": _install_gin}[connection.vendor](connection)
 
 
 def rebuild_fts5(connection: BaseDatabaseWrapper) -> None:
-    """Make the FTS5 table anew from the entries, in one step."""
+    """Rebuild the FTS5 table from the entries, in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('rebuild')")
 
 
 def _install_fts5(connection: BaseDatabaseWrapper) -> None:
-    """A table that keeps, for each word, the ids of the entries that have it; the words
-    themselves stay in the entries. Triggers keep it in step, whoever removes an entry."""
+    """Create an FTS5 table and the triggers that keep it up to date.
+
+    The table stores, for each word, the ids of the entries with that word. The texts stay in the
+    entries.
+    """
     is_there = INDEX in connection.introspection.table_names()
     columns = ", ".join(COLUMNS)
     new, old = (", ".join(f"{row}.{name}" for name in COLUMNS) for row in ("NEW", "OLD"))
@@ -134,7 +148,7 @@ def _install_fts5(connection: BaseDatabaseWrapper) -> None:
                 f"CREATE VIRTUAL TABLE {INDEX} USING fts5 ({columns}, content='{ENTRIES}',"
                 " content_rowid='id', tokenize='ascii', detail=column, columnsize=0)"
             )
-            # It merges its segments only when asked, so no write waits for that.
+            # FTS5 merges its segments only on request, so that no write waits for a merge.
             for option, value in (("automerge", 0), ("crisismerge", CRISIS_SEGMENTS)):
                 cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('{option}', {value})")
         for kind, event, body in (
@@ -160,7 +174,7 @@ def _install_gin(connection: BaseDatabaseWrapper) -> None:
             with transaction.atomic(using=connection.alias):
                 cursor.execute("CREATE EXTENSION IF NOT EXISTS btree_gin")
         except DatabaseError:
-            # Without it, a search within a session reads the matches of all sessions.
+            # Without the extension, a search in one session reads the matches of all sessions.
             columns = f"({WORDS})"
         cursor.execute(
             f"CREATE INDEX {INDEX} ON {ENTRIES} USING gin ({columns}) WITH (fastupdate = off)"

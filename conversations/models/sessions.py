@@ -9,19 +9,20 @@ from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from .fields import ShownField
 from .workspaces import Workspace
 
-# Of a session: it has turns that no reviewer has marked as reviewed.
+# A condition on sessions that have turns that no reviewer has marked as reviewed.
 UNREVIEWED = Q(next_turn__gt=models.F("reviewed_turn") + 1)
 
-# Of a session: it has turns that the search index does not know yet.
+# A condition on sessions that have turns without a search entry.
 UNINDEXED = Q(next_turn__gt=models.F("unindexed_turn"))
 
 
 class Session(models.Model):
     """One conversation in a workspace.
 
-    The row is a checkpoint derived from the archive: its counters allocate the gapless numbers of
-    turns and events, and its digests are the ends of the two hash chains. Both are written only
-    together with the rows they count."""
+    The row is a checkpoint derived from the archive. Its counters allocate the gapless numbers of
+    turns and events, and its digests are the ends of the two hash chains. Counters and digests are
+    written only together with the rows that they cover.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="sessions")
@@ -35,7 +36,7 @@ class Session(models.Model):
     preview = models.CharField(max_length=200, blank=True, default="", db_default="")
     model = models.CharField(max_length=120, blank=True, default="", db_default="")
     system_prompt = models.TextField(blank=True, default="", db_default="")
-    # Its own, in its system prompt after the workspace's.
+    # The session's own instructions. In the system prompt they follow the workspace's.
     instructions = models.TextField(blank=True, default="", db_default="")
     state = models.TextField(default="{}", db_default="{}")
     state_turn = models.BigIntegerField(default=0, db_default=0)
@@ -46,18 +47,19 @@ class Session(models.Model):
     event_digest = models.CharField(max_length=64)
     journal_turn = models.BigIntegerField(default=0, db_default=0)
     floor_turn = models.BigIntegerField(default=1, db_default=1)
-    # Of the newest window with its answer, as reported or else as estimated, and what it may
-    # have; how many tokens ``token_model`` counts for one that is estimated. 0: unknown.
+    # ``context_tokens`` are the tokens of the newest window with its answer, as reported or else as
+    # estimated, and ``context_limit`` is their limit. ``token_ratio`` is the number of tokens that
+    # ``token_model`` counts for one estimated token. 0 means unknown.
     context_tokens = models.BigIntegerField(default=0, db_default=0)
     context_limit = models.BigIntegerField(default=0, db_default=0)
     token_ratio = models.FloatField(default=0.0, db_default=0.0)
     token_model = models.CharField(max_length=120, blank=True, default="", db_default="")
     rewind_count = models.BigIntegerField(default=0, db_default=0)
 
-    # The turn through which a reviewer has marked it as reviewed.
+    # The turn through which a reviewer has marked the session as reviewed.
     reviewed_turn = models.BigIntegerField(default=0, db_default=0)
-    # The first one without a search entry. It repeats what the search index says of itself,
-    # so that the sessions to catch up with are found at once among any number.
+    # The first turn without a search entry. The column repeats ``SearchProgress.indexed_turn`` plus
+    # one, so that an index finds the sessions with such turns among any number of sessions.
     unindexed_turn = models.BigIntegerField(default=1, db_default=1)
 
     input_tokens = models.BigIntegerField(default=0, db_default=0)
@@ -65,15 +67,16 @@ class Session(models.Model):
     cached_tokens = models.BigIntegerField(default=0, db_default=0)
     cost_microusd = models.BigIntegerField(default=0, db_default=0)
 
-    # Where it was forked; of one that goes on in the place of an expired one there is no turn.
+    # The session and turn from which this session was forked. A session that continues an expired
+    # one has a parent but no ``fork_turn``.
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="forks"
     )
     fork_turn = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     last_active_at = models.DateTimeField()
-    # From then on nobody goes on with it; when the server took note of that, its key was given
-    # free, under which another one can be begun any time. It stays readable.
+    # From ``expires_at`` on, nobody can continue the session; it stays readable. At ``expired_at``
+    # the server released its key. Another session can begin under the key at any time.
     expires_at = models.DateTimeField(null=True, blank=True)
     expired_at = models.DateTimeField(null=True, blank=True)
     former_key = models.CharField(max_length=255, null=True, blank=True)
@@ -96,7 +99,7 @@ class Session(models.Model):
         )
         indexes = (
             Index(fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"),
-            # A list begins with the pinned ones: without it they are looked for among all.
+            # A list begins with pinned sessions. Without this index, finding them reads all rows.
             Index(
                 fields=("workspace", "-last_active_at", "-id"),
                 condition=Q(pinned_at__isnull=False),
@@ -105,7 +108,7 @@ class Session(models.Model):
             Index(
                 fields=("workspace", "channel", "-last_active_at", "-id"), name="session_of_channel"
             ),
-            # What a list can be narrowed down to is read from it alone.
+            # The choices of a list's filters are read from this index alone.
             Index(
                 fields=("workspace", "archived_at", "model", "owner", "channel"),
                 name="session_choices",
@@ -140,12 +143,12 @@ class Session(models.Model):
 
     @property
     def chosen_model(self) -> str:
-        """Empty: the installation's default answers."""
+        """The session's model, else the workspace's, else empty for the installation's default."""
         return self.model or self.workspace.default_model
 
 
 class ReadingPosition(models.Model):
-    """The last turn that a session had when this person had it open."""
+    """The last turn that a session had when a person last had it open."""
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     user = models.ForeignKey(

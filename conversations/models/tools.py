@@ -1,4 +1,4 @@
-"""What tools leave behind: permissions, changed files, attachments."""
+"""Models of tools: permissions, grants of tool servers, file changes and attachments."""
 
 import uuid
 
@@ -14,8 +14,10 @@ from .workspaces import Workspace
 
 
 class ToolPermission(models.Model):
-    """A kind of call that a person has always allowed in a workspace, until somebody
-    takes it back. ``kind`` is the key of a ``domain.tool_calls.CallKind``."""
+    """A kind of call that a person has always allowed in a workspace, until it is revoked.
+
+    ``kind`` is the key of a ``domain.tool_calls.CallKind``.
+    """
 
     workspace = models.ForeignKey(
         Workspace, on_delete=models.CASCADE, related_name="tool_permissions"
@@ -42,14 +44,17 @@ class ToolPermission(models.Model):
 
     @property
     def applies(self) -> bool:
-        """False: it was given for what is no kind any more, and calls ask again."""
+        """Whether the kind still exists. If not, calls ask for approval again."""
         return is_kind(self.kind)
 
 
 class ToolServerGrant(models.Model):
-    """What a tool server's authorization server has granted. ``workspace`` is the slug of the
-    workspace whose own server it is, empty for one of the installation. ``secrets`` and ``answer``
-    are encrypted. While somebody signs in, ``state_digest`` says which answer is expected."""
+    """A grant by the authorization server of a tool server.
+
+    ``workspace`` is the slug of the workspace that configures the tool server. It is empty for a
+    server of the installation. ``secrets`` and ``answer`` are encrypted. While a person signs in,
+    ``state_digest`` is the digest of the ``state`` that the expected answer has.
+    """
 
     workspace = models.CharField(max_length=100, blank=True)
     server = models.CharField(max_length=40)
@@ -75,7 +80,7 @@ class ToolServerGrant(models.Model):
 
 
 class Revert(models.Model):
-    """A person put files back as they were before a call, a run or the session."""
+    """A revert: a person put files back as they were before a call, a run or the session."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="reverts")
@@ -95,19 +100,24 @@ PATH_HEAD_CHARS = 100
 
 
 class PathHead(Func):
-    """The beginning of a path, without parameters: SQLite takes an index of an expression for
-    the very same one only."""
+    """The beginning of a path, as an SQL expression without parameters.
+
+    SQLite uses an index of an expression only if a query has exactly the same expression.
+    """
 
     template = f"SUBSTR(%(expressions)s, 1, {PATH_HEAD_CHARS})"
     output_field = CharField()
 
 
 class FileChange(models.Model):
-    """One file, link or folder that a call (or a revert) changed. ``before`` and ``after`` are
-    digests of the content (see ``agent.undo.disk``), empty: there was, or is, none; the modes are
-    all of ``st_mode``. What a tool changes is recorded before it is touched, and ``done_at`` is
-    null until that is known to have happened. ``path`` is relative to the workspace's folder,
-    quoted where it is not UTF-8. ``has_copy``: what was replaced can be put back."""
+    """One file, link or folder that a call or a revert changed.
+
+    ``before`` and ``after`` are digests of the content (see ``agent.undo.disk``), or empty if there
+    was or is none. The modes are the whole ``st_mode``. A tool's change is recorded before the tool
+    makes it, and ``done_at`` is null until the change is known to have happened. ``path`` is
+    relative to the workspace's folder, and quoted if it is not UTF-8. With ``has_copy``, the
+    replaced content can be restored.
+    """
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="file_changes", db_index=False
@@ -138,7 +148,7 @@ class FileChange(models.Model):
         indexes = (
             Index(fields=("session", "id"), name="file_change_of_session"),
             Index(fields=("call",), condition=Q(done_at=None), name="file_change_begun"),
-            # Of one file. A whole path can be too long for an index.
+            # The index finds the changes of one file. A whole path can be too long for an index.
             Index(PathHead("path"), "id", name="file_change_of_path"),
         )
 
@@ -147,11 +157,13 @@ class FileChange(models.Model):
 
 
 class Attachment(models.Model):
-    """An image, a PDF or a text that a person sent or a tool read. The content is a blob
-    (``archive.blobs``), stored once. ``sent`` is the blob that the model gets, of the
-    type ``sent_type``: a smaller copy of a large image, else the content itself.
-    ``tokens`` is what that costs in the window, estimated; ``turn_number`` the turn that
-    it belongs to, null until it is sent."""
+    """An image, a PDF or a text that a person sent or a tool read.
+
+    The content is a blob (``archive.blobs``), which is stored once. ``sent`` is the blob that the
+    model gets, of the type ``sent_type``: a smaller copy of a large image, else the content itself.
+    ``tokens`` is its estimated cost in the window. ``turn_number`` is the turn to which the
+    attachment belongs, and null until it is sent.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="attachments")

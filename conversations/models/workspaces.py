@@ -1,4 +1,4 @@
-"""Workspaces, who may use them, and what they remember."""
+"""Models of workspaces, their members and groups, and workspace memory."""
 
 import uuid
 
@@ -21,13 +21,13 @@ from .fields import FolderField, ShownField, actor_field
 
 class Workspace(models.Model):
     """A folder on the server with a name, instructions, a default model, a tool policy and members.
-    Of the window's rules and of ``reads_instruction_files``, what is empty or null is as the
-    installation has it.
 
-    A new session expires after ``expire_after_hours``; one that is idle for ``retention_days`` is
-    purged after the grace period; null: never. ``members_may_purge`` lets members order that for
-    sessions of their own. ``channel_recall`` is what sessions of channels and programs can quote
-    (``archive.rights``)."""
+    ``reads_instruction_files`` and the rules of the window are empty or null where the setting of
+    the installation applies. A new session expires after ``expire_after_hours``. A session that is
+    idle for ``retention_days`` is purged after the grace period. Null means never.
+    ``members_may_purge`` lets members order a purge of their own sessions. ``channel_recall`` says
+    what sessions of channels and programs can quote (``archive.rights``).
+    """
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -87,8 +87,10 @@ class Workspace(models.Model):
 
 
 class Membership(models.Model):
-    """What a person may do in a workspace: a viewer reads, a member writes, an
-    owner also changes the workspace and its members."""
+    """A person's role in a workspace.
+
+    A viewer reads, a member writes, and an owner also changes the workspace and its members.
+    """
 
     class Role(models.TextChoices):
         VIEWER = VIEWER, "viewer"
@@ -116,8 +118,10 @@ class Membership(models.Model):
 
 
 class WorkspaceGroup(models.Model):
-    """A group whose people are all in the workspace, in a role. Who is there by more
-    than one way has the strongest of the roles."""
+    """A group whose people are all in the workspace, with one role.
+
+    A person who is in the workspace in several ways has the strongest of the roles.
+    """
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="groups")
     group = models.ForeignKey("auth.Group", on_delete=models.CASCADE, related_name="workspaces")
@@ -136,11 +140,14 @@ class WorkspaceGroup(models.Model):
 
 
 class MemoryEntry(models.Model):
-    """A rule or a preference that stands in the state of every session of the workspace or,
-    with an ``owner``, of those that this person owns. ``session``, ``turn`` and ``item`` are
-    where it was said: null and empty when it was written by hand, or when that session was
-    purged. One that ``is_declined`` was offered to its owner, who did not want it: it stands
-    nowhere, and is not offered again."""
+    """A rule or a preference in workspace memory.
+
+    The entry stands in the state of every session of the workspace. With an ``owner``, it stands
+    only in sessions that this person owns. ``session``, ``turn`` and ``item`` name the place where
+    it was said. They are null or empty if it was written by hand, or if the session was purged. An
+    entry with ``is_declined`` was offered to its owner, who declined it. Such an entry stands in no
+    state and is not offered again.
+    """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     workspace = models.ForeignKey(
