@@ -38,7 +38,10 @@ class Metric:
 
 
 type Notices = Callable[[], Sequence["Info"]]
-"""Called in a transaction that then writes these rows: a notice is given once."""
+"""A function that returns notices to write as rows.
+
+It is called in the transaction that writes them, so each notice is written once.
+"""
 
 type Rows = Callable[[int], "QuerySet[Any]"]
 """The rows of a table that belong to the session with this key."""
@@ -205,8 +208,11 @@ class Feature(AppConfig):
         return None
 
     has_call_limits_sql = ""
-    """SQL that is true while :meth:`check_model_call` is to be asked, as part of a statement
-    that is made before each call anyway: where nothing is limited, that costs nothing."""
+    """An SQL condition that is true if :meth:`check_model_call` has to be called.
+
+    It is part of a statement that is executed before each model call anyway, so it costs nothing
+    if there are no limits.
+    """
 
     def check_model_call(self, session_pk: int, person_pk: int | None) -> Notices | None:
         """Raise BudgetReached to prevent a model call in this session for this person.
