@@ -1,13 +1,13 @@
-"""Turns as the messages of other programs, and their messages as turns.
+"""Conversion between turns and the message formats of other programs.
 
-A format is one module with two functions: ``read_messages`` makes turns of messages, and
-``write_messages`` makes messages of turns. What a turn holds is the same for all of them,
-so what was read in one format can be written in another.
+A format is one module with two functions: ``read_messages`` converts messages to turns, and
+``write_messages`` converts turns to messages. The turns are the same for all formats, so messages
+that were read in one format can be written in another.
 
-What is read is never lost in its own format: where the plain reading of a message would
-not give exactly the same message again (an unknown key, a text in another spelling), the
-difference is kept in the turn's metadata (``kept``). What a format has no word for is
-listed in ``docs/formats.md``.
+Messages that are read and written in the same format lose nothing. If the turn alone would not give
+exactly the same message again (because of an unknown key, or another spelling of a text), the
+difference is stored in the turn's metadata (``contents``). ``docs/formats.md`` lists the contents
+that a format cannot express.
 """
 
 import base64
@@ -26,17 +26,19 @@ from .openai_chat import block_of
 ANTHROPIC, OPENAI = messages_api.NAME, openai_chat.NAME
 
 
-# How each format is read: raises Rejected, which names the message, for what is none of its.
+# The function that reads each format. It raises Rejected, which names the message, for a message
+# that is not valid in the format.
 READERS = {ANTHROPIC: messages_api.read_messages, OPENAI: openai_chat.read_messages}
 
-# How turns, in order, are written. A message may stand for several of them, so each comes with
-# the number of its first one (its place, for turns without numbers).
+# The function that writes turns, which are in order, in each format. A message may stand for
+# several turns, so it yields the number of the first turn with each message. For turns without
+# numbers, that is the index.
 WRITERS = {ANTHROPIC: messages_api.write_messages, OPENAI: openai_chat.write_messages}
 
 
-# What a person says in one message, out of content in either format's shape.
+# The content of one message of a person, read from blocks or parts of either format.
 class MessageFile(NamedTuple):
-    """A file that goes with a message; what it is, is found out from its content."""
+    """A file that is sent with a message. Its type is determined later from its content."""
 
     name: str
     data: bytes
@@ -48,9 +50,11 @@ class MessageContent(NamedTuple):
 
 
 def read_content(contents: Sequence[Any]) -> MessageContent:
-    """Text and files of these contents, each a text or a list of blocks or parts. Raises
-    Rejected for what a message cannot have: anything but texts, and images and documents
-    with their data."""
+    """Return the text and the files of these contents.
+
+    Each content is a text or a list of blocks or parts. Raises Rejected for blocks other than
+    texts, and images and documents with their data.
+    """
     texts: list[str] = []
     files: list[MessageFile] = []
     for content in contents:
@@ -68,7 +72,7 @@ def read_content(contents: Sequence[Any]) -> MessageContent:
 
 
 def read_file(block: Block) -> MessageFile:
-    """An image or a document with its content. Raises Rejected for any other block."""
+    """Return the file of an image or document block with its data. Raises Rejected for others."""
     kind, source = block.get("type"), block.get("source")
     if kind not in ("image", "document") or not isinstance(source, dict):
         raise _refused(say("Content of type %(kind)s is not supported.", kind=str(kind)))
@@ -82,7 +86,8 @@ def read_file(block: Block) -> MessageFile:
     if source.get("type") == "text":
         return MessageFile(name=title, data=given.encode("utf-8", "replace"))
     try:
-        # MIME breaks base64 into lines. All else that is none would be passed over.
+        # MIME breaks base64 into lines, so remove white space. Without ``validate``, all other
+        # characters outside the alphabet would be ignored.
         data = base64.b64decode("".join(given.split()), validate=True)
         return MessageFile(name=title, data=data)
     except (binascii.Error, ValueError) as error:
@@ -90,8 +95,10 @@ def read_file(block: Block) -> MessageFile:
 
 
 def read_new_file(block: Block) -> MessageFile:
-    """The same of what is said now. Raises Rejected for one that says more than is kept with
-    a file, of which the title is the name."""
+    """Return the file of a block in a new message, as :func:`read_file` does.
+
+    Also raises Rejected for a context or citations, which are not stored with a file.
+    """
     file = read_file(block)
     if block.get("context"):
         raise _refused(say("The context of a document is not stored. Send it as text beside it."))

@@ -1,4 +1,4 @@
-"""What the formats share: messages that are checked, and turns made of them."""
+"""Functions that the formats share: checking messages and creating turns from them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ from conversations.domain.turns import (
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
-# Gives the content of a block that names an attachment, as blocks of the Messages API; other
-# blocks as they are.
+# A function that returns the content of a block that refers to an attachment, as blocks of the
+# Messages API. It returns other blocks unchanged.
 type OpenContent = Callable[[Block], list[Block]]
 
 FORMATS_KEY = "formats"  # In a turn's metadata.
@@ -28,9 +28,9 @@ MAX_ID_CHARS = 255
 BAD_MESSAGE = "bad_message"
 
 
-# What the plain reading of a message would lose, kept as a difference.
+# The parts of a message that the turn alone would lose are stored as a difference.
 def difference(written: Any, read: Any) -> dict[str, Any] | None:
-    """How to get from one JSON value to another; None: they are the same."""
+    """Return how to get from one JSON value to another, or None if they are the same."""
     if isinstance(written, dict) and isinstance(read, dict):
         found = {
             key: difference(written[key], value) if key in written else {"is": value}
@@ -48,8 +48,11 @@ def difference(written: Any, read: Any) -> dict[str, Any] | None:
 
 
 def restore(written: Any, kept: Any) -> Any:
-    """What was read. Parts that do not fit to what is written, since that has changed or
-    the difference is damaged, are passed over."""
+    """Return the value that was read, from the written value and the stored difference.
+
+    Parts of the difference that do not fit the written value are ignored. This happens if the
+    written value has changed or the difference is damaged.
+    """
     if not isinstance(kept, dict):
         return written
     if "is" in kept:
@@ -69,23 +72,23 @@ def restore(written: Any, kept: Any) -> Any:
 
 
 def add_to_metadata(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
-    """The metadata with something that a format wants to find again."""
+    """Return the metadata with a value that a format needs when it writes the turn."""
     return metadata | {FORMATS_KEY: an_object(metadata.get(FORMATS_KEY)) | {name: what}}
 
 
 def find_in_metadata(turn: AnyTurn, name: str) -> Any:
-    """What :func:`add_to_metadata` put there; None: nothing."""
+    """Return the value that :func:`add_to_metadata` stored, or None."""
     return an_object(read_metadata(turn).get(FORMATS_KEY)).get(name)
 
 
 def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dict[str, Any]:
-    """The message as it was read in this format, if it was."""
+    """Return the message as it was read in this format, if it was read in this format."""
     restored = restore(dict(message), find_in_metadata(turn, name))
     return restored if isinstance(restored, dict) else dict(message)
 
 
 def leave_closed(block: Block) -> list[Block]:
-    """For turns that name no attachments."""
+    """Return the block unchanged: an ``OpenContent`` for turns that refer to no attachments."""
     return [block]
 
 
@@ -94,28 +97,28 @@ def text_block(text: str) -> Block:
 
 
 def lacks_text(block: Block) -> bool:
-    """A block of text whose text is none."""
+    """Whether the block is a text block without a text."""
     return block.get("type") == "text" and not isinstance(block.get("text"), str)
 
 
 def name_block(block: Block) -> Block:
-    """A text that stands for a block which a format has no word for."""
+    """Return a text block that stands for a block that a format cannot express."""
     kind, title = block.get("type"), block.get("title")
     return text_block(f"[{kind}: {title}]" if title else f"[{kind}]")
 
 
 def refuse(place: int, reason: str) -> Rejected:
-    """An error that names the message."""
+    """Return an error that names the message by its index."""
     return Rejected("messages[%(place)s]: %(reason)s", place=place, reason=reason, code=BAD_MESSAGE)
 
 
 def check_list(place: int, content: Any) -> list[Block]:
-    """A list of content blocks. Raises Rejected."""
+    """Return the content if it is a list of content blocks. Raises Rejected if it is not."""
     if not isinstance(content, list) or not all(
         isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
     ):
         raise refuse(place, say("Its content must be a text or a list of blocks with a type."))
-    # The provider would refuse it, and with it all that is ever said after it.
+    # The provider would refuse the block, and every later request of the session that contains it.
     if any(map(lacks_text, content)):
         raise refuse(place, say("The text of a block must be a text."))
     return content
@@ -132,7 +135,7 @@ def make_turn(
     stop_reason: str = "",
     metadata: dict[str, Any] | None = None,
 ) -> NewTurn:
-    """A turn, with nothing in its columns that a database cannot hold."""
+    """Return a turn whose columns have only characters that every database can store."""
     content = storable(text)
     return NewTurn(
         role=role,
@@ -150,8 +153,10 @@ def make_turn(
 def read_each(
     messages: Iterable[Any], roles: Sequence[str], read: Callable[[int, Message], Iterable[NewTurn]]
 ) -> Iterator[NewTurn]:
-    """The turns that ``read`` makes of each message and its place, results with the name of
-    the tool, which their call has. Raises Rejected."""
+    """Yield the turns that ``read`` makes of each message and its index. Raises Rejected.
+
+    A result without the name of its tool gets the name from its call.
+    """
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
@@ -173,7 +178,10 @@ def read_each(
 def with_difference(
     turn: NewTurn, read: Message, *, name: str, write: Callable[[NewTurn], Message]
 ) -> NewTurn:
-    """The turn with what its plain reading lost. ``write`` gives its message."""
+    """Return the turn with the difference between the message that was read and its own message.
+
+    ``write`` converts the turn to a message.
+    """
     lost = difference(write(turn), read)
     if lost is None:
         return turn
@@ -181,7 +189,10 @@ def with_difference(
 
 
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:
-    """The turn's blocks with contents in place of references; None for none or damaged ones."""
+    """Return the turn's blocks with contents instead of references.
+
+    Return None if the turn has no blocks or if they are damaged.
+    """
     try:
         blocks = read_blocks(turn)
     except MalformedTurn:

@@ -1,11 +1,11 @@
-"""Turns and messages of the Messages API.
+"""Conversion between turns and messages of the Messages API.
 
-A message of the person and an answer are a turn each, its blocks as they are. Each result
-of a tool is a turn of its own, and results that follow each other are one message, as the
-API wants it for parallel calls. Where a message was cut otherwise, the turn says so.
+A message of the person is one turn, and so is an answer; their blocks are stored unchanged. Each
+result of a tool is a turn of its own. Consecutive results are written as one message, as the API
+requires for parallel calls. If a message was divided otherwise, the turn's metadata says so.
 
-``cache_control`` is an instruction for one request and no content: it is no part of the
-turn's blocks, which other requests are made of.
+``cache_control`` is an instruction for one request and not content. So it is not stored in the
+turn's blocks, of which other requests are made.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,16 +45,16 @@ from .contents import (
 )
 
 NAME = "anthropic"
-PARTS_ONLY = ("image_url", "file", "input_audio")  # Parts of OpenAI's messages that are no blocks.
+PARTS_ONLY = ("image_url", "file", "input_audio")  # Parts of OpenAI's messages, not blocks.
 ROLES = (USER, ASSISTANT, SYSTEM)
 CUT = "message"
-# What a turn says of the message that it is in, where that is not the usual: results continue
-# the message of the result before them, and all else begins one.
+# A turn's metadata has one of these values if the turn does not follow the rule. By the rule, a
+# result continues the message of the result before it, and every other turn begins a message.
 BEGINS, CONTINUES = "begins", "continues"
 
 
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
-    """The turns of these messages. Raises Rejected."""
+    """Yield the turns of these messages. Raises Rejected."""
     previous = ""
 
     def read(place: int, message: Message) -> Iterator[NewTurn]:
@@ -73,7 +73,7 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
 
 
 def _cut(place: int, message: Message) -> list[Message]:
-    """The message as one for each turn: results of tools are turns of their own."""
+    """Divide a message into one for each turn, because each result of a tool is its own turn."""
     content = message.get("content")
     if isinstance(content, str):
         return [message]
@@ -116,7 +116,7 @@ def _read_part(message: Message) -> NewTurn:
 
 
 def _without_marks(block: Block) -> Block:
-    """The block without ``cache_control``, in the content of a result too."""
+    """Return the block without ``cache_control``, which the content of a result may also have."""
     left = {key: value for key, value in block.items() if key != "cache_control"}
     content = left.get("content")
     if _is_result(block) and isinstance(content, list):
@@ -129,7 +129,7 @@ def _without_marks(block: Block) -> Block:
 def write_messages(
     turns: Iterable[AnyTurn], open_content: OpenContent = leave_closed
 ) -> Iterator[tuple[int, Message]]:
-    """The messages of these turns, each with the number of its first turn."""
+    """Yield the messages of these turns, each with the number of its first turn."""
     number, message, previous = 0, None, ""
     for place, turn in enumerate(turns):
         part = restore_message(_write_part(turn, open_content), turn, NAME)
@@ -165,8 +165,11 @@ def _write_part(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Mess
 
 
 def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Block:
-    """A result of a tool as a block. Blocks beside the text are what the tool attached;
-    with texts among them they are the whole content."""
+    """Return a result of a tool as a block.
+
+    If the turn's blocks include texts, they are the whole content. Otherwise they are attachments
+    of the tool, and the turn's text precedes them.
+    """
     result: Block = {"type": "tool_result", "tool_use_id": turn.tool_call_id or ""}
     blocks = blocks_of(turn, open_content)
     if blocks:
@@ -181,7 +184,7 @@ def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Blo
 
 
 def split_system(messages: Iterable[Message]) -> tuple[list[Block], list[Message]]:
-    """The system messages in front of all others, as a request's ``system``; and the rest."""
+    """Return the leading system messages as a request's ``system``, and the other messages."""
     system: list[Block] = []
     rest: list[Message] = []
     for message in messages:

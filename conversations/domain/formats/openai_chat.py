@@ -1,12 +1,13 @@
-"""Turns and messages of OpenAI's chat completions.
+"""Conversion between turns and messages of OpenAI's chat completions.
 
-Each message is a turn. Its parts become the blocks of the Messages API, which the archive
-and the window speak; parts that have no such block stay as they are. Calls of tools stay
-as they came (``read_tool_calls`` knows their shape), so their arguments are the very text
-that the model wrote.
+Each message is one turn. Its parts become blocks of the Messages API, which the archive and the
+window use. Parts without a corresponding block stay unchanged. Tool calls also stay unchanged
+(``read_tool_calls`` knows their shape), so their arguments are exactly the text that the model
+wrote.
 
-An answer has one text here, before its calls; thinking, and what a server's own tools
-did, have no place. Nor have images in the result of a tool, which are named in its text.
+In this format an answer has one text, before its calls. The format cannot express thinking and the
+actions of a server's own tools. It cannot express images in the result of a tool either, so a text
+names them.
 """
 
 import base64
@@ -52,7 +53,7 @@ from .contents import (
 
 NAME = "openai"
 
-# The newer name of a system message, and the older one of a tool's result.
+# The newer role of a system message, and the older role of a tool's result.
 DEVELOPER, FUNCTION = "developer", "function"
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL, FUNCTION)
 ROLE_OF = {DEVELOPER: SYSTEM, FUNCTION: TOOL}
@@ -61,7 +62,7 @@ _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
 
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
-    """The turns of these messages. Raises Rejected."""
+    """Yield the turns of these messages. Raises Rejected."""
 
     def read(place: int, message: Message) -> Iterator[NewTurn]:
         turn = _read_message(place, message)
@@ -77,7 +78,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
         blocks = [block_of(part) for part in check_list(place, content)]
     text = content or "" if blocks is None else text_of_blocks(blocks)
     if role == ASSISTANT:
-        # The text of a refused answer is a key of its own or a part.
+        # The text of a refused answer is under a key of the message or in a part.
         places = [message, *(content if isinstance(content, list) else [])]
         refusals = [place.get(REFUSAL) for place in places]
         refusal = "\n\n".join(text for text in refusals if isinstance(text, str))
@@ -101,7 +102,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
 def write_messages(
     turns: Iterable[AnyTurn], open_content: OpenContent = leave_closed
 ) -> Iterator[tuple[int, Message]]:
-    """The messages of these turns, each with the number of its turn."""
+    """Yield the messages of these turns, each with the number of its turn."""
     for place, turn in enumerate(turns):
         message = _write_message(turn, open_content)
         yield getattr(turn, "number", place), restore_message(message, turn, NAME)
@@ -119,7 +120,7 @@ def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> M
     content: str | list[Block] = turn.content
     blocks = blocks_of(turn, open_content)
     if turn.role == TOOL:
-        if blocks is not None:  # a result has texts only
+        if blocks is not None:  # A result can have only texts in this format.
             texts = [block if _is_text(block) else name_block(block) for block in blocks]
             has_text = any(map(_is_text, blocks))
             own = [] if has_text or not turn.content else [text_block(turn.content)]
@@ -136,7 +137,7 @@ def _write_calls(turn: AnyTurn) -> list[Block]:
     except MalformedTurn:
         stored = []
     if stored and all(isinstance(call.get("function"), dict) for call in stored):
-        return stored  # as they came
+        return stored  # Calls in this format are returned unchanged.
     calls: list[Block] = []
     for call in calls_of(turn):
         arguments = read_unparsed_input(call)
@@ -153,7 +154,7 @@ def _is_text(block: Block) -> bool:
 
 
 def block_of(part: Block) -> Block:
-    """A part as a block; one that has no such block as it is."""
+    """Return a part as a block, or the part itself if no block corresponds to it."""
     if part.get("type") == "text":
         return text_block(part["text"]) if isinstance(part.get("text"), str) else part
     if part.get("type") == "image_url":
@@ -189,13 +190,16 @@ def _read_file(part: Block) -> Block:
     return {"type": "document", "source": source} | title
 
 
-# Blocks of the Messages API that are no parts.
+# Blocks of the Messages API that do not exist as parts.
 _BLOCKS_ONLY = ("image", "document", "search_result", "container_upload", "tool_result")
 
 
 def _part_of(block: Block) -> Block:
-    """A block as a part. What neither a text, an image nor a file is came as a part, or is
-    named."""
+    """Return a block as a part, or a text that names the block.
+
+    A block that is neither an image nor a document is returned unchanged, unless it is known to be
+    a block of the Messages API only.
+    """
     kind, source, title = block.get("type"), block.get("source"), block.get("title")
     if kind not in ("image", "document") or not isinstance(source, dict):
         return name_block(block) if kind in _BLOCKS_ONLY else block
