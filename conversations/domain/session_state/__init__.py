@@ -1,13 +1,13 @@
-"""The session state: a register of what happened, by rules and without a model.
+"""The session state: a register of what happened, which is built by rules and without a model.
 
-``facts`` reads from one turn what the rules need (``statements`` reads its sentences and
-commands) and adds it to the state. Here is the state with a person's pins, strikes and
-rewordings, its JSON, what of it is shown, and its YAML.
+``facts`` reads the facts of one turn (with ``statements``, ``values`` and ``commands``) and adds
+them to the state. This module has the state, a person's edits of it (pins, strikes and rewordings),
+its JSON, the items that are shown, and its YAML.
 
-The state is a pure function of the session's active turns in order and of the
-person's edits in order: turns never look at marks, and marks at most at the turn in which
-their item was said last, so rebuilding from the archive gives the same bytes however the two
-were interleaved.
+The state is a pure function of the session's active turns and of the person's edits, each in their
+order. Adding a turn never reads the marks of edits. Applying an edit reads at most the turn in
+which its item was said last. So rebuilding from the archive gives the same bytes, however turns and
+edits were interleaved.
 """
 
 import re
@@ -25,20 +25,21 @@ from conversations.domain.words import STOP_WORDS
 
 from .matters import is_same_topic, says_less
 
-RULES_VERSION = 8  # Raised whenever the same turns would give another state.
+RULES_VERSION = 8  # Increased whenever the same turns would give a different state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 RULE, PREFERENCE, VALUE = "rule", "preference", "value"
 KINDS = (FILE, DECISION, ERROR, FOCUS, RULE, PREFERENCE, VALUE)
-READ = "read"  # What was done to a file that was only looked at.
+READ = "read"  # The action of a file that was only read.
 
-# Where an item comes from: the person, a commit, the model, a tool's outcome.
+# The source of an item: the person, a commit, the model, the outcome of a tool.
 SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
-MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
+MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # The newest of each are kept.
 MAX_OPEN_FAILURES = 5
-# What was struck or replaced is remembered as long as it takes to tell which wordings it replaced.
+# Struck and replaced statements are remembered, because they may have replaced a person's rewording
+# of an earlier statement (see ``_replaced_in``).
 MAX_STRUCK = 20
 MAX_RULES, MAX_PREFERENCES, MAX_VALUES, MAX_REPLACED = 40, 40, 40, 20
-MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed; they are not shown.
+MAX_REMEMBERED_VALUES = 40  # Values that are not known to have changed, which are not shown.
 MAX_ITEM_CHARS, MAX_FOCUS_CHARS, MAX_PATH_CHARS = 160, 100, 200
 
 
@@ -49,7 +50,7 @@ class StateFile(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A decision, a rule or a preference, and how often it was said."""
+    """A decision, a rule or a preference, and the number of times that it was said."""
 
     id: str
     text: str
@@ -59,8 +60,11 @@ class Statement(NamedTuple):
 
 
 class StateValue(NamedTuple):
-    """``amounts`` have their class before them, such as ``measure 250 ms``; ``times``: how
-    often it was known to have changed, 0 for one that is only remembered."""
+    """A value that the person stated.
+
+    Each of the ``amounts`` begins with its kind, such as ``measure 250 ms``. ``times`` is the
+    number of known changes. It is 0 for a value that is only remembered.
+    """
 
     id: str
     text: str
@@ -70,7 +74,7 @@ class StateValue(NamedTuple):
 
 
 class ReplacedStatement(NamedTuple):
-    """What a later statement, of the turn ``by``, took the place of."""
+    """A statement or value that a later one, of the turn ``by``, replaced."""
 
     id: str
     kind: str
@@ -81,7 +85,7 @@ class ReplacedStatement(NamedTuple):
 
 
 class ResolvedError(NamedTuple):
-    """An error, and what made it go away at ``turn``."""
+    """An error that was resolved at ``turn``, with its solution in ``text``."""
 
     id: str
     text: str
@@ -94,8 +98,11 @@ class StateFocus(NamedTuple):
 
 
 class PendingCall(NamedTuple):
-    """A tool call that waits for its result. ``kind`` is a :mod:`facts` kind; ``key``
-    says when two calls try the same thing, ``detail`` is the kind's telling text."""
+    """A tool call that waits for its result.
+
+    ``kind`` is one of the kinds in :mod:`facts`. ``key`` is equal for calls that try the same
+    thing. ``detail`` describes the call; its meaning depends on the kind.
+    """
 
     id: str
     name: str
@@ -108,7 +115,7 @@ class PendingCall(NamedTuple):
 
 
 class FailedCall(NamedTuple):
-    """A call that failed and was not made good yet. ``fixes``: what was done since."""
+    """A failed call that has not succeeded since. ``fixes`` are actions since the failure."""
 
     key: str
     kind: str
@@ -117,9 +124,12 @@ class FailedCall(NamedTuple):
 
 
 class ItemMark(NamedTuple):
-    """What a person did to an item, with the item as it was, so that a pinned one
-    outlives its place in the register. ``rewording`` empty: as it was; ``reworded_after``: the
-    last turn when that was made."""
+    """A person's edits of an item, with the item as it was.
+
+    The item is stored so that a pinned item remains when it is no longer in the register.
+    ``rewording`` is empty if the item was not reworded. ``reworded_after`` is the session's last
+    turn at the time of the rewording.
+    """
 
     id: str
     kind: str
@@ -134,9 +144,12 @@ class ItemMark(NamedTuple):
 
 
 class SessionState(NamedTuple):
-    """``tokens`` and ``model`` are of the active turns, ``struck`` is what the model took
-    back, ``replaced`` what a later statement did, ``calls`` and ``failures`` are open;
-    ``edit_seq`` is the event of the last edit that ``marks`` hold."""
+    """The state of a session after a turn and an edit.
+
+    ``tokens`` and ``model`` are those of the active turns. ``struck`` are statements that the model
+    struck, and ``replaced`` are statements that later ones replaced. ``calls`` and ``failures`` are
+    open. ``edit_seq`` is the event of the last edit that ``marks`` include.
+    """
 
     tokens: int = 0
     model: str = ""
@@ -157,11 +170,11 @@ class SessionState(NamedTuple):
 
 # The state as JSON text. The same state always gives the same text.
 
-# What the text of every state begins with that these rules made.
+# The beginning of the text of every state that this version of the rules made.
 PREFIX = f'{{"v":{RULES_VERSION},'
 EMPTY = "{}"
 
-# Every text in a state is storable already.
+# All texts in a state are already storable.
 _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -172,8 +185,8 @@ def dump_state(state: SessionState) -> str:
     return text
 
 
-# What one append writes the next one starts from, under the session's lock, and the window
-# reads in between.
+# Recent states are cached, because the next append to a session, under the session's lock, starts
+# from the state that the last append wrote. In between, the window reads it.
 MAX_RECENT_STATES = 200
 _RECENT: dict[str, SessionState] = {}
 _RECENT_LOCK = Lock()
@@ -188,13 +201,16 @@ def _remember(text: str, state: SessionState) -> None:
 
 @lru_cache(maxsize=1_000)
 def _dump_part(part: Any) -> str:
-    """One field. Most are what they were in the state before."""
+    """Return the JSON of a field. It is cached because most fields are as in the state before."""
     return _ENCODER.encode(part)
 
 
 def load_state(text: str) -> SessionState | None:
-    """Read what :func:`dump_state` wrote, None for what these rules did not write or
-    what was damaged: the archive gives it again."""
+    """Read a state that :func:`dump_state` wrote.
+
+    Return None if another version of the rules wrote it or if it is damaged. The state can then be
+    rebuilt from the archive.
+    """
     if text == EMPTY:
         return SessionState()
     if (recent := _RECENT.get(text)) is not None:
@@ -238,7 +254,7 @@ EDIT_VERSION = 1
 PIN, UNPIN, REWORD, STRIKE, UNSTRIKE = "pin", "unpin", "edit", "strike", "unstrike"
 ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
 
-# Marks that are remembered, more than there are items; pinned items among them.
+# The numbers of remembered marks and, among them, of pinned items.
 MAX_MARKS, MAX_PINS = 60, 20
 
 _CHANGES: dict[str, dict[str, bool]] = {
@@ -251,8 +267,11 @@ _CHANGES: dict[str, dict[str, bool]] = {
 
 
 class StateEdit(NamedTuple):
-    """``item`` is unmarked, as the register has it. ``text``: the new wording. ``after``: the last
-    turn when it was made; 0: that of its event."""
+    """A person's edit of an item.
+
+    ``item`` is the unmarked item of the register. ``text`` is the new wording. ``after`` is the
+    session's last turn at the time of the edit; 0 stands for the turn of its event.
+    """
 
     action: str
     item: ItemMark
@@ -261,7 +280,7 @@ class StateEdit(NamedTuple):
 
 
 def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
-    """The data of the event. ``by`` is a user name, for people to read."""
+    """Return the data of the event. ``by`` is a user name, for people to read."""
     item = dict(zip(ItemMark._fields[:6], edit.item, strict=False))
     data = {"v": EDIT_VERSION, "action": edit.action, "item": item, "text": edit.text, "by": by}
     data |= {"after": edit.after} if edit.after else {}
@@ -269,7 +288,7 @@ def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
 
 
 def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
-    """The edit that an event's data holds, None if they hold none."""
+    """Return the edit in an event's data, or None if there is no valid one."""
     data = data or {}
     item = data.get("item")
     if data.get("action") not in ACTIONS or not isinstance(item, dict):
@@ -302,8 +321,10 @@ def _text(values: dict[str, Any], name: str, limit: int) -> str:
 
 
 def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> SessionState:
-    """The state after the edit that is the event ``seq`` after this turn. Pins outlive other
-    marks."""
+    """Return the state after the edit that is the event ``seq`` after this turn.
+
+    Beyond the limit of marks, marks without a pin are dropped first.
+    """
     after = edit.after or turn
     known = [mark for mark in state.marks if is_same_item(mark, edit.item)]
     marks = [mark for mark in state.marks if mark not in known]
@@ -313,7 +334,8 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> 
         rewording = edit.text if edit.text != mark.text else ""
         mark = mark._replace(rewording=rewording, reworded_after=after)
     if edit.action in (STRIKE, REWORD):
-        # Earlier rules left what was said again at its first turn: the edit is of the last one.
+        # Earlier rules kept a repeated statement at its first turn. The edit applies to its last
+        # turn.
         said = (*state.decisions, *state.rules, *state.preferences)
         turns = (one.turn for one in said if one.turn <= after and is_same_item(one, edit.item))
         mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
@@ -327,8 +349,11 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> 
 
 
 def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> bool:
-    """Also where it was said again, and where other rules gave it another id: what is a rule now
-    was a decision once."""
+    """Whether both are the same item, which may have different ids.
+
+    A statement gets a new id when it is repeated. Other versions of the rules may also have given
+    it another id: some rules were decisions in earlier versions.
+    """
     are_said = one.id[:1] in "drp" and other.id[:1] in "drp" and one.text == other.text
     return one.id == other.id or (are_said and (one.turn == other.turn or one.id[0] == other.id[0]))
 
@@ -336,8 +361,11 @@ def is_same_item(one: "ItemMark | Statement", other: "ItemMark | Statement") -> 
 def drop_marks(
     state: SessionState, ranges: Iterable[tuple[int, int]], *, left: SessionState
 ) -> SessionState:
-    """Without the marks on items of these turns, which left the active path. ``left`` is the state
-    without them: what was said before as well stands there, and keeps its mark."""
+    """Return the state without marks on items of these turns, which left the active path.
+
+    ``left`` is the state without these turns. A mark is kept if its item is in that state, because
+    the item was then also said in another turn.
+    """
     gone, marks = list(ranges), []
     said = (*left.decisions, *left.rules, *left.preferences)
     for mark in state.marks:
@@ -348,7 +376,7 @@ def drop_marks(
     return state._replace(marks=tuple(marks))
 
 
-# What the state shows: the register's items as a person's marks leave them.
+# The items that are shown: the items of the register with a person's marks applied.
 _LIMITS = {
     FILE: MAX_FILES,
     DECISION: MAX_DECISIONS,
@@ -359,15 +387,18 @@ _LIMITS = {
     FOCUS: 1,
 }
 BY_PERSON, BY_MODEL, BY_LATER = "person", "model", "later"
-# By the first letter of an item's id.
+# The kind of a statement by the first letter of its id.
 STATEMENT_KINDS = {"d": DECISION, "r": RULE, "p": PREFERENCE, "v": VALUE}
 
 
 class StateItem(NamedTuple):
-    """One line of the register. ``id`` is stable. ``text`` is a file's path, else a
-    sentence; ``action`` is what was done to a file; ``original`` is the text before
-    a person reworded it, else empty. ``struck_by``: person, model, later (a statement of
-    the turn ``replaced_in`` took its place) or nobody. ``times``: how often it was said."""
+    """One line of the register.
+
+    ``id`` is stable. ``text`` is a file's path or a sentence. ``action`` is the action on a file.
+    ``original`` is the text before a person reworded it, and empty if nobody did. ``struck_by`` is
+    ``person``, ``model``, ``later`` (a statement of the turn ``replaced_in`` replaced the item) or
+    empty. ``times`` is the number of times that the item was said.
+    """
 
     id: str
     kind: str
@@ -383,21 +414,23 @@ class StateItem(NamedTuple):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What a person can do to it now."""
+        """The actions on the item that a person can take now."""
         if self.struck_by:
             return (UNSTRIKE,)
         pin = UNPIN if self.is_pinned else PIN
         return (pin, STRIKE) if self.kind == FILE else (pin, REWORD, STRIKE)
 
     def as_mark(self) -> ItemMark:
-        """The item as an edit keeps it."""
+        """Return the item in the form in which an edit stores it."""
         text = self.original or self.text
         return ItemMark(self.id, self.kind, text, self.turn, self.action, self.source)
 
 
 class KeptItem(NamedTuple):
-    """A rule or a preference of the workspace's memory. ``scope``: whose sessions it stands
-    in, a person's or the whole workspace's."""
+    """A rule or a preference in workspace memory.
+
+    ``scope`` says whether it stands in the sessions of one person or of the whole workspace.
+    """
 
     id: str
     kind: str
@@ -409,16 +442,21 @@ FOR_PERSON, FOR_WORKSPACE = "person", "workspace"
 
 
 def gives_way(earlier: str, later: str) -> bool:
-    """Whether a rule or a preference goes where a later one on its matter stands: a wish does not
-    lift a rule, but a rule ends a wish."""
+    """Whether a later statement on the same topic replaces an earlier one, by their kinds.
+
+    A preference does not replace a rule, but a rule replaces a preference.
+    """
     return (earlier, later) != (RULE, PREFERENCE)
 
 
 def choose_kept(
     kept: Iterable[KeptItem], items: Iterable[StateItem]
 ) -> tuple[tuple[KeptItem, ...], tuple[KeptItem, ...]]:
-    """Those that stand beside a session's own items, and those in whose place one of its rules
-    or preferences on the same matter stands. What is for the person goes before the rest."""
+    """Return the kept items that stand beside a session's own items, and those that do not.
+
+    A kept item does not stand if one of the session's rules or preferences on the same topic
+    replaces it. A person's own items take precedence over those of the workspace.
+    """
     said = [(item.kind, item.text) for item in items if item.kind in (RULE, PREFERENCE)]
     chosen: list[KeptItem] = []
     replaced: list[KeptItem] = []
@@ -433,11 +471,13 @@ def choose_kept(
 
 
 def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
-    """The items in force and those that were struck: each kind in the order of its
-    turns. Pinned ones always stay and count within the limit of their kind, but half of
-    it is the newest's."""
-    # What a person reworded is on the matter of its wording: what took the place of the earlier
-    # one says nothing of it.
+    """Return the items in force and the struck items, each kind in the order of its turns.
+
+    Pinned items always stay and count towards the limit of their kind. Half of the limit is
+    reserved for the newest items.
+    """
+    # The topic of a reworded item is that of its new wording. So a statement that replaced the
+    # earlier wording does not replace the item.
     reworded = {mark.id: mark.turn for mark in state.marks if mark.rewording}
     back = [
         Statement(gone.id, gone.text, gone.turn, gone.source)
@@ -467,7 +507,7 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         same = [one.id for one in said if is_same_item(one, made)]
         now = made.id if made.id in known or not same else same[0]
         marks[now] = made
-    # What a person marked outlives its place in the register.
+    # A pinned item is shown even if it is no longer in the register.
     registered += [
         _item(mark) for now, mark in marks.items() if mark.is_pinned and now not in known
     ]
@@ -480,7 +520,8 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
             if gone.id not in known
         ),
     ]
-    # What a person removed before it was replaced stands there as replaced: restoring pins it.
+    # An item that a person struck before it was replaced is listed as replaced. Restoring it pins
+    # it.
     struck = [
         _marked(item, mark)._replace(struck_by=item.struck_by) if mark else item
         for item in gone_items
@@ -515,7 +556,10 @@ def _item(mark: ItemMark) -> StateItem:
 
 
 def _marked(item: StateItem, mark: ItemMark) -> StateItem:
-    """What is said again after it was removed or reworded stands as it was said."""
+    """Return the item with the mark applied.
+
+    If the item was said again after it was struck or reworded, it stands as it was said.
+    """
     item = item._replace(is_pinned=mark.is_pinned)
     if item.turn > mark.turn:
         return item
@@ -524,7 +568,7 @@ def _marked(item: StateItem, mark: ItemMark) -> StateItem:
 
 
 def _replaced_in(state: SessionState, item: StateItem, mark: ItemMark) -> int:
-    """The first turn that stated something in the place of what a person had reworded; 0: none."""
+    """Return the first turn that replaced an item that a person had reworded, or 0 if none did."""
     is_stated = item.kind in (RULE, PREFERENCE)
     if not is_stated or not item.original or item.is_pinned:
         return 0
@@ -554,7 +598,7 @@ def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
 
 
 MAX_STATE_TOKENS = 1_000
-# How long preferences may be at most, one after the other, until all of them fit.
+# The maximum lengths of preferences, which are tried in this order until the state fits.
 SHORTENED_CHARS = (100, 80, 65)
 
 _LISTS = {
@@ -582,8 +626,11 @@ def write_yaml(
     turn_count: int,
     kept: Iterable[KeptItem] = (),
 ) -> str:
-    """The state as YAML, with what the workspace's memory holds for the session; empty when
-    there is nothing to say. What does not fit is left out, as ``_worth`` says."""
+    """Return the state as YAML, with the items of workspace memory for the session.
+
+    Return an empty text if there are no items. If the items do not fit, some are left out in the
+    order of ``_worth``.
+    """
     items, _ = list_items(state)
     standing, _ = choose_kept(kept, items)
     items = (*(StateItem(*one[:3], turn=0, source=one.scope) for one in standing), *items)
@@ -609,7 +656,7 @@ def write_yaml(
         gone = {item.id for item in order[:count]}
         return _document(head, [item for item in items if item.id not in gone])
 
-    # As few items are left out as it takes, found by halving.
+    # A binary search finds the smallest number of items to leave out.
     counts = range(len(order))
     least = bisect_left(
         counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_STATE_TOKENS
@@ -618,12 +665,12 @@ def write_yaml(
 
 
 def _shortened(item: StateItem, limit: int) -> StateItem:
-    """The beginning of a long preference, which says most; what is pinned stays whole."""
+    """Return a long preference cut to its beginning, which says most. Pinned items stay whole."""
     if item.is_pinned or item.kind != PREFERENCE or len(item.text) <= limit:
         return item
     words = cut_words(item.text, limit).split(" ")
     while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
-        words.pop()  # ``for the`` before the cut says nothing.
+        words.pop()  # Words such as ``for the`` before the cut have no meaning.
     said = " ".join(words).rstrip(" ,;:")
     # Not every language has spaces.
     said = said if len(said) > limit // 2 else item.text[:limit]
@@ -631,7 +678,11 @@ def _shortened(item: StateItem, limit: int) -> StateItem:
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:
-    """What sorts first is left out first: a rule last, else the oldest of the least used."""
+    """Return a sort key. Items that sort first are left out first.
+
+    Pinned items are left out last, and rules just before them. Among items of the same rank, the
+    oldest of the least used are left out first.
+    """
     ranks = {FILE: 1, ERROR: 1, VALUE: 3, PREFERENCE: 4, DECISION: 4, FOCUS: 5, RULE: 6}
     rank = ranks[item.kind]
     if item.action == READ:
@@ -668,13 +719,15 @@ def _scalar(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    # Quotes and escapes cost tokens: most sentences are plain scalars as they are.
+    # Quotes and escapes cost tokens. Most sentences are valid plain scalars without them.
     return text if _PLAIN_SENTENCE.fullmatch(text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
-    """A double-quoted scalar. JSON's escapes are YAML's; YAML has more characters that
-    may not stand as they are."""
+    """Return a double-quoted scalar.
+
+    JSON's escapes are valid in YAML, but YAML requires escapes for more characters.
+    """
     quoted = _QUOTER.encode(text)
     if quoted.isascii() and "\x7f" not in quoted:
         return quoted

@@ -1,5 +1,7 @@
-"""What a shell command means to the session state: when two try the same thing, what a commit
-says, and which line of an output tells the error.
+"""Reading of shell commands for the session state.
+
+The functions tell whether two commands try the same thing, find the message of a commit, and find
+the line of an output that names the error.
 """
 
 import re
@@ -11,14 +13,14 @@ from conversations.domain.text import one_line, strip_terminal_codes
 from . import MAX_ITEM_CHARS
 
 MAX_COMMAND_CHARS, MAX_LINE_CHARS = 60, 80
-SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
+SCANNED_OUTPUT_CHARS = 8_000  # Of the beginning of an output, and of its end.
 
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Programs whose failure says that nothing was found, not that something is wrong.
+# Programs whose failure means that they found nothing, not that something is wrong.
 _LOOKING = _set(
     "awk cat cd command curl diff dir du echo egrep env fd file find grep head jq ls printf ps"
     " pwd rg sed stat tail test tree true type wc which whoami ["
@@ -26,7 +28,7 @@ _LOOKING = _set(
 
 _LOOKING_GIT = _set("blame branch diff grep log ls-files rev-parse show status")
 _WRAPPERS = _set("command env exec hatch nice nohup pdm pipenv poetry sudo time uv")
-# Programs for which a run over more proves a run over less.
+# Programs for which success with fewer arguments, which check more, implies success with more.
 _CHECKERS = _set(
     "cargo dotnet eslint flake8 go gradle jest make mocha mvn mypy nox npm phpunit pnpm pylint"
     " pyright pytest rspec ruff tox tsc vitest yarn"
@@ -50,9 +52,11 @@ _EXIT = re.compile(
 
 
 def command_key(command: str) -> str:
-    """Equal for two commands that try the same thing; empty where a failure would
-    not be an error. Of a sequence the last command counts, which does the work, without
-    options, redirections, and what changes the folder or wraps it."""
+    """Return a key that is equal for two commands that try the same thing.
+
+    The key is empty if a failure would not be an error. For a sequence of commands, it is made from
+    the last command that does work. It has no options, redirections, assignments or wrappers.
+    """
     words: list[str] = []
     for segment in reversed(_SEGMENT.split(command.strip()[:2000])):
         segment = _REDIRECT.sub(" ", segment.split("|")[0])
@@ -80,7 +84,7 @@ def _split_words(command: str) -> list[str]:
 
 
 def covers(done: str, failed: str) -> bool:
-    """Whether success of the command ``done`` settles failure of ``failed`` (keys)."""
+    """Whether the success of the command ``done`` resolves the failure of ``failed`` (keys)."""
     if done == failed:
         return bool(done)
     program, *asked = done.split(" ")
@@ -92,13 +96,13 @@ def covers(done: str, failed: str) -> bool:
 
 
 def short_command(command: str) -> str:
-    """A command as it is named in a sentence."""
+    """Return a short form of a command, for a sentence."""
     words = [part for part in _SEGMENT.split(command.strip()) if not part.startswith("cd ")]
     return one_line(" && ".join(words).replace("`", "'"), limit=MAX_COMMAND_CHARS)
 
 
 def commit_message(command: str) -> str:
-    """The first line of the message of a ``git commit`` in this command, else empty."""
+    """Return the first line of the message of a ``git commit`` in this command, else empty."""
     if "commit" not in command:
         return ""
     here = _COMMIT_TEXT.search(command)
@@ -107,7 +111,7 @@ def commit_message(command: str) -> str:
     words = _split_words(command[:20_000])
     for place in (place for place, word in enumerate(words) if word == "commit"):
         before = words[:place]
-        # What stands between: git [-C folder] [-c x=y] commit
+        # Options may stand between the two words: git [-C folder] [-c x=y] commit
         while before and (before[-1].startswith("-") or before[-2:-1] in (["-C"], ["-c"])):
             before.pop()
         if before and before[-1] in ("git", "/usr/bin/git"):
@@ -127,14 +131,14 @@ def _message_of(words: Sequence[str]) -> str:
 
 
 def exit_code(output: str) -> int | None:
-    """The exit code that the first or the last line of an output reports."""
+    """Return the exit code that the first or the last line of an output reports, or None."""
     lines = output[:200].lstrip().split("\n", 1)[:1] + output[-200:].rstrip().rsplit("\n", 1)[-1:]
     found = [match for line in lines if (match := _EXIT.match(line.strip()))]
     return int(found[-1][1]) if found else None
 
 
 def error_line(output: str, *, limit: int = MAX_LINE_CHARS) -> str:
-    """The line that says what went wrong."""
+    """Return the line of an output that names the error."""
     text = output
     if len(output) > 2 * SCANNED_OUTPUT_CHARS:
         text = f"{output[:SCANNED_OUTPUT_CHARS]}\n{output[-SCANNED_OUTPUT_CHARS:]}"

@@ -1,7 +1,7 @@
-"""What one turn says to the register. Nothing here knows what came before.
+"""Reading the facts of one turn, and adding them to the session state.
 
-Tools are known by what they do, under the names that this product and others give
-them, so that imported histories count too.
+Reading a turn does not depend on earlier turns. Tools are recognised under the names that this
+product and other products give them, so that imported histories count as well.
 """
 
 import re
@@ -72,9 +72,9 @@ from .values import AIM, DATES, StatedValue, find_values
 
 WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
-PUT_BACK = "put back"  # What a person did to a file that calls had changed.
+PUT_BACK = "put back"  # The action on a file that calls had changed and a person put back.
 
-# Kinds of calls that touch files; each is named after its action.
+# Kinds of calls that touch files. Each kind has the name of its action.
 FILE_KINDS = (WRITE, EDIT, DELETE, MOVE, READ)
 
 _NAMES = {
@@ -104,7 +104,7 @@ MAX_CALLS, MAX_PATHS = 50, 10
 MAX_PUT_BACK_PATHS = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
 
-# Not as part of a path, whose file may have any name.
+# These words do not count as part of a path, because a file may have any name.
 _REPLACED = re.compile(
     r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)", re.IGNORECASE
 )
@@ -115,10 +115,10 @@ _LOOKS_FAILED = re.compile(
 )
 _STRUCK = re.compile(r"Struck ([drpv](\d{1,15})\.\d+): (.*)")
 FOCUS_SCANNED_CHARS = 4_000
-# A line that says nothing: blank, a fence, a tag by itself.
+# A line without meaning: a blank line, a fence, or a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
 
-# A message that only nods leaves the focus where it was.
+# A message that only agrees does not change the focus.
 _ACKNOWLEDGED = re.compile(
     r"(?:ok(?:ay)?|yes|yep|yeah|y|no|sure|thanks?|thank you|thx|go on|go ahead|continue|proceed"
     r"|do it|please|great|good|perfect|nice|next|right|exactly|correct|cool|fine|done|and|it"
@@ -128,8 +128,11 @@ _ACKNOWLEDGED = re.compile(
 
 
 class CallOutcome(NamedTuple):
-    """What became of a call. ``is_replaced``: a file was there before; ``struck``
-    is the statement that the model took back."""
+    """The outcome of a call.
+
+    ``is_replaced`` means that the file existed before. ``struck`` is the statement that the model
+    struck.
+    """
 
     call_id: str
     name: str
@@ -141,8 +144,11 @@ class CallOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFacts:
-    """``statements`` have their kind before them. ``calls`` have no turn yet;
-    ``put_back`` are files that a person put back."""
+    """The facts of one turn.
+
+    ``statements`` are pairs of a kind and a text. ``calls`` have no turn yet. ``put_back`` are
+    files that a person put back.
+    """
 
     role: str
     tokens: int
@@ -156,14 +162,14 @@ class TurnFacts:
 
 
 def read_facts(turn: AnyTurn) -> TurnFacts:
-    """Never fails: what cannot be read says nothing."""
+    """Return the facts of a turn. Content that cannot be read is ignored and raises no error."""
     facts = TurnFacts(role=turn.role, tokens=turn.token_count)
     if turn.role == USER:
         lines = turn.content[:FOCUS_SCANNED_CHARS].splitlines()
         line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
         focus = "" if _ACKNOWLEDGED.fullmatch(line) else one_line(line, limit=MAX_FOCUS_CHARS)
         statements = find_statements(turn.content)
-        # An amount that a rule or a wish names is no value beside it.
+        # An amount in a rule or a preference is not a separate value.
         values = tuple(
             value
             for value in find_values(turn.content)
@@ -173,7 +179,7 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
     if turn.role == ASSISTANT:
         model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
         model = storable(model)[:120] if isinstance(model, str) else ""
-        # Most answers make no call, and need no look into their blocks.
+        # Most answers make no call, so their blocks need not be parsed.
         has_calls = turn.tool_calls or '"tool_use"' in (turn.blocks or "")
         found = calls_of(turn)[:MAX_CALLS] if has_calls else []
         calls = tuple(_read_call(call, place) for place, call in enumerate(found))
@@ -195,7 +201,7 @@ def _read_call(call: dict[str, Any], place: int) -> PendingCall:
     if kind in (SHELL, GIT):
         command = storable(_text(arguments, _COMMANDS) if kind == SHELL else _git(arguments))
         key = command_key(command)
-        # A detail in backticks is a command, another one a commit's message.
+        # A detail in backticks is a command. Any other detail is the message of a commit.
         detail = commit_message(command) or (f"`{short_command(command)}`" if command else "")
     elif kind == STATE and arguments.get("action") == "note":
         detail = one_line(storable(str(arguments.get("text") or "")), limit=MAX_ITEM_CHARS)
@@ -222,7 +228,7 @@ def _kind(name: str, arguments: dict[str, Any]) -> str:
 
 
 def _paths(kind: str, arguments: dict[str, Any]) -> Iterator[str]:
-    """The files of a call; of a move the target first, then the source."""
+    """Yield the files of a call. For a move, yield the target and then the source."""
     if kind == MOVE:
         ends = (_text(arguments, _TARGETS), _text(arguments, (*_SOURCES, "path")))
         yield from (_path(end) for end in ends if end)
@@ -242,14 +248,14 @@ def _path(text: str) -> str:
 
 
 def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
-    """The first of these that is there; a list of words as one command."""
+    """Return the first of these values that is set. A list of words becomes one command."""
     for name in names:
         value = values.get(name)
         if isinstance(value, str) and value.strip():
             return value
         if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
             if len(value) == 3 and value[0].endswith("sh") and value[1] in ("-c", "-lc"):
-                return str(value[2])  # what a shell is given to run
+                return str(value[2])  # The command that the shell runs.
             return " ".join(_quoted(word) for word in value)
     return ""
 
@@ -274,8 +280,8 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
     if turn.content.startswith("{") and len(turn.content) <= MAX_JSON_OUTPUT_CHARS:
         with suppress(ValueError):
             value = load_json(turn.content)
-    # By a result object (``{"success", "output", "error"}``), else as recorded, else by how
-    # the text begins.
+    # Success is read from a result object (``{"success", "output", "error"}``), else from the
+    # turn's metadata, else from the beginning of the text.
     ok, output = value.get("success"), turn.content
     if isinstance(ok, bool):
         text = value.get("output") if ok else value.get("error") or value.get("output")
@@ -307,7 +313,7 @@ MAX_FIXES = 2
 
 
 def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
-    """The state after this turn, which is on the active path."""
+    """Return the state after this turn, which is on the active path."""
     state = state._replace(tokens=state.tokens + facts.tokens)
     if facts.role == USER:
         for index, (kind, text) in enumerate(facts.statements):
@@ -323,7 +329,7 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
     if facts.role == TOOL and facts.outcome:
         return _fold_outcome(state, facts.outcome)
     if facts.role == SYSTEM:
-        # Files that calls had changed, and a person put back.
+        # These are files that calls had changed and a person put back.
         wanted = set(facts.put_back)
         back = [f for f in state.files if f.path in wanted and f.action != READ]
         others = (file for file in state.files if file not in back)
@@ -334,7 +340,7 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
 
 def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
     for call in state.calls:
-        # Without an id it answers the next call of its name.
+        # A result without an id belongs to the next call with its name.
         if call.id == outcome.call_id and (call.id or call.name == outcome.name):
             break
     else:
@@ -362,8 +368,11 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
 
 
 def renumber_strike(turn: AnyTurn, find: Callable[[int], int | None]) -> str:
-    """The text of a copied result. One that names what the model struck by its turn gets the
-    number of that turn's copy, which ``find`` gives; 0, which no turn has, where there is none."""
+    """Return the text of a copied result.
+
+    If the text names, by its turn, a statement that the model struck, it gets the number of that
+    turn's copy, which ``find`` returns. Without a copy it gets 0, which is the number of no turn.
+    """
     is_state = turn.role == TOOL and _kind(turn.tool_name or "", {}) == STATE
     found = _STRUCK.match(turn.content) if is_state else None
     if found is None:
@@ -376,8 +385,11 @@ def renumber_strike(turn: AnyTurn, find: Callable[[int], int | None]) -> str:
 
 
 def _without(state: SessionState, struck: Statement) -> SessionState:
-    """Without the statement that the model took back. One that was reworded is known by its
-    id alone; any other by its text, since a history from elsewhere may have other numbers."""
+    """Return the state without the statement that the model struck.
+
+    The statement is recognised by its text, because turns of an imported history may have other
+    numbers. If it was reworded, it is recognised by its id.
+    """
     said = [*state.decisions, *state.rules, *state.preferences]
     said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
     gone = [
@@ -385,7 +397,7 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
         for one in said
         if one.text == struck.text and (one.id[0] == struck.id[0] or is_same_item(one, struck))
     ]
-    # What a later statement replaced may be in force as a person reworded it.
+    # A replaced statement may still be in force in the wording that a person gave it.
     said += [Statement(one.id, one.text, one.turn, one.source) for one in state.replaced]
     gone = gone or [one for one in said if one.id == struck.id]
     ids = {one.id for one in gone}
@@ -400,8 +412,11 @@ def _without(state: SessionState, struck: Statement) -> SessionState:
 
 
 def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statement, ...]:
-    """With one more. What is said again moves to the end, and to its turn. Beyond the limit the
-    oldest commit goes first: what a person decides is to outlive daily work."""
+    """Return the decisions with a new one.
+
+    A repeated decision moves to the end and gets the new turn. Beyond the limit, the oldest commit
+    is dropped first, so that decisions of a person outlast daily work.
+    """
     known = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)
     new = known._replace(id=new.id, turn=new.turn) if known else new
     kept = [*(d for d in decisions if d is not known), new]
@@ -411,8 +426,11 @@ def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statemen
 
 
 def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionState:
-    """With what the person stated. What is said again counts once more and moves to the
-    end, and to its turn; rules and preferences on the same matter give way to it."""
+    """Return the state with a statement of the person.
+
+    A repeated statement counts once more, moves to the end and gets the new turn. The statement
+    replaces rules and preferences on the same topic (see :func:`gives_way`).
+    """
     if kind == DECISION:
         return state._replace(decisions=_decided(state.decisions, new))
     replaced = state.replaced
@@ -436,15 +454,18 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
 
 
 def _newest(replaced: tuple[ReplacedStatement, ...]) -> tuple[ReplacedStatement, ...]:
-    """Of values and of others each so many: a value that changes often ends no rewording of a
-    statement that was replaced, which counts as long as that is here."""
+    """Return the newest replaced values and the newest other replaced statements.
+
+    Each group has its own limit, so that a value that changes often does not displace a replaced
+    statement. A rewording of such a statement counts only as long as the statement is here.
+    """
     values = [one for one in replaced if one.kind == VALUE]
     others = [one for one in replaced if one.kind != VALUE]
     return (*others[-MAX_REPLACED:], *values[-MAX_REPLACED:])
 
 
 def _most_used[Said: (Statement, StateValue)](said: list[Said], limit: int) -> tuple[Said, ...]:
-    """Beyond the limit without the oldest of those said least."""
+    """Return at most ``limit`` items, dropping the oldest of the least frequent ones."""
     kept = list(said)
     while len(kept) > limit:
         kept.remove(min(kept, key=lambda one: (one.times, one.turn)))
@@ -452,14 +473,16 @@ def _most_used[Said: (Statement, StateValue)](said: list[Said], limit: int) -> t
 
 
 def _kind_of(amounts: tuple[str, ...]) -> str:
-    """The kind of the first amount, of those with dates of the first that is none: the others
-    say when or under what it is so."""
+    """Return the kind of the first amount that is not a date, else of the first amount.
+
+    A date beside another amount says when the value holds.
+    """
     kinds = [amount.partition(" ")[0] for amount in amounts]
     return next((kind for kind in kinds if kind.removeprefix(AIM) not in DATES), kinds[0])
 
 
 def _with_value(state: SessionState, number: int, index: int, stated: StatedValue) -> SessionState:
-    """With a value that the person stated, in the place of one of the same thing."""
+    """Return the state with a value of the person, which replaces values of the same thing."""
     kind = _kind_of(stated.amounts)
     times, replaced, kept = int(stated.is_changed), state.replaced, []
     for old in state.values:
@@ -487,7 +510,7 @@ def _touched(
     for path in call.paths[:1] if call.kind == MOVE else call.paths:
         known = next((file for file in files if file.path == path), None)
         if known and call.kind == READ and known.action not in (READ, DELETE, PUT_BACK):
-            continue  # what was changed stays known as changed
+            continue  # A file that was changed is not shown as only read.
         action = call.kind
         if action == WRITE and (is_old or (known and known.action not in (DELETE, PUT_BACK))):
             action = EDIT
@@ -499,8 +522,10 @@ _DOING = {WRITE: "creating", EDIT: "editing", DELETE: "deleting", MOVE: "moving"
 
 
 def _with_failures_resolved(state: SessionState, call: PendingCall) -> SessionState:
-    """The failures that this success makes good become resolved errors; for the others it
-    may be what fixes them."""
+    """Turn the failures that this success resolves into resolved errors.
+
+    For the other failures, the call is remembered as a possible fix.
+    """
     fix = ""
     if call.kind in _DOING and call.paths:
         path = call.paths[0]
@@ -515,7 +540,7 @@ def _with_failures_resolved(state: SessionState, call: PendingCall) -> SessionSt
                 fixes = (*(f for f in failure.fixes if f != fix), fix)[-MAX_FIXES:]
                 failure = failure._replace(fixes=fixes)
             failures.append(failure)
-        # A retried edit that then fits is no error that somebody solved.
+        # A failed edit that succeeds when it is retried is not worth an error.
         elif failure.fixes or failure.kind in (SHELL, GIT):
             how = " and ".join(failure.fixes)
             how = f"fixed by {how}" if how else "gone when run again"

@@ -1,4 +1,4 @@
-"""Whether two statements are about the same matter, so that the later one holds."""
+"""Comparison of two statements: if they are on the same topic, the later one holds."""
 
 import re
 from functools import cache, lru_cache
@@ -8,23 +8,28 @@ from conversations.domain.words import STOP_WORDS, read_tokens
 
 from .languages import read_languages
 
-MIN_SHARED = 0.75  # Of the tokens of both: the same said again, or the opposite of it.
-MIN_SHARED_BESIDE = 0.5  # Of what is left beside alternatives that differ.
-# Of two clauses with a value: of the tokens of both where two are shared, else of the shorter
-# and of both; with dates, which say less, of the shorter.
+# The share of common tokens from which on one statement repeats or contradicts the other.
+MIN_SHARED = 0.75
+MIN_SHARED_BESIDE = 0.5  # The share for tokens beside alternatives that differ.
+# The shares for two clauses with a value. If two tokens are common, they are a share of all tokens.
+# If more are common, they are a share of the shorter clause's tokens and of all tokens. Clauses
+# with dates say less, so their common tokens are a share of the shorter clause's tokens.
 MIN_SHARED_OF_TWO, MIN_SHARED_OF_LESS, MIN_SHARED_OF_MORE = 0.5, 0.5, 0.35
 MIN_SHARED_DATED = 0.6
 
-AMOUNTS = -1  # The group of all amounts
+AMOUNTS = -1  # The group of all amounts.
 
-# A number that counts something, not one that names it (``4 spaces``, not ``line 4``).
+# A number that counts something (``4 spaces``) and does not name it (``line 4``).
 _AMOUNT = re.compile(r"\b\d+(?=[ -][a-z%])", re.IGNORECASE)
 
 
 class StatementTopic(NamedTuple):
-    """``choices`` are tokens of which one holds at a time, each with its group; amounts are
-    in the group ``AMOUNTS``. ``beside`` are the others. ``condition`` are the tokens that say
-    when it holds."""
+    """The topic of a statement, as tokens.
+
+    ``choices`` are alternatives, of which one holds at a time, each with its group. Amounts are in
+    the group ``AMOUNTS``. ``beside`` are the other tokens. ``condition`` are the tokens that say
+    when the statement holds.
+    """
 
     tokens: frozenset[str]
     beside: frozenset[str]
@@ -35,7 +40,7 @@ class StatementTopic(NamedTuple):
 
 @cache
 def _condition() -> re.Pattern[str]:
-    """The clause of a condition: at the end, or with a comma in front."""
+    """Return a pattern for a condition: a first clause up to a comma, or a clause at the end."""
     languages = read_languages()
     words = "|".join(word for language in languages for word in language.conditions)
     others = (word for language in languages for word in language.regardless)
@@ -68,7 +73,7 @@ def topic_of(text: str) -> StatementTopic:
 
 
 def is_same_topic(earlier: str, later: str) -> bool:
-    """Of two rules or preferences."""
+    """Whether two rules or preferences are on the same topic."""
     a, b = topic_of(earlier), topic_of(later)
     if not a.tokens or not b.tokens:
         return False
@@ -85,7 +90,7 @@ def is_same_topic(earlier: str, later: str) -> bool:
     }
     if not differ:
         return False
-    # Amounts of two things may differ: spaces in one kind of files, and in another.
+    # Amounts of two things may differ, for example spaces in two kinds of files.
     if differ == {AMOUNTS}:
         words, others = ({t for t in one.tokens if not t[0].isdigit()} for one in (a, b))
         if words - others and others - words:
@@ -94,7 +99,7 @@ def is_same_topic(earlier: str, later: str) -> bool:
 
 
 def says_less(earlier: str, later: str) -> bool:
-    """Whether the later one only says a part of the earlier one again, not its opposite."""
+    """Whether the later statement only repeats a part of the earlier one, not its opposite."""
     a, b = topic_of(earlier), topic_of(later)
     return a.is_negative == b.is_negative and len(b.tokens) > 1 and b.tokens < a.tokens
 
@@ -105,7 +110,7 @@ def _shared(a: frozenset[str], b: frozenset[str]) -> float:
 
 @lru_cache(maxsize=2_000)
 def name_value(text: str) -> frozenset[str]:
-    """The words of a clause that say of what its value is, not that it changed."""
+    """Return the words of a clause that name the thing that has the value."""
     without = frozenset[str]().union(*(language.changing for language in read_languages()))
     return frozenset(t for t in topic_of(text).beside - without if not t[0].isdigit())
 

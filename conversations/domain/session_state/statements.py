@@ -1,9 +1,9 @@
-"""What a person states in a message: rules, decisions and preferences; few, but right.
+"""Recognition of rules, decisions and preferences in a person's message.
 
-Only sentences that begin as a rule or a decision count, and clauses that say what the
-person prefers. Not doubts and stories, no questions but for the preferences they
-mention, and nothing quoted or pasted. The patterns are data, one table for each language
-(``languages``).
+Precision matters more than completeness. Only sentences that begin as a rule or a decision count,
+and clauses that say what the person prefers. Doubts, stories, and quoted or pasted text do not
+count. Questions count only for the preferences that they mention. The patterns are data, one table
+for each language (``languages``).
 """
 
 import re
@@ -17,11 +17,11 @@ from . import DECISION, MAX_ITEM_CHARS, PREFERENCE, RULE
 from .languages import Language, read_languages
 
 MAX_STATEMENTS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
-MAX_PREFERENCE_SENTENCE_CHARS = 1_500  # Such a sentence often goes on with a task.
-MAX_LEAD_CHARS = 40  # A preference with what stands before it in its sentence, else without.
+MAX_PREFERENCE_SENTENCE_CHARS = 1_500  # Such a sentence often continues with a task.
+MAX_LEAD_CHARS = 40  # Of a preference with its lead. The lead of a longer one is left out.
 
-# A message of more lines is mostly pasted: only its first and last paragraph count, and only
-# if they are short.
+# A message with more lines is mostly pasted. Only its first and last paragraphs count, and only if
+# they are short.
 SCANNED_CHARS, MAX_TYPED_LINES, MAX_PARAGRAPH_LINES = 10_000, 40, 6
 
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|„[^“\n]*“|(?<!\w)'[^'\n]*\s[^'\n]*'(?!\w)")
@@ -41,7 +41,7 @@ _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def find_statements(text: str) -> tuple[tuple[str, str], ...]:
-    """The kind and the text of what this message states, at most five, each on one line."""
+    """Return kind and text of the message's statements, at most five, each text on one line."""
     languages = _spoken(text)
     if not languages:
         return ()
@@ -66,14 +66,14 @@ def _spoken(text: str) -> list[Language]:
 
 
 def read_sentences(text: str) -> Iterator[str]:
-    """The sentences that are the person's own, of the beginning of a message."""
+    """Yield the sentences at the beginning of a message that are the person's own."""
     lines = [*_untagged(_FENCE.sub("\n\n", text[:SCANNED_CHARS]))]
     for line in _own_lines(lines[: _mail_start(lines)]):
         yield from _ENDS.split(_BULLET.sub("", line).strip())
 
 
 def _untagged(text: str) -> Iterator[str]:
-    """The lines without what programs put between tags that stand on lines of their own."""
+    """Yield the lines that are not between tags on lines of their own, which programs insert."""
     end = ""
     for line in text.splitlines():
         if end:
@@ -85,7 +85,10 @@ def _untagged(text: str) -> Iterator[str]:
 
 
 def _mail_start(lines: Sequence[str]) -> int | None:
-    """Where two lines are the top of a mail. One alone may be the person's own."""
+    """Return the index of the first of two lines that are the top of a mail, or None.
+
+    A single such line may be the person's own.
+    """
     for place, pair in enumerate(pairwise(lines)):
         heads = [_mail_line().match(line) for line in pair]
         if all(heads) and any(head and (head[1] or "@" in head.string) for head in heads):
@@ -95,7 +98,10 @@ def _mail_start(lines: Sequence[str]) -> int | None:
 
 @cache
 def _mail_line() -> re.Pattern[str]:
-    """One of the lines at the top of a mail; the group: one that is no person's."""
+    """Return a pattern for a line at the top of a mail.
+
+    Its group matches the name of a line that does not name people.
+    """
     languages = read_languages()
     people = "|".join(name for language in languages for name in language.mail_people)
     names = "|".join(name for language in languages for name in language.mail_headers)
@@ -137,7 +143,7 @@ def _bare_end(text: str) -> str:
 
 
 def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
-    """Whether the sentence is a rule or a decision; empty if it is neither."""
+    """Return whether the sentence is a rule or a decision, or an empty text for neither."""
     said = sentence[language.filler.match(sentence).end() :].strip()  # type: ignore[union-attr]
     bare = _bare_end(_QUOTED.sub("…", said))
     enough = len(bare.split()) >= MIN_SENTENCE_WORDS or len(_DENSE.findall(bare)) > 3
@@ -156,7 +162,7 @@ def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
 
 
 def _preference(sentence: str, language: Language) -> str:
-    """The clause that says what the person prefers, with its reason where there is room."""
+    """Return the clause that says what the person prefers, with its reason if there is room."""
     lowered = sentence.lower()
     if not any(hint in lowered for hint in language.preference_hints):
         return ""
@@ -172,7 +178,7 @@ def _preference(sentence: str, language: Language) -> str:
     lead = min(language.filler.match(said).end(), match.start())  # type: ignore[union-attr]
     is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
     if len(said) - lead > MAX_LEAD_CHARS:
-        # What stands before it goes, unless that is what is preferred.
+        # Leave out the lead, unless it names the thing that the person prefers.
         first = len(said) - MAX_ITEM_CHARS + 1
         if not is_before:
             lead = match.start()

@@ -1,7 +1,7 @@
-"""Values that a person states: an amount, a date, a time, with the words that say of what.
+"""Recognition of values in a person's message: amounts, dates and times in their clauses.
 
-Read so that a later value can take the place of an earlier one: a clause says that its value
-is new, or it names what an earlier clause named, with another value.
+A later value can replace an earlier one. Its clause says that the value is new, or it names the
+same thing as an earlier clause, with another value.
 """
 
 import re
@@ -16,15 +16,15 @@ from .statements import read_sentences
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
 MAX_CLAUSE_CHARS = 90
-MAX_TAIL_CHARS = 40  # After a value: what goes on longer is mostly of something else.
-MAX_OWNER_CHARS = 12  # Before a clause: whose it is may stand there.
-DATES = frozenset(("date", "clock"))  # Kinds of amounts that say when.
-AIM = "aim/"  # Before the kind of a value that somebody wants to reach.
-MIN_NAMING_WORDS = 2  # Of a clause: they name what the value is of.
+MAX_TAIL_CHARS = 40  # Of a clause after its value. Longer text is mostly about something else.
+MAX_OWNER_CHARS = 12  # Of the text before a clause that may name the owner of the value.
+DATES = frozenset(("date", "clock"))  # Kinds of amounts that are dates or times.
+AIM = "aim/"  # The prefix of the kind of a value that the person wants to reach.
+MIN_NAMING_WORDS = 2  # Of the words in a clause that name the thing that has the value.
 
 _FORMULA = re.compile(r"[=^\\{}`<>|_∑≥≤²³×√]|\w\(|\)\w|->")
-_NAMED = re.compile(r"(?:[A-Z]\w*|\bv|#|[\w)]-|[./])\s?$")  # A version, or part of a name.
-# Where a count without a noun is a value nevertheless.
+_NAMED = re.compile(r"(?:[A-Z]\w*|\bv|#|[\w)]-|[./])\s?$")  # Before a version or part of a name.
+# Words after which a count is a value even without a noun.
 _LEADS_TO = re.compile(r"\b(?:to|at|of|is|reached|by)\s(?:around |about |just |only )?$")
 _WORD_AFTER = re.compile(
     r"[\s-](?!(?:and|or|as|to|in|on|with|for|is|are|of|at|by|after|from"
@@ -36,8 +36,12 @@ _NUMBER = re.compile(r"[\d.,\s-]+")
 
 
 class StatedValue(NamedTuple):
-    """``amounts`` are the class and the value of each; ``is_changed``: the clause itself says
-    that it was another one; ``is_own``: it names somebody whose it is."""
+    """A value that a person states.
+
+    ``amounts`` have the kind and the value of each amount. ``is_changed`` means that the clause
+    itself says that the value was different before. ``is_own`` means that the clause names an owner
+    of the value.
+    """
 
     text: str
     amounts: tuple[str, ...]
@@ -46,7 +50,7 @@ class StatedValue(NamedTuple):
 
 
 def find_values(text: str) -> tuple[StatedValue, ...]:
-    """The values that this message states, at most four, changed ones first."""
+    """Return the values that this message states, at most four, changed values first."""
     found: dict[str, StatedValue] = {}
     for sentence in read_sentences(text):
         for value in _read(sentence[:MAX_VALUE_SENTENCE_CHARS]):
@@ -81,12 +85,12 @@ def _read(sentence: str) -> Iterator[StatedValue]:
                 if not counts and not _LEADS_TO.search(before):
                     continue
                 if sentence.startswith("-", match.end()):
-                    continue  # What kind of a thing it is, such as ``6-sided``.
+                    continue  # The number describes a kind of thing, such as ``6-sided``.
             if clauses and match.start() < span[1]:
                 clauses[span].append((f"{kind} {amount}", False))
                 continue
             span = _clause(sentence, match.start(), match.end(), language)
-            # What says that it is new may stand in what was left out of the clause.
+            # The words that say that the value is new may be left out of the clause.
             before = sentence[max(0, span[0] - MAX_OWNER_CHARS) : match.start()]
             is_changed = (
                 language.changed.search(before) is not None
@@ -106,7 +110,7 @@ def _read(sentence: str) -> Iterator[StatedValue]:
             if not is_changed and (language.events.search(whole) or _is_shape(amounts)):
                 continue
             if language.aimed.search(clause):
-                # What is wished for is not what it is now.
+                # A value that the person wants to reach is not the current value.
                 amounts = [(f"{AIM}{amount}", changed) for amount, changed in amounts]
             is_own = language.owned.search(whole) is not None
             is_told = is_changed or is_own or language.told.search(clause)
@@ -119,12 +123,12 @@ def _read(sentence: str) -> Iterator[StatedValue]:
 
 
 def _is_shape(amounts: list[tuple[str, bool]]) -> bool:
-    """Whether all only say what kind of a thing it is (``6-sided``, ``30-minute``)."""
+    """Whether all amounts only describe a kind of thing (``6-sided``, ``30-minute``)."""
     return all("-" in amount and amount[-1].isalpha() for amount, _ in amounts)
 
 
 def _clause(sentence: str, start: int, end: int, language: Language) -> tuple[int, int]:
-    """Where the clause of the value begins and ends."""
+    """Return the start and end of the value's clause."""
     low = max(0, end - MAX_CLAUSE_CHARS)
     if low:
         low = max(low, sentence.find(" ", low, start) + 1)

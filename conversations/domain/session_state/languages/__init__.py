@@ -1,6 +1,6 @@
-"""The languages in which statements are read: one table each, read once.
+"""The languages in which statements are recognised. Each has one table, which is read once.
 
-``docs/session-state.md`` says what the tables hold and what each language covers.
+``docs/session-state.md`` describes the tables and what each language covers.
 """
 
 import re
@@ -17,13 +17,16 @@ NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """Compiled patterns; what a language does not have matches nothing. ``mail_people`` are
-    the names of lines at the top of a mail that say who wrote and reads it, ``mail_headers`` those
-    of others. ``borders`` end what belongs to a preference or a value; ``without`` are tokens that
-    are no matter of their own,
-    ``negative`` those that make a rule forbid, ``conditions`` are words that say when it holds,
-    ``regardless`` those before one that make it none, ``changing`` none that a value is of,
-    ``alternatives`` are tokens of which one holds at a time, with their group."""
+    """The compiled patterns and the words of a language.
+
+    A pattern that the language does not have matches nothing. ``mail_people`` are the names of
+    lines at the top of a mail with its author and readers, and ``mail_headers`` are those of other
+    lines. ``borders`` match the ends of a clause with a value. ``without`` are tokens that do not
+    belong to the topic of a statement. ``negative`` are tokens that make a rule a prohibition.
+    ``conditions`` are words that begin a condition, unless a word of ``regardless`` precedes them.
+    ``changing`` are tokens that do not name the thing that has a value. ``alternatives`` maps each
+    token to its group, of which only one token holds at a time.
+    """
 
     hints: tuple[str, ...]
     filler: re.Pattern[str]
@@ -71,7 +74,7 @@ class Language:
 
 @cache
 def read_languages() -> tuple[Language, ...]:
-    """English first."""
+    """Return all languages, English first."""
     files = sorted(Path(__file__).parent.glob("*.toml"), key=lambda file: file.stem != "english")
     return tuple(_language(tomllib.loads(file.read_text())) for file in files)
 
@@ -145,8 +148,10 @@ def _language(table: dict[str, Any]) -> Language:
 
 
 def _quantity(values: dict[str, Any]) -> re.Pattern[str]:
-    """A number with what it counts, as one of the groups money, percent, clock, date, measure
-    and count."""
+    """Return a pattern for a number with its unit.
+
+    It has the groups money, percent, clock, date, measure and count, of which one matches.
+    """
     if not values:
         return NEVER
     number = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
