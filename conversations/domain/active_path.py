@@ -1,7 +1,7 @@
-"""The active path: what of a session counts now, of all that was ever said in it.
+"""The active path: the turns and rows of a session that currently count.
 
-Markers say what left it, in order. One that goes back to an earlier moment returns what was on the
-path then, and takes off it what was said since.
+Markers record, in order, what left the path. A marker that goes back to an earlier moment restores
+the path of that moment, and removes everything that was said since.
 """
 
 from bisect import bisect
@@ -15,8 +15,11 @@ type Ranges = list[tuple[int, int]]  # Inclusive, of numbers of turns or of rows
 
 
 class Marker(NamedTuple):
-    """The numbers from ``low`` to ``high`` (below ``low``: none) leave the path. With ``back_to``
-    what else was off it is what was off it after so many markers of the session."""
+    """A marker that the numbers from ``low`` to ``high`` leave the path.
+
+    The range is empty if ``high`` is below ``low``. With ``back_to``, all other numbers are off the
+    path exactly if they were off it after that many markers of the session.
+    """
 
     low: int
     high: int
@@ -24,7 +27,7 @@ class Marker(NamedTuple):
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The union of inclusive ranges as disjoint ones in order; empty ones dropped."""
+    """Return the union of inclusive ranges as disjoint ranges in order, without empty ones."""
     merged: Ranges = []
     for low, high in sorted(pair for pair in ranges if pair[0] <= pair[1]):
         if merged and low <= merged[-1][1] + 1:
@@ -35,7 +38,7 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def are_within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Whether one of these disjoint ranges in order has the number."""
+    """Whether the number is in one of these disjoint, ordered ranges."""
     return _range_with(number, ranges) is not None
 
 
@@ -45,18 +48,21 @@ def _range_with(number: int, ranges: Sequence[tuple[int, int]]) -> tuple[int, in
 
 
 def count_within(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> int:
-    """How many of the numbers from ``first`` to ``last`` are in these disjoint ranges."""
+    """Return how many numbers from ``first`` to ``last`` are in these disjoint ranges."""
     return sum(max(0, min(high, last) - max(low, first) + 1) for low, high in ranges)
 
 
 def hidden_ranges(markers: Sequence[Marker]) -> Ranges:
-    """What is not on the path after these markers, the first of the session first."""
+    """Return the ranges that are off the path after these markers, the session's first ones."""
     last = deque(_replay(markers), maxlen=1)
     return merge_ranges(last[0]) if last else []
 
 
 def _replay(markers: Sequence[Marker]) -> Iterator[Ranges]:
-    """What is not on the path after each marker, not merged; good until the next is asked for."""
+    """Yield, for each marker, the unmerged ranges that are off the path after it.
+
+    A list is valid only until the next one is requested.
+    """
     wanted = {marker.back_to for marker in markers}
     kept: dict[int, Ranges] = {0: []}
     hidden: Ranges = []
@@ -70,8 +76,10 @@ def _replay(markers: Sequence[Marker]) -> Iterator[Ranges]:
 
 
 def first_difference(some: Ranges, others: Ranges) -> int:
-    """The first number that is in one of these (disjoint ranges in order) and not in the other;
-    beyond all numbers where there is none."""
+    """Return the first number that is in only one of these two lists of disjoint, ordered ranges.
+
+    If there is none, return a value greater than all numbers.
+    """
     for mine, theirs in zip_longest(some, others):
         if mine is None or theirs is None:
             return int((mine or theirs)[0])
@@ -83,12 +91,12 @@ def first_difference(some: Ranges, others: Ranges) -> int:
 
 
 def _hidden_after_each(markers: Sequence[Marker]) -> list[Ranges]:
-    """What is not on the path before the first marker, and after each."""
+    """Return the ranges that are off the path before the first marker and after each marker."""
     return [[], *(merge_ranges(hidden) for hidden in _replay(markers))]
 
 
 def _last_active(hidden: Ranges, end: int) -> int:
-    """The last number up to ``end`` that is not hidden; 0: none."""
+    """Return the last number up to ``end`` that is not hidden, or 0 if there is none."""
     around = _range_with(end, hidden)
     return end if around is None else around[0] - 1
 
@@ -96,10 +104,12 @@ def _last_active(hidden: Ranges, end: int) -> int:
 def find_versions(
     markers: Sequence[Marker], *, last: int, parting: Iterable[int]
 ) -> list[tuple[int, ...]]:
-    """Turns that stand in each other's place, in the order in which they were said: each is the
-    first of its branch after the same turn. ``parting`` are the places of the markers (the first
-    is 0) after which a message was edited or an answer made again; ``last`` is the session's last
-    turn."""
+    """Return groups of turns that are versions of each other, in the order in which they were said.
+
+    The turns of a group are the first turns of their branches, which follow the same turn.
+    ``parting`` are the indexes of the markers after which a message was edited or an answer was
+    regenerated. ``last`` is the session's last turn.
+    """
     hidden = _hidden_after_each(markers)
     parents: dict[int, int] = {}
     apart: set[int] = set()
@@ -118,8 +128,11 @@ def find_versions(
 
 
 class Branch(NamedTuple):
-    """A path that was left, as it was after ``back_to`` markers, when ``end`` was the session's
-    last turn: without ``hidden``, from ``first``, which is not on the active path, to ``tip``."""
+    """A branch: the part of an earlier path, from ``first`` to ``tip``, that was left.
+
+    The path is the one after ``back_to`` markers, when ``end`` was the session's last turn. The
+    turns in ``hidden`` are not on it. ``first`` is not on the active path.
+    """
 
     first: int
     tip: int
@@ -129,21 +142,26 @@ class Branch(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many turns it has from ``first`` to ``tip``."""
+        """The number of its turns from ``first`` to ``tip``."""
         return self.tip - self.first + 1 - count_within(self.first, self.tip, self.hidden)
 
 
 def markers_until_left(markers: Sequence[Marker], back_to: int, *, last: int) -> list[Marker]:
-    """Those after which the path is the one that was left with the next marker after so many;
-    ``last`` is the session's last number, of which nothing that was said since is of it."""
+    """Return markers that give the path as it was before the marker after ``back_to`` others.
+
+    The last of them hides everything that was said since, up to ``last``, the session's last
+    number.
+    """
     return [*markers[:back_to], Marker(markers[back_to].high + 1, last, None)]
 
 
 def find_branches(markers: Sequence[Marker], *, last: int) -> Iterator[Branch]:
-    """The paths that were left, the one that was left last first. A path that went on later is
-    named once, as it was when it was longest."""
+    """Yield the branches, beginning with the one that was left last.
+
+    A path that was continued later is yielded once, as it was when it was longest.
+    """
     hidden = _hidden_after_each(markers)
-    left: dict[int, int] = {}  # How many markers came before, by the tip.
+    left: dict[int, int] = {}  # The tip of a path → the number of markers before it was left.
     for place in reversed(range(len(markers))):
         tip = _last_active(hidden[place], markers[place].high)
         if are_within(tip, hidden[-1]):
@@ -156,7 +174,7 @@ def find_branches(markers: Sequence[Marker], *, last: int) -> Iterator[Branch]:
 
 
 def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
-    """The first number on a path up to ``tip`` that is not on the current one."""
+    """Return the first number on a path up to ``tip`` that is not on the current path."""
     place = 0
     for low, high in current:
         while place < len(gone) and gone[place][1] < low:
@@ -169,8 +187,10 @@ def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
 
 
 def branch_with(markers: Sequence[Marker], turn: int) -> Branch | None:
-    """The path with that turn, as it was when it was left last; None: no path that was left has
-    it, or it is on the active one."""
+    """Return the branch that begins at the turn, as it was when it was left last.
+
+    Return None if the turn is on the active path, or if no branch has it.
+    """
     hidden = _hidden_after_each(markers)
     if not are_within(turn, hidden[-1]):
         return None

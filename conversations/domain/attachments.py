@@ -1,12 +1,12 @@
-"""Attachments as values: their kinds and names, and how a turn refers to one.
+"""Attachments as values: their kinds, their names, and the blocks of turns that refer to them.
 
-A turn holds no content: its block names the blob by digest, with what a row and an
-estimate need, so that both are the same whether the content is there or not::
+A turn does not hold the content. Its block names the blob by digest, and has all that a row and a
+token estimate need. So both are the same whether or not the content still exists::
 
     {"type": "image", "source": {"type": "attachment", "digest", "media_type", "tokens"},
      "title": name, "attachment": uuid, "size", "width", "height"}
 
-``type`` is ``image`` or ``document``; a text is a document of the type text/plain.
+``type`` is ``image`` or ``document``. A text is a document of the type text/plain.
 """
 
 import re
@@ -23,19 +23,22 @@ PDF_TYPE, TEXT_TYPE = "application/pdf", "text/plain"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 ACCEPTED = say("Images (PNG, JPEG, GIF, WebP), PDF and text can be attached.")
 
-# The same words for what is not there and for what is somebody else's.
+# The text is the same for a file that does not exist and for a file of another person.
 HIDDEN = say("This file does not exist, or it is not yours.")
 MAX_NAME_BYTES = 255
 
 
 def clean_name(name: str) -> str:
-    """A file's name as it can be shown and saved: no folders, no control characters,
-    nothing that turns the direction of writing, at most 255 bytes; never empty."""
+    """Return a file's name in a form that can be shown and saved.
+
+    The name has no folders, no control characters, no characters that change the direction of
+    writing, and at most 255 bytes. It is never empty.
+    """
     last = re.split(r"[/\\]", name)[-1]
     shown = " ".join(HIDING.sub("", last).split()).strip(". ")
     if len(shown.encode()) <= MAX_NAME_BYTES:
         return shown or "file"
-    # The end stays, which says what it is.
+    # Keep the ending, because it tells the type of the file.
     stem, dot, ending = shown.rpartition(".")
     if not dot or len(ending) > 16:
         stem, dot, ending = shown, "", ""
@@ -44,7 +47,7 @@ def clean_name(name: str) -> str:
 
 
 def is_reference(block: Any) -> bool:
-    """The block names an attachment in place of its content."""
+    """Whether the block refers to an attachment instead of holding its content."""
     if not isinstance(block, dict) or block.get("type") not in (IMAGE, DOCUMENT):
         return False
     source = block.get("source")
@@ -52,7 +55,7 @@ def is_reference(block: Any) -> bool:
 
 
 def list_references(blocks: Iterable[Any]) -> list[Block]:
-    """The references among these blocks, and inside results of tools, in order."""
+    """Return the references among these blocks and inside results of tools, in order."""
     found: list[Block] = []
     for block in blocks:
         if is_reference(block):
@@ -64,7 +67,7 @@ def list_references(blocks: Iterable[Any]) -> list[Block]:
 
 
 def read_references(blocks: str | None) -> list[Block]:
-    """The same in the blocks of a turn as they are stored; none in damaged ones."""
+    """Return the references in a turn's stored blocks, or an empty list if they are damaged."""
     try:
         found = load_json(blocks)
     except ValueError:
@@ -73,13 +76,13 @@ def read_references(blocks: str | None) -> list[Block]:
 
 
 def kind_of(block: Block) -> str:
-    """The kind of the attachment that a block refers to."""
+    """Return the kind of the attachment to which a block refers."""
     is_text = block["source"].get("media_type") == TEXT_TYPE
     return TEXT if is_text else str(block["type"])
 
 
 def shown_attachment(block: Block) -> dict[str, Any]:
-    """What a person's row says about an attachment, the same from a block as from itself."""
+    """Return the data that a person's row shows of the attachment to which a block refers."""
     texts = {
         "uuid": block.get("attachment"),
         "name": block.get("title"),

@@ -1,8 +1,7 @@
-"""What the audit log holds: who read another person's transcript, and who decided
-what about it.
+"""Entries of the audit log: readings of other people's transcripts, and decisions.
 
-Entries are numbered 1, 2, 3… over the whole installation and chained by digest as
-turns are: one that is changed, removed or swapped breaks every later one.
+Entries are numbered 1, 2, 3… over the whole installation and chained by digest, as turns are. If
+an entry is changed, removed or swapped, the digests of all later entries no longer match.
 """
 
 import hashlib
@@ -16,8 +15,8 @@ TRANSCRIPT, OLDER, HIT = "transcript", "older", "search_hit"
 PART, ATTACHMENT, EXPORT = "part", "attachment", "export"
 LIVE, RECORD, API = "live", "record", "api"
 
-# Kind of reading → what the person did, as it is said on a page. ``part`` is what belongs to
-# a session beside its rows: state, changed files, calls, tool output.
+# Kind of reading → its description on a page. ``part`` stands for parts of a session beside its
+# rows: state, changed files, calls, tool output.
 READINGS = {
     TRANSCRIPT: say("opened the transcript"),
     OLDER: say("paged through the transcript"),
@@ -40,7 +39,7 @@ AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "reten
 WEBHOOK, RECALL, MEMORY, PROVIDER = "webhook", "recall", "memory", "provider"
 UPLOADED = "uploaded"
 
-# Kind of decision → what the person did.
+# Kind of decision → its description on a page.
 ACTS = {
     NOTE: say("wrote a note"),
     UNNOTE: say("withdrew a note"),
@@ -69,13 +68,13 @@ ACTS = {
 
 AUDIT_ACTIONS = READINGS | ACTS
 
-# Who acts without being a person and without being a command, whose name is the same everywhere.
+# Actors that are neither people nor commands. (The name of a command needs no translation.)
 SERVER, FIRST_START = say("the server"), say("the first start")
-FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
+FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # The start of the chain.
 
 
 class DigestedColumns(NamedTuple):
-    """The columns of an entry that its digest covers, in this order."""
+    """The columns of an entry that its digest covers, in the order of the digest."""
 
     number: int
     at: datetime

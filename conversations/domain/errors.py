@@ -1,7 +1,7 @@
 """Every error that the product raises on purpose, as one tree.
 
-Each error has a stable ``code`` for programs, a ``message`` that is safe to
-show to a person, and the HTTP ``status`` that an entry point answers with.
+Each error has a stable ``code`` for programs, a ``message`` that is safe to show to a person, and
+the HTTP ``status`` of the response.
 """
 
 from typing import Any
@@ -10,8 +10,11 @@ from .messages import Message, say
 
 
 class LoomError(Exception):
-    """Base of all deliberate errors. ``message`` never holds a secret. It is given as
-    ``domain.messages.say`` takes it: a sentence, and its ``values`` where it has any."""
+    """The base class of all deliberate errors. ``message`` never holds a secret.
+
+    The arguments are those of ``domain.messages.say``: a sentence, and its ``values`` if it has
+    any.
+    """
 
     code, status = "error", 500
 
@@ -23,22 +26,22 @@ class LoomError(Exception):
 
 
 class NotFound(LoomError):
-    code, status = "not_found", 404  # It is missing, or not this person's.
+    code, status = "not_found", 404  # The object does not exist, or the person may not know of it.
 
 
 def require_found[T](found: T | None, message: str, **values: Any) -> T:
-    """What was looked for. Raises NotFound where it is None."""
+    """Return the object that was looked for. Raises NotFound if it is None."""
     if found is None:
         raise NotFound(message, **values)
     return found
 
 
 class NotPermitted(LoomError):
-    code, status = "not_permitted", 403  # Seen, but not to be changed by this person.
+    code, status = "not_permitted", 403  # The person may see the object but not change it.
 
 
 class Rejected(LoomError):
-    code, status = "rejected", 400  # It cannot be carried out as it is.
+    code, status = "rejected", 400  # The request cannot be executed as it is.
 
 
 class TooLarge(Rejected):
@@ -46,31 +49,33 @@ class TooLarge(Rejected):
 
 
 class NotEncodable(Rejected):
-    code, status = "invalid", 422  # A text that UTF-8 has no form for.
+    code, status = "invalid", 422  # A text cannot be encoded as UTF-8.
 
 
 class Conflict(Rejected):
-    code, status = "conflict", 409  # The state has moved on meanwhile.
+    code, status = "conflict", 409  # The state has changed meanwhile.
 
 
 class TooManyRequests(LoomError):
-    code, status = "too_many_requests", 429  # More at a time than one person may have.
+    code, status = "too_many_requests", 429  # A person has too many connections open.
 
 
 class BudgetReached(LoomError):
-    code, status = "budget_reached", 402  # What may be used in this period is used up.
+    code, status = "budget_reached", 402  # The budget of this period is used up.
 
 
 DATABASE_UNAVAILABLE = "database_unavailable"
-DATABASE_RETRY_AFTER_SECONDS = 2  # When to try again where the database did not answer.
+DATABASE_RETRY_AFTER_SECONDS = 2  # When to retry if the database did not answer.
 
 
 class Unavailable(LoomError):
-    """A part of the installation does not answer. ``retry_after`` is in seconds, where it is
-    known when to try again."""
+    """A part of the installation does not answer.
+
+    ``retry_after`` is in seconds, and None if it is not known when to retry.
+    """
 
     code, status = "unavailable", 503
-    may_be_done = False  # What was asked for may have been committed: its answer is lost.
+    may_be_done = False  # Whether the write may have been committed although its answer is lost.
 
     def __init__(
         self,
@@ -85,16 +90,20 @@ class Unavailable(LoomError):
 
 
 class StorageFull(LoomError):
-    code, status = "storage_full", 507  # There is no room left to store anything.
+    code, status = "storage_full", 507  # There is no space left.
 
 
 class ProviderError(LoomError):
-    """The provider failed to answer. ``code`` is one of ``providers.provider_errors.MESSAGES``.
-    ``transient`` says that the same request may succeed later. ``retry_after`` is in seconds,
-    where the provider named it. ``http_status`` and ``request_id`` are the provider's.
-    ``limit`` is the number of tokens that the model takes and ``prompt_tokens`` what it was
-    sent, where the provider named them, and ``refused`` what it does not take (one of
-    :data:`~conversations.domain.stream.CAPABILITIES`)."""
+    """The provider failed to answer.
+
+    ``code`` is one of ``providers.provider_errors.MESSAGES``. ``transient`` means that the same
+    request may succeed later. ``http_status`` and ``request_id`` are the provider's.
+
+    The provider may also have named the following values. ``retry_after`` is in seconds. ``limit``
+    is the number of tokens that the model accepts, and ``prompt_tokens`` is the number that it was
+    sent. ``refused`` is a kind of input that it does not support (one of
+    :data:`~conversations.domain.stream.CAPABILITIES`).
+    """
 
     code, status = "provider_error", 502
 

@@ -1,9 +1,8 @@
 """The rows that a person sees: event types and their payloads.
 
-A payload is stored as JSON with its version (``"v": 1``). Reading is tolerant:
-journals of earlier versions use other key names, and a payload that cannot be
-understood becomes a :class:`Fallback`, never an error. ``parse_payload`` is the
-only reader, ``dump_payload`` the only writer.
+A payload is stored as JSON with its version (``"v": 1``). Reading is tolerant: journals of earlier
+versions may use other key names, and callers show a payload that cannot be understood as a
+:class:`Fallback`. ``parse_payload`` is the only reader, and ``dump_payload`` is the only writer.
 """
 
 import re
@@ -20,31 +19,34 @@ USER_MESSAGE, ASSISTANT_TEXT = "user_message", "assistant_text"
 TOOL_CALL_STARTED, TOOL_CALL_COMPLETED = "tool_call_started", "tool_call_completed"
 CONTENT_INDICATOR, TURN_SEPARATOR, INFO = "content_indicator", "turn_separator", "info"
 
-APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
+APPROVAL = "approval"  # The kind of notices about a call that waits for a person.
 
-# The data of the first is an ``ApprovalRequest``; of the second ``{"call", "call_id",
-# "decision", "by", "reason"}``.
+# The codes of these notices. The data of APPROVAL_ASKED is an ``ApprovalRequest``. The data of
+# APPROVAL_DECIDED is ``{"call", "call_id", "decision", "by", "reason"}``.
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
 
-# The code of the notice that files were put back. Its data: ``{"revert", "files", "left"}``:
-# the revert's uuid, how many are back and how many are not.
+# The code of the notice that files were put back. Its data is ``{"revert", "files", "left"}``: the
+# uuid of the revert, the number of files that were put back, and the number of those that were not.
 REVERTED = "reverted"
 
-# The code of the notice that the turns before it came from another program, and the key of
-# the format that they came in, in their metadata. Its data: ``{"turns"}``, how many.
+# The code of the notice that the turns before it came from another program. Its data is
+# ``{"turns"}``, their number. In the metadata of these turns it is the key of their format.
 BROUGHT_ALONG = "brought_along"
-# The codes of the notices that turns stand aside from later requests, and that they are included
-# again. Their data: ``{"from", "to"}``, numbers of turns.
+# The codes of the notices that later requests leave out turns, and that they include them again.
+# Their data is ``{"from", "to"}``, numbers of turns.
 SET_ASIDE, INCLUDED = "set_aside", "included"
-# The code of the notice that somebody withdrew the queued message of somebody else, whose words
-# are its detail. Its data: ``{"run"}``, the uuid of the message's run.
+# The code of the notice that a person withdrew the queued message of another person. Its detail is
+# the text of the message. Its data is ``{"run"}``, the uuid of the message's run.
 WITHDRAWN = "message_withdrawn"
-COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
+COMPACTED = "compacted"  # The code of the notice of a summary. Its data holds the summary.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """``by`` is the name of who wrote it in somebody else's session."""
+    """A person's message.
+
+    ``by`` is the name of its author if that is not the session's owner.
+    """
 
     text: str
     client_id: str = ""
@@ -54,7 +56,11 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantText:
-    """``thinking_ms`` is how long the model thought. ``partial``: it was cut off."""
+    """A text of the model, with its thinking.
+
+    ``thinking_ms`` is the time that the model spent on thinking. ``partial`` means that the text
+    was cut off.
+    """
 
     text: str
     thinking: str = ""
@@ -65,7 +71,7 @@ class AssistantText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStarted:
-    """``call`` is the uuid of the call's record, empty where there is none."""
+    """The start of a tool call. ``call`` is the uuid of its record, or empty without a record."""
 
     call_id: str
     name: str
@@ -75,10 +81,13 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallCompleted:
-    """``ok`` None: the outcome was not recorded. ``output`` is the beginning of what
-    came out where ``output_chars`` says that it is longer; the turn has all of it.
-    ``state`` is given where it is not ``completed``. ``diff`` is a unified diff of what
-    was changed, ``decided_by`` the person who allowed or denied the call."""
+    """The end of a tool call.
+
+    ``ok`` is None if the outcome was not recorded. If ``output_chars`` is set, the output has that
+    many characters and ``output`` is only its beginning; the turn has all of it. ``state`` is empty
+    if the call is ``completed``. ``diff`` is a unified diff of the changes. ``decided_by`` is the
+    person who allowed or denied the call.
+    """
 
     call_id: str
     name: str
@@ -99,8 +108,11 @@ class ToolCallCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentIndicator:
-    """``kind``: image, document or file. ``size`` in bytes. ``attachment`` is the uuid of
-    the attachment that it shows, empty where there is none."""
+    """Content that is not text.
+
+    ``kind`` is image, document or file. ``size`` is in bytes. ``attachment`` is the uuid of the
+    attachment that the row shows, or empty if there is none.
+    """
 
     label: str
     kind: str = "file"
@@ -112,9 +124,11 @@ class ContentIndicator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSeparator:
-    """The end of a run. Tokens as reported by the provider; ``input_tokens`` is
-    the whole prompt, ``cached_tokens`` the part of it that was read from cache.
-    ``state`` is the run's."""
+    """The end of a run. ``state`` is the run's state.
+
+    The token counts are those that the provider reported. ``input_tokens`` is the whole prompt, and
+    ``cached_tokens`` is the part of it that was read from the cache.
+    """
 
     run: str = ""
     state: str = "completed"
@@ -131,11 +145,14 @@ class TurnSeparator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """A notice. ``text`` is a message (``domain.messages``), of which the English text is
-    stored and, beside it as ``said``, what it is made of. ``kind``: notice, error or
-    interrupted. ``code`` is stable, for programs. ``action``: what the row offers
-    (``retry``, ``continue`` or nothing). ``data``: what the row shows beside its text, by
-    ``code``."""
+    """A notice.
+
+    ``text`` is a message (``domain.messages``). Its English text is stored, and its template and
+    values are stored beside it as ``said``. ``kind`` is notice, error, interrupted, or the kind of
+    a notice about a tool call (approval, question). ``code`` is stable, for programs. ``action`` is
+    the action that the row offers: ``retry``, ``continue`` or none. ``data`` is shown beside the
+    text; its shape depends on ``code``.
+    """
 
     text: str
     kind: str = "notice"
@@ -148,7 +165,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """What is shown for a stored row that cannot be read. ``raw`` is its text."""
+    """The replacement for a stored row that cannot be read. ``raw`` is its stored text."""
 
     reason: str
     raw: str
@@ -166,7 +183,7 @@ type Payload = (
 
 
 class MalformedPayload(ValueError):
-    """A stored payload that cannot be understood; the text says why."""
+    """A stored payload cannot be understood. The text of the error says why."""
 
 
 _TYPES: dict[type[Payload], str] = {
@@ -181,7 +198,7 @@ _TYPES: dict[type[Payload], str] = {
 _CLASSES = {name: cls for cls, name in _TYPES.items()}
 EVENT_TYPES = tuple(_CLASSES)
 
-# Field → the keys under which journals of any version have it, where it is not its name.
+# Field → its keys in journals of all versions, if its name is not the only key.
 _NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
     UserMessage: {"text": ("text", "content", "message")},
     AssistantText: {"text": ("text", "content", "markup")},
@@ -210,10 +227,10 @@ _NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
     Info: {"text": ("text", "message", "content", "markup")},
 }
 
-# The text without which a payload means nothing.
+# The field that a payload must have.
 _NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", Info: "text"}
 
-# A mark of a terminal's text: ``[dim]…[/dim]``.
+# A style tag in texts for a terminal: ``[dim]…[/dim]``.
 _STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
 
 
@@ -222,11 +239,12 @@ def _number(found: Any) -> int | None:
         return None
     try:
         return int(found)
-    except (OverflowError, ValueError):  # inf and NaN are JSON to Python
+    except (OverflowError, ValueError):  # Python's JSON parser accepts inf and NaN.
         return None
 
 
-# A field's type → its value from JSON. What does not fit is as if it were missing.
+# A field's type → a function that reads its value from JSON. A value of another type counts as
+# missing.
 _READERS: dict[Any, Callable[[Any], Any]] = {
     str: text_of,
     int | None: _number,
@@ -237,7 +255,7 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     Any: lambda found: found,
 }
 
-# What stands for an empty text, where it is not the field's default.
+# The replacement for an empty text, if it is not the field's default.
 _OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
 
 
@@ -252,17 +270,18 @@ def _read_fields(cls: type[Payload]) -> Iterator[tuple[str, tuple[str, ...], Any
         yield known.name, _NAMES[cls].get(known.name, (known.name,)), _READERS[known.type], empty
 
 
-# Every row that is shown or streamed is read by it: name, keys, reader, what stands for "".
+# For each field: name, keys, reader and replacement for "". Computed once, because every row that
+# is shown or streamed is read with it.
 _FIELDS = {cls: list(_read_fields(cls)) for cls in _TYPES}
 
 
 def dump_payload(payload: Payload) -> str:
-    """The JSON text to store."""
+    """Return the JSON text to store."""
     return dump_json(payload_data(payload))
 
 
 def payload_data(payload: Payload) -> dict[str, Any]:
-    """The version, then what differs from the defaults."""
+    """Return the version, the required fields, and the other fields that are not empty."""
     given = {f.name: getattr(payload, f.name) for f in fields(payload)}
     values = {k: v for k, v in given.items() if v not in ("", None, [], False)}
     values |= {f.name: getattr(payload, f.name) for f in fields(payload) if _is_required(f)}

@@ -1,19 +1,21 @@
-"""Cursors: where the next page of a list begins, as text. Each names a row and not a count,
-so nothing is skipped or shown twice when something is added meanwhile.
+"""Cursors: texts that say where the next page of a list begins.
+
+A cursor names a row and not an offset, so no row is skipped or shown twice if rows are added
+meanwhile.
 
 ==================  =============================================  ======================
 form                the row                                        lists
 ==================  =============================================  ======================
 ``seq:123``         the journal's row 123                          transcript
 ``turn:45.2``       the third row synthesised from turn 45         transcript
-``2026-…~17``       when it was active last, and its key           sessions, queue, feed
-``17~beans``        its key, and its title as it is ordered        sessions by title
-``best.1f.2a``      the figures of a hit, in hexadecimal           search
-``123``             its number or key                              audit log, holds, …
+``2026-…~17``       its time of last activity and its primary key  sessions, queue, feed
+``17~beans``        its primary key and its title as sorted        sessions by title
+``best.1f.2a``      the numbers of a hit, in hexadecimal           search
+``123``             its number or primary key                      audit log, holds, …
 base64              ``next`` or ``previous`` and one of the above  the API
 ==================  =============================================  ======================
 
-What is no cursor raises Rejected with the code ``bad_cursor``.
+A text that is not a cursor raises Rejected with the code ``bad_cursor``.
 """
 
 import re
@@ -38,8 +40,11 @@ def bad_cursor(message: str = NO_CURSOR) -> Rejected:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptCursor:
-    """A place in the transcript. ``source`` is ``seq`` or ``turn``; ``part`` counts a
-    turn's rows from 0. ``seq:0`` is the place before everything."""
+    """A place in the transcript.
+
+    ``source`` is ``seq`` or ``turn``. ``part`` is the index of a row of a turn, from 0. ``seq:0``
+    is the place before the first row.
+    """
 
     source: str
     number: int
@@ -50,7 +55,7 @@ class TranscriptCursor:
 
 
 def parse_cursor(text: str) -> TranscriptCursor:
-    """Raises Rejected with what a cursor looks like."""
+    """Parse a transcript cursor. Raises Rejected, whose message describes the form of a cursor."""
     match = _TRANSCRIPT.fullmatch(text)
     if match is None:
         raise bad_cursor(say("A cursor must look like seq:123 or turn:45."))
@@ -64,7 +69,7 @@ def parse_cursor(text: str) -> TranscriptCursor:
 
 @dataclass(frozen=True, slots=True)
 class SessionListCursor:
-    """A session in a list by last activity."""
+    """A place in a list of sessions that is sorted by last activity."""
 
     moment: datetime
     pk: int
@@ -85,8 +90,11 @@ def parse_list_cursor(text: str) -> SessionListCursor:
 
 
 def parse_title_cursor(text: str) -> tuple[int, str]:
-    """The key of a session in a list by title, and the title as it is ordered: where the list goes
-    on is known though the session has another one now, or is gone."""
+    """Return the primary key and the title, as sorted, from a cursor of a list by title.
+
+    The cursor holds the title, so the place is known even if the session has another title now or
+    no longer exists.
+    """
     pk, separator, title = text.partition("~")
     if not separator:
         raise bad_cursor()
@@ -94,25 +102,27 @@ def parse_title_cursor(text: str) -> tuple[int, str]:
 
 
 def parse_number(text: str) -> int:
-    """The number or key of a row."""
+    """Return the number or primary key of a row."""
     if not _NUMBER.fullmatch(text):
         raise bad_cursor()
     return int(text)
 
 
 def parse_optional_number(text: str | None) -> int | None:
-    """As :func:`parse_number`; None for nothing, the first page."""
+    """Parse as :func:`parse_number`, or return None for the first page, which has no cursor."""
     return parse_number(text) if text else None
 
 
 def search_cursor(kind: str, *numbers: int) -> str:
-    """Whole numbers of a page's last hit, for one kind of search."""
+    """Return a cursor with whole numbers of a page's last hit, for one kind of search."""
     return ".".join([kind, *(f"{number:x}" for number in numbers)])
 
 
 def parse_search_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
-    """The numbers; None for no cursor, or one that is not for this search: a page of
-    another search begins anew."""
+    """Return the numbers of a search cursor, or None if it is not a cursor of this search.
+
+    A search with a cursor of another search begins with the first page.
+    """
     match = _HIT.fullmatch(text)
     if match is None or match[1] != kind:
         return None
@@ -123,7 +133,7 @@ def parse_search_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] 
 
 @dataclass(frozen=True, slots=True)
 class PageCursor:
-    """A page of a list of the API: from which row, and which way from it."""
+    """A page of a list in the API: the row at which it begins, and the direction."""
 
     place: str
     is_back: bool = False

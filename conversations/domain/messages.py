@@ -1,8 +1,8 @@
-"""Sentences for people, as data: the same one can be said in any language.
+"""Messages: sentences for people that can be translated when they are shown.
 
-What raises an error or writes a notice does not know who reads it, and in which language.
-It says the sentence once, in English, with its values; whoever shows it translates it
-(``rendering.messages``). Logs, the API, tools and the archive have the English text.
+The code that raises an error or writes a notice does not know who reads the message, and in which
+language. So it creates the message in English, with its values. The code that shows the message
+translates it (``rendering.messages``). Logs, the API, tools and the archive have the English text.
 """
 
 import re
@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _VALUE = re.compile(r"%\((\w+)\)s|%%")
-MAX_LEVELS = 8  # Of messages that are values of others
-MAX_READ_CHARS = 100_000  # Of a message that is made of stored data
+MAX_LEVELS = 8  # Of messages nested as values of others.
+MAX_READ_CHARS = 100_000  # Of a message that is restored from stored data.
 
 
 class Message(str):
-    """An English sentence that knows what it is made of. ``template`` is the sentence with
-    ``%(name)s`` for each of the ``values``; ``plural`` is the one for any ``number`` but one,
-    where it depends on one. A value may be a Message in turn."""
+    """An English sentence that keeps its template and values.
+
+    ``template`` is the sentence with ``%(name)s`` for each of the ``values``. If the sentence
+    depends on a ``number``, ``plural`` is the template for all numbers except 1. A value may itself
+    be a Message.
+    """
 
     template: str
     plural: str
@@ -26,13 +29,15 @@ class Message(str):
 
 
 def say(template: str, /, **values: Any) -> Message:
-    """The sentence with these values."""
+    """Return the message with these values."""
     return _make(template, "", 0, values)
 
 
 def say_number(one: str, many: str, number: int, /, **values: Any) -> Message:
-    """The sentence for one or for many; ``%(count)s`` is the number, unless it is given as a
-    value, written otherwise."""
+    """Return the message in the singular or plural.
+
+    ``%(count)s`` is the number, unless ``values`` has another form of it.
+    """
     return _make(one, many, number, {"count": number} | values)
 
 
@@ -45,7 +50,7 @@ def _make(template: str, plural: str, number: int, values: dict[str, Any]) -> Me
 
 
 def join_messages(messages: Iterable[str], separator: str = " ") -> str:
-    """One after the other, as a message of its own; empty where there are none."""
+    """Return the messages joined into one message, or an empty text if there are none."""
     told = [one for one in messages if one]
     if len(told) < 2:
         return next(iter(told), "")
@@ -54,18 +59,24 @@ def join_messages(messages: Iterable[str], separator: str = " ") -> str:
 
 
 def head_of(text: str, most: int) -> str:
-    """The text, a message as it is; of more than ``most`` characters the beginning."""
+    """Return the text itself, or its beginning if it has more than ``most`` characters.
+
+    A message that is not cut remains a message.
+    """
     return text if len(text) <= most else text[:most]
 
 
 def put_values(text: str, values: Mapping[str, Any]) -> str:
-    """The text with its values, and nothing else that ``%`` could do: it may be a stored one.
-    Raises KeyError."""
+    """Return the text with its values. Raises KeyError for a missing value.
+
+    Only ``%(name)s`` and ``%%`` are replaced, because the text may come from stored data, in which
+    other uses of ``%`` would fail.
+    """
     return _VALUE.sub(lambda found: str(values[found[1]]) if found[1] else "%", text)
 
 
 def message_data(message: Message) -> dict[str, Any]:
-    """A message as JSON; :func:`restore_message` makes it again."""
+    """Return a message as JSON data, from which :func:`restore_message` restores it."""
     values = {
         name: message_data(value) if isinstance(value, Message) else value
         for name, value in message.values.items()
@@ -75,20 +86,24 @@ def message_data(message: Message) -> dict[str, Any]:
 
 
 def restore_message(text: str, data: Any) -> str:
-    """The stored text as the message that its data make (``message_data``); the text itself
-    where they make another one or none."""
+    """Return the message that the data (see :func:`message_data`) describe.
+
+    Return the stored text itself if the data are invalid or describe another text.
+    """
     message = read_message(data)
     return message if message == text else text
 
 
 def as_message(text: str) -> Message:
-    """A text that is no message yet is its own template."""
+    """Return the text as a message. A text that is not a message becomes its own template."""
     return text if isinstance(text, Message) else say(text)
 
 
 def read_message(data: Any, *, levels: int = MAX_LEVELS) -> str:
-    """The message of stored JSON; an empty text where that is of another form, or larger than
-    any of ours: each level could repeat the one below it."""
+    """Return the message of stored JSON, or an empty text if the data have another form.
+
+    The size is limited, because each level of crafted data could repeat the level below it.
+    """
     match data if levels else None:
         case {"template": str() as one, "plural": str() as many, "number": int() as number}:
             template, plural = one, many

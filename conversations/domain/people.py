@@ -1,10 +1,10 @@
-"""The roles in a workspace, from the weakest to the strongest."""
+"""The choices of a person's preferences, and the roles in a workspace."""
 
 from collections.abc import Iterable
 
 from .messages import say
 
-# What a person can choose of how pages look and behave: value → words.
+# The choices of the preferences for pages: value → label.
 THEMES = {"auto": say("System"), "light": say("Light"), "dark": say("Dark")}
 
 KEYS = {
@@ -15,10 +15,10 @@ KEYS = {
 
 ENTERS = {"send": say("Sends the message"), "break": say("Starts a new line")}
 
-# Languages that pages are written in, each in its own words.
+# Languages of pages, each named in its own language.
 PAGE_LANGUAGES = {"": say("Browser’s language"), "en": "English", "de": "Deutsch"}
 
-# Languages of dates, as browsers name them; each in its own words.
+# Languages of dates, by the codes of browsers, each named in its own language.
 LANGUAGES = {
     "": say("Browser’s language"),
     "en-GB": "English (United Kingdom)",
@@ -46,12 +46,12 @@ LANGUAGES = {
 
 CLOCKS = {"h23": say("24 hours"), "h12": say("12 hours")}
 
-# How lists say when something was.
+# The form of times in lists.
 TIMES = {"relative": say("Relative"), "exact": say("Date and time")}
 
 FIGURES = {"folded": say("Behind the time it took"), "shown": say("Always shown")}
 
-# What a screen reader says of an answer.
+# The parts of an answer that a screen reader announces.
 HEARS = {
     "end": say("All of it at its end"),
     "parts": say("Paragraph by paragraph"),
@@ -64,5 +64,5 @@ ROLE_NAMES = {VIEWER: say("viewer"), MEMBER: say("member"), OWNER: say("owner")}
 
 
 def strongest(roles: Iterable[str]) -> str | None:
-    """What somebody is who was given these roles; None for none."""
+    """Return the strongest of these roles, or None if there are none."""
     return max(roles, key=ROLES.index, default=None)

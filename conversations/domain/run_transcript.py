@@ -1,9 +1,9 @@
-"""What a run says, as a sequence of events that is the same however it is read.
+"""The transcript of a run as a sequence of events, which is the same for every reader.
 
-A run says rows, and before the rows of an answer the pieces of its text. Where a piece
-ends depends on the text alone and not on when its parts came, so that whoever reads from
-a place on gets what somebody got who had read all the time: while the answer is written,
-afterwards, and in another process.
+The events are the run's rows, and before the rows of an answer, the pieces of its text. The end of
+a piece depends only on the text and not on the times at which its parts arrived. So a client that
+resumes at a place gets the same events as a client that was connected all the time. This holds
+while the answer is streaming, afterwards, and in another process.
 """
 
 import re
@@ -15,24 +15,28 @@ from .errors import Rejected
 from .text import an_object, load_json, storable
 
 TEXT, THINKING = "text", "thinking"
-# The kinds of parts that are told piece by piece. (A call of a tool is told as a row, when
-# its arguments are complete.)
+# The kinds of parts that are sent piece by piece. (A tool call is sent as a row when its arguments
+# are complete.)
 SPOKEN = (TEXT, THINKING)
+# The kinds of events in the stream of a run.
 RUN, DELTA, ROW, END = "run", "delta", "row", "end"
-# The kinds of events: of a run; what a session has beside rows.
+# The kinds of events in the stream of a session, besides rows.
 SESSION, REWOUND = "session", "rewound"
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9})\.([0-9]{1,9}))?")
 
-# White space, then up to the first end of a line, to the white space after the twelfth
-# character, or forty characters. None of it depends on what comes after.
+# A piece is white space, and then text up to the first end of a line, up to the first white space
+# after the twelfth character, or forty characters. It does not depend on the text after it.
 _PIECE = re.compile(r"\s*(?=\S)(?:[^\n]{0,11}\n|[^\n]{12,39}?\s|[^\n]{40})")
-SEPARATOR = "\n\n"  # Between the parts of one kind in the content of an answer that was cut off.
+SEPARATOR = "\n\n"  # Between parts of one kind in the stored texts of an answer that was cut off.
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCursor:
-    """After the row ``row`` of the session (0: before any), and ``offset`` characters of
-    the part ``part`` of the answer that follows it."""
+    """A place in a stream: after the row ``row`` of the session, or before all rows if it is 0.
+
+    ``part`` and ``offset`` are a part of the answer that follows the row, and the number of its
+    characters before the place.
+    """
 
     row: int = 0
     part: int = 0
@@ -45,7 +49,7 @@ class StreamCursor:
 
 
 def parse_stream_cursor(text: str) -> StreamCursor:
-    """The place of an event's id. Raises Rejected for what is none."""
+    """Return the place that the id of an event names. Raises Rejected if the id is invalid."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise Rejected("This is not a valid event ID of this stream.", code="bad_event_id")
@@ -53,14 +57,14 @@ def parse_stream_cursor(text: str) -> StreamCursor:
 
 
 class AnswerPart(NamedTuple):
-    """A text or a thinking of an answer, or its beginning."""
+    """A text or a thinking of an answer. It may be only its beginning while it is streaming."""
 
     kind: str
     text: str
 
 
 class StreamRow(NamedTuple):
-    """A row of a run. ``answer`` are the parts of the answer whose first row it is."""
+    """A row of a run. The first row of an answer has the parts of the answer in ``answer``."""
 
     seq: int
     data: dict[str, Any]
@@ -74,7 +78,7 @@ class StreamEvent(NamedTuple):
 
 
 class RunTranscriptReader:
-    """Tells a run from a place on. ``place`` is where the telling has got to."""
+    """A reader that yields the events of a run. ``place`` is the place after the last event."""
 
     def __init__(self, place: StreamCursor) -> None:
         self.place = place
@@ -88,8 +92,11 @@ class RunTranscriptReader:
     def events_of_answer(
         self, parts: Sequence[AnswerPart], *, is_whole: bool
     ) -> Iterator[StreamEvent]:
-        """The pieces of an answer that is not a row yet. ``is_whole``: nothing of it is
-        still to come. What may be the beginning of a piece waits for the rest of it."""
+        """Yield the pieces of an answer that is not a row yet.
+
+        ``is_whole`` means that the answer is complete. Otherwise text that may be the beginning of
+        a piece is held back until the rest of the piece arrives.
+        """
         for number, part in enumerate(parts[self.place.part :], self.place.part):
             offset = self.place.offset if number == self.place.part else 0
             has_ended = is_whole or number < len(parts) - 1
@@ -101,7 +108,7 @@ class RunTranscriptReader:
 
 
 def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
-    """The pieces from a place on. A text of white space alone has none."""
+    """Yield the pieces of a text from an offset on. A text of only white space has none."""
     while found := _PIECE.match(text, offset):
         offset = found.end()
         yield found.group()
@@ -111,8 +118,10 @@ def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
 
 
 def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
-    """What an assistant's turn (with ``content``, ``blocks``, ``complete`` and
-    ``metadata``) said, part by part, as it came."""
+    """Return the parts of an assistant's turn in the order in which they arrived.
+
+    The turn needs ``content``, ``blocks``, ``complete`` and ``metadata``.
+    """
     try:
         stored = load_json(turn.blocks if turn.complete else turn.metadata, default=None)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The life of a run.
+"""The states of a run, and the choices with which a program asks for its answers.
 
 ::
 
@@ -23,43 +23,53 @@ RUN_STATES = (QUEUED, *ACTIVE_STATES, *FINAL_STATES)
 MESSAGE, REGENERATE, CONTINUE, COMPACT = "message", "regenerate", "continue", "compact"
 RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE, COMPACT)
 
-IDLE = "idle"  # What a session is when no run of it is active or queued.
+IDLE = "idle"  # The state of a session without an active or queued run.
 
-# What a program asks of the answers to its message, beside the message.
+# Keys of the JSON in which a program's choices are stored.
 MAX_TOKENS, TOOL_CHOICE, FIRST = "max_tokens", "tool_choice", "first"
-FORCED = ("any", "tool")  # Choices by which the model has to call a tool.
+FORCED = ("any", "tool")  # Types of tool choices with which the model has to call a tool.
 
-# Of the tokens for an answer, what a budget for thinking may have of fewer than were asked for; and
-# the least that the Messages API takes ("Extended thinking" in its documentation).
+# The largest share of the tokens for an answer that thinking may use if these tokens had to be
+# reduced, and the smallest budget that the Messages API accepts ("Extended thinking" in its
+# documentation).
 MAX_THINKING_SHARE, MIN_THINKING_TOKENS = 0.75, 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """``max_tokens`` is the longest answer that is wanted of one model call. ``passed`` are
-    keys of the Messages API's request, which the provider is given as they are."""
+    """The options with which a program asks for the answers to its message.
+
+    ``max_tokens`` is the limit for the answer of one model call. ``passed`` has further keys of a
+    request of the Messages API, which are passed to the provider unchanged.
+    """
 
     max_tokens: int | None = None
     passed: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Without what is not asked for."""
+        """Return the options that are set."""
         limit = {} if self.max_tokens is None else {MAX_TOKENS: self.max_tokens}
         return {**limit, **self.passed}
 
     def as_text(self) -> str | None:
-        """None where nothing is asked for."""
+        """Return the options as JSON text, or None if none are set."""
         chosen = self.as_json()
         return dump_json(chosen) if chosen else None
 
     def after(self, before: str | None) -> str:
-        """The text where these replace others: it says what was asked first, too."""
+        """Return the JSON text of these options if they replace those in the text ``before``.
+
+        The new text also holds the options with which the message was first sent.
+        """
         first = read_first_choices(before)
         return dump_json({**self.as_json(), FIRST: first.as_json()})
 
     def for_tools(self, *, has_any: bool, has_own: bool) -> "RunChoices":
-        """With these tools on offer: a choice of tools needs some, and only a program that
-        has tools of its own in the run (``has_own``) can have a call forced: it takes it."""
+        """Return the options without a tool choice that does not fit the tools on offer.
+
+        A tool choice needs tools. Only a program that has tools of its own in the run (``has_own``)
+        may force a call, because that program handles the call.
+        """
         choice = self.passed.get(TOOL_CHOICE)
         if choice is None or (has_any and (has_own or choice.get("type") not in FORCED)):
             return self
@@ -67,8 +77,11 @@ class RunChoices:
         return replace(self, passed=kept)
 
     def within(self, max_tokens: int) -> "RunChoices":
-        """With so many tokens for an answer: where those are fewer than were asked for, a budget
-        for thinking leaves some for what is said, and goes where too few are left for it."""
+        """Return the options for an answer of at most ``max_tokens``.
+
+        If this limit is lower than the program's own, the budget for thinking is reduced so that
+        tokens remain for the text. The budget is removed if it would become too small.
+        """
         budget = self.passed.get("thinking", {}).get("budget_tokens")
         if not isinstance(budget, int) or max_tokens >= (self.max_tokens or max_tokens):
             return self
@@ -83,7 +96,7 @@ NO_CHOICES = RunChoices()
 
 
 def read_choices(value: Any) -> RunChoices:
-    """From :meth:`RunChoices.as_text`, or from what :meth:`RunChoices.as_json` gave."""
+    """Read the result of :meth:`RunChoices.as_text` or :meth:`RunChoices.as_json`."""
     chosen = load_json(value, default={}) if isinstance(value, str) else dict(value or {})
     limit = chosen.pop(MAX_TOKENS, None)
     chosen.pop(FIRST, None)
@@ -91,6 +104,6 @@ def read_choices(value: Any) -> RunChoices:
 
 
 def read_first_choices(text: str | None) -> RunChoices:
-    """Those that the message came with."""
+    """Return the options with which the message was first sent."""
     chosen = load_json(text, default={})
     return read_choices(chosen.get(FIRST, chosen))

@@ -1,8 +1,9 @@
-"""What of a turn can be searched: what was said, the names of what was attached, what
-tools were given and gave, and the paths that occur. Thinking is left out, and so is
-looking things up, whose results would otherwise be found in place of what they quote.
-What else a turn can be found by (its role, tools, model, its failure, when it was
-written) are marks: words that no text has.
+"""The searchable contents of a turn.
+
+They are the texts of people and the model, the names of attachments, the input and output of tools,
+and the paths in these texts. Thinking is left out. Calls of the recall tool are also left out,
+because a search would find their results instead of the turns that they quote. Other properties of
+a turn (its role, tools, model, failure and time) are marks: words that do not occur in texts.
 """
 
 import json
@@ -30,38 +31,39 @@ from .turns import (
 from .words import ENGLISH, read_tokens
 
 RECALL_TOOL = "conversation_recall"
-MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
+MAX_PATHS = 300  # Paths of one turn that ``in:path`` can find.
 
-# Of a tool or a model. PostgreSQL's index refuses words of more than 2,700 bytes.
+# Of the name of a tool or a model. PostgreSQL's index refuses words of more than 2,700 bytes.
 MAX_NAME_CHARS = 255
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _RULE, _REPLY = (re.compile(ENGLISH[kind], re.IGNORECASE) for kind in ("rule", "reply"))
 _ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
-# JSON, or its beginning; "[INFO]" begins none.
+# JSON or its beginning. A text such as "[INFO]" does not match.
 _JSON = re.compile(r'\s*(?:\[\s*)*\{\s*"|\s*(?:\[\s*)+["{]')
 _PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:{_PAIR}|u[0-9a-fA-F]{{4}}|["\\/bfnrt])')
 DATE_MARK = "\ue003"  # Before the digits of a year, month, day or hour.
 _MODEL_MARK, _OWNER_MARK, _WORKSPACE_MARK = "\ue004", "\ue006", "\ue007"
-ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
-RULE_MARK = "\ue008"  # Of a message in which the person says what they always want, or prefer.
-REPLY_MARK = "\ue009"  # Of a message that begins with thanks or agreement: it repeats an answer.
+ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that was cut off.
+RULE_MARK = "\ue008"  # Of a message in which the person states a rule or a preference.
+REPLY_MARK = "\ue009"  # Of a message that begins with thanks or agreement, so it repeats an answer.
 
-# Each turn is marked with its year, month, day and hour in UTC. So any stretch of time is covered
-# by a handful of marks, however long it is. Years outside of these share one mark on each side.
+# Each turn is marked with its year, month, day and hour in UTC. So a handful of marks covers any
+# period, however long it is. All years before the first share one mark, and all years after the
+# last share another.
 FIRST_YEAR, LAST_YEAR = 2000, 2049
 
 
 @dataclass(frozen=True, slots=True)
 class DateSpan:
-    """A year, a month, a day or an hour, by as many numbers; with none: all time."""
+    """A year, month, day or hour, given by one to four numbers; no numbers stand for all time."""
 
     numbers: tuple[int, ...] = ()
 
     @property
     def mark(self) -> str:
-        """The word that stands for it; all time has none."""
+        """The word that marks turns of this time. It is not defined for all time."""
         year, *rest = self.numbers
         return f"{DATE_MARK}{year}" + "".join(f"{number:02}" for number in rest)
 
@@ -71,12 +73,12 @@ class DateSpan:
 
     @property
     def is_odd(self) -> bool:
-        """It stands for all years before the first, or all after the last."""
+        """Whether it stands for all years before the first year or all years after the last."""
         return bool(self.numbers) and not FIRST_YEAR <= self.numbers[0] <= LAST_YEAR
 
     @property
     def first(self) -> datetime | None:
-        """When it begins; None: there is no beginning."""
+        """The time at which it begins, or None if it has no beginning."""
         if not self.numbers or self.numbers[0] < FIRST_YEAR:
             return None
         year, month, day, hour = (*self.numbers, *(1, 1, 0)[len(self.numbers) - 1 :])
@@ -84,7 +86,7 @@ class DateSpan:
 
     @property
     def end(self) -> datetime | None:
-        """When it is over; None: it has no end."""
+        """The time at which it is over, or None if it has no end."""
         if not self.numbers or self.numbers[0] > LAST_YEAR:
             return None
         year, month, *_ = (*self.numbers, 12)
@@ -94,7 +96,10 @@ class DateSpan:
         return self.first + timedelta(hours=1 if self.is_hour else 24)
 
     def parts(self) -> Iterator["DateSpan"]:
-        """One step smaller, the latest first; an hour and the years that share a mark have none."""
+        """Yield the next smaller spans within it, the latest first.
+
+        An hour, and the years that share a mark, have no parts.
+        """
         match self.numbers:
             case ():
                 numbers = range(FIRST_YEAR - 1, LAST_YEAR + 2)
@@ -108,7 +113,7 @@ class DateSpan:
             yield DateSpan((*self.numbers, number))
 
     def overlaps(self, start: datetime | None, end: datetime | None) -> bool:
-        """Whether some of it lies between these, ``end`` excluded."""
+        """Whether a part of it lies between ``start`` and ``end``, which is excluded."""
         begins, ends = self.first, self.end
         return (end is None or begins is None or begins < end) and (
             start is None or ends is None or ends > start
@@ -125,7 +130,7 @@ ALL_TIME = DateSpan()
 
 
 def marks_of(moment: datetime) -> list[str]:
-    """The marks of a turn that was written then."""
+    """Return the marks of a turn that was written at this moment."""
     at = moment.astimezone(UTC)
     if not FIRST_YEAR <= at.year <= LAST_YEAR:
         return [DateSpan((min(max(at.year, FIRST_YEAR - 1), LAST_YEAR + 1),)).mark]
@@ -134,8 +139,10 @@ def marks_of(moment: datetime) -> list[str]:
 
 
 def covering_marks(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...], bool]:
-    """Marks of which every moment from ``start`` to before ``end`` has one, and
-    whether no other moment has."""
+    """Return marks that cover all moments from ``start`` to before ``end``.
+
+    The second value says whether they cover no other moments.
+    """
     marks: list[str] = []
     is_exact, waiting = True, [ALL_TIME]
     while waiting:
@@ -150,8 +157,11 @@ def covering_marks(start: datetime | None, end: datetime | None) -> tuple[tuple[
 
 
 class Searchable(NamedTuple):
-    """Texts as written: ``said``; ``tools`` with names, input and output. ``names``
-    are the tools that the turn calls or answers for."""
+    """The searchable texts of a turn, as they were written.
+
+    ``tools`` has the names, input and output of tools. ``names`` are the tools that the turn calls,
+    or the tool whose result it is.
+    """
 
     said: str = ""
     tools: str = ""
@@ -159,12 +169,12 @@ class Searchable(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it, for showing where something was found."""
+        """All texts, to show the place of a hit."""
         return "\n".join(part for part in (self.said, self.tools) if part)
 
 
 class SearchableTurn(NamedTuple):
-    """A turn's words, normalised and separated by spaces, as the index keeps them."""
+    """A turn's words, normalised and separated by spaces, as the index stores them."""
 
     said: str
     tools: str
@@ -192,23 +202,26 @@ def model_mark(name: str) -> str:
 
 
 def owner_mark(user_pk: int) -> str:
-    """Of all turns of a session that is this person's."""
+    """Return the mark of all turns in sessions that this person owns."""
     return f"{_OWNER_MARK}{user_pk}"
 
 
 def workspace_mark(workspace_pk: int) -> str:
-    """Of all turns of the sessions in a workspace."""
+    """Return the mark of all turns in sessions of this workspace."""
     return f"{_WORKSPACE_MARK}{workspace_pk}"
 
 
 def _one_word(name: str) -> str:
-    # A name may have any characters, a word of the index letters and digits alone.
+    # A name may have any characters, but a word of the index has only letters and digits.
     short = name.strip()[:MAX_NAME_CHARS].casefold()
     return "".join(c if c.isalnum() else _OTHER for c in short)
 
 
 def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Searchable:
-    """``call_name`` is the tool that a result without a name of its own answers for."""
+    """Return the searchable texts of a turn.
+
+    ``call_name`` is the name of the tool for a result that does not name its tool.
+    """
     if turn.role == TOOL:
         name = turn.tool_name or call_name or ""
         if name == RECALL_TOOL:
@@ -226,14 +239,16 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
 
 
 def read_output(text: str, *, filler: str = "") -> str:
-    """What a tool gave, with the characters that JSON's escapes stand for, and without a
-    terminal's codes. With a ``filler`` everything stays where it is in ``text``."""
+    """Return a tool's output without terminal codes, and with JSON's escapes decoded.
+
+    With a ``filler``, each character keeps its place in ``text``.
+    """
     if _JSON.match(text):
         text = _ESCAPE.sub(lambda escape: _unescaped(escape[0], filler), text)
     return strip_terminal_codes(text, filler=filler)
 
 
-@lru_cache(maxsize=1024)  # A few come again and again: one takes microseconds
+@lru_cache(maxsize=1024)  # A few escapes are frequent, and decoding one takes microseconds.
 def _unescaped(escape: str, filler: str) -> str:
     meant = storable(json.loads(f'"{escape}"'))
     return filler * (len(escape) - len(meant)) + meant
@@ -242,7 +257,11 @@ def _unescaped(escape: str, filler: str) -> str:
 def make_entry(
     turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int
 ) -> SearchableTurn:
-    """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
+    """Return the entry of a turn in the search index.
+
+    ``owner`` and ``workspace`` are the primary keys of the session's owner and workspace, which
+    never change.
+    """
     marks = [role_mark(turn.role), *(tool_mark(name) for name in searchable.names)]
     if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
         marks.append(ERROR_MARK)
@@ -269,7 +288,7 @@ def make_entry(
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a tool's input, without the names of its fields."""
+    """Yield the texts in a tool's input, without the names of its fields."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

@@ -1,4 +1,4 @@
-"""Secrets that are kept in the database, unreadable without the server's secret key."""
+"""Encryption of secrets in the database with the server's secret key."""
 
 from base64 import urlsafe_b64encode
 from functools import cache
@@ -14,7 +14,7 @@ def encrypt_secret(text: str, *, purpose: str, secret_key: str) -> str:
 
 
 def decrypt_secret(text: str, *, purpose: str, secret_key: str) -> str | None:
-    """None when the secret key or the purpose is another one."""
+    """Return the decrypted text, or None if the secret key or the purpose is a different one."""
     from cryptography.fernet import InvalidToken
 
     try:
@@ -25,7 +25,7 @@ def decrypt_secret(text: str, *, purpose: str, secret_key: str) -> str | None:
 
 @cache
 def _cipher(purpose: str, secret_key: str) -> "Fernet":
-    from cryptography.fernet import Fernet  # which takes some tens of milliseconds to load
+    from cryptography.fernet import Fernet  # The import takes some tens of milliseconds.
 
     digest = sha256(f"loom.{purpose}:{secret_key}".encode()).digest()
     return Fernet(urlsafe_b64encode(digest))

@@ -1,8 +1,8 @@
-"""Keys: by which another system finds its session again, such as ``cli:default``,
-``discord:thread:42`` or ``bead:ac-c0f.2``.
+"""Keys of sessions, by which another program finds its session.
 
-What stands before the first colon is the channel, what follows is the channel's own. A
-key means something within one workspace, and belongs to one session at a time.
+Examples are ``cli:default``, ``discord:thread:42`` and ``bead:ac-c0f.2``. The part before the first
+colon is the channel, and the channel defines the rest. A key is unique within a workspace, and
+belongs to one session at a time.
 """
 
 import re
@@ -10,11 +10,11 @@ import re
 from .errors import Rejected
 from .text import is_storable
 
-MAX_KEY_CHARS = 255  # Characters; the column holds no more.
+MAX_KEY_CHARS = 255  # The length of the column.
 BEAD = "bead"  # The channel of work items.
 
-# Channels in which only members of the workspace read: the pages, the terminal, and the
-# histories of other programs that a member has brought.
+# Channels of which only members of the workspace are readers: the pages, the terminal, and
+# histories that a member has imported from other programs.
 MEMBER_CHANNELS = frozenset(
     {"web", "cli", "import", "chatgpt", "claude", "claude-code", "openwebui", "loom"}
 )
@@ -23,7 +23,7 @@ _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 
 
 def check_key(key: str) -> str:
-    """The key, if it is one. Raises Rejected."""
+    """Return the key if it is valid. Raises Rejected if it is not."""
     if len(key) > MAX_KEY_CHARS:
         raise Rejected(
             "A key can have at most %(limit)s characters.", limit=MAX_KEY_CHARS, code="key_invalid"
@@ -38,6 +38,6 @@ def check_key(key: str) -> str:
 
 
 def channel_of(key: str, *, otherwise: str) -> str:
-    """The channel that a key names; keys of older programs may name none."""
+    """Return the channel that a key names. Keys of older programs may name none."""
     found = _FORM.fullmatch(key)
     return found[1] if found else otherwise

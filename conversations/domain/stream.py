@@ -1,4 +1,4 @@
-"""What passes between the runtime and a provider.
+"""The interface between the runtime and a provider.
 
 A provider turns one :class:`ModelRequest` into a stream of items, in this order::
 
@@ -6,8 +6,8 @@ A provider turns one :class:`ModelRequest` into a stream of items, in this order
     (BlockStarted  BlockDelta*  BlockCompleted)*
     MessageCompleted
 
-Blocks are plain dicts exactly as the provider sent them (unknown keys and
-thinking signatures included), since the provider wants them back unchanged.
+Blocks are plain dicts exactly as the provider sent them, including unknown keys and thinking
+signatures, because the provider requires them back unchanged.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -19,8 +19,8 @@ from .text import dump_json, is_encodable, write_json
 
 type Block = dict[str, Any]
 
-STRICT = "strict"  # Of an answer's format: OpenAI's protocols have it, the Messages API does not
-SEALED = "extra_content"  # Of a call in chat completions: Gemini wants it back from its own model
+STRICT = "strict"  # A key of an answer's format in OpenAI's protocols, not in the Messages API.
+SEALED = "extra_content"  # A key of a call in chat completions, which Gemini requires back.
 
 
 def sealed_of(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,8 +29,11 @@ def sealed_of(call: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one model call. ``input_tokens`` is the uncached rest only; the
-    prompt's size is the sum of the three input figures. None: not reported."""
+    """The tokens of one model call. None means that a number was not reported.
+
+    ``input_tokens`` is only the uncached part of the prompt. The size of the prompt is the sum of
+    the three input numbers.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -40,8 +43,11 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One model call. ``messages``, ``system`` and ``tools`` have the shapes of
-    the Messages API; ``choices`` are further keys of its request. Nobody changes them."""
+    """The request of one model call, whose values are never changed.
+
+    ``messages``, ``system`` and ``tools`` have the shapes of the Messages API. ``choices`` are
+    further keys of its request.
+    """
 
     model: str
     messages: list[dict[str, Any]]
@@ -52,13 +58,16 @@ class ModelRequest:
 
     @cached_property
     def messages_json(self) -> str:
-        """Written once: it is both sent and described, and may be a megabyte long."""
+        """The messages as JSON.
+
+        The text is cached because it is both sent and described, and may be a megabyte long.
+        """
         text = f"[{','.join(map(_write_message, self.messages))}]"
         return text if is_encodable(text) else dump_json(self.messages)
 
 
 class KnownBlock(dict[str, Any]):
-    """A content block that nobody changes, and that many requests have."""
+    """A content block that is never changed, whose JSON is cached for use in many requests."""
 
     @cached_property
     def json(self) -> str:
@@ -69,7 +78,7 @@ _HEADS = {role: f'{{"role":"{role}","content":[' for role in ("user", "assistant
 
 
 def _write_message(message: dict[str, Any]) -> str:
-    """The same as :func:`write_json`, with what is known."""
+    """Return the same as :func:`write_json`, but use the cached JSON of known blocks."""
     head, blocks = _HEADS.get(message["role"]), message["content"]
     if head is None or len(message) != 2 or not isinstance(blocks, list):
         return write_json(message)
@@ -79,8 +88,11 @@ def _write_message(message: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStarted:
-    """``answered_as`` is the model by its own name, where ``model`` is the one it was asked by;
-    empty where that is not known."""
+    """The start of an answer.
+
+    If ``model`` is the name in the request, ``answered_as`` is the model's own name. It is empty
+    if that is not known.
+    """
 
     message_id: str
     model: str
@@ -90,8 +102,10 @@ class MessageStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockStarted:
-    """``kind`` is the block's type: ``text``, ``thinking``, ``tool_use`` or one
-    that this version does not know. ``block`` is what the provider sent with it."""
+    """The start of a block. ``block`` is what the provider sent with the start.
+
+    ``kind`` is the block's type: ``text``, ``thinking``, ``tool_use`` or an unknown one.
+    """
 
     index: int
     kind: str
@@ -100,8 +114,10 @@ class BlockStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDelta:
-    """More of a block: ``text`` is visible text, thinking, or a piece of a tool
-    call's JSON, by the block's kind. Never empty."""
+    """The next piece of a block. ``text`` is never empty.
+
+    By the block's kind, it is visible text, thinking, or a piece of a tool call's JSON.
+    """
 
     index: int
     kind: str
@@ -116,9 +132,12 @@ class BlockCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCompleted:
-    """The whole answer. ``stop_reason`` is the provider's word (``end_turn``,
-    ``tool_use``, ``max_tokens``, ``stop_sequence``, ``pause_turn``, ``refusal``,
-    ``model_context_window_exceeded`` or one still unknown), ``answered_as`` as above."""
+    """The whole answer.
+
+    ``stop_reason`` is the provider's: ``end_turn``, ``tool_use``, ``max_tokens``,
+    ``stop_sequence``, ``pause_turn``, ``refusal``, ``model_context_window_exceeded`` or an unknown
+    one. ``answered_as`` is as in :class:`MessageStarted`.
+    """
 
     blocks: list[Block]
     stop_reason: str
@@ -133,16 +152,19 @@ class MessageCompleted:
 type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | MessageCompleted
 
 
-# What a model may be able to do.
+# Capabilities that a model may or may not have.
 TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS = "tools", "parallel_tools", "images", "documents"
 CAPABILITIES = (TOOLS, PARALLEL_TOOLS, IMAGES, DOCUMENTS, "thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """A model that can be chosen. Limits are in tokens; ``is_limit_known``: the server or the
-    configuration names that of the input. ``takes`` is what is known of :data:`CAPABILITIES`;
-    what it does not say is tried. ``provider`` names where it is."""
+    """A model that can be chosen.
+
+    The limits are in tokens. ``is_limit_known`` means that the server or the configuration names
+    the limit of the input. ``takes`` has the known values of :data:`CAPABILITIES`; a capability
+    that is not known is tried. ``provider`` is the name of the model's provider.
+    """
 
     id: str
     name: str
@@ -154,31 +176,35 @@ class ModelInfo:
 
     @property
     def short_name(self) -> str:
-        """For where there is room for a few letters: without whose it is, and how it is packed
-        (``llama3.1:70b-instruct-q4_K_M``)."""
+        """A short form of the name, for places with little room.
+
+        It lacks the owner, and the variant of a name such as ``llama3.1:70b-instruct-q4_K_M``.
+        """
         own, colon, tag = self.name.rpartition("/")[2].partition(":")
         own = own.removeprefix("Claude ").removeprefix("claude-")
         return f"{own}{colon}{tag.partition('-')[0]}" or self.name
 
 
 class Provider(Protocol):
-    """Answers model calls. One instance belongs to one event loop."""
+    """A provider that answers model calls. Each instance belongs to one event loop."""
 
     is_demo: bool
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
-        """Yield the items of one answer; closing the iterator ends the request. Raises
-        :class:`~conversations.domain.errors.ProviderError` (nothing else on purpose) for
-        every way in which the provider fails, in mid-stream too. Never retries by itself: the
-        runtime does, visibly."""
+        """Yield the items of one answer. Closing the iterator ends the request.
+
+        Raises :class:`~conversations.domain.errors.ProviderError`, and no other deliberate error,
+        for every failure of the provider, also in the middle of the stream. The provider does not
+        retry, because the runtime retries visibly.
+        """
         ...
 
     async def list_models(self) -> list[ModelInfo]:
-        """The models on offer, newest first; raises ProviderError."""
+        """Return the models on offer, newest first. Raises ProviderError."""
         ...
 
     async def warm_up(self) -> None:
-        """Load what the first call would wait for; asks nobody anything."""
+        """Load in advance what the first call would have to load, without sending any request."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The life of a tool call, and what a person may decide about one.
+"""The states of a tool call, and the decisions of people about one.
 
 ::
 
@@ -6,8 +6,8 @@
        └────────────┴──────────────────┤
                                        └──> denied | stopped | interrupted
 
-``started`` is recorded with the answer that holds the call; ``running`` is recorded
-before anything is done, so that after a crash nothing is done twice.
+``started`` is recorded with the answer that holds the call. ``running`` is recorded before the call
+is executed, so that no call is executed twice after a crash.
 """
 
 import json
@@ -27,24 +27,27 @@ COMPLETED, DENIED, STOPPED, INTERRUPTED = "completed", "denied", "stopped", "int
 OPEN_STATES = (STARTED, WAITING, RUNNING)
 TOOL_CALL_STATES = (*OPEN_STATES, COMPLETED, DENIED, STOPPED, INTERRUPTED)
 READS, CHANGES = "reads", "changes"
-# What a call does: look at things, or change something (a file, a service, a process).
+# The effect of a call: it only reads, or it changes something (a file, a service, a process).
 EFFECTS = (READS, CHANGES)
 READ_ONLY, ASK, AUTO = "read_only", "ask", "auto"  # The policies of a workspace.
 BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
-# Who let a call run: the workspace's policy, a person for this call, a person for this kind
-# of call in this workspace; or a person did not.
+# The decisions about a call. It was allowed by the workspace's policy, by a person for this call,
+# or by a person for this kind of call in this workspace. Or a person denied it.
 DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
-NOBODY_THERE = "Nobody is there to approve it; continue without it."  # Why a program denies one
+NOBODY_THERE = "Nobody is there to approve it; continue without it."  # A program's reason to deny.
 
 
 # The input of a tool call, from the text that a model wrote.
 UNPARSED_INPUT = "_unparsed"
-MAX_INPUT_LEVELS = 100  # Deeper ones are refused by providers, and by JSON of other programs
+MAX_INPUT_LEVELS = 100  # Providers, and the JSON parsers of other programs, refuse deeper input.
 
 
 def parse_tool_input(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``; an empty text is an empty object. What could not be sent back
-    counts as text that is none."""
+    """Return the JSON object in ``text``, or an empty object for an empty text.
+
+    If the text is not an object that can be sent back to every provider, the result holds the text
+    itself under ``UNPARSED_INPUT``.
+    """
     if not text.strip():
         return {}
     try:
@@ -55,27 +58,30 @@ def parse_tool_input(text: str) -> dict[str, Any]:
 
 
 def is_tool_input(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether every provider takes it as the input of a call."""
+    """Whether every provider accepts the value as the input of a call."""
     return isinstance(value, dict) and is_writable(value, depth=MAX_INPUT_LEVELS)
 
 
 def read_unparsed_input(block: dict[str, Any]) -> str | None:
-    """The raw text of a tool call's input that could not be parsed, else None."""
+    """Return the raw text of a tool call's input if it could not be parsed, else None."""
     tool_input = block.get("input")
     if isinstance(tool_input, dict) and set(tool_input) == {UNPARSED_INPUT}:
         return str(tool_input[UNPARSED_INPUT])
     return None
 
 
-# How a call ended, as the turn that the model reads and the rows that people see.
-MAX_ROW_OUTPUT_CHARS = 20_000  # The turn has all of it.
+# The end of a call: the turn that the model reads and the rows that people see.
+MAX_ROW_OUTPUT_CHARS = 20_000  # The turn has the whole output.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnding:
-    """What became of a call. ``call`` is the uuid of its record; ``output`` the text for
-    the model, an error's words included; ``decision``, ``decided_by`` and ``reason`` are
-    given where somebody was asked."""
+    """The outcome of a call.
+
+    ``call`` is the uuid of its record. ``output`` is the text for the model, which is an error's
+    text if the call failed. ``decision``, ``decided_by`` and ``reason`` are a person's reply if a
+    person was asked.
+    """
 
     call: str
     call_id: str
@@ -94,7 +100,7 @@ class CallEnding:
 
 
 def make_result_turn(ending: CallEnding) -> NewTurn:
-    """The whole output, with the blocks behind it."""
+    """Return the turn with the whole output and the blocks of the result."""
     output = storable(ending.output)
     metadata: dict[str, Any] = {"ok": ending.ok}
     if ending.exit_code is not None:
@@ -111,8 +117,11 @@ def make_result_turn(ending: CallEnding) -> NewTurn:
 
 
 def make_result_payloads(ending: CallEnding) -> list[Payload]:
-    """The row of the call, then one for each image or file in the result. A failure is
-    an error, unless a program ran and said so by its exit code."""
+    """Return the row of the call, and one row for each image or file in the result.
+
+    The output of a failed call is shown as an error, unless a program ran and reported an exit
+    code.
+    """
     output = storable(ending.output)
     is_error = not ending.ok and ending.exit_code is None
     shown = output[:MAX_ROW_OUTPUT_CHARS]
@@ -136,14 +145,14 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
     return [completed, *(make_indicator(block, call_id=ending.call_id) for block in ending.blocks)]
 
 
-# Which tools are on offer, and whether a call runs, asks or is refused.
+# Rules for the tools on offer, and for calls: a call runs, needs approval or is refused.
 RUN, REFUSE = "run", "refuse"
 
-# Programs that are known to run no other: of all their options, or (``diff``, ``find``,
-# ``rg``, ``sort``) of those that ``agent.tools.commands`` lists. Left out for what looks
-# harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
-# ``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test
-# -v`` of bash expand what stands between quotes.
+# Programs that are known to run no other program, with any of their options. For ``diff``,
+# ``find``, ``rg`` and ``sort``, this holds only with the options that ``agent.tools.commands``
+# lists. Some programs look harmless but are left out: ``awk``, ``env``, ``file -z``, ``less``,
+# ``man``, ``sed``, ``split``, ``tar``, ``time``, ``tree -R``, ``xargs`` and ``zip`` run programs,
+# and ``printf -v`` and ``test -v`` of bash expand text in quotes.
 PLAIN_PROGRAMS = frozenset(
     """b2sum base64 basename cal cat chmod cksum cmp column comm cp cut date df diff dirname du
     echo expand false find fmt fold free grep head hexdump id join ln ls md5sum mkdir mktemp mv
@@ -159,9 +168,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScope:
-    """For whom and where tools are on offer. ``policy`` is the workspace's, ``may_change``
-    whether the person whose message is answered may take part there (not only read);
-    ``allows_network``: the workspace lets its tools reach other machines."""
+    """The workspace and the rights for which tools are on offer.
+
+    ``policy`` is the workspace's tool policy. ``may_change`` says whether the person whose message
+    is answered may write in the workspace. ``allows_network`` says whether the workspace lets its
+    tools reach other machines.
+    """
 
     workspace: str
     policy: str
@@ -174,18 +186,23 @@ class ToolScope:
 
 
 class CallKind(NamedTuple):
-    """What "always" stands for. ``key`` is stored (``files``, ``shell:ls``, ``line:…`` for
-    one command as it stands, ``git:commit``, ``fetch:example.org``, and ``mcp:server:tool:``
-    with the digest of how the server describes the tool), ``label`` is read: "“ls” with any
-    arguments"."""
+    """A kind of call that a person can always allow.
+
+    ``key`` is stored: ``files``, ``shell:ls``, ``line:…`` for exactly one command, ``git:commit``,
+    ``fetch:example.org``, or ``mcp:server:tool:`` with the digest of the server's description of
+    the tool. ``label`` is shown, for example "“ls” with any arguments".
+    """
 
     key: str
     label: str
 
 
 def is_kind(key: str) -> bool:
-    """Whether "always" can stand for it. Programs that no longer can, and tools of servers
-    without a digest, are still on record: calls of them ask again."""
+    """Whether the key is a kind of call that a person can always allow.
+
+    There are records of programs for which this is no longer possible, and of tools of servers
+    without a digest. Calls of them need approval again.
+    """
     if key.startswith(_SERVER_KEY):
         return _DIGEST.fullmatch(key.rpartition(":")[2]) is not None
     is_program = key.startswith(_PROGRAM_KEY)
@@ -193,15 +210,17 @@ def is_kind(key: str) -> bool:
 
 
 def is_described_otherwise(kind: str, other: str) -> bool:
-    """Whether both are one tool of one server, as it described it at two times."""
+    """Whether both keys are the same tool of a server, with different descriptions."""
     tool = kind.rpartition(":")[0]
     is_tool = kind.startswith(_SERVER_KEY) and kind != other
     return is_tool and tool in (other, other.rpartition(":")[0])
 
 
 def decide(scope: ToolScope, *, effect: str, kind: str, allowed: Collection[str]) -> str:
-    """``run``, ``ask`` or ``refuse``. ``allowed`` are the keys of the kinds that people
-    have always allowed in this workspace."""
+    """Return ``run``, ``ask`` or ``refuse``.
+
+    ``allowed`` has the keys of the kinds that people have always allowed in this workspace.
+    """
     if effect == READS:
         return RUN
     if not scope.offers_changes:
@@ -209,18 +228,20 @@ def decide(scope: ToolScope, *, effect: str, kind: str, allowed: Collection[str]
     return RUN if scope.policy == AUTO or (kind and kind in allowed) else ASK
 
 
-# What a person is shown when a call needs approval.
-SAID = "said"  # In the data of a request: what its sentences are made of, by field
+# The request that a person is shown if a call needs approval.
+SAID = "said"  # The key of the templates and values of a request's messages, by field.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
-    """What a call is going to do, found out without doing it. ``summary`` is one line
-    ("Edit src/app.py"), ``command`` or ``diff`` (unified) what exactly; ``note`` warns of
-    something about it. ``kind`` is what "always" would allow, None: nothing. ``basis``
-    stands for what the plan was made from (a digest of the file's content): a tool that
-    finds something else when it runs refuses. ``place`` is the file that it was made from, by
-    its real path; empty: not one file."""
+    """The planned effect of a call, which is found out without executing the call.
+
+    ``summary`` is one line ("Edit src/app.py"). ``command`` or ``diff`` (unified) has the details,
+    and ``note`` is a warning. ``kind_key`` and ``kind_label`` are the kind of call that "always"
+    would allow, or empty if there is none. ``basis`` identifies the input of the plan (a digest of
+    the file's content); the tool refuses to run if it finds a different input. ``place`` is the
+    real path of the file for which the plan was made, or empty if it is not one file.
+    """
 
     effect: str
     summary: str = ""
@@ -235,7 +256,7 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """The plan as it is kept with the call, of the uuid ``call``, and in the row that asks."""
+    """The plan as it is stored with the call, whose uuid is ``call``, and in the row that asks."""
 
     call: str
     call_id: str
@@ -255,7 +276,10 @@ class ApprovalRequest:
 
 
 def read_asked(data: dict[str, Any]) -> ApprovalRequest:
-    """From a row's data or a call's record; what is missing or no text is empty."""
+    """Read the request from a row's data or a call's record.
+
+    Fields that are missing or not texts become empty.
+    """
     messages = an_object(data.get(SAID))
 
     def read(name: str) -> str:

@@ -1,7 +1,7 @@
-"""What a tool server asks a person in the middle of a call, and what may be answered.
+"""Questions that a tool server asks a person during a call, and their answers.
 
-The fields are those of the Model Context Protocol's elicitation: texts, numbers, truth values
-and choices, without nesting. A server that wants to ask the model (sampling) asks a person first.
+The fields are those of the Model Context Protocol's elicitation: texts, numbers, booleans and
+choices, without nesting. If a server wants to ask the model (sampling), a person is asked first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,17 @@ from .events import Info
 from .messages import Message, say
 from .text import an_object, number_text, one_line, storable
 
-QUESTION = "question"  # The kind of a notice about a question. Its codes:
+QUESTION = "question"  # The kind of notices about a question.
 
-# The data of the first is a ``ToolQuestion``; of the second ``{"call", "question", "action",
-# "by", "content"}``; of the third ``{"call", "question"}``.
+# The codes of these notices. The data of QUESTION_ASKED is a ``ToolQuestion``. The data of
+# QUESTION_ANSWERED is ``{"call", "question", "action", "by", "content"}``. The data of
+# MODEL_ANSWERED is ``{"call", "question"}``.
 QUESTION_ASKED, QUESTION_ANSWERED = "question_asked", "question_answered"
 MODEL_ANSWERED = "model_answered"
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 ACTIONS = (ACCEPT, DECLINE, CANCEL)
-SAMPLING = "sampling"  # The mode of a question whether the model may be asked
+SAMPLING = "sampling"  # The mode of a question whether the model may be asked.
 
 TEXT, NUMBER, WHOLE, FLAG, ONE, SEVERAL = "text", "number", "whole", "flag", "one", "several"
 
@@ -32,22 +33,25 @@ _KINDS = {"string": TEXT, "number": NUMBER, "integer": WHOLE, "boolean": FLAG, "
 MAX_MESSAGE_CHARS = 4_000
 MAX_FIELDS = 20
 MAX_CHOICES = 100
-MAX_WORDS_CHARS = 300  # of a title, a description, a choice
-MAX_ANSWER_CHARS = 10_000  # of one text
+MAX_WORDS_CHARS = 300  # Of a title, a description or a choice.
+MAX_ANSWER_CHARS = 10_000  # Of one text.
 MAX_URL_CHARS = 2_000
-MAX_PROMPT_CHARS = 100_000  # of all that a server asks the model
+MAX_PROMPT_CHARS = 100_000  # Of the system prompt and all messages in a request to the model.
 MAX_STOP_SEQUENCES = 8
 
 
 class BadQuestion(Exception):
-    """It cannot be shown; the text says why, for the server."""
+    """A question cannot be shown. The text of the error tells the server why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionField:
-    """``choices`` are pairs of a value and its title; ``form`` is that of a text: empty,
-    ``email``, ``uri``, ``date`` or ``date-time``. ``least`` and ``most`` bound a number, the
-    characters of a text or how many are chosen."""
+    """A field of a question.
+
+    ``choices`` are pairs of a value and its title. ``form`` is the format of a text: ``email``,
+    ``uri``, ``date``, ``date-time`` or empty. ``least`` and ``most`` limit a number, the number of
+    characters of a text, or the number of choices.
+    """
 
     name: str
     kind: str
@@ -63,10 +67,12 @@ class QuestionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
-    """Asked by ``server`` during the call of the uuid ``call``. With ``url`` the person is to go
-    there, and answers whether that is done; with ``prompt`` the model is to be asked that, if the
-    person approves; without either, ``fields`` are to be filled in. A prompt is ``{"model",
-    "max_tokens", "system", "messages": [{"role", "text"}], "stop"}``."""
+    """A question that ``server`` asks during the call with the uuid ``call``.
+
+    With ``url``, the person opens the URL and answers whether they have done so. With ``prompt``,
+    the model is asked if the person approves. Otherwise the person fills in ``fields``. A prompt is
+    ``{"model", "max_tokens", "system", "messages": [{"role", "text"}], "stop"}``.
+    """
 
     id: str
     call: str
@@ -81,8 +87,10 @@ class ToolQuestion:
 
 
 def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQuestion:
-    """From the parameters of the protocol; of sampling with the ``model`` that is to answer.
-    Raises BadQuestion."""
+    """Create a question from the parameters of the protocol. Raises BadQuestion.
+
+    The parameters of sampling also have the ``model`` that is to answer.
+    """
     message = storable(str(asked.get("message") or ""))[:MAX_MESSAGE_CHARS]
     made: dict[str, Any] = {"id": str(uuid4()), "call": call, "server": server, "message": message}
     if asked.get("mode") == SAMPLING:
@@ -196,7 +204,7 @@ def _read_choices(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_question(data: Any) -> ToolQuestion | None:
-    """From a row's data or a call's record; None for what is none."""
+    """Read a question from a row's data or a call's record. Return None if it is not valid."""
     try:
         fields = [
             QuestionField(**(one | {"choices": [tuple(pair) for pair in one.get("choices", [])]}))
@@ -209,12 +217,14 @@ def read_question(data: Any) -> ToolQuestion | None:
 
 
 def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
-    """What was filled in, as the protocol has it: of each field the text that a form gives, or
-    the value itself. Raises Rejected, which names the field."""
+    """Return the values of the fields in the form of the protocol. Raises Rejected.
+
+    A value may be given as itself or as the text from an HTML form. The error names the field.
+    """
     sent = an_object(given)
     content = {}
     for one in question.fields:
-        # What is left out is what it is by default; what was emptied is empty.
+        # A field that is missing has its default. A field that a person emptied is empty.
         value = sent.get(one.name, one.default)
         if value in (None, "", []):
             if one.is_required and one.kind == FLAG:
@@ -318,7 +328,7 @@ def make_asked_notice(question: ToolQuestion) -> Info:
 def make_answered_notice(
     question: ToolQuestion, *, action: str, by: str = "", content: Mapping[str, Any] | None = None
 ) -> Info:
-    """``by`` nobody, where the call ended before somebody answered."""
+    """Return the notice of an answer. ``by`` is empty if the call ended without an answer."""
     asked = _read_asked(question, limit=200)
     words = {
         (ACCEPT, False): say("Answered by %(name)s: %(question)s", name=by, question=asked),
@@ -358,7 +368,7 @@ def make_answered_notice(
 
 
 def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: str) -> Info:
-    """What the model said to a tool server."""
+    """Return the notice of the model's answer to a tool server."""
     return Info(
         text=say("%(model)s answered %(server)s.", model=model, server=question.server),
         kind=QUESTION,
@@ -369,7 +379,7 @@ def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: st
 
 
 def _read_asked(question: ToolQuestion, *, limit: int) -> str:
-    """What is asked of the person, or of the model."""
+    """Return the text of the question to the person or to the model, on one line."""
     prompt = question.prompt
     asked = prompt["messages"][-1]["text"] if prompt else question.message
     return one_line(asked, limit=limit)

@@ -1,4 +1,4 @@
-"""Turns as plain values, and the rows that a turn without events stands for."""
+"""Turns as plain values, and the rows that are synthesised from turns without events."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -21,22 +21,25 @@ from .text import load_json, load_object, text_of
 USER, ASSISTANT, TOOL, SYSTEM = "user", "assistant", "tool", "system"
 ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 
-# In the metadata of a system turn: the model is given its text, as a note beside the person's
-# messages. Other system turns are not part of the window.
+# A key in the metadata of a system turn. The model is given the turn's text as a note beside the
+# person's messages. Other system turns are not part of the window.
 MODEL_NOTE = "model_note"
-# In the metadata of a system turn: turns stand aside from later requests, or do no more (``from``,
-# ``to``, ``is_aside``).
+# A key in the metadata of a system turn. Its value says that later requests leave out turns, or
+# include them again (``from``, ``to``, ``is_aside``).
 ASIDE = "set_aside"
-FILES_BACK = "files_back"  # In the metadata of such a turn: paths of files that a person put back.
+# A key in the metadata of a system turn for the model: the paths of files that a person put back.
+FILES_BACK = "files_back"
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyTurn:
-    """What a turn holds, in the order of its digest. ``blocks`` is what the provider sent;
-    JSON columns are text. The one list of these columns: the statements that write and read
-    turns, their digest, the export and the import are derived from it, and a test holds the
-    model to it."""
+    """The content columns of a turn, in the order of its digest.
+
+    ``blocks`` are the provider's content blocks. JSON columns are text. This class is the only list
+    of these columns: the statements that write and read turns, their digest, the export and the
+    import are derived from it. A test compares it with the model.
+    """
 
     role: str
     content: str
@@ -71,17 +74,19 @@ content_values = attrgetter(*CONTENT_COLUMNS)
 
 
 class MalformedTurn(ValueError):
-    """A stored turn that cannot be read as what it should be."""
+    """A column of a stored turn does not have the expected form."""
 
 
 def read_blocks(turn: AnyTurn) -> list[dict[str, Any]] | None:
-    """The provider's content blocks, None if there are none. Raises MalformedTurn."""
+    """Return the provider's content blocks, or None if there are none. Raises MalformedTurn."""
     return _read_list(turn.blocks, "blocks")
 
 
 def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
-    """Tool calls as ``{"id", "name", "input"}``, whatever shape they came in
-    (Messages API, OpenAI, or the older ``args``). Raises MalformedTurn."""
+    """Return the tool calls as ``{"id", "name", "input"}``. Raises MalformedTurn.
+
+    The stored calls may have the shape of the Messages API, of OpenAI, or the older ``args``.
+    """
     blocks = read_blocks(turn)
     if blocks is not None:
         return [block for block in blocks if block.get("type") == "tool_use"]
@@ -89,7 +94,7 @@ def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
 
 
 def calls_of(turn: AnyTurn) -> list[dict[str, Any]]:
-    """The same; none of a damaged turn."""
+    """Return the tool calls as :func:`read_tool_calls` does, or none if the turn is damaged."""
     try:
         return read_tool_calls(turn)
     except MalformedTurn:
@@ -97,20 +102,22 @@ def calls_of(turn: AnyTurn) -> list[dict[str, Any]]:
 
 
 def read_stored_calls(turn: AnyTurn) -> list[dict[str, Any]]:
-    """Tool calls in the shape in which they came. Raises MalformedTurn."""
+    """Return the tool calls in the shape in which they are stored. Raises MalformedTurn."""
     return _read_list(turn.tool_calls, "tool_calls") or []
 
 
 def text_of_blocks(blocks: Iterable[dict[str, Any]]) -> str:
-    """The text of a message's blocks: of each text block, a paragraph."""
+    """Return the text of a message's blocks. Each text block becomes a paragraph."""
     texts = (block.get("text") for block in blocks if block.get("type") == "text")
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def text_of_answer(blocks: Iterable[dict[str, Any]]) -> str:
-    """The text of an answer's blocks. The provider cuts a text with quotations into
-    several blocks, so those that follow each other are one; what was said before and
-    after thinking or a call are paragraphs."""
+    """Return the text of an answer's blocks.
+
+    The provider divides a text with citations into several blocks, so consecutive text blocks are
+    joined. Texts before and after thinking or a call are separate paragraphs.
+    """
     parts = [""]
     for block in blocks:
         if block.get("type") == "text":
@@ -121,7 +128,7 @@ def text_of_answer(blocks: Iterable[dict[str, Any]]) -> str:
 
 
 def attached_names(turn: AnyTurn) -> list[str]:
-    """The names of what a person attached or a tool gave; none for a damaged turn."""
+    """Return the names of attachments of a person or a tool, or none if the turn is damaged."""
     if turn.role not in (USER, TOOL) or turn.blocks is None:
         return []
     try:
@@ -132,8 +139,11 @@ def attached_names(turn: AnyTurn) -> list[str]:
 
 
 def synthesise_rows(turn: StoredTurn) -> list[Payload]:
-    """The rows of a turn that has no events. The same turn always gives the same
-    rows. Raises MalformedTurn, from which a fallback row is made."""
+    """Return the rows of a turn that has no events.
+
+    The same turn always gives the same rows. Raises MalformedTurn, for which callers show a
+    fallback row.
+    """
     if turn.role not in (USER, ASSISTANT, TOOL):
         is_shown = read_metadata(turn).get("user_facing") is True
         return [Info(text=turn.content)] if is_shown else []
@@ -154,7 +164,7 @@ def synthesise_rows(turn: StoredTurn) -> list[Payload]:
     blocks = read_blocks(turn) or []
     indicated = [block for block in blocks if block.get("type") in INDICATED_KINDS]
     if turn.role == USER:
-        # What is attached is shown with the message, other content in rows of its own.
+        # Attachments are shown with the message. Other content has rows of its own.
         shown = [shown_attachment(block) for block in blocks if is_reference(block)]
         others = [make_indicator(block) for block in indicated if not is_reference(block)]
         return [*others, UserMessage(text=turn.content, attachments=shown)]
@@ -199,7 +209,7 @@ def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_indicator(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
-    """The row of content that is no text, of a tool's result or another program's message."""
+    """Return the row of a block that is not text, of a tool's result or an imported message."""
     if is_reference(block):
         shown = shown_attachment(block)
         return ContentIndicator(
@@ -218,8 +228,11 @@ def make_indicator(block: dict[str, Any], *, call_id: str = "") -> ContentIndica
 
 
 def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
-    """Outcome, output and error: from a recorded result object where the content
-    is one (``{"success", "output", "error"}``), else the content itself."""
+    """Return the outcome, output and error of a tool's result.
+
+    They are read from a result object if the content is one (``{"success", "output", "error"}``).
+    Otherwise the content itself is the output or the error.
+    """
     ok = read_metadata(turn).get("ok")
     recorded = ok if isinstance(ok, bool) else None
     if turn.content.startswith("{"):
@@ -235,5 +248,5 @@ def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
 
 
 def read_metadata(turn: AnyTurn) -> dict[str, Any]:
-    """The turn's metadata; empty when damaged, since nothing depends on it."""
+    """Return the turn's metadata, or an empty dict if they are damaged."""
     return load_object(turn.metadata)

@@ -1,20 +1,23 @@
-"""The rules by which a window is chosen."""
+"""The rules for choosing a window, and for summaries of turns."""
 
 from dataclasses import dataclass
 
 ARCHIVE, SLIDING_WINDOW, SUMMARIZE = "archive", "sliding_window", "summarize"
 STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
-# How the texts begin that a window adds to what was said.
+# The beginnings of texts that a window adds to the turns.
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRules:
-    """``high_water`` and ``low_water`` are shares of the budget: the floor moves when
-    the history passes the first, to the second. ``keep_recent`` exchanges stay while
-    they fit. ``message_share`` and ``result_share`` are the shares of the model's
-    input above which one message or one tool result is shortened."""
+    """The rules for choosing a window.
+
+    ``high_water`` and ``low_water`` are shares of the budget. If the history exceeds the high-water
+    mark, the floor moves so that the history fits the low-water mark. The last ``keep_recent``
+    exchanges stay as long as they fit. ``message_share`` and ``result_share`` are shares of the
+    model's input; a message or tool result above its share is shortened.
+    """
 
     strategy: str = ARCHIVE
     keep_recent: int = 4
@@ -24,9 +27,9 @@ class WindowRules:
     result_share: float = 0.15
 
 
-# What a summary of turns consists of, and when one is worth its price.
+# The sections of a summary of turns, and the conditions for making one.
 
-# The first sentence of what the summarising model is told.
+# The first sentence of the prompt of the model that writes the summary.
 TASK = "You write the summary that stands for the earlier part of a conversation."
 
 HEADINGS = (
@@ -36,17 +39,17 @@ HEADINGS = (
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
 COMPACTION_REASONS = (MANUAL, THRESHOLD, END)
-MIN_GAIN_SHARE = 0.2  # Of the window, for a summary to be made unasked.
+MIN_GAIN_SHARE = 0.2  # The share of the window that an automatic summary has to save.
 
-# Of the window, before an attempt that did not help (it failed, was stopped, saved too little or
-# was undone) is made again unasked.
+# The share by which the window has to grow before an automatic summary is tried again after one
+# that did not help: it failed, was stopped, saved too little or was undone.
 RETRY_GROWTH_SHARE = 0.25
 
-# Of the high-water mark, so that the summary of the strategy ``summarize`` is there before the
-# floor would move.
+# The share of the high-water mark at which the strategy ``summarize`` makes a summary, so that the
+# summary exists before the floor would move.
 SUMMARIZE_AT_SHARE = 0.85
 
 
 def tokens_at(threshold: int, *, limit: int) -> int:
-    """A threshold in tokens: up to 100 it is percent of the window."""
+    """Return a threshold in tokens. A value up to 100 is a percentage of the window."""
     return limit * threshold // 100 if threshold <= 100 else threshold
