@@ -133,7 +133,7 @@ class RequestSizeLimit:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._application(scope, receive, send)
-        # h11 limits a head only while it is incomplete, so a head that arrives at once has no limit.
+        # h11 limits a head only while it is incomplete. A head that arrives at once has no limit.
         head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
         head_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
         if head_bytes > MAX_HEAD_BYTES:
