@@ -1,4 +1,4 @@
-"""Imports whatever is given, as the command and the page do it."""
+"""Fixtures that import files as the command and the page do."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ __all__ = ["async_browser", "make_person", "owner", "runtime_ends", "talked"]
 
 
 class Importing:
-    """Imports files into the workspace; keeps what was reported."""
+    """A callable that imports files into the workspace and stores the reports."""
 
     def __init__(self, target: ImportTarget, folder: Path) -> None:
         self.target = target
@@ -57,7 +57,7 @@ def importing(user: User, workspace: Workspace, tmp_path: Path) -> Importing:
 
 
 def words_of(session: Session) -> list[tuple[str, str]]:
-    """Who said what."""
+    """Return the role and the content of each turn in order."""
     turns = Turn.objects.filter(session=session).order_by("number")
     return list(turns.values_list("role", "content"))
 
@@ -67,7 +67,7 @@ def metadata_of(session: Session, number: int) -> dict[str, Any]:
 
 
 def rows_of(session: Session) -> list[str]:
-    """The transcript's cursors, in order."""
+    """Return the cursors of the transcript's rows in order."""
     return [row.cursor for row in read_page(session, limit=500).rows]
 
 

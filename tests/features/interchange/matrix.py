@@ -15,12 +15,12 @@ PAGES = {
     "imports": Row(get=signed_in(200), post=signed_in(400)),  # no file
     "import_one": Row(get=whose_it_is(200), post=signed_in(405)),
     "import_stop": Row(get=REFUSED, post=whose_it_is(302)),
-    "workspace_export": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
+    "workspace_export": Row(get=REFUSED, post=writers(302)),  # no session is chosen
     "session_export": Row(get=readers(200), post=REFUSED),
 }
 
 OWN = api_signed_in(404) | {"owner": 200}
-"""To everybody else it is not there."""
+"""Everybody else gets 404."""
 
 OPERATIONS = {
     ("GET", "/sessions/{uuid}/export"): Operation(gets=api_readers(200)),
@@ -54,7 +54,7 @@ made = Import.objects.create(workspace=Workspace.objects.get(slug="example"),
         ["{"a-folder/" * 30}x.json: message 4", "skipped: it would grow to 200 times its size"]]))
 print(f"failed_import={{made.uuid}}")
 """
-"""An import that went wrong, with much to be said of it."""
+"""A failed import with a long report."""
 
 
 def make_page_values(session: Session, _: Any) -> dict[str, Any]:

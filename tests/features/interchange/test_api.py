@@ -1,4 +1,4 @@
-"""Sessions as files and uploads that become sessions, by the API."""
+"""Exporting and importing sessions through the API."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,7 @@ def upload(client: Client, data: bytes = CHATGPT, **more: Any) -> Any:
 
 
 @pytest.mark.django_db
-def test_an_upload_is_imported_and_tells_what_became_of_it(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_an_upload_is_imported_and_reports_its_result(owner: Client, workspace: Workspace) -> None:
     answer = upload(owner, headers={"Idempotency-Key": "one"})
     assert answer.status_code == 201, answer.content
     made = answer.json()
@@ -64,17 +62,17 @@ def test_an_upload_is_imported_and_tells_what_became_of_it(
 
 
 @pytest.mark.django_db
-def test_what_was_noted_is_told_in_english(owner: Client, workspace: Workspace) -> None:
+def test_the_api_returns_import_reports_in_english(owner: Client, workspace: Workspace) -> None:
     address = upload(owner, b'{"type":"session"}\n[]\n')["Location"]
     carry_out()
     assert '"said"' in Import.objects.get().report
-    with override(settings.LANGUAGE_CODE):  # the language of a request stays after it
+    with override(settings.LANGUAGE_CODE):  # a request does not restore the language
         done = owner.get(address, headers={"Accept-Language": "de"}).json()
     assert done["reports"] == [{"place": "line 2", "text": "skipped: not an object but list"}]
 
 
 @pytest.mark.django_db
-def test_one_that_waits_is_stopped(owner: Client, workspace: Workspace) -> None:
+def test_a_waiting_import_can_be_stopped(owner: Client, workspace: Workspace) -> None:
     address = upload(owner)["Location"]
     stopped = owner.post(f"{address}/stop").json()
     assert (stopped["state"], stopped["finished_at"] is None) == ("stopped", False)
@@ -82,7 +80,7 @@ def test_one_that_waits_is_stopped(owner: Client, workspace: Workspace) -> None:
 
 
 @pytest.mark.django_db
-def test_what_cannot_be_taken_is_refused(
+def test_invalid_and_excess_uploads_are_refused(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert upload(owner, format="pdf").status_code == 422
@@ -96,7 +94,7 @@ def test_what_cannot_be_taken_is_refused(
     assert upload(owner).status_code == owner.get("/api/v1/imports").status_code == 404
 
 
-def test_the_server_takes_as_much_as_from_the_page() -> None:
+def test_the_server_accepts_large_uploads_from_the_page_and_the_api() -> None:
     for name, given in (("imports", []), ("api:workspace_imports", ["garden"])):
         assert UPLOADS.fullmatch(reverse(name, args=given))
 
@@ -122,7 +120,7 @@ async def test_a_session_is_exported(
 
 
 @pytest.mark.django_db
-def test_a_format_that_is_none(session: Session, owner: Client) -> None:
+def test_an_unknown_export_format_is_refused(session: Session, owner: Client) -> None:
     answer = owner.get(address_of(session, "/export?format=pdf"))
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_format")
 
@@ -138,7 +136,7 @@ NOT_FINITE = """\
 
 
 @pytest.mark.django_db
-def test_numbers_that_json_has_not_are_null(owner: Client, workspace: Workspace) -> None:
+def test_numbers_that_json_cannot_express_become_null(owner: Client, workspace: Workspace) -> None:
     upload(owner, NOT_FINITE.encode())
     carry_out()
     session = Session.objects.get(uuid="7b0b3ac2-6a0e-4c35-9bb1-3f8e6a2b8f11")

@@ -1,4 +1,4 @@
-"""Attachments in the interchange file, and what an upload may claim of them."""
+"""Attachments in the interchange file, and the digests that an upload may not claim."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def _data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def attached(session: Session, user: User) -> Session:
-    """A session with a message that carries a photo and a text."""
+    """A session with a message that has a photo and a text file attached."""
     kept = [
         upload_attachment(session.pk, data=data, name=name, user_pk=user.pk)
         for data, name in ((files.photo_with_place(), "one.jpg"), (b"words", "two.txt"))
@@ -103,7 +103,7 @@ def forget(*, blobs: bool = True) -> None:
         blob_path(digest).unlink(missing_ok=True)
 
 
-def test_an_export_brings_the_contents_along(attached: Session, user: User) -> None:
+def test_an_export_contains_the_contents_of_attachments(attached: Session, user: User) -> None:
     before = export(attached)
     shown = list(Attachment.objects.order_by("pk").values("uuid", "sent", "kind", "turn_number"))
     forget()
@@ -126,9 +126,7 @@ def test_an_export_brings_the_contents_along(attached: Session, user: User) -> N
     assert (reports, counts.attachments_added) == ([], 0)
 
 
-def test_a_file_without_contents_is_imported_and_healed_later(
-    attached: Session, user: User
-) -> None:
+def test_missing_contents_are_added_by_a_later_import(attached: Session, user: User) -> None:
     whole = export(attached)
     bare = [
         dump_json({k: v for k, v in load_json(line).items() if not k.endswith("data")})
@@ -155,7 +153,7 @@ def test_a_file_without_contents_is_imported_and_healed_later(
         ({"data": None, "media_type": "text/html"}, "neither content"),
     ],
 )
-def test_a_line_that_is_not_what_it_says_is_skipped(
+def test_an_invalid_attachment_line_is_skipped(
     attached: Session, user: User, change: dict[str, Any], reason: str
 ) -> None:
     lines = [load_json(line) for line in export(attached)]
@@ -209,17 +207,17 @@ def test_a_copy_in_another_workspace_has_its_own_files_and_summaries(
     assert (export(attached), export(copy)) == (lines, copied)
 
 
-def test_markdown_names_what_is_attached(attached: Session) -> None:
+def test_markdown_names_the_attachments(attached: Session) -> None:
     text = "".join(session_markdown(attached))
     assert "Attached: one.jpg\n\nAttached: two.txt\n\nLook" in text
 
 
 @pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize("as_copy", [True, False])
-def test_an_uploaded_import_cannot_claim_a_content(
+def test_an_uploaded_import_cannot_claim_stored_contents(
     workspace: Workspace, user: User, other_user: User, is_early: bool, as_copy: bool
 ) -> None:
-    """Neither as the file nor as the smaller copy of one, whoever was first."""
+    """The file names a digest as attachment or smaller copy, before or after it is stored."""
     if not is_early:
         put_blob(SECRET)
     image = image_bytes()

@@ -1,4 +1,4 @@
-"""A copy of a purged session, held against its receipt."""
+"""Checking a copy of a purged session against its receipt."""
 
 import gzip
 import io
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def lines(session: Session, user: User) -> list[str]:
-    """The export of a session that was purged then."""
+    """The export of a session that is purged afterwards."""
     turn = say(session, "Plant the beans", "In May")[0]
     save_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=turn)
     kept = list(session_lines(get_session(session.uuid)))
@@ -45,7 +45,7 @@ def run_command(name: str, *args: str) -> str:
     return out.getvalue()
 
 
-def test_a_receipt_proves_what_it_held(lines: list[str]) -> None:
+def test_a_receipt_matches_only_an_unchanged_copy(lines: list[str]) -> None:
     assert checked(lines) == ""
     assert "not what was purged" in checked([line.replace("beans", "peas") for line in lines])
     turns = [line for line in lines if '"type":"turn"' in line]
@@ -54,16 +54,16 @@ def test_a_receipt_proves_what_it_held(lines: list[str]) -> None:
     assert "not what was purged" in checked(swapped)
 
 
-def test_a_session_without_a_receipt_has_none(lines: list[str]) -> None:
+def test_a_copy_of_a_session_without_a_receipt_is_reported(lines: list[str]) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     uuid = str(Receipt.objects.get().session)
     assert checked([line.replace(uuid, other) for line in lines]) == "no receipt exists for it"
 
 
-def test_an_export_is_checked_and_brings_a_purged_session_back(
+def test_a_verified_export_restores_a_purged_session(
     lines: list[str], user: User, tmp_path: Path
 ) -> None:
-    """What cold storage was for."""
+    """An export with a receipt replaces cold storage; see ADR 22."""
     receipt, copy = Receipt.objects.get(), tmp_path / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress("\n".join(lines).encode()))
     assert f"matches receipt {receipt.uuid}" in run_command("verify_receipt", str(copy))
@@ -79,7 +79,9 @@ def test_an_export_is_checked_and_brings_a_purged_session_back(
     assert verify_session(session).problem == ""
 
 
-def test_a_copy_that_is_none_is_said(tmp_path: Path, lines: list[str]) -> None:
+def test_verify_receipt_refuses_changed_and_unreadable_copies(
+    tmp_path: Path, lines: list[str]
+) -> None:
     file = tmp_path / "copy.jsonl"
     file.write_text("\n".join(lines).replace("beans", "peas"))
     with pytest.raises(SystemExit):

@@ -63,7 +63,7 @@ def test_the_session_follows_the_last_prompt(importing: Importing) -> None:
     assert Attachment.objects.get(session=session).turn_number == 6
 
 
-def test_calls_side_by_side_are_one_answer_with_its_results(importing: Importing) -> None:
+def test_parallel_calls_form_one_answer_with_its_results(importing: Importing) -> None:
     importing.text(text())
     session = main()
     answer, first, second = Turn.objects.filter(session=session, number__in=(2, 3, 4)).order_by(
@@ -83,7 +83,7 @@ def test_calls_side_by_side_are_one_answer_with_its_results(importing: Importing
     assert metadata_of(session, 2)["source"]["message"]["usage"]["output_tokens"] == 5
 
 
-def test_blocks_of_other_kinds_are_kept_beside_the_turn(importing: Importing) -> None:
+def test_blocks_of_other_types_are_kept_in_the_metadata(importing: Importing) -> None:
     told = lines()
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     told[-1]["message"]["content"] = [search, {"type": "text", "text": "Gladly."}]
@@ -96,7 +96,7 @@ def test_blocks_of_other_kinds_are_kept_beside_the_turn(importing: Importing) ->
     assert Turn.objects.filter(content="Done: roses, as a text.").exists()
 
 
-def test_a_prompt_that_was_asked_anew_leaves_a_fork(importing: Importing) -> None:
+def test_an_edited_prompt_creates_a_fork(importing: Importing) -> None:
     importing.text(text())
     branch = Session.objects.get(title="Labels for the beds (branch 2)")
     assert words_of(branch) == [
@@ -107,21 +107,21 @@ def test_a_prompt_that_was_asked_anew_leaves_a_fork(importing: Importing) -> Non
     assert (branch.parent, branch.fork_turn) == (main(), 5)
 
 
-def test_a_side_chain_is_a_session_of_its_own(importing: Importing) -> None:
+def test_a_side_chain_becomes_a_separate_session(importing: Importing) -> None:
     importing.text(text())
     chain = Session.objects.get(title="Side chain: Write labels")
     assert words_of(chain) == [("user", "Write labels"), ("assistant", "Two labels written.")]
     assert (chain.parent, chain.fork_turn) == (main(), None)
 
 
-def test_a_compaction_stands_for_what_was_before_it(importing: Importing) -> None:
+def test_a_compaction_covers_the_turns_before_it(importing: Importing) -> None:
     importing.text(text())
     compaction = Compaction.objects.get(session=main())
     assert (compaction.from_turn, compaction.to_turn) == (1, 10)
     assert compaction.summary == "This session is continued: both beds have labels."
 
 
-def test_importing_twice_adds_nothing_and_a_longer_file_its_end(importing: Importing) -> None:
+def test_a_repeated_import_adds_only_new_lines(importing: Importing) -> None:
     whole = text().splitlines(keepends=True)
     importing.text("".join(whole[:-2]))
     counts = importing.text("".join(whole))
@@ -129,7 +129,7 @@ def test_importing_twice_adds_nothing_and_a_longer_file_its_end(importing: Impor
     assert_nothing_new(importing.text(text()))
 
 
-def test_a_folder_of_sessions_connects_the_files_of_agents(
+def test_agent_files_in_a_folder_are_linked_to_their_session(
     importing: Importing, tmp_path: Path
 ) -> None:
     folder = tmp_path / "projects" / "-home-ann-garden"
@@ -147,10 +147,10 @@ def test_a_folder_of_sessions_connects_the_files_of_agents(
 
 
 @pytest.mark.parametrize("given", ["auto", "claude-code"])
-def test_a_session_that_begins_with_a_large_picture_is_known_in_a_folder(
+def test_a_session_with_a_large_first_image_is_recognised_in_a_folder(
     importing: Importing, tmp_path: Path, given: str
 ) -> None:
-    """Its first message is a line of more than a megabyte."""
+    """The first message of the session is a line of more than a megabyte."""
     folder, other = tmp_path / "projects", "8c1f0000-0000-4000-8000-00000000ee02"
     folder.mkdir()
     (folder / "small.jsonl").write_text(text())
@@ -166,7 +166,7 @@ def test_a_session_that_begins_with_a_large_picture_is_known_in_a_folder(
     assert Attachment.objects.get(session__uuid=other).media_type == "image/png"
 
 
-def test_a_file_without_messages_is_known_too(importing: Importing) -> None:
+def test_a_file_without_messages_is_recognised(importing: Importing) -> None:
     queued = {"type": "queue-operation", "operation": "enqueue", "sessionId": SESSION}
     for line in (lines()[0], queued):
         importing.lines(line)
@@ -176,7 +176,7 @@ def test_a_file_without_messages_is_known_too(importing: Importing) -> None:
         ]
 
 
-def test_damaged_lines_cost_only_themselves(importing: Importing) -> None:
+def test_damaged_lines_are_skipped_and_the_rest_is_imported(importing: Importing) -> None:
     damaged = text().splitlines(keepends=True)
     damaged[5] = damaged[5][:60] + "\n"
     damaged.insert(0, "\x00\n")
@@ -185,7 +185,7 @@ def test_damaged_lines_cost_only_themselves(importing: Importing) -> None:
     assert words_of(main())[-1] == ("assistant", "Gladly.")
 
 
-def test_a_ring_of_lines_and_lines_without_a_parent_are_read(importing: Importing) -> None:
+def test_cyclic_and_orphaned_lines_are_imported(importing: Importing) -> None:
     told = lines()
     told[3]["parentUuid"] = "a7"
     told[-2]["parentUuid"] = "nowhere"

@@ -1,4 +1,4 @@
-"""``import_sessions`` with what other programs keep, and the move to another database."""
+"""``import_sessions`` with exports of other programs, and the move to another database."""
 
 import json
 import zipfile
@@ -20,7 +20,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Exports of two programs in one file."""
+    """An archive with the exports of two programs."""
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as file:
         for name in ("chatgpt.json", "claude.json"):
@@ -28,7 +28,7 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_report_is_json_on_demand(
+def test_the_json_option_writes_the_report_as_json(
     workspace: Workspace, archive: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("import_sessions", str(archive), workspace="garden", json=True)
@@ -40,21 +40,21 @@ def test_the_report_is_json_on_demand(
     assert json.loads(capsys.readouterr().out)["sessions_unchanged"] == 6
 
 
-def test_of_an_archive_only_what_is_of_the_format_is_imported(
+def test_only_archived_files_of_the_chosen_format_are_imported(
     workspace: Workspace, archive: Path
 ) -> None:
     call_command("import_sessions", str(archive), workspace="garden", format="claude")
     assert set(Session.objects.values_list("channel", flat=True)) == {"claude"}
 
 
-def test_what_nobody_knows_is_said(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_format_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Only words.")
     with pytest.raises(CommandError, match=r"export_sessions writes.* an earlier Loom version"):
         call_command("import_sessions", str(path))
 
 
-def test_people_and_workspaces_move_as_it_is_documented(
+def test_people_and_workspaces_move_as_documented(
     workspace: Workspace, other_user: User, tmp_path: Path
 ) -> None:
     told = (BASE_DIR / "docs/operating.md").read_text()

@@ -1,4 +1,4 @@
-"""An import that ends before its file does: what came is shown whole, and can be gone on with."""
+"""Imports that stop early: each imported turn is shown, and the session can be continued."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def turn_lines(count: int = TURNS) -> Iterator[dict[str, Any]]:
 
 
 def event_lines(first: int = 1, **keys: Any) -> Iterator[dict[str, Any]]:
-    """Those of the turns from ``first`` on. ``turn``: each names its own."""
+    """Yield the events of the turns from ``first`` on. With ``turn=True`` each names its turn."""
     for seq, n in enumerate(range(first, TURNS + 1), 1):
         kind = "user_message" if n % 2 else "assistant_text"
         named = {"turn": n} if keys.get("turn") else {}
@@ -50,7 +50,7 @@ def opening(**keys: Any) -> dict[str, Any]:
 
 
 def import_until(importing: Importing, text: str, *, lines: int) -> Session:
-    """Import the file; somebody stops it after so many lines."""
+    """Import ``text``, stop after ``lines`` lines and return the session."""
     path, counts = importing.folder / "file.jsonl", ImportCounts()
     path.write_text(text)
 
@@ -68,7 +68,7 @@ def written(*values: Any) -> str:
 
 
 def shown_words(session: Session) -> Counter[str]:
-    """How often each turn's word is in the whole transcript."""
+    """Count the rows of the whole transcript in which each turn's word appears."""
     found = Counter[str]()
     page = read_page(session, limit=500)
     while True:
@@ -84,10 +84,10 @@ EACH_ONCE = Counter(f"word{n}" for n in range(1, TURNS + 1))
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("events", [549, 550])
-def test_a_journal_that_names_no_turns_is_shown_once_where_it_was_stopped(
+def test_a_stopped_journal_without_turn_numbers_is_shown_once(
     importing: Importing, events: int
 ) -> None:
-    """After a message, or after its answer."""
+    """The import stops after a message or after its answer."""
     text = written(opening(), *turn_lines(), *event_lines())
     stopped = import_until(importing, text, lines=1 + TURNS + events)
     assert shown_words(stopped) == EACH_ONCE
@@ -97,8 +97,8 @@ def test_a_journal_that_names_no_turns_is_shown_once_where_it_was_stopped(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("unread", [40, 1])
-def test_turns_whose_gap_was_not_read_are_shown(importing: Importing, unread: int) -> None:
-    """The session's beginning has no rows, as only the last line of an export says."""
+def test_turns_in_a_gap_that_was_not_read_are_shown(importing: Importing, unread: int) -> None:
+    """The first ten turns have no events. Only the last line of the export names this gap."""
     importing.lines(opening(), *turn_lines(), *event_lines(11, turn=True))
     text = "".join(session_text(Session.objects.get(uuid=UUID)))
     assert '"type":"gap","from_turn":1,"to_turn":10' in text.splitlines()[-1]
@@ -112,7 +112,7 @@ def test_turns_whose_gap_was_not_read_are_shown(importing: Importing, unread: in
 
 
 @pytest.mark.django_db
-def test_a_gap_in_a_line_that_is_cut_off_is_found_out(importing: Importing) -> None:
+def test_turns_in_a_gap_on_a_truncated_line_are_shown(importing: Importing) -> None:
     importing.lines(opening(), *turn_lines(), *event_lines(11, turn=True))
     text = "".join(session_text(Session.objects.get(uuid=UUID)))
     forget_sessions()
@@ -121,7 +121,7 @@ def test_a_gap_in_a_line_that_is_cut_off_is_found_out(importing: Importing) -> N
 
 
 @pytest.mark.django_db
-def test_a_fork_that_was_stopped_is_connected_with_its_parent(importing: Importing) -> None:
+def test_a_fork_whose_import_was_stopped_is_linked_to_its_parent(importing: Importing) -> None:
     parent = "22222222-0000-4000-8000-000000000002"
     lines = [{"type": "session", "uuid": parent}, *turn_lines(4)]
     text = written(*lines, opening(parent=parent, fork_turn=2), *turn_lines(4))
@@ -130,7 +130,7 @@ def test_a_fork_that_was_stopped_is_connected_with_its_parent(importing: Importi
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_stopped", [True, False])
-async def test_a_session_that_was_cut_off_below_its_window_goes_on(
+async def test_a_session_cut_off_below_its_floor_can_be_continued(
     importing: Importing,
     program: Program,
     provider: WireThread,

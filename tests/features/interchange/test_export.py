@@ -1,4 +1,4 @@
-"""Exporting: everything comes back as it was, and Markdown can be read."""
+"""Exporting: an import restores the session exactly, and Markdown is readable."""
 
 import io
 import json
@@ -68,7 +68,7 @@ def exported(session: Session) -> list[str]:
 
 
 class PurgesAnother(io.StringIO):
-    """A file; while the first piece is written, a session is purged."""
+    """A file that purges a session while its first piece is written."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class PurgesAnother(io.StringIO):
         return super().write(text)
 
 
-def test_a_session_that_is_purged_meanwhile_is_left_out(workspace: Workspace, user: User) -> None:
+def test_a_session_purged_during_an_export_is_left_out(workspace: Workspace, user: User) -> None:
     first, second, third = (create_session(workspace, owner=user) for _ in range(3))
     file = PurgesAnother(second)
     call_command("export_sessions", "--all", stdout=file)
@@ -97,9 +97,7 @@ def test_a_session_that_is_purged_meanwhile_is_left_out(workspace: Workspace, us
     ]
 
 
-def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
-    workspace: Workspace, user: User
-) -> None:
+def test_own_data_leaves_out_a_session_purged_meanwhile(workspace: Workspace, user: User) -> None:
     _, second, third = (create_session(workspace, owner=user) for _ in range(3))
     pieces = own_session_text(user)
     next(pieces)
@@ -109,7 +107,7 @@ def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
 
 
 def forget_sessions() -> None:
-    """An installation without sessions."""
+    """Delete all sessions and their rows."""
     purge_everything()
     for fold in purged_tables().folded.values():
         for pk in Session.objects.values_list("pk", flat=True):
@@ -140,7 +138,7 @@ def say(session: Session, text: str, *, role: str = "user", shown: bool = True) 
     ).turns[0]
 
 
-# There and back
+# Export and import
 
 
 _text = st.text(st.characters(), max_size=30).map(storable)
@@ -200,7 +198,7 @@ def expired_under_key(workspace: Workspace, user: User) -> Session:
     return first
 
 
-def test_the_key_that_a_session_had_comes_back(workspace: Workspace, user: User) -> None:
+def test_an_import_restores_the_former_key_of_a_session(workspace: Workspace, user: User) -> None:
     first = expired_under_key(workspace, user)
     lines = exported(first)
     second = get_or_create_by_key(workspace, key=KEY, owner=user)
@@ -217,7 +215,7 @@ def test_the_key_that_a_session_had_comes_back(workspace: Workspace, user: User)
     assert list(found.order_by("pk")) == [came, again]
 
 
-def test_the_key_of_an_expired_session_continues_it_elsewhere(
+def test_the_former_key_continues_an_imported_expired_session(
     workspace: Workspace, user: User
 ) -> None:
     first = expired_under_key(workspace, user)
@@ -228,14 +226,19 @@ def test_the_key_of_an_expired_session_continues_it_elsewhere(
     assert again.parent == get_session(first.uuid)
 
 
-def test_a_session_whose_key_another_has_is_known_by_it(workspace: Workspace, user: User) -> None:
-    """It is none for members alone, and not the one that goes on under the key."""
+def test_a_key_in_use_becomes_the_former_key_of_the_imported_session(
+    workspace: Workspace, user: User
+) -> None:
+    """The imported session is not for members alone.
+
+    A new session under the key continues the other session.
+    """
     first = get_or_create_by_key(workspace, key=KEY, owner=user)
     say(first, "Plant the beans.")
     lines = exported(first)
     forget_sessions()
     other = get_or_create_by_key(workspace, key=KEY, owner=user)
-    # The one that comes was begun later.
+    # The imported session was created later.
     Session.objects.filter(pk=other.pk).update(created_at=first.created_at - timedelta(days=1))
     restore(lines, user)
     came = get_session(first.uuid)
@@ -247,7 +250,7 @@ def test_a_session_whose_key_another_has_is_known_by_it(workspace: Workspace, us
     assert get_or_create_by_key(workspace, key=KEY, owner=user).parent == again
 
 
-def test_a_window_that_a_part_of_the_session_lowered_comes_back_with_the_rest(
+def test_a_complete_import_restores_the_floor_after_a_partial_one(
     workspace: Workspace, user: User
 ) -> None:
     session = create_session(workspace, owner=user)
@@ -314,7 +317,7 @@ _NOW = datetime(2026, 2, 28, tzinfo=UTC)
 
 
 def a_lived_session(workspace: Workspace, user: User) -> Session:
-    """With a gap, a rewind, an uncovered tail, a parent and all columns set."""
+    """Create a session with a gap, rewinds, an uncovered tail, a parent and all columns set."""
     parent = create_session(workspace, owner=user)
     session = create_session(
         workspace, owner=user, key="cli:default", channel="cli", title="Chosen", model="m-1"
@@ -345,7 +348,7 @@ def a_lived_session(workspace: Workspace, user: User) -> Session:
     return session
 
 
-def test_coverage_rewinds_and_the_session_itself_come_back(
+def test_coverage_rewinds_and_session_columns_are_restored(
     workspace: Workspace, user: User
 ) -> None:
     session = a_lived_session(workspace, user)
@@ -373,7 +376,7 @@ def test_coverage_rewinds_and_the_session_itself_come_back(
     assert [line for found in choose_sessions() for line in session_lines(found)] == lines
 
 
-def test_an_export_that_was_cut_short_is_noticed_and_completed_later(
+def test_a_truncated_export_is_reported_and_completed_later(
     workspace: Workspace, user: User
 ) -> None:
     session = a_lived_session(workspace, user)
@@ -400,7 +403,7 @@ def a_turn(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (5, 6, 9, 10), (1, 2, 4, 5), (1, 4, 2, 3)])
-def test_what_was_renumbered_comes_back_with_the_numbers_of_the_archive(
+def test_renumbered_turns_keep_their_archive_numbers_in_an_export(
     workspace: Workspace, user: User, numbers: tuple[int, ...]
 ) -> None:
     source = [opening(workspace)]
@@ -427,7 +430,7 @@ def test_what_was_renumbered_comes_back_with_the_numbers_of_the_archive(
         assert (counts.turns_unchanged, counts.events_unchanged, counts.is_clean) == (4, 4, True)
 
 
-def test_a_damaged_export_of_what_was_renumbered_is_completed_later(
+def test_a_damaged_export_of_renumbered_turns_is_completed_later(
     workspace: Workspace, user: User
 ) -> None:
     source = [opening(workspace)]
@@ -459,7 +462,7 @@ def test_rows_written_during_an_export_are_not_in_it(
 
 
 @pytest.mark.parametrize("name", [*FORMATS, "own data"])
-def test_what_a_purge_overtakes_ends_as_a_broken_one(
+def test_an_export_of_a_session_purged_meanwhile_breaks_off(
     session: Session, user: User, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 1)
@@ -538,7 +541,7 @@ def test_markdown_has_a_heading_for_each_speaker(workspace: Workspace, user: Use
     assert "Thinking:\n\n```\nHm.\n```" in text
 
 
-def test_markdown_marks_what_was_replaced(session: Session) -> None:
+def test_markdown_marks_replaced_turns(session: Session) -> None:
     say(session, "old")
     append_rewind(get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=None)
     say(session, "new")
@@ -547,7 +550,7 @@ def test_markdown_marks_what_was_replaced(session: Session) -> None:
 
 
 @given(text=st.text(st.sampled_from("`\na ~"), max_size=40))
-def test_a_fence_is_longer_than_any_inside(text: str) -> None:
+def test_a_fence_is_longer_than_any_fence_inside(text: str) -> None:
     lines = fenced(text).split("\n")
     fence = lines[0]
     assert lines[-1] == fence
@@ -573,7 +576,9 @@ def test_the_command_writes_to_standard_output(full: Session) -> None:
     ]
 
 
-def test_the_command_writes_a_file_that_only_its_owner_reads(full: Session, tmp_path: Path) -> None:
+def test_the_command_writes_a_file_that_only_its_owner_can_read(
+    full: Session, tmp_path: Path
+) -> None:
     path = tmp_path / "out.md"
     call_command("export_sessions", session=full.uuid, format="markdown", output=str(path))
     assert "«hello»" in path.read_text()
@@ -598,7 +603,7 @@ def test_a_failed_export_leaves_the_old_file(
     assert [child.name for child in tmp_path.iterdir() if child.is_file()] == ["out.jsonl"]
 
 
-def test_an_export_that_a_purge_overtakes_is_an_error(
+def test_the_command_fails_if_its_session_is_purged_meanwhile(
     full: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def walk(*asked: Any, **more: Any) -> Iterator[dict[str, Any]]:
@@ -624,7 +629,7 @@ def test_an_export_that_a_purge_overtakes_is_an_error(
         {"all": True, "output": "/nonexistent/x"},
     ],
 )
-def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str, Any]) -> None:
+def test_the_command_refuses_invalid_options(full: Session, options: dict[str, Any]) -> None:
     words = [
         f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()
     ]
@@ -634,7 +639,7 @@ def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str
         assert refused.value.returncode in (1, 2)
 
 
-def test_a_reader_who_leaves_ends_the_export_quietly(
+def test_a_closed_pipe_ends_the_export_without_an_error(
     full: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""A session as messages: whole, in pages, with what was attached."""
+"""Exporting a session as messages: whole, in pages and with attachments."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ def talk(session: Session) -> Session:
     return fill(session, *READERS[ANTHROPIC](samples.ANTHROPIC))
 
 
-def test_a_session_comes_out_as_it_would_be_sent(talk: Session) -> None:
+def test_a_session_is_exported_as_the_api_would_receive_it(talk: Session) -> None:
     session = fill(talk, NewTurn(role="user", content="Thanks."))
     line = json.loads("".join(session_messages(session, format=ANTHROPIC)))
     assert line["session"] == str(session.uuid)
@@ -46,7 +46,7 @@ def test_a_session_comes_out_as_it_would_be_sent(talk: Session) -> None:
     assert "system" not in line
 
 
-def test_the_system_prompt_stands_apart_for_the_messages_api(session: Session) -> None:
+def test_the_messages_api_format_separates_the_system_prompt(session: Session) -> None:
     said = [NewTurn(role="system", content="Be brief."), NewTurn(role="user", content="Hello")]
     session = fill(session, *said)
     line = json.loads("".join(session_messages(session, format=ANTHROPIC)))
@@ -57,7 +57,9 @@ def test_the_system_prompt_stands_apart_for_the_messages_api(session: Session) -
 
 
 @pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
-def test_instructions_of_the_session_are_its_system_message(session: Session, name: str) -> None:
+def test_session_instructions_are_exported_as_the_system_message(
+    session: Session, name: str
+) -> None:
     Session.objects.update(instructions="Be brief.")
     session = fill(session, NewTurn(role="user", content="Hello"))
     expected = [{"role": role, "content": text} for role, text in INSTRUCTED]
@@ -79,7 +81,7 @@ def test_an_empty_session_has_no_messages(session: Session, name: str) -> None:
     assert json.loads("".join(session_messages(session, format=name)))["messages"] == []
 
 
-def test_pages_never_part_results_that_belong_together(talk: Session) -> None:
+def test_pages_do_not_split_results_that_belong_together(talk: Session) -> None:
     found, turn = [], 1
     while turn:
         page = read_messages(talk, format=ANTHROPIC, from_turn=turn, limit=2)
@@ -89,13 +91,13 @@ def test_pages_never_part_results_that_belong_together(talk: Session) -> None:
     assert found == samples.ANTHROPIC
 
 
-def test_what_was_rewound_is_left_out(talk: Session, user: User) -> None:
+def test_rewound_turns_are_left_out(talk: Session, user: User) -> None:
     append_rewind(talk, from_turn=6, from_seq=None, reason="edit", actor_pk=user.pk)
     page = read_messages(get_session(talk.uuid), format=ANTHROPIC, limit=50)
     assert page.messages == samples.ANTHROPIC[:3]
 
 
-def test_files_come_along_as_they_were_attached(session: Session, user: User) -> None:
+def test_attached_files_are_exported_unchanged(session: Session, user: User) -> None:
     image, text = image_bytes(size=(3000, 100)), b"Roses are red."
     kept = [
         save_attachment(session.pk, data=image, name="roses.png", user_pk=user.pk, turn=1),
@@ -125,7 +127,7 @@ def test_files_come_along_as_they_were_attached(session: Session, user: User) ->
 
 
 @pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
-def test_the_command_writes_a_line_for_each_session(talk: Session, name: str) -> None:
+def test_the_command_writes_one_line_for_each_session(talk: Session, name: str) -> None:
     out = StringIO()
     call_command("export_sessions", "--all", "--format", name, stdout=out)
     [line] = out.getvalue().splitlines()

@@ -1,4 +1,4 @@
-"""A session as a file: by its address, and by the composer's command."""
+"""Exporting a session by its address and by the composer's ``/export`` command."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.web.test_commands import of, order
 pytestmark = pytest.mark.django_db
 
 
-def test_the_page_learns_the_formats(owner: Client, session: Session) -> None:
+def test_the_command_list_names_the_export_formats(owner: Client, session: Session) -> None:
     [command] = [one for one in COMMANDS if one.name == "export"]
     described = owner.get(of(session, "commands/")).json()["commands"][-1]
     assert [one["value"] for one in described["choices"]] == list(command.choices)
@@ -30,7 +30,7 @@ def test_a_viewer_may_export(session: Session, make_person: MakePerson) -> None:
 
 
 @pytest.mark.parametrize("role", sorted(AS_REVIEWER))
-def test_a_reviewer_who_exports_stands_on_the_page_of_the_owner(
+def test_the_owner_sees_that_a_reviewer_exported_the_session(
     role: str, owner: Client, session: Session, make_person: MakePerson
 ) -> None:
     reviewer = browser_of(make_person(role))
@@ -38,12 +38,14 @@ def test_a_reviewer_who_exports_stands_on_the_page_of_the_owner(
     assert f"<b>{role}</b> exported the session" in page
 
 
-def test_what_cannot_be_entered_is_not_exported(session: Session, make_person: MakePerson) -> None:
+def test_an_export_is_refused_if_its_audit_entry_cannot_be_written(
+    session: Session, make_person: MakePerson
+) -> None:
     say(session, "Hello", "Plant the beans")
     require_entry(browser_of(make_person("superuser")), of(session, "export/"))
 
 
-def test_export_takes_a_format(owner: Client, session: Session) -> None:
+def test_the_export_command_accepts_a_format(owner: Client, session: Session) -> None:
     url = of(session, "export/")
     assert order(owner, session, "/export").json()["url"] == f"{url}?format=markdown"
     assert order(owner, session, "/export JSONL").json()["url"] == f"{url}?format=jsonl"

@@ -1,4 +1,4 @@
-"""Exports of ChatGPT, Claude.ai and Open WebUI. The fixtures were made by hand."""
+"""Importing exports of ChatGPT, Claude.ai and Open WebUI. The fixtures were made by hand."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def blocks_of(session: Session, number: int) -> list[dict[str, Any]]:
 
 
 def given_of(session: Session, number: int) -> list[dict[str, Any]]:
-    """What the model is given of a turn."""
+    """Return the blocks that the model is given for a turn."""
     [turn] = stored_turns(Turn.objects.filter(session=session, number=number))
     return make_piece(turn, model="m", caps=MessageCaps(message=10**6, result=10**6)).blocks
 
@@ -61,7 +61,9 @@ def chatgpt_archive(folder: Path) -> Path:
     return path
 
 
-def test_the_path_that_the_person_saw_is_the_session(importing: Importing, tmp_path: Path) -> None:
+def test_the_path_that_the_person_saw_becomes_the_session(
+    importing: Importing, tmp_path: Path
+) -> None:
     counts = importing(chatgpt_archive(tmp_path))
     assert importing.format == "chatgpt"
     assert importing.reports == ["export.zip: no conversations in chat.html, user.json"]
@@ -84,7 +86,7 @@ def test_the_path_that_the_person_saw_is_the_session(importing: Importing, tmp_p
     assert json.loads(session.metadata)["source"]["gizmo_id"] == "g-gardener"
 
 
-def test_the_other_answer_is_a_fork(importing: Importing, tmp_path: Path) -> None:
+def test_the_other_answer_becomes_a_fork(importing: Importing, tmp_path: Path) -> None:
     importing(chatgpt_archive(tmp_path))
     main, branch = session_of("Roses in a pot"), session_of("Roses in a pot (branch 2)")
     assert (branch.parent, branch.fork_turn) == (main, 3)
@@ -112,7 +114,7 @@ def test_calls_results_thoughts_and_metadata_are_kept(importing: Importing, tmp_
     assert (last.complete, last.stop_reason) == (False, "max_tokens")
 
 
-def test_pictures_come_along_and_what_is_missing_is_named(
+def test_images_are_imported_and_missing_files_are_named(
     importing: Importing, tmp_path: Path
 ) -> None:
     importing(chatgpt_archive(tmp_path))
@@ -126,7 +128,9 @@ def test_pictures_come_along_and_what_is_missing_is_named(
     assert verify_session(session).problem == ""
 
 
-def test_a_damaged_picture_costs_only_itself(importing: Importing, tmp_path: Path) -> None:
+def test_a_damaged_image_is_skipped_and_the_rest_is_imported(
+    importing: Importing, tmp_path: Path
+) -> None:
     conversations = [fixture("chatgpt")[0] | {"id": f"c{n}", "title": f"C{n}"} for n in range(3)]
     for one in conversations:
         del one["conversation_id"]
@@ -148,7 +152,7 @@ def test_a_damaged_picture_costs_only_itself(importing: Importing, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", [".", ""])
-def test_a_file_of_an_archive_without_a_name_is_refused(
+def test_an_archived_file_without_a_name_is_skipped(
     importing: Importing, tmp_path: Path, name: str
 ) -> None:
     path = chatgpt_archive(tmp_path)
@@ -159,11 +163,11 @@ def test_a_file_of_an_archive_without_a_name_is_refused(
     assert f"{name or 'export.zip'}: skipped: it has no name" in importing.reports
 
 
-# All of them
+# All formats
 
 
 @pytest.mark.parametrize("name", ["chatgpt", "claude", "openwebui"])
-def test_an_export_is_known_by_its_content_and_importing_twice_adds_nothing(
+def test_an_export_is_recognised_by_content_and_imported_once(
     importing: Importing, name: str
 ) -> None:
     counts = importing.text((FIXTURES / f"{name}.json").read_text(), "what-is-this.txt")
@@ -174,7 +178,7 @@ def test_an_export_is_known_by_its_content_and_importing_twice_adds_nothing(
 
 
 def grown() -> Any:
-    """The conversation went on, at the end and in a new branch, and the person is there."""
+    """Return the ChatGPT export with messages at the end and in a new, now current branch."""
     value = fixture("chatgpt")
     mapping = value[0]["mapping"]
     for id, parent in (("u3", "a2"), ("u1b", "ctx"), ("a1c", "u1b")):
@@ -187,7 +191,7 @@ def grown() -> Any:
     return value
 
 
-def test_a_newer_export_adds_what_is_new_where_it_belongs(importing: Importing) -> None:
+def test_a_newer_export_adds_messages_at_the_end_and_in_a_branch(importing: Importing) -> None:
     importing.json(fixture("chatgpt"))
     counts = importing.json(grown())
     assert (counts.sessions_added, counts.sessions_extended, counts.conflicts) == (1, 1, 0)
@@ -198,7 +202,7 @@ def test_a_newer_export_adds_what_is_new_where_it_belongs(importing: Importing) 
     assert_nothing_new(importing.json(grown()))
 
 
-def test_what_follows_in_the_source_does_not_mix_with_what_was_said_here(
+def test_new_source_messages_become_a_fork_of_a_continued_session(
     importing: Importing, user: User
 ) -> None:
     importing.json(fixture("chatgpt"))
@@ -212,14 +216,14 @@ def test_what_follows_in_the_source_does_not_mix_with_what_was_said_here(
     assert_nothing_new(importing.json(grown()))
 
 
-def test_a_file_that_was_cut_off_gives_what_it_has(importing: Importing) -> None:
+def test_the_complete_conversations_of_a_truncated_file_are_imported(importing: Importing) -> None:
     text = json.dumps(fixture("claude"))
     counts = importing.text(text[: len(text) - 300])
     assert (counts.sessions_added, counts.skipped) == (2, 1)
     assert any("after conversation 1" in line for line in importing.reports)
 
 
-def test_conversations_that_are_none_cost_only_themselves(importing: Importing) -> None:
+def test_invalid_conversations_do_not_prevent_the_import_of_others(importing: Importing) -> None:
     value = [{"mapping": {"a": 1}, "title": ["x"]}, 7, *fixture("chatgpt"), {"mapping": "?"}]
     value.insert(2, {"mapping": {"a": {"parent": ["b"], "children": 5, "message": {"id": 1}}}})
     counts = importing.json(value)
@@ -231,7 +235,7 @@ def test_conversations_that_are_none_cost_only_themselves(importing: Importing) 
 # Claude.ai
 
 
-def test_an_answer_of_claude_becomes_turns_with_its_calls_and_results(
+def test_a_claude_answer_becomes_turns_with_its_calls_and_results(
     importing: Importing,
 ) -> None:
     importing.json(fixture("claude"))
@@ -252,7 +256,7 @@ def test_an_answer_of_claude_becomes_turns_with_its_calls_and_results(
     assert others[0]["citations"]
 
 
-def test_the_newest_message_of_claude_is_on_the_path(importing: Importing) -> None:
+def test_a_claude_session_follows_the_newest_message(importing: Importing) -> None:
     importing.json(fixture("claude"))
     session = session_of("Pruning")
     assert [text for _, text in words_of(session)] == [
@@ -265,7 +269,7 @@ def test_the_newest_message_of_claude_is_on_the_path(importing: Importing) -> No
     assert json.loads(session.metadata)["source"]["summary"] == "About when to cut roses."
 
 
-def test_an_older_export_without_parents_is_one_line(importing: Importing) -> None:
+def test_an_older_export_without_parents_becomes_one_session(importing: Importing) -> None:
     importing.json(fixture("claude"))
     session = session_of("An older export")
     assert words_of(session) == [("user", "An older export"), ("assistant", "has no parents")]
@@ -274,7 +278,7 @@ def test_an_older_export_without_parents_is_one_line(importing: Importing) -> No
 # Open WebUI
 
 
-def test_an_answer_of_open_webui_becomes_turns(importing: Importing) -> None:
+def test_an_open_webui_answer_becomes_turns(importing: Importing) -> None:
     text = (FIXTURES / "openwebui.json").read_text()
     importing.text(text.replace("IMAGE", b64encode(image_bytes()).decode()))
     session = session_of("Compost")
@@ -303,7 +307,7 @@ def test_an_answer_of_open_webui_becomes_turns(importing: Importing) -> None:
     assert (other.parent, other.fork_turn) == (session, 1)
 
 
-def test_one_chat_as_the_page_saves_it_is_read_as_well(importing: Importing) -> None:
+def test_a_single_chat_saved_by_open_webui_is_imported(importing: Importing) -> None:
     importing.json(fixture("openwebui")[0]["chat"])
     assert importing.format == "openwebui"
     assert Session.objects.count() == 2
@@ -313,7 +317,7 @@ DETAILS = re.compile(r"<details\s([^>]*)>(.*?)</details>\s*", re.DOTALL)
 
 
 @given(st.lists(st.sampled_from(["<details ", "<details>", ">", "</details>", " ", "a", "\n"])))
-def test_details_are_found_as_a_pattern_would(pieces: list[str]) -> None:
+def test_details_are_found_as_by_a_regular_expression(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert list(openwebui._find_details(text)) == [
         (*m.span(), *m.groups()) for m in DETAILS.finditer(text)
@@ -323,14 +327,13 @@ def test_details_are_found_as_a_pattern_would(pieces: list[str]) -> None:
 @pytest.mark.parametrize(
     "piece", ["<details ", "<details a", '<details type="reasoning"><summary>', "a" * 50, 'a="<']
 )
-def test_what_is_never_closed_takes_no_longer(piece: str) -> None:
-    """Each character is looked at a few times, not as often as there are characters: with
-    this much it would take hours."""
+def test_unclosed_details_are_parsed_in_linear_time(piece: str) -> None:
+    """Each character is read only a few times. Parsing in quadratic time would take hours here."""
     for text in (piece * 100_000, f"<details {piece * 100_000}></details>"):
         assert list(openwebui._answer("node", text, "model"))
 
 
-def test_a_conversation_that_branches_everywhere_is_named(
+def test_a_conversation_with_too_many_branches_is_reported(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trees, "MAX_SPREAD_MESSAGES", 3)

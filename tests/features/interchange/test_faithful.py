@@ -1,4 +1,4 @@
-"""Oddities of real exports: whatever is said in them is found in the archive."""
+"""Oddities of real exports: the archive contains all of their texts."""
 
 import json
 import zipfile
@@ -40,7 +40,7 @@ def webui(*messages: tuple[str, str | None, str, str], current: str | None = Non
     return [{"id": "aaaaaaaa-0000-4000-8000-000000000001", "title": "Roses", "chat": chat}]
 
 
-def test_messages_that_were_taken_away_leave_what_came_instead(importing: Importing) -> None:
+def test_removed_messages_and_their_replacements_are_kept(importing: Importing) -> None:
     shared = [("1", None, "user", "first"), ("2", "1", "assistant", "second")]
     importing.json(webui(*shared, ("3", "2", "user", "old"), ("4", "3", "assistant", "gone")))
     newer = webui(*shared, ("5", "2", "user", "fresh"), ("6", "5", "assistant", "come"))
@@ -50,7 +50,7 @@ def test_messages_that_were_taken_away_leave_what_came_instead(importing: Import
     assert_nothing_new(importing.json(newer))
 
 
-def test_a_changed_message_is_kept_too(importing: Importing) -> None:
+def test_a_changed_message_is_imported_too(importing: Importing) -> None:
     shared = [("1", None, "user", "first")]
     importing.json(webui(*shared, ("2", "1", "assistant", "half")))
     newer = webui(*shared, ("2", "1", "assistant", "half and whole"), ("3", "2", "user", "more"))
@@ -60,8 +60,8 @@ def test_a_changed_message_is_kept_too(importing: Importing) -> None:
     assert_nothing_new(importing.json(newer))
 
 
-def test_every_branch_has_a_name_of_its_own_and_says_where_it_left(importing: Importing) -> None:
-    """With later exports too, whose trees have new branches before the known ones."""
+def test_every_branch_has_its_own_title_and_fork_turn(importing: Importing) -> None:
+    """This also holds for later exports with new branches before the known ones."""
     chat = [
         ("1", None, "user", "one"),
         ("2", "1", "assistant", "two"),
@@ -103,7 +103,7 @@ GIVEN = {"query": "kühle Rosen", "count": 3}
 
 
 @pytest.mark.parametrize("arguments", [GIVEN, json.dumps(GIVEN)], ids=["once", "twice"])
-def test_arguments_of_calls_are_read_however_often_they_were_encoded(
+def test_call_arguments_are_read_if_encoded_once_or_twice(
     importing: Importing, arguments: Any
 ) -> None:
     told = f'arguments="{escape(json.dumps(arguments))}" result="{escape(json.dumps("none"))}"'
@@ -113,7 +113,7 @@ def test_arguments_of_calls_are_read_however_often_they_were_encoded(
     assert words_of(Session.objects.get())[2:] == [("tool", "none")]
 
 
-def test_code_that_was_run_is_a_call(importing: Importing) -> None:
+def test_executed_code_becomes_a_tool_call(importing: Importing) -> None:
     told = '<details type="code_interpreter" done='
     ran, went_on = 'print("&lt;" * 2)', "print(1)"
     answer = (
@@ -164,7 +164,7 @@ def result(uuid: str, parent: str, id: str, words: str) -> Object:
     return code(uuid, parent, "user", [block])
 
 
-def test_a_session_that_is_imported_while_it_goes_on_loses_nothing(importing: Importing) -> None:
+def test_repeated_imports_of_a_growing_session_lose_nothing(importing: Importing) -> None:
     lines = [
         code("u1", None, "user", "Go"),
         said("a1", "u1", "m1", text("Let me look.")),
@@ -181,7 +181,7 @@ def test_a_session_that_is_imported_while_it_goes_on_loses_nothing(importing: Im
     assert_nothing_new(importing.lines(*lines))
 
 
-def test_answers_that_all_have_one_id_stay_where_they_are(importing: Importing) -> None:
+def test_answers_with_the_same_id_keep_their_places(importing: Importing) -> None:
     importing.lines(
         code("u1", None, "user", "one"),
         said("a1", "u1", "m", text("first")),
@@ -194,7 +194,7 @@ def test_answers_that_all_have_one_id_stay_where_they_are(importing: Importing) 
     assert [w for _, w in words_of(session)] == ["one", "first", "two", "second", "three", "third"]
 
 
-def test_a_copy_of_a_session_that_went_on_elsewhere_is_a_fork(importing: Importing) -> None:
+def test_both_continuations_of_a_copied_session_are_kept(importing: Importing) -> None:
     shared = [code("u1", None, "user", "one"), said("a1", "u1", "m1", text("first"))]
     importing.lines(
         *shared, code("u2", "a1", "user", "two"), said("a2", "u2", "m2", text("second"))
@@ -208,7 +208,7 @@ def test_a_copy_of_a_session_that_went_on_elsewhere_is_a_fork(importing: Importi
     assert importing.reports == []
 
 
-def test_what_was_typed_while_the_model_worked_is_a_message(importing: Importing) -> None:
+def test_a_prompt_typed_while_the_model_worked_becomes_a_message(importing: Importing) -> None:
     importing.lines(
         code("u1", None, "user", "one"),
         said("a1", "u1", "m1", text("first")),
@@ -239,7 +239,7 @@ def claude(*messages: Object) -> list[Object]:
     ]
 
 
-def test_what_a_claude_message_has_beside_its_blocks_is_kept(importing: Importing) -> None:
+def test_contents_beside_the_blocks_of_a_claude_message_are_kept(importing: Importing) -> None:
     importing.json(
         claude(
             {
@@ -360,7 +360,7 @@ def test_long_texts_are_attached_in_parts(importing: Importing, count: int) -> N
     ],
     ids=["sound", "damaged"],
 )
-def test_a_content_that_is_too_large_to_be_kept_is_reported(
+def test_a_file_that_is_too_large_to_be_kept_is_reported(
     importing: Importing, data: str, reason: str
 ) -> None:
     chat = webui(("1", None, "user", "hear"))
@@ -394,7 +394,7 @@ def gpt(*messages: Object, current: str | None = None) -> list[Object]:
     ]
 
 
-def test_what_a_person_said_aloud_is_kept(importing: Importing) -> None:
+def test_recorded_speech_is_kept(importing: Importing) -> None:
     pointer = {"content_type": "audio_asset_pointer", "asset_pointer": "sediment://file_00eeff"}
     parts = [
         {"content_type": "audio_transcription", "text": "said aloud", "direction": "in"},
@@ -550,7 +550,7 @@ def test_contents_of_all_kinds_are_kept(importing: Importing) -> None:
     assert importing.reports == []
 
 
-def test_an_older_and_a_newer_copy_in_one_folder_are_the_same_the_next_time(
+def test_importing_a_folder_with_two_copies_again_adds_nothing(
     importing: Importing, tmp_path: Path
 ) -> None:
     older = [

@@ -1,4 +1,4 @@
-"""Importing: complete, exact, as often as one likes, and never a crash."""
+"""Importing sessions: complete, exact, repeatable and without crashes."""
 
 import io
 import json
@@ -60,7 +60,7 @@ AN_UUID = "7b0b3ac2-6a0e-4c35-9bb1-3f8e6a2b8f11"
 
 
 class Importing:
-    """Imports lines as one file; keeps what was reported."""
+    """A callable that imports lines as one file and stores the reports."""
 
     def __init__(self, user: User, root: Path) -> None:
         self.target = ImportTarget(default_owner=user, root=root)
@@ -123,11 +123,11 @@ def coverage() -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def transcript() -> list[str]:
-    """The cursors of all rows in order, from the cache alone."""
+    """Return the cursors of the session's rows in order."""
     return [row.cursor for row in read_page(imported(), limit=500).rows]
 
 
-# What is kept
+# Stored values
 
 
 def test_a_session_with_its_turns_and_events_is_imported(importing: Importing) -> None:
@@ -184,20 +184,20 @@ def test_unknown_keys_are_kept_in_the_metadata(importing: Importing) -> None:
     assert json.loads(ChatEvent.objects.get().payload)["extra"] == 3
 
 
-def test_a_turn_without_a_time_has_that_of_the_session(importing: Importing) -> None:
+def test_a_turn_without_a_time_gets_the_time_of_its_session(importing: Importing) -> None:
     importing(opening(created_at="2026-01-01T00:00:00Z"), turn(1), event(1))
     assert stored_turn(1).created_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert ChatEvent.objects.get().created_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_session_without_a_time_has_that_of_its_first_row(importing: Importing) -> None:
+def test_a_session_without_a_time_gets_the_time_of_its_first_row(importing: Importing) -> None:
     importing(opening(), turn(1, created_at="2026-01-01T00:00:00Z"), turn(2))
     assert imported().created_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert imported().last_active_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert stored_turn(2).created_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_text_that_no_database_holds_is_kept_exactly(importing: Importing) -> None:
+def test_text_that_databases_cannot_store_is_kept_exactly(importing: Importing) -> None:
     importing(
         opening(),
         r'{"type":"turn","number":1,"role":"user","content":"a\u0000b"}',
@@ -218,7 +218,7 @@ def test_content_given_as_blocks_becomes_text_and_blocks(importing: Importing) -
     assert json.loads(stored_turn(1).blocks or "") == blocks
 
 
-def test_json_inside_a_string_is_understood(importing: Importing) -> None:
+def test_json_values_may_be_given_as_strings(importing: Importing) -> None:
     importing(
         opening(metadata='{"a":1}'),
         turn(1, "assistant", tool_calls='[{"id": "c", "name": "ls"}]'),
@@ -229,14 +229,14 @@ def test_json_inside_a_string_is_understood(importing: Importing) -> None:
     assert ChatEvent.objects.get().payload == '{"text": "hello"}'
 
 
-def test_rows_of_five_megabytes_are_kept(importing: Importing) -> None:
+def test_rows_of_five_million_characters_are_kept(importing: Importing) -> None:
     big = "ü" * 5_000_000
     counts = importing(opening(), turn(1, content=big), event(1, payload={"text": big}, turn=1))
     assert counts.is_clean
     assert stored_turn(1).content == big
 
 
-def test_a_fork_finds_its_parent_later_in_the_file(importing: Importing) -> None:
+def test_a_fork_may_come_before_its_parent_in_the_file(importing: Importing) -> None:
     child = str(uuid4())
     importing(opening(uuid=child, parent=AN_UUID, fork_turn=1), opening(), turn(1))
     session = imported(child)
@@ -244,7 +244,7 @@ def test_a_fork_finds_its_parent_later_in_the_file(importing: Importing) -> None
     assert session.fork_turn == 1
 
 
-# Once and again
+# Repeated imports
 
 
 def some_lines() -> list[Any]:
@@ -267,7 +267,7 @@ def some_lines() -> list[Any]:
 
 
 def everything() -> list[Any]:
-    """All rows of the archive, html and keys included."""
+    """Return all rows of the archive, including their HTML and primary keys."""
     models = (Workspace, Session, Turn, ChatEvent, Rewind, JournalGap, Attachment, Compaction)
     return [list(model.objects.order_by("pk").values()) for model in models]
 
@@ -290,7 +290,7 @@ def test_new_turns_and_events_are_appended(importing: Importing) -> None:
     assert verify_session(imported()).problem == ""
 
 
-def test_other_content_under_a_number_is_a_conflict_and_changes_nothing(
+def test_different_content_under_a_number_is_a_conflict(
     importing: Importing,
 ) -> None:
     importing(*some_lines())
@@ -306,7 +306,7 @@ def test_other_content_under_a_number_is_a_conflict_and_changes_nothing(
 
 
 @pytest.mark.parametrize("batch_rows", [1, 500])
-def test_nothing_is_added_to_a_session_that_went_on_otherwise_here(
+def test_a_session_that_was_continued_differently_here_is_unchanged(
     importing: Importing, monkeypatch: pytest.MonkeyPatch, batch_rows: int
 ) -> None:
     monkeypatch.setattr("conversations.features.interchange.import_sessions.BATCH_ROWS", batch_rows)
@@ -336,10 +336,10 @@ def test_nothing_is_added_to_a_session_that_went_on_otherwise_here(
 
 
 @pytest.mark.parametrize("batch_rows", [1, 500])
-def test_a_number_that_a_file_repeats_ends_nothing(
+def test_a_number_repeated_in_the_file_does_not_stop_the_import(
     importing: Importing, monkeypatch: pytest.MonkeyPatch, batch_rows: int
 ) -> None:
-    """What differs is the file, not the archive."""
+    """The lines of the file differ from each other, not from the archive."""
     monkeypatch.setattr("conversations.features.interchange.import_sessions.BATCH_ROWS", batch_rows)
     again = {"content": "other"}
     counts = importing(
@@ -358,7 +358,7 @@ def test_a_number_that_a_file_repeats_ends_nothing(
 
 
 @pytest.mark.parametrize("names", [{"turn": 1}, {}])
-def test_rows_of_turns_that_differ_are_not_added(
+def test_events_of_conflicting_turns_are_not_added(
     importing: Importing, names: dict[str, Any]
 ) -> None:
     importing(opening(), turn(1, content="true"))
@@ -370,7 +370,7 @@ def test_rows_of_turns_that_differ_are_not_added(
     assert transcript() == shown
 
 
-def test_a_turn_that_says_the_same_with_other_metadata_does_not_end_a_session(
+def test_turns_after_a_turn_with_other_metadata_are_imported(
     importing: Importing,
 ) -> None:
     importing(opening(), turn(1), turn(2, "assistant", model="a"))
@@ -378,8 +378,8 @@ def test_a_turn_that_says_the_same_with_other_metadata_does_not_end_a_session(
     assert (counts.conflicts, counts.skipped, counts.turns_added) == (1, 0, 1)
 
 
-def test_files_in_a_new_session_do_not_cut_its_batches(importing: Importing) -> None:
-    """As readers of other programs give them: behind their turns."""
+def test_attachments_between_turns_do_not_split_the_batches(importing: Importing) -> None:
+    """Each attachment follows its turn, as in the lines of the readers for other programs."""
 
     def statements(*, first: int, last: int) -> int:
         lines: list[Any] = []
@@ -397,7 +397,7 @@ def test_files_in_a_new_session_do_not_cut_its_batches(importing: Importing) -> 
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 6])
-def test_an_interrupted_import_goes_on_to_the_same_end(
+def test_a_repeat_of_an_interrupted_import_gives_the_same_result(
     importing: Importing, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
     lines = [
@@ -449,21 +449,21 @@ def test_a_session_without_a_uuid_is_found_again(importing: Importing) -> None:
     assert (counts.sessions_added, counts.turns_added, counts.conflicts) == (0, 1, 0)
 
 
-def test_a_key_names_the_session_where_there_is_no_uuid(importing: Importing) -> None:
+def test_a_key_identifies_a_session_without_a_uuid(importing: Importing) -> None:
     keyed = {"type": "session", "workspace": "garden", "key": "cli:default"}
     importing(keyed, turn(1))
     counts = importing(keyed | {"title": "other"}, turn(1), turn(2))
     assert (counts.sessions_extended, counts.turns_added) == (1, 1)
 
 
-def test_an_identifier_of_another_kind_names_the_same_session_again(importing: Importing) -> None:
+def test_an_id_that_is_no_uuid_identifies_the_same_session_again(importing: Importing) -> None:
     importing(opening(uuid="chat-17"), turn(1))
     importing(opening(uuid="chat-17"), turn(1))
     session = Session.objects.get()
     assert json.loads(session.metadata)["original_uuid"] == "chat-17"
 
 
-def test_a_key_that_is_taken_is_not_given_twice(importing: Importing) -> None:
+def test_a_key_in_use_is_not_assigned_again(importing: Importing) -> None:
     importing(opening(key="k"))
     other = str(uuid4())
     importing(opening(uuid=other, key="k"))
@@ -495,9 +495,7 @@ def _said(text: str) -> NewTurn:
     return NewTurn(role="user", content=text)
 
 
-def test_a_session_in_which_an_answer_is_being_written_is_left_alone(
-    importing: Importing, session: Session
-) -> None:
+def test_a_session_with_an_active_run_is_skipped(importing: Importing, session: Session) -> None:
     Run.objects.create(
         session=session, client_id="c", state="running", created_at=session.created_at
     )
@@ -508,7 +506,7 @@ def test_a_session_in_which_an_answer_is_being_written_is_left_alone(
 # Numbers
 
 
-def test_a_hole_in_the_numbers_is_closed_and_said(importing: Importing) -> None:
+def test_turns_after_a_missing_number_are_renumbered_and_reported(importing: Importing) -> None:
     lines = [opening(), turn(1), turn(2), '{"type":"turn","number":3,', turn(4), turn(5)]
     counts = importing(*lines, event(1, turn=5))
     assert [report.partition(":")[0] for report in importing.reports] == ["4", "5"]
@@ -538,7 +536,7 @@ def test_a_hole_in_the_numbers_is_closed_and_said(importing: Importing) -> None:
         (3, 2, 1),
     ],
 )
-def test_any_numbers_give_turns_in_the_order_of_the_file(
+def test_turns_with_any_numbers_keep_the_order_of_the_file(
     importing: Importing, numbers: tuple[Any, ...]
 ) -> None:
     lines = [
@@ -558,7 +556,7 @@ def test_any_numbers_give_turns_in_the_order_of_the_file(
     assert verify_session(imported()).problem == ""
 
 
-def test_renumbering_is_said_once_for_each_session(importing: Importing) -> None:
+def test_renumbering_is_reported_once_for_each_session(importing: Importing) -> None:
     importing(opening(), *(turn(n) for n in range(0, 20, 3)))
     assert len(importing.reports) == 1
 
@@ -568,7 +566,7 @@ def test_a_repeated_line_is_the_same_turn(importing: Importing) -> None:
     assert (counts.turns_added, counts.turns_unchanged, counts.conflicts) == (2, 1, 1)
 
 
-def test_a_file_that_begins_beyond_the_end_is_found_again(importing: Importing) -> None:
+def test_turns_numbered_beyond_the_end_are_recognised_again(importing: Importing) -> None:
     importing(opening(), turn(1))
     late = [opening(), turn(51), turn(52), event(51), event(52)]
     assert importing(*late).turns_added == 2
@@ -601,7 +599,7 @@ def test_each_damaged_line_is_reported_with_its_number(importing: Importing) -> 
     assert counts.turns_added == 1
 
 
-def test_odd_values_are_put_aside_and_the_rest_is_kept(importing: Importing) -> None:
+def test_invalid_values_go_to_the_metadata_and_the_rest_is_kept(importing: Importing) -> None:
     counts = importing(
         opening(title=["x"], created_at="yesterday", system_prompt=5, state="x", pinned_at={}),
         turn(1, blocks="no", tool_calls={"a": 1}, token_count="many", complete="yes"),
@@ -629,7 +627,7 @@ def test_odd_values_are_put_aside_and_the_rest_is_kept(importing: Importing) -> 
     assert verify_session(imported()).problem == ""
 
 
-def test_an_event_that_cannot_be_read_becomes_a_visible_row(importing: Importing) -> None:
+def test_an_unreadable_event_becomes_a_visible_row(importing: Importing) -> None:
     counts = importing(
         opening(),
         turn(1),
@@ -653,7 +651,7 @@ def test_an_event_that_cannot_be_read_becomes_a_visible_row(importing: Importing
     assert [row.is_fallback for row in page.rows] == [True, True, True, True, False]
 
 
-def test_keys_that_an_unreadable_event_cannot_take_in_are_named(importing: Importing) -> None:
+def test_keys_that_an_unreadable_event_cannot_hold_are_reported(importing: Importing) -> None:
     broken = {"type": "event", "seq": 1, "payload_raw": "{broken", "event_type": "info", "mood": 1}
     importing(opening(), broken, event(2, payload="{broken", mood=1))
     assert importing.reports == [
@@ -662,7 +660,7 @@ def test_keys_that_an_unreadable_event_cannot_take_in_are_named(importing: Impor
     ]
 
 
-def test_a_parent_of_another_kind_of_id_is_found(importing: Importing) -> None:
+def test_a_parent_whose_id_is_no_uuid_is_found(importing: Importing) -> None:
     importing(opening(uuid="a"), opening(uuid="b", parent="a"), opening(uuid="c", parent="c"))
     child = Session.objects.get(metadata__contains='"original_uuid":"b"')
     assert child.parent is not None
@@ -670,7 +668,7 @@ def test_a_parent_of_another_kind_of_id_is_found(importing: Importing) -> None:
     assert Session.objects.get(metadata__contains='"original_uuid":"c"').parent is None
 
 
-def test_a_value_that_is_too_deep_to_be_written_is_skipped(
+def test_a_line_that_is_nested_too_deeply_is_skipped(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_deep(_: Any) -> Any:
@@ -681,7 +679,7 @@ def test_a_value_that_is_too_deep_to_be_written_is_skipped(
     assert importing.reports == ["2: skipped: nested too deeply"]
 
 
-def test_the_rows_of_a_damaged_session_line_do_not_join_the_session_before(
+def test_rows_after_a_damaged_session_line_are_skipped(
     importing: Importing,
 ) -> None:
     counts = importing(
@@ -701,7 +699,7 @@ def test_a_line_that_is_too_long_is_skipped(
     assert stored_turn(1).content == "«user 2»"
 
 
-def test_a_line_of_very_many_values_is_skipped(
+def test_a_line_with_too_many_values_is_skipped(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.features.interchange.fields.MAX_ITEM_VALUES", 60)
@@ -709,7 +707,7 @@ def test_a_line_of_very_many_values_is_skipped(
     assert (counts.skipped, counts.turns_added) == (1, 1)
 
 
-def test_blank_lines_a_byte_order_mark_and_windows_ends_are_no_trouble(
+def test_blank_lines_byte_order_marks_and_crlf_are_accepted(
     importing: Importing,
 ) -> None:
     first = b"\xef\xbb\xbf" + _raw(opening()) + b"\r"
@@ -786,7 +784,7 @@ def conversation(*, turns: int = 6) -> list[Any]:
     return [turn(n, "user" if n % 2 else "assistant") for n in range(1, turns + 1)]
 
 
-def test_rows_are_rendered_at_the_first_look_and_kept(importing: Importing) -> None:
+def test_rows_are_rendered_at_the_first_read_and_cached(importing: Importing) -> None:
     importing(opening(), *conversation(), event(1, turn=1))
     assert coverage() == (1, [])
     assert not Turn.objects.exclude(html="").exists()
@@ -801,7 +799,7 @@ def test_rows_are_rendered_at_the_first_look_and_kept(importing: Importing) -> N
     assert ChatEvent.objects.get().render_version == RENDER_VERSION
 
 
-def test_turns_after_the_last_event_are_synthesised(importing: Importing) -> None:
+def test_rows_after_the_last_event_are_made_from_turns(importing: Importing) -> None:
     importing(opening(), *conversation(), event(1, turn=1), event(2, turn=2))
     assert coverage() == (2, [])
     assert transcript() == ["seq:1", "seq:2", "turn:3.0", "turn:4.0", "turn:5.0", "turn:6.0"]
@@ -823,7 +821,7 @@ def test_turns_that_the_journal_skips_become_gaps(importing: Importing) -> None:
     ]
 
 
-def test_lines_may_come_in_the_order_of_the_conversation(importing: Importing) -> None:
+def test_turn_and_event_lines_may_alternate(importing: Importing) -> None:
     importing(
         opening(),
         turn(1),
@@ -852,7 +850,7 @@ def test_system_hints_need_no_event(importing: Importing) -> None:
     assert coverage() == (6, [(3, 3, 1)])
 
 
-def test_an_event_that_comes_late_still_covers_its_turn(importing: Importing) -> None:
+def test_a_late_event_still_covers_its_turn(importing: Importing) -> None:
     importing(
         opening(),
         *conversation(turns=5),
@@ -865,7 +863,7 @@ def test_an_event_that_comes_late_still_covers_its_turn(importing: Importing) ->
     assert coverage() == (5, [(4, 4, 1)])
 
 
-def test_a_notice_without_a_turn_stands_by_its_time(importing: Importing) -> None:
+def test_a_notice_without_a_turn_is_placed_by_its_time(importing: Importing) -> None:
     def at(second: int) -> dict[str, str]:
         return {"created_at": f"2026-01-01T00:00:{second:02}Z"}
 
@@ -883,12 +881,12 @@ def test_a_notice_without_a_turn_stands_by_its_time(importing: Importing) -> Non
 
 
 def said(seq: int, role: str, number: int, **keys: Any) -> dict[str, Any]:
-    """An event that names no turn, with the text of one."""
+    """Return an event that names no turn but has the text of one."""
     kind = {"user": "user_message", "assistant": "assistant_text"}[role]
     return event(seq, kind, payload={"text": f"«{role} {number}»"}, **keys)
 
 
-def test_a_journal_that_names_no_turns_covers_exchanges(importing: Importing) -> None:
+def test_a_journal_without_turn_numbers_covers_whole_exchanges(importing: Importing) -> None:
     importing(
         opening(),
         *conversation(turns=7),
@@ -903,10 +901,10 @@ def test_a_journal_that_names_no_turns_covers_exchanges(importing: Importing) ->
     assert transcript()[-2:] == ["seq:6", "turn:7.0"]
 
 
-def test_every_answer_that_a_journal_without_turns_lacks_is_shown_in_its_place(
+def test_answers_missing_from_a_journal_are_shown_in_their_places(
     importing: Importing,
 ) -> None:
-    """Each answer may be missing, and the journal may end anywhere."""
+    """The journal names no turns. Answers may be missing, and it may end anywhere."""
     calls = [{"id": "a", "name": "ls", "input": {}}]
     started = {"name": "ls", "call_id": "a"}
     turns = [
@@ -938,10 +936,10 @@ def test_every_answer_that_a_journal_without_turns_lacks_is_shown_in_its_place(
         ], kept
 
 
-def test_an_answer_that_a_journal_without_turns_shows_otherwise_is_shown_once(
+def test_an_answer_with_other_text_in_the_journal_is_shown_once(
     importing: Importing,
 ) -> None:
-    """White space has no row, and texts may have been joined, or left out before a call."""
+    """The journal names no turns. It may join texts or lack white space and texts before calls."""
     started = {"name": "ls", "call_id": "a"}
     cases: list[tuple[str, str, list[str], list[str]]] = [
         ("\n\n", "B", ["B"], []),
@@ -970,7 +968,7 @@ def test_an_answer_that_a_journal_without_turns_shows_otherwise_is_shown_once(
         assert [row.cursor for row in rows] == shown + made, (first, second, texts)
 
 
-def test_a_journal_that_begins_late_is_found(importing: Importing) -> None:
+def test_turns_before_a_late_journal_become_a_gap(importing: Importing) -> None:
     turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 131)]
     importing(opening(), *turns, said(1, "user", 121), said(2, "assistant", 122))
     assert coverage() == (122, [(1, 120, 0)])
@@ -997,7 +995,7 @@ def test_calls_and_results_belong_to_the_exchange_of_their_message(importing: Im
     assert transcript() == [f"seq:{n}" for n in range(1, 7)]
 
 
-def test_coverage_takes_no_statements_for_each_gap(importing: Importing) -> None:
+def test_coverage_needs_no_extra_queries_for_each_gap(importing: Importing) -> None:
     def statements(exchanges: int) -> int:
         asked = [said(n, "user", 2 * n - 1) for n in range(1, exchanges + 1)]
         with CaptureQueriesContext(connection) as queries:
@@ -1016,7 +1014,7 @@ def test_later_events_may_fill_an_earlier_gap(importing: Importing) -> None:
     assert coverage() == (5, [(2, 2, 1)])
 
 
-def test_the_coverage_of_a_session_in_use_is_left_to_it(
+def test_an_import_does_not_change_the_gaps_of_a_session_in_use(
     importing: Importing, session: Session
 ) -> None:
     append(session.pk, session_uuid=session.uuid, turns=[_said("bare")])
@@ -1034,7 +1032,7 @@ def test_the_coverage_of_a_session_in_use_is_left_to_it(
     assert list(JournalGap.objects.values()) == before
 
 
-def test_a_long_journal_is_walked_in_pages(
+def test_a_long_journal_is_read_in_pages(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 2)
@@ -1045,7 +1043,7 @@ def test_a_long_journal_is_walked_in_pages(
     assert coverage() == (8, [(1, 1, 0), (3, 3, 1), (5, 5, 2), (7, 7, 3)])
 
 
-def test_a_turn_that_cannot_be_read_is_left_to_the_page(importing: Importing) -> None:
+def test_an_unreadable_turn_is_shown_as_a_fallback_row(importing: Importing) -> None:
     started = {"call_id": "a", "name": "ls"}
     broken = turn(2, "assistant") | {"tool_calls_raw": "{broken"}
     importing(
@@ -1059,14 +1057,14 @@ def test_a_turn_that_cannot_be_read_is_left_to_the_page(importing: Importing) ->
     assert read_page(imported(), limit=9).rows[-1].is_fallback
 
 
-def test_a_message_with_another_wording_stands_for_no_turn(importing: Importing) -> None:
+def test_a_message_event_with_other_text_covers_no_turn(importing: Importing) -> None:
     worded = event(1, payload={"text": "worded"})
     importing(opening(), *conversation(), worded, said(2, "user", 3), said(3, "assistant", 4))
     assert coverage() == (4, [(1, 2, 1)])
     assert transcript()[:3] == ["seq:1", "turn:1.0", "turn:2.0"]
 
 
-def test_a_gap_is_taken_over_only_where_it_fits(importing: Importing) -> None:
+def test_a_gap_line_is_imported_only_if_it_fits_the_archive(importing: Importing) -> None:
     importing(opening(), *conversation(), event(1, turn=1), event(2, turn=4))
     session = imported()
     announced = {
@@ -1096,7 +1094,7 @@ def test_a_gap_is_taken_over_only_where_it_fits(importing: Importing) -> None:
         {"from_turn": "x"},
     ],
 )
-def test_a_rewind_that_cannot_be_is_skipped(importing: Importing, change: dict[str, Any]) -> None:
+def test_an_invalid_rewind_is_skipped(importing: Importing, change: dict[str, Any]) -> None:
     lines = some_lines()
     lines[-1] |= change
     counts = importing(*lines)
@@ -1121,7 +1119,7 @@ def test_a_rewind_follows_its_renumbered_turns(importing: Importing) -> None:
     assert (rewind.from_turn, rewind.to_turn) == (2, 3)
 
 
-def test_a_file_with_more_holes_than_are_remembered_is_found_again(
+def test_a_file_with_more_holes_than_are_recorded_is_recognised(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.features.interchange.import_rows.MAX_RUNS", 3)
@@ -1132,7 +1130,7 @@ def test_a_file_with_more_holes_than_are_remembered_is_found_again(
     assert (again.turns_added, again.conflicts) == (1, 0)
 
 
-def test_renumbering_is_remembered_beside_damaged_metadata(importing: Importing) -> None:
+def test_renumbering_is_recorded_beside_damaged_metadata(importing: Importing) -> None:
     importing(opening(metadata_raw="{broken"), turn(2), turn(9))
     again = importing(opening(), turn(2), turn(9), turn(12))
     assert (again.turns_unchanged, again.turns_added) == (2, 1)
@@ -1142,7 +1140,7 @@ def test_renumbering_is_remembered_beside_damaged_metadata(importing: Importing)
     }
 
 
-def test_an_import_gives_up_on_a_session_that_never_rests(
+def test_an_import_gives_up_on_a_session_that_keeps_changing(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -1153,14 +1151,14 @@ def test_an_import_gives_up_on_a_session_that_never_rests(
     assert "Import it again later" in importing.reports[0]
 
 
-def test_an_empty_file_is_nothing(importing: Importing) -> None:
+def test_an_empty_file_imports_nothing(importing: Importing) -> None:
     assert importing() == ImportCounts()
 
 
 # Workspaces and owners
 
 
-def test_a_workspace_that_is_missing_is_made(importing: Importing, tmp_path: Path) -> None:
+def test_a_missing_workspace_is_created(importing: Importing, tmp_path: Path) -> None:
     importing(opening(workspace="My Plants!"))
     workspace = imported().workspace
     assert workspace.slug == "my-plants"
@@ -1177,7 +1175,7 @@ def test_a_workspace_name_cannot_lead_out_of_the_root(
     assert Path(imported().workspace.root).parent == tmp_path
 
 
-def test_where_idle_sessions_are_deleted_an_import_counts_as_using(
+def test_an_import_counts_as_activity_if_idle_sessions_are_deleted(
     importing: Importing, workspace: Workspace
 ) -> None:
     Workspace.objects.filter(pk=workspace.pk).update(retention_days=90)
@@ -1186,18 +1184,18 @@ def test_where_idle_sessions_are_deleted_an_import_counts_as_using(
     importing(*lines)
     active_at = imported().last_active_at
     assert active_at >= begun
-    importing(*lines)  # adds nothing, and is no use
+    importing(*lines)  # adds nothing, so it is no activity
     assert imported().last_active_at == active_at
 
 
-def test_the_file_may_name_an_owner_who_exists(importing: Importing, other_user: User) -> None:
+def test_the_file_may_name_an_existing_owner(importing: Importing, other_user: User) -> None:
     importing(opening(owner="bob"))
     assert imported().owner == other_user
     assert role_of(imported().workspace, other_user.pk) is None
     assert "not a member" in importing.reports[0]
 
 
-def test_an_owner_whom_nobody_knows_is_remembered(importing: Importing) -> None:
+def test_an_unknown_owner_is_kept_in_the_metadata(importing: Importing) -> None:
     importing(opening(owner="zoe"))
     assert imported().owner == importing.target.default_owner
     assert json.loads(imported().metadata) == {"original_owner": "zoe"}
@@ -1221,7 +1219,7 @@ def admin(db: None) -> Iterator[User]:
     return User.objects.create_superuser("root")
 
 
-def test_the_command_says_what_it_did(
+def test_the_command_prints_its_counts(
     workspace: Workspace, admin: User, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("import_sessions", str(file))
@@ -1232,7 +1230,7 @@ def test_the_command_says_what_it_did(
     assert imported().owner == admin
 
 
-def test_the_command_puts_sessions_where_it_is_told(
+def test_the_command_uses_the_given_workspace_and_owner(
     workspace: Workspace, admin: User, other_user: User, file: Path
 ) -> None:
     call_command("import_sessions", str(file), workspace="garden", owner="bob")
@@ -1253,7 +1251,7 @@ def test_the_command_fails_when_a_line_was_skipped(
 @pytest.mark.parametrize(
     "options", [{"workspace": "nowhere"}, {"owner": "nobody"}, {"files": ["/nonexistent"]}]
 )
-def test_the_command_refuses_what_it_cannot_use(
+def test_the_command_refuses_invalid_arguments(
     workspace: Workspace, admin: User, file: Path, options: dict[str, Any]
 ) -> None:
     files = options.pop("files", [str(file)])
@@ -1263,7 +1261,9 @@ def test_the_command_refuses_what_it_cannot_use(
     assert not Session.objects.exists()
 
 
-def test_a_folder_is_no_file(workspace: Workspace, admin: User, tmp_path: Path) -> None:
+def test_the_command_refuses_a_folder_without_sessions(
+    workspace: Workspace, admin: User, tmp_path: Path
+) -> None:
     with pytest.raises(CommandError) as refused:
         call_command("import_sessions", str(tmp_path))
     assert refused.value.returncode == 2
@@ -1291,7 +1291,7 @@ def test_progress_is_shown_on_a_terminal(
 
 
 @pytest.mark.parametrize("command", ["import_sessions", "verify_archive"])
-def test_a_database_that_fails_is_said(
+def test_a_database_failure_is_a_command_error(
     workspace: Workspace,
     admin: User,
     file: Path,
@@ -1309,7 +1309,7 @@ def test_a_database_that_fails_is_said(
         call_command(command, *files)
 
 
-def test_a_command_that_somebody_stops_says_so(
+def test_an_interrupted_command_prints_that_it_stopped(
     workspace: Workspace,
     admin: User,
     file: Path,
@@ -1321,7 +1321,7 @@ def test_a_command_that_somebody_stops_says_so(
 
     monkeypatch.setattr("conversations.features.interchange.running.import_file", stopping)
     monkeypatch.setattr("conversations.management.commands.serve.open_listener", stopping)
-    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test goes on with its own
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test still needs its own
     for words in (["import_sessions", str(file)], ["serve"]):
         monkeypatch.setattr(sys, "argv", ["manage.py", *words])
         with pytest.raises(SystemExit) as stopped:
@@ -1372,7 +1372,7 @@ def test_every_key_is_documented(importing: Importing) -> None:
         assert f"`{KEYS.get(name, name)}`" in text, name
 
 
-def test_an_imported_session_has_the_words_that_a_written_one_has(
+def test_imported_and_written_sessions_get_the_same_title_and_preview(
     importing: Importing, workspace: Workspace, user: User
 ) -> None:
     said = "## Beans\n\n**Plant** them in `May`"

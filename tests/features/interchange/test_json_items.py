@@ -1,4 +1,4 @@
-"""JSON in pieces: the same items whatever the size of the pieces."""
+"""Reading JSON in pieces: the items do not depend on the size of the pieces."""
 
 import io
 import json
@@ -31,7 +31,9 @@ def items(text: str | bytes, *, chunk: int = 8) -> list[Any]:
     chunk=st.integers(1, 40),
     indent=st.sampled_from([None, 2]),
 )
-def test_the_items_of_a_list_come_one_by_one(value: Any, chunk: int, indent: int | None) -> None:
+def test_the_items_of_a_list_are_read_one_by_one(
+    value: Any, chunk: int, indent: int | None
+) -> None:
     assert items(json.dumps(value, indent=indent), chunk=chunk) == value
     assert items("\ufeff " + json.dumps(value, ensure_ascii=False), chunk=chunk) == value
 
@@ -42,31 +44,31 @@ def test_one_object_is_one_item() -> None:
 
 
 @pytest.mark.parametrize("text", ['[{"a": 1}, {"b"', '[{"a": 1}', '[{"a": 1} {b: 2}]'])
-def test_what_comes_before_damage_is_read(text: str) -> None:
+def test_items_before_damage_are_read(text: str) -> None:
     found = read_items(io.BytesIO(text.encode()), chunk=4)
     assert next(found) == {"a": 1}
     with pytest.raises(DamagedJson):
         next(found)
 
 
-def test_what_is_nested_too_deeply_is_damage() -> None:
+def test_too_deep_nesting_is_damage() -> None:
     with pytest.raises(DamagedJson):
         items("[" + "[" * 200_000 + "]" * 200_000 + "]", chunk=1_000_000)
 
 
-def test_bytes_that_are_no_text_stay_what_they_are() -> None:
+def test_invalid_utf8_bytes_are_kept_as_surrogates() -> None:
     assert items(b'[{"a": "\xff"}]') == [{"a": "\udcff"}]
 
 
-def test_json_in_a_text_of_very_many_values_stays_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_text_with_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "MAX_ITEM_VALUES", 40)
     assert as_input(json.dumps({"a": [[]] * 10})) == {"a": [[]] * 10}
     many = json.dumps({"a": [[]] * 50})
     assert as_input(many) == {"text": many}
 
 
-def test_an_item_of_very_many_values_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes many times its bytes. What the others hold, and texts, do not count."""
+def test_an_item_with_too_many_values_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values take many times their bytes in memory. Other items and texts do not count."""
     monkeypatch.setattr(opening, "MAX_ITEM_VALUES", 40)
     small = {"a": [[], [], []], "code": "[{," * 100}
     whole = [small] * 30

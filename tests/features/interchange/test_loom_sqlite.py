@@ -1,4 +1,4 @@
-"""Databases of earlier Loom versions: journalled, partly, not at all, and damaged."""
+"""Databases of earlier Loom versions: with a full, partial or no journal, and damaged."""
 
 import json
 import sqlite3
@@ -67,7 +67,7 @@ class Database:
         self.insert("conversation_turns", session_id=session, **told | values)
 
     def exchange(self, session: str = FIRST, *, start: int = 1) -> None:
-        """A question, a call, its result, an answer."""
+        """Insert a question, a call, its result and an answer."""
         self.turn(start, "user", "What is here?", session)
         self.turn(start + 1, "assistant", "", session, tool_calls=json.dumps(CALLS))
         self.turn(start + 2, "tool", RESULT, session, tool_call_id="c1", tool_name="ls")
@@ -78,7 +78,7 @@ class Database:
         self.insert("cowork_chat_events", session_id=session, **told)
 
     def journal(self, session: str = FIRST, *, start: int = 1) -> None:
-        """The rows of the exchange as they were shown."""
+        """Insert the events of an exchange as Loom journalled them."""
         self.event(start, "user_message", session, text="What is here?")
         self.event(
             start + 1, "tool_call_started", session, tool_call_id="c1", tool_name="ls", args={}
@@ -133,7 +133,7 @@ def test_a_journalled_session_replays_as_it_was_seen(
     assert verify_session(session).problem == ""
 
 
-def test_a_legacy_session_has_rows_made_of_its_turns(
+def test_a_session_without_a_journal_gets_rows_from_its_turns(
     importing: Importing, database: Database
 ) -> None:
     database.session()
@@ -144,7 +144,7 @@ def test_a_legacy_session_has_rows_made_of_its_turns(
     assert rows_of(stored()) == ["turn:1.0", "turn:2.0", "turn:3.0", "turn:4.0"]
 
 
-def test_a_legacy_result_indicates_what_it_held_beside_text(
+def test_a_legacy_result_names_its_image_beside_the_text(
     importing: Importing, database: Database
 ) -> None:
     database.session()
@@ -157,7 +157,7 @@ def test_a_legacy_result_indicates_what_it_held_beside_text(
     assert "bed.png" in rows[1].html
 
 
-def test_a_notice_is_shown_without_the_styles_of_its_terminal(
+def test_a_notice_is_shown_without_its_terminal_styles(
     importing: Importing, database: Database
 ) -> None:
     database.session()
@@ -170,8 +170,7 @@ def test_a_notice_is_shown_without_the_styles_of_its_terminal(
 def test_a_partly_journalled_session_replays_in_order(
     importing: Importing, database: Database
 ) -> None:
-    """The first exchange is from before there was a journal, the last from after it was
-    turned off."""
+    """The first exchange is older than the journal; the last is from after it was turned off."""
     database.session()
     for start in (1, 5, 9):
         database.exchange(start=start)
@@ -185,9 +184,7 @@ def test_a_partly_journalled_session_replays_in_order(
     assert JournalGap.objects.filter(session=session).count() == 1
 
 
-def test_importing_twice_adds_nothing_and_a_newer_copy_adds_what_is_new(
-    importing: Importing, database: Database
-) -> None:
+def test_a_repeated_import_adds_only_new_rows(importing: Importing, database: Database) -> None:
     database.session()
     database.session(SECOND)
     for session in (FIRST, SECOND):
@@ -203,7 +200,9 @@ def test_importing_twice_adds_nothing_and_a_newer_copy_adds_what_is_new(
     assert (counts.turns_added, counts.events_added, counts.conflicts) == (1, 1, 0)
 
 
-def test_odd_numbers_keep_every_turn_in_order(importing: Importing, tmp_path: Path) -> None:
+def test_turns_with_invalid_numbers_are_all_kept_in_order(
+    importing: Importing, tmp_path: Path
+) -> None:
     database = Database(tmp_path / "odd.db", SCHEMA.replace(",\n    UNIQUE", ");--"))
     database.session()
     for number, text in ((1, "a"), (2, "b"), (2, "c"), (7, "d"), ("x", "e")):
@@ -215,7 +214,7 @@ def test_odd_numbers_keep_every_turn_in_order(importing: Importing, tmp_path: Pa
     assert_nothing_new(importing(path))
 
 
-def test_missing_and_unknown_columns_and_tables_are_no_obstacle(
+def test_missing_and_unknown_columns_and_tables_are_accepted(
     importing: Importing, tmp_path: Path
 ) -> None:
     schema = "CREATE TABLE conversation_turns (session_id, turn_number, role, content, mood);"
@@ -246,7 +245,7 @@ def test_broken_json_stays_readable_in_its_row(importing: Importing, database: D
     assert shown[:2] == ["seq:1", "seq:2"]
 
 
-def test_a_damaged_page_costs_only_its_rows(importing: Importing, database: Database) -> None:
+def test_only_the_rows_of_a_damaged_page_are_lost(importing: Importing, database: Database) -> None:
     database.session()
     for number in range(1, 301):
         database.turn(number, "user", f"{number} " + "x" * 400)
@@ -263,7 +262,7 @@ def test_a_damaged_page_costs_only_its_rows(importing: Importing, database: Data
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_file_whose_end_is_missing_gives_what_is_left(
+def test_the_readable_rows_of_a_truncated_database_are_imported(
     importing: Importing, database: Database, share: float
 ) -> None:
     database.session()
@@ -295,10 +294,10 @@ def assert_nothing_new_but_the_damage(counts: Any) -> None:
 
 
 @pytest.mark.parametrize("has_shared_memory", [False, True])
-def test_what_stands_in_the_log_is_read_and_no_file_changes(
+def test_the_write_ahead_log_is_read_and_no_file_changes(
     importing: Importing, tmp_path: Path, has_shared_memory: bool
 ) -> None:
-    """As a crash leaves it, and while Loom has it open."""
+    """The files are those of a crashed Loom, or of a Loom that has the database open."""
     database = Database(tmp_path / "origin.db", "PRAGMA journal_mode = WAL;" + SCHEMA)
     database.session()
     database.exchange()
@@ -315,7 +314,7 @@ def test_what_stands_in_the_log_is_read_and_no_file_changes(
     database.close()
 
 
-def test_a_database_in_a_folder_that_cannot_be_written_is_read(
+def test_reading_a_database_in_wal_mode_creates_no_files(
     importing: Importing, tmp_path: Path
 ) -> None:
     database = Database(tmp_path / "loom.db", "PRAGMA journal_mode = WAL;" + SCHEMA)
@@ -328,7 +327,9 @@ def test_a_database_in_a_folder_that_cannot_be_written_is_read(
     assert words_of(stored()) == SAID
 
 
-def test_sessions_whose_id_is_no_uuid_are_told_apart(importing: Importing, tmp_path: Path) -> None:
+def test_sessions_of_two_databases_with_the_same_id_stay_separate(
+    importing: Importing, tmp_path: Path
+) -> None:
     for folder in ("garden", "kitchen"):
         database = Database(tmp_path / f"{folder}.db")
         database.session("default", workspace_path=f"/home/ann/{folder}")
@@ -339,9 +340,7 @@ def test_sessions_whose_id_is_no_uuid_are_told_apart(importing: Importing, tmp_p
     assert {s.preview or s.title for s in Session.objects.all()} == {"garden", "kitchen"}
 
 
-def test_a_file_that_only_begins_like_a_database_is_refused(
-    importing: Importing, tmp_path: Path
-) -> None:
+def test_files_that_are_no_loom_database_are_refused(importing: Importing, tmp_path: Path) -> None:
     from conversations.features.interchange.opening import UnreadableSource
 
     path = tmp_path / "x"
@@ -355,8 +354,8 @@ def test_a_file_that_only_begins_like_a_database_is_refused(
         importing(tmp_path / "y.db")
 
 
-def test_a_column_that_is_computed_is_left_out(importing: Importing, tmp_path: Path) -> None:
-    """A few bytes could make gigabytes."""
+def test_a_computed_column_is_left_out(importing: Importing, tmp_path: Path) -> None:
+    """A computed column of a few bytes could produce gigabytes."""
     path = tmp_path / "bomb.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE cowork_sessions (id TEXT)")
@@ -374,7 +373,7 @@ def test_a_column_that_is_computed_is_left_out(importing: Importing, tmp_path: P
 
 
 def test_a_column_with_a_long_default_is_left_out(importing: Importing, database: Database) -> None:
-    """Each row that was there before has it, and no byte of it."""
+    """Rows older than the column have the default value without storing a byte of it."""
     database.session()
     database.turn(1, "user", "Hello")
     for table, size in (("cowork_sessions", 4_000_000), ("conversation_turns", 300)):
@@ -389,7 +388,7 @@ def test_a_column_with_a_long_default_is_left_out(importing: Importing, database
         assert "bomb" not in kept
 
 
-def test_ids_that_are_one_uuid_in_two_spellings_are_two_sessions(
+def test_two_spellings_of_one_uuid_are_two_sessions(
     importing: Importing, database: Database
 ) -> None:
     for id, words in ((FIRST, "roses"), (FIRST.upper(), "herbs")):

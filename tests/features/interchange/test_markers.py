@@ -41,7 +41,7 @@ def restore(lines: list[str], user: User) -> tuple[ImportCounts, list[str]]:
     return counts, reports
 
 
-def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User) -> None:
+def test_skills_and_compactions_are_restored_from_an_export(talked: Session, user: User) -> None:
     append_loaded_skill(talked.pk, name="a", path="skills/a/SKILL.md", content="ä\n", turn=2)
     compact(talked, to_turn=4)
     second = compact(talked, to_turn=8, floor=5)
@@ -59,7 +59,7 @@ def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User)
     assert (reports, counts.skills_added, counts.compactions_added) == ([], 0, 0)
 
 
-def test_what_stands_aside_does_so_after_an_import(talked: Session, user: User) -> None:
+def test_turns_that_are_aside_stay_aside_after_an_import(talked: Session, user: User) -> None:
     marker, notice = make_marker(3, 4, is_aside=True)
     append(talked.pk, session_uuid=talked.uuid, turns=[marker], events=[notice])
     before = lines_of(talked)
@@ -72,7 +72,7 @@ def test_what_stands_aside_does_so_after_an_import(talked: Session, user: User) 
     assert read_aside(restored.pk) == []
 
 
-def test_a_marker_of_an_import_names_no_later_turns(talked: Session) -> None:
+def test_an_aside_marker_does_not_cover_later_turns(talked: Session) -> None:
     marker, _ = make_marker(1, 10**15, is_aside=True)
     last = append(talked.pk, session_uuid=talked.uuid, turns=[marker]).turns[0]
     assert read_aside(talked.pk) == [(1, last - 1)]
@@ -85,7 +85,7 @@ def forget_runs_and_sessions() -> None:
     forget_sessions()
 
 
-def test_a_newer_export_brings_the_undoing(talked: Session, user: User) -> None:
+def test_a_newer_export_undoes_a_compaction(talked: Session, user: User) -> None:
     done = compact(talked, to_turn=4)
     old = lines_of(talked)
     undo_compaction(talked, uuid=done.uuid, user_pk=user.pk)
@@ -109,7 +109,7 @@ def test_a_newer_export_brings_the_undoing(talked: Session, user: User) -> None:
         ({"turn": "x"}, "no number for turn"),
     ],
 )
-def test_a_skill_line_that_cannot_be_is_reported(
+def test_an_invalid_skill_line_is_reported(
     talked: Session, user: User, changes: dict[str, Any], reason: str
 ) -> None:
     append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
@@ -130,7 +130,7 @@ def test_a_skill_line_that_cannot_be_is_reported(
         ({"to_turn": None}, "no number for to_turn"),
     ],
 )
-def test_a_compaction_line_that_cannot_be_is_reported(
+def test_an_invalid_compaction_line_is_reported(
     talked: Session, user: User, changes: dict[str, Any], reason: str
 ) -> None:
     compact(talked, to_turn=4)

@@ -1,4 +1,4 @@
-"""Every word and number of an export is somewhere in the archive, or named here."""
+"""Every text of an export is stored in the archive, or named in ``LEFT``."""
 
 import json
 import re
@@ -30,8 +30,13 @@ LEFT = {
     "openwebui.json": {"Tool Executed", "Thought for 3 seconds"},
     "claude-code.jsonl": {"bash_progress", "elsewhere"},
 }
-"""What may be missing: an empty root, what is above the first message, what a role is called
-there, a text that is there twice, what only reported, and what a page wrote about a call."""
+"""Texts that need not be stored.
+
+ChatGPT: the empty root, the status and the address of an imported image. Claude.ai: the parent
+of the first message, the name of a role and a text that its blocks repeat. Open WebUI: the
+page's headings for thinking and calls. Claude Code: a progress line and a line about another
+session.
+"""
 
 MARKUP = {"reasoning", "tool_calls", "details", "/details", "summary", "/summary", "quot", "true"}
 
@@ -52,7 +57,7 @@ def leaves(value: Any, name: str = "") -> Iterator[str]:
 
 
 def everything() -> str:
-    """All that is stored, as one text."""
+    """Return the stored values as one text."""
     found: list[Any] = []
     for session in Session.objects.all():
         found += [str(session.uuid), session.title, session.system_prompt, session.metadata]

@@ -1,4 +1,4 @@
-"""The sessions in the file with everything that is a person's."""
+"""The sessions in the download of a person's own data."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,7 +16,7 @@ from tests.web.test_own_account import export
 pytestmark = pytest.mark.django_db
 
 
-def test_ones_own_data_is_a_file_that_can_be_imported(
+def test_own_data_exports_only_the_persons_sessions(
     session: Session, workspace: Workspace, user: User, other_user: User
 ) -> None:
     say(session, "Plant the beans", "In May")
@@ -31,7 +31,7 @@ def test_ones_own_data_is_a_file_that_can_be_imported(
     assert "secret" not in text
 
 
-def test_sessions_in_a_workspace_that_one_has_left_are_not_in_it(
+def test_own_data_omits_sessions_in_a_workspace_that_was_left(
     workspace: Workspace, other_user: User
 ) -> None:
     add_member(workspace, user_pk=other_user.pk, role="member")

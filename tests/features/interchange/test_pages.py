@@ -1,4 +1,4 @@
-"""The page that imports: upload, watch, stop; and the import behind it."""
+"""The import page: uploading, watching and stopping an import, and the worker behind it."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def keeper() -> ImportWorker:
 
 
 def carry_out() -> None:
-    """What the server does in a thread of its own, here in the test's transaction."""
+    """Run the waiting imports in the test's transaction; the server does so in a thread."""
     found = begin_next_import()
     while found is not None:
         keeper()._run(found)
@@ -66,7 +66,7 @@ def the_import() -> Import:
     return Import.objects.latest("pk")
 
 
-def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
+def test_the_page_shows_an_upload_waiting_and_its_result(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     response = upload(owner)
@@ -98,7 +98,7 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
         (b'{"some": "settings"}', "Nothing in it could be read."),
     ],
 )
-def test_what_is_no_export_fails_with_a_sentence(
+def test_a_file_that_is_no_export_fails_with_a_message(
     owner: Client, workspace: Workspace, data: bytes, words: str
 ) -> None:
     upload(owner, data)
@@ -109,7 +109,7 @@ def test_what_is_no_export_fails_with_a_sentence(
     assert "/import/?workspace=garden" in page
 
 
-def test_what_is_plainly_something_else_is_not_read_as_what_was_chosen(
+def test_a_file_of_another_format_than_the_chosen_one_fails(
     owner: Client, workspace: Workspace
 ) -> None:
     upload(owner, format="openwebui")
@@ -118,7 +118,7 @@ def test_what_is_plainly_something_else_is_not_read_as_what_was_chosen(
     assert not Session.objects.exists()
 
 
-def test_where_nothing_is_imported_nothing_leads_to_it(
+def test_no_page_links_to_imports_when_they_are_disabled(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 'href="/import/"' in owner.get("/account/").text
@@ -129,7 +129,9 @@ def test_where_nothing_is_imported_nothing_leads_to_it(
     assert owner.get("/import/").status_code == 404
 
 
-def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) -> None:
+def test_a_branch_links_to_the_turn_where_it_branched_off(
+    owner: Client, workspace: Workspace
+) -> None:
     upload(owner)
     carry_out()
     branch = Session.objects.get(fork_turn__isnull=False)
@@ -147,7 +149,7 @@ def test_a_branch_at_the_first_message_says_so(owner: Client, session: Session) 
     assert "from the first message on" in owner.get(f"/s/{session.uuid}/state/").text
 
 
-def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
+def test_an_invalid_upload_is_refused_with_a_message_in_the_form(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 100)
@@ -169,7 +171,7 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     assert len(list((settings.LOOM.data_dir / "imports").iterdir())) == MAX_OPEN_IMPORTS
 
 
-def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(
+def test_viewers_cannot_import_and_their_waiting_imports_fail(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     upload(owner)
@@ -181,9 +183,7 @@ def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(
     assert not Session.objects.exists()
 
 
-def test_an_import_that_was_stopped_ends_and_keeps_what_it_has(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_a_stopped_waiting_import_imports_nothing(owner: Client, workspace: Workspace) -> None:
     upload(owner)
     owner.post(f"/import/{the_import().uuid}/stop/")
     assert not import_path(settings.LOOM.data_dir, the_import().uuid).exists()
@@ -192,7 +192,7 @@ def test_an_import_that_was_stopped_ends_and_keeps_what_it_has(
     assert not Turn.objects.exists()
 
 
-def test_a_server_that_stopped_meanwhile_goes_on_but_not_for_ever(
+def test_an_interrupted_import_is_retried_up_to_a_limit(
     owner: Client, workspace: Workspace
 ) -> None:
     upload(owner)
@@ -206,7 +206,7 @@ def test_a_server_that_stopped_meanwhile_goes_on_but_not_for_ever(
     assert "3 times" in the_import().error
 
 
-def test_a_server_that_ends_leaves_the_import_to_the_next_one(
+def test_a_stopping_server_leaves_its_import_to_the_next_one(
     owner: Client, workspace: Workspace
 ) -> None:
     upload(owner)
@@ -220,7 +220,7 @@ def test_a_server_that_ends_leaves_the_import_to_the_next_one(
     assert the_import().state == "done"
 
 
-def test_one_process_imports_at_a_time(tmp_path: Path) -> None:
+def test_only_one_process_imports_at_a_time(tmp_path: Path) -> None:
     with try_lock(tmp_path / "run" / "imports"):
         assert keeper().run_waiting() is False
 
@@ -229,10 +229,10 @@ def line(**keys: Any) -> bytes:
     return json.dumps(keys).encode() + b"\n"
 
 
-def test_a_file_cannot_add_to_the_session_of_somebody_else(
+def test_a_file_cannot_add_to_another_persons_session(
     owner: Client, workspace: Workspace, other_user: User
 ) -> None:
-    """Whatever uuid, key or owner it names."""
+    """The file names the session's uuid or key, and its owner."""
     theirs = create_session(workspace=workspace, owner=other_user, key="discord:dm:1")
     append_turn(theirs, NewTurn(role="user", content="Mine alone."))
     for named in ({"uuid": str(theirs.uuid)}, {"key": "discord:dm:1"}):
@@ -248,8 +248,10 @@ def test_a_file_cannot_add_to_the_session_of_somebody_else(
     assert {s.uuid for s in own} & {theirs.uuid} == set()
 
 
-def test_an_import_makes_nobody_a_member(workspace: Workspace, user: User, tmp_path: Path) -> None:
-    """Who is taken out while it goes on gets no further session."""
+def test_an_import_adds_no_members_to_the_workspace(
+    workspace: Workspace, user: User, tmp_path: Path
+) -> None:
+    """A person who is removed during the import gets no further sessions."""
     Membership.objects.all().delete()
     target = ImportTarget(
         default_owner=user, root=tmp_path, owner=user, workspace=workspace, is_confined=True
@@ -264,7 +266,7 @@ def test_an_import_makes_nobody_a_member(workspace: Workspace, user: User, tmp_p
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "/etc/passwd", "C:\\windows\\x", "bomb.json", "good.json"]
 )
-def test_an_archive_is_read_with_care(
+def test_an_archive_with_only_unsafe_files_fails(
     owner: Client, workspace: Workspace, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "a.zip"
@@ -279,7 +281,7 @@ def test_an_archive_is_read_with_care(
     assert "times its size" in the_import().report or "leads outside" in the_import().report
 
 
-def test_an_archive_that_grows_without_bounds_is_refused(
+def test_an_archive_that_expands_too_much_is_refused(
     owner: Client, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.zip"
@@ -292,7 +294,7 @@ def test_an_archive_that_grows_without_bounds_is_refused(
     assert "would expand to" in the_import().error
 
 
-def test_an_archive_with_too_long_a_list_is_not_opened(
+def test_an_archive_with_too_long_a_file_list_is_refused(
     owner: Client, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.zip"
@@ -305,7 +307,7 @@ def test_an_archive_with_too_long_a_list_is_not_opened(
     assert the_import().error == "The archive's file list is too long."
 
 
-def test_a_damaged_file_of_an_archive_costs_only_itself(
+def test_a_damaged_file_in_an_archive_does_not_affect_the_others(
     owner: Client, workspace: Workspace, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.zip"
@@ -321,14 +323,14 @@ def test_a_damaged_file_of_an_archive_costs_only_itself(
     assert Session.objects.filter(title="Roses in a pot").exists()
 
 
-def test_the_page_is_off_where_the_setting_says_so(
+def test_a_size_limit_of_zero_disables_the_page(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
     assert owner.get("/import/").status_code == 404
 
 
-def test_uploads_that_nothing_belongs_to_go_after_a_day(tmp_path: Path) -> None:
+def test_orphaned_uploads_are_deleted_after_a_day(tmp_path: Path) -> None:
     import os
 
     folder = tmp_path / "imports"
@@ -341,7 +343,7 @@ def test_uploads_that_nothing_belongs_to_go_after_a_day(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["new"]
 
 
-def test_an_import_of_somebody_else_is_not_there(
+def test_another_persons_import_is_not_found(
     owner: Client, workspace: Workspace, other_user: User
 ) -> None:
     upload(owner)
@@ -351,25 +353,23 @@ def test_an_import_of_somebody_else_is_not_there(
     assert stranger.get(f"/import/{UUID(int=1)}/").status_code == 404
 
 
-# What an import has noted, in the language of whoever reads it.
+# Reports of an import in the reader's language
 
 
 def page_in_german(owner: Client) -> str:
-    with override(settings.LANGUAGE_CODE):  # the language of a request stays after it
+    with override(settings.LANGUAGE_CODE):  # a request does not restore the language
         page = owner.get(f"/import/{the_import().uuid}/", headers={"Accept-Language": "de"})
     return " ".join(unescape(page.text).split())
 
 
-def test_a_size_is_written_as_on_every_other_page(owner: Client, workspace: Workspace) -> None:
+def test_a_size_is_formatted_as_on_every_other_page(owner: Client, workspace: Workspace) -> None:
     upload(owner)
     Import.objects.update(size=12_345_678)
     assert "<span>12.3 MB</span>" in page_in_german(owner)
     assert "12.3 MB" in owner.get("/import/", headers={"Accept-Language": "de"}).text
 
 
-def test_what_was_noted_is_said_in_the_readers_language(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_reports_are_shown_in_the_readers_language(owner: Client, workspace: Workspace) -> None:
     odd = {"type": "event", "seq": 1, "payload_raw": "{broken", "event_type": "info"}
     told = [line(type="session"), b"[]\n", line(type="banana"), line(**odd, mood=1, place="here")]
     upload(owner, b"".join(told))
@@ -384,7 +384,7 @@ def test_what_was_noted_is_said_in_the_readers_language(
     assert "Mit Änderungen importiert: mood (weggelassen), place (weggelassen)" in german
 
 
-def test_so_is_where_it_stands_in_another_programs_file(
+def test_places_in_other_programs_files_are_in_the_readers_language(
     owner: Client, workspace: Workspace
 ) -> None:
     upload(owner, json.dumps([*json.loads(CHATGPT), 7]).encode())
@@ -394,7 +394,9 @@ def test_so_is_where_it_stands_in_another_programs_file(
     assert "ever.bin: Unterhaltung 3" in german
 
 
-def test_why_it_failed_is_said_in_the_readers_language(owner: Client, workspace: Workspace) -> None:
+def test_the_reason_for_a_failure_is_in_the_readers_language(
+    owner: Client, workspace: Workspace
+) -> None:
     upload(owner, format="openwebui")
     carry_out()
     assert the_import().error == "It was given as openwebui, but it is chatgpt."
@@ -411,11 +413,11 @@ def test_why_it_failed_is_said_in_the_readers_language(owner: Client, workspace:
         ({"text": "skipped: it is a link"}, "Skipped: it is a link"),
         ({"text": "it is a link"}, "Ist ein Link"),
         ({"text": "100 %(what)s"}, "100 %(what)s"),
-        # what it is made of is something else
+        # The stored text differs from the stored sentence.
         (as_note("line 3", say("skipped: %(reason)s", reason="a")) | {"text": "b"}, "B"),
     ],
 )
-def test_what_is_not_known_to_be_a_sentence_is_shown_as_it_is(
+def test_reports_that_are_no_known_sentence_are_shown_unchanged(
     owner: Client, workspace: Workspace, note: dict[str, Any], shown: str
 ) -> None:
     upload(owner)
@@ -427,7 +429,9 @@ def test_what_is_not_known_to_be_a_sentence_is_shown_as_it_is(
     assert error in german
 
 
-def test_of_a_long_text_the_beginning_is_kept(owner: Client, workspace: Workspace) -> None:
+def test_a_long_report_is_cut_to_its_first_500_characters(
+    owner: Client, workspace: Workspace
+) -> None:
     long = say("skipped: %(reason)s", reason="x" * 1000)
     note = as_note(long, long)
     assert note == {"place": long[:500], "text": long[:500]}

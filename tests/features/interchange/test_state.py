@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 
 @costly
 @given(steps=st.lists(step, min_size=1, max_size=14))
-def test_a_copy_of_any_life_has_its_state(
+def test_a_copy_of_any_session_has_the_same_state(
     workspace: Workspace, user: User, tmp_path: Path, steps: list[Any]
 ) -> None:
     life = Life(create_session(workspace, owner=user))
@@ -41,7 +41,7 @@ def test_a_copy_of_any_life_has_its_state(
 
 
 def assert_copy_is_the_same(session: Session, user: User, root: Path) -> None:
-    """Exported and imported under another id, whose state differs in nothing else."""
+    """Assert that a copy, imported under another uuid, has the state of the session."""
     session = get_session(session.uuid)
     copy = create_session(session.workspace, owner=user)
     lines = [json.loads(line) for line in session_lines(session)]
@@ -54,7 +54,7 @@ def assert_copy_is_the_same(session: Session, user: User, root: Path) -> None:
     assert check_state(copy.pk) == ""
 
 
-def test_edits_and_strikes_of_renumbered_turns_mean_the_same_items(
+def test_edits_and_strikes_follow_their_items_in_renumbered_turns(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     write(session, message("We decided on Postgres"), answer(), message("Always use tabs."))
@@ -77,7 +77,7 @@ def test_edits_and_strikes_of_renumbered_turns_mean_the_same_items(
     view = read_state_view(copy.pk)
     items = [(item.id, item.text, item.is_pinned) for item in view.items if item.kind != "focus"]
     assert items == [
-        ("d0.1.0", "We decided on Postgres", True),  # Of a turn that is not there
+        ("d0.1.0", "We decided on Postgres", True),  # from a turn that is not imported
         ("r1.0", "Always wrap lines", False),
         ("v2.0", "response time is now 250 ms", True),
     ]
@@ -89,7 +89,7 @@ def test_edits_and_strikes_of_renumbered_turns_mean_the_same_items(
     assert check_state(copy.pk) == ""
 
 
-def test_rewinds_of_foreign_files_may_lie_anywhere(
+def test_rewinds_in_imported_files_may_come_in_any_order(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     write(session, *(message(f"We decided to plant row {n}") for n in range(1, 250)))

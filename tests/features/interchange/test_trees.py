@@ -1,4 +1,4 @@
-"""Trees as sessions: every message is in one, a grown tree goes on where it was."""
+"""Message trees as sessions: every message is in one, and a grown tree extends them."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from tests.properties import costly
 MAIN = UUID(int=1)
 
 type Parents = list[int | None]
-"""Of each node the one above it; nodes come after what they hang on."""
+"""The parent of each node. A node comes after its parent."""
 
 
 @st.composite
@@ -37,7 +37,7 @@ def way_to(told: Parents, number: int) -> list[str]:
 
 
 def remember(paths: list[TreePath], *, continued: frozenset[UUID] = frozenset()) -> ImportHistory:
-    """The archive after these sessions were imported."""
+    """Return the import history after these sessions were imported."""
     ends = {path.uuid: path.nodes[-1] for path in paths}
 
     class Remembering(ImportHistory):
@@ -48,7 +48,7 @@ def remember(paths: list[TreePath], *, continued: frozenset[UUID] = frozenset())
 
 
 @given(told=parents(), data=st.data())
-def test_every_message_is_in_a_session_with_all_that_came_before_it(
+def test_every_message_is_in_a_session_with_all_its_ancestors(
     told: Parents, data: st.DataObject
 ) -> None:
     leaf = data.draw(st.integers(0, len(told) - 1))
@@ -60,7 +60,9 @@ def test_every_message_is_in_a_session_with_all_that_came_before_it(
 
 
 @given(told=parents(), data=st.data())
-def test_a_fork_shares_what_it_says_with_its_parent(told: Parents, data: st.DataObject) -> None:
+def test_a_fork_shares_its_first_messages_with_its_parent(
+    told: Parents, data: st.DataObject
+) -> None:
     paths = plan(told, data.draw(st.integers(0, len(told) - 1)))
     known: dict[UUID | None, list[str]] = {}
     for path in paths:
@@ -73,10 +75,10 @@ def test_a_fork_shares_what_it_says_with_its_parent(told: Parents, data: st.Data
 
 @costly
 @given(told=parents(8), more=parents(8), data=st.data())
-def test_a_grown_tree_only_adds_to_the_ends(
+def test_a_grown_tree_only_appends_to_its_sessions(
     told: Parents, more: Parents, data: st.DataObject
 ) -> None:
-    """Wherever the person is now, and whatever was said in the sessions meanwhile."""
+    """The person may be at another message, and the sessions may have been continued here."""
     before = plan(told, data.draw(st.integers(0, len(told) - 1)))
     above = [data.draw(st.integers(0, len(told) + n - 1)) for n in range(len(more))]
     grown = [*told, *above]
@@ -92,16 +94,18 @@ def test_a_grown_tree_only_adds_to_the_ends(
 
 
 @given(told=st.dictionaries(st.integers(0, 6), st.integers(0, 8), min_size=1))
-def test_rings_end(told: dict[int, int]) -> None:
+def test_a_tree_with_cycles_has_each_message_in_a_session(told: dict[int, int]) -> None:
     tree = MessageTree(MAIN, "branch")
     tree.parents = {str(node): str(above) for node, above in told.items()}
     paths = tree.plan(ImportHistory())
     assert {node for path in paths for node in path.nodes} == {str(node) for node in told}
 
 
-def test_a_tree_that_branches_everywhere_does_not_grow_without_bounds() -> None:
-    """A chain of which each message is answered twice: as many sessions as messages, each
-    with all that stands before."""
+def test_a_tree_with_too_many_branches_is_refused() -> None:
+    """The tree is a chain in which each message has two answers.
+
+    There would be as many sessions as messages, each with all messages before its own.
+    """
     told: Parents = [None]
     for number in range(1, 3_000):
         told += [2 * number - 2, 2 * number - 2]
