@@ -1,4 +1,4 @@
-"""The anthropic SDK as it is, with the installation as its server."""
+"""Fixtures: the unmodified anthropic SDK with the installation as its server."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -48,7 +48,7 @@ async def make_client(provider: WireThread) -> AsyncIterator[MakeClient]:  # noq
 
 @pytest.fixture
 def several(provider: WireThread, monkeypatch: pytest.MonkeyPatch) -> WireThread:  # noqa: F811
-    """The provider as three more: ``second``, ``chat`` and ``responses``."""
+    """The provider under three more names: ``second``, ``chat`` and ``responses``."""
     monkeypatch.setattr(settings.LOOM, "providers", make_providers(provider))
     return provider
 

@@ -1,4 +1,4 @@
-"""What a client asks of the answer is what the model is asked for, or is refused."""
+"""The parameters of a client's request: they are passed on to the model or refused."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,17 +33,17 @@ from .test_client import WEATHER, answered, request, say
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
 OLD_MODEL = "claude-haiku-4-5"
-"""One that takes a temperature."""
+"""A model that accepts a temperature."""
 
 
 async def ask(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
-    """With parameters that the SDK knows no more."""
+    """Send messages with parameters that the SDK no longer knows."""
     asked = request(*said) | {"model": more.pop("model", request()["model"])}
     return await client.messages.create(**asked, extra_body=more)
 
 
 async def _call_weather(client: AsyncAnthropic, provider: WireThread, **asked: Any) -> list[Any]:
-    """What the client says next: the call that the model made, and its result."""
+    """Let the model call ``weather``. Return the call and its result as the next messages."""
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
     message = await say(client, "And today?", tools=[WEATHER], **asked)
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
@@ -54,7 +54,7 @@ def texts_of(message: Any) -> list[str]:
     return [block.text for block in message.content if block.type == "text"]
 
 
-async def test_the_model_is_asked_for_no_longer_an_answer(
+async def test_max_tokens_is_passed_on_up_to_the_workspaces_limit(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="Beans and", stop_reason="max_tokens"))
@@ -65,7 +65,7 @@ async def test_the_model_is_asked_for_no_longer_an_answer(
     assert provider.requests[-1]["max_tokens"] < 120_000, "the workspace's own limit"
 
 
-async def test_an_answer_ends_at_a_text_that_the_client_names(
+async def test_an_answer_ends_at_a_stop_sequence(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="Beans. END Peas."))
@@ -75,7 +75,7 @@ async def test_an_answer_ends_at_a_text_that_the_client_names(
     assert texts_of(message) == ["Beans. "]
 
 
-async def test_an_answer_may_end_where_it_begins(
+async def test_a_stop_sequence_at_the_beginning_gives_an_empty_answer(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="END"), Scenario(text="END"))
@@ -87,7 +87,7 @@ async def test_an_answer_may_end_where_it_begins(
     assert {run.state async for run in Run.objects.all()} == {"completed"}
 
 
-async def test_what_is_asked_is_on_record_with_the_call(
+async def test_parameters_are_recorded_with_the_model_call(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await say(client, "What now?", stop_sequences=["END"], thinking={"type": "disabled"})
@@ -100,7 +100,7 @@ async def test_what_is_asked_is_on_record_with_the_call(
     assert rebuilt.request.max_tokens == 100
 
 
-async def test_a_call_of_a_tool_is_forced_once(
+async def test_a_tool_call_is_forced_only_once(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
@@ -115,7 +115,7 @@ async def test_a_call_of_a_tool_is_forced_once(
     assert provider.requests[-1]["max_tokens"] == 50
 
 
-async def test_the_same_key_with_results_in_between_is_the_same_request(
+async def test_an_idempotency_key_stays_valid_after_results_were_sent(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
@@ -136,7 +136,7 @@ async def test_a_model_may_be_told_to_use_no_tools(
     assert "tool_choice" not in provider.requests[-1]
 
 
-async def test_a_temperature_is_for_the_models_that_take_one(
+async def test_a_temperature_is_refused_for_models_that_accept_none(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await ask(client, "What now?", model=OLD_MODEL, temperature=0.2, top_k=5)
@@ -168,7 +168,7 @@ NOT_TO_BE_HAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_had_is_refused_with_the_reason(
+async def test_unsupported_parameters_are_refused_with_the_reason(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     for asked, reason in NOT_TO_BE_HAD:
@@ -178,7 +178,7 @@ async def test_what_cannot_be_had_is_refused_with_the_reason(
     assert not await Turn.objects.aexists()
 
 
-async def test_what_is_only_about_the_way_is_taken_without_effect(
+async def test_parameters_without_effect_are_accepted(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     nothing: dict[str, Any] = {"mcp_servers": [], "container": None}
@@ -187,7 +187,9 @@ async def test_what_is_only_about_the_way_is_taken_without_effect(
     assert "service_tier" not in provider.requests[-1]
 
 
-async def test_null_asks_for_nothing(client: AsyncAnthropic, provider: WireThread) -> None:
+async def test_a_null_parameter_counts_as_missing(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
     nothing: dict[str, Any] = dict.fromkeys(("system", "tools", "stop_sequences", "stream"))
     await ask(client, "What now?", **nothing)
     assert len(provider.requests) == 1
@@ -199,7 +201,7 @@ async def test_null_asks_for_nothing(client: AsyncAnthropic, provider: WireThrea
         await ask(client, "What now?", system=5)
 
 
-async def test_a_retry_and_going_on_ask_for_the_same(
+async def test_regenerate_and_continue_use_the_same_parameters(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await say(client, "What now?", max_tokens=7, stop_sequences=["END"])
@@ -216,7 +218,7 @@ async def test_a_retry_and_going_on_ask_for_the_same(
     assert "stop_sequences" not in provider.requests[-1], "they are of that message"
 
 
-async def test_a_person_can_have_an_answer_again_whose_call_was_forced(
+async def test_an_answer_with_a_forced_call_can_be_regenerated(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
@@ -231,7 +233,7 @@ async def test_a_person_can_have_an_answer_again_whose_call_was_forced(
     assert (await Run.objects.order_by("-pk").afirst()).state == "completed"
 
 
-async def test_an_answer_again_asks_for_what_the_message_came_with(
+async def test_regenerate_uses_the_parameters_of_the_message(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     called = await _call_weather(client, provider, max_tokens=70)
@@ -245,7 +247,7 @@ async def test_an_answer_again_asks_for_what_the_message_came_with(
     assert "tool_choice" not in provider.requests[-1]
 
 
-async def test_results_for_a_call_that_waits_elsewhere_are_to_be_sent_again(
+async def test_results_for_a_call_of_another_process_must_be_sent_again(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     called = await _call_weather(client, provider, max_tokens=70)
@@ -262,7 +264,7 @@ async def test_results_for_a_call_that_waits_elsewhere_are_to_be_sent_again(
 
 @pytest.fixture
 async def elsewhere(provider: WireThread) -> AsyncIterator[Callable[[], None]]:
-    """Sends what the client says next to another process."""
+    """A function that sends the next requests to another process, or back to the first."""
     first, other = await current_runtime(), Runtime(read_options(supervise=True))
     await other.start()
 
@@ -274,7 +276,7 @@ async def elsewhere(provider: WireThread) -> AsyncIterator[Callable[[], None]]:
     await other.stop()
 
 
-async def test_a_message_whose_tools_another_process_does_not_have_is_to_be_sent_again(
+async def test_a_message_with_tools_must_reach_the_process_of_the_run(
     client: AsyncAnthropic, provider: WireThread, elsewhere: Callable[[], None]
 ) -> None:
     with provider.held():
@@ -288,12 +290,12 @@ async def test_a_message_whose_tools_another_process_does_not_have_is_to_be_sent
         while await Run.objects.acount() < 2:
             await asyncio.sleep(0.01)
     await asyncio.gather(first, without)
-    await say(client, "two", tools=[WEATHER])  # nothing is answered there any more
+    await say(client, "two", tools=[WEATHER])  # the first process has no run any more
     offered = ["weather" in str(sent["tools"]) for sent in provider.requests]
     assert offered == [False, False, True]
 
 
-async def test_a_message_is_to_be_sent_again_while_a_call_waits_elsewhere(
+async def test_a_message_is_refused_while_a_call_waits_in_another_process(
     client: AsyncAnthropic, provider: WireThread, elsewhere: Callable[[], None]
 ) -> None:
     await _call_weather(client, provider)
@@ -306,7 +308,7 @@ async def test_a_message_is_to_be_sent_again_while_a_call_waits_elsewhere(
     assert [run.state async for run in Run.objects.all()] == ["completed", "completed"]
 
 
-async def test_what_is_sent_again_while_its_calls_wait_elsewhere_is_to_be_sent_again(
+async def test_a_repeat_is_refused_while_its_calls_wait_in_another_process(
     make_client: MakeClient, user: User, provider: WireThread, elsewhere: Callable[[], None]
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="")
@@ -330,7 +332,7 @@ async def test_what_is_sent_again_while_its_calls_wait_elsewhere_is_to_be_sent_a
     await runtime.wait_idle(session.pk)
 
 
-async def test_another_process_asks_for_the_same(
+async def test_another_process_claims_a_run_with_its_parameters(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(status=500))
@@ -347,7 +349,7 @@ async def test_another_process_asks_for_the_same(
     assert claimed.choices.as_json() == {"max_tokens": 7, "stop_sequences": ["END"]}
 
 
-async def test_the_same_words_with_something_else_asked_are_another_request(
+async def test_the_same_words_with_other_parameters_are_another_request(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:again")
@@ -395,7 +397,7 @@ async def test_an_answer_names_the_model_that_gave_it(
     assert [answer.model for answer in answers] == used == [MODEL] * 5
 
 
-async def test_a_person_has_no_more_streams_than_may_be(
+async def test_a_person_cannot_open_more_streams_than_the_limit(
     client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)

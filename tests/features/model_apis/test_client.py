@@ -1,4 +1,4 @@
-"""What a client of the Messages API gets here, by the SDK that it has."""
+"""The Messages API as clients use it through the anthropic SDK."""
 
 import asyncio
 import base64
@@ -74,7 +74,7 @@ async def test_a_message_is_answered_and_kept(client: AsyncAnthropic, provider: 
     assert "You look after" not in str(provider.requests[-1]["system"])
 
 
-async def test_the_session_remembers_what_was_said_before(
+async def test_the_session_contains_earlier_messages_only_once(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await say(client, "one")
@@ -85,7 +85,7 @@ async def test_the_session_remembers_what_was_said_before(
     assert str(provider.requests[-1]["messages"]).count("'one'") == 1
 
 
-async def test_a_session_begins_with_the_history_that_it_is_given(
+async def test_a_session_begins_with_the_history_in_the_request(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await say(client, "one", answered("first"), "two", answered("second"), "three")
@@ -113,7 +113,7 @@ async def test_the_stream_has_the_events_of_the_api(
     assert message.usage.output_tokens > 0
 
 
-async def test_tools_of_the_client_are_carried_out_by_it(
+async def test_the_client_executes_its_own_tools(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     asked = (ToolCall(name="weather", input={"place": "Paris"}), ToolCall(name="weather"))
@@ -145,11 +145,11 @@ async def test_tools_of_the_client_are_carried_out_by_it(
         ("18 degrees", None),
         ("Where?", True),
     ]
-    again = await say(client, *said, tools=[WEATHER])  # its answer did not arrive
+    again = await say(client, *said, tools=[WEATHER])  # as if the answer had not arrived
     assert again.content == message.content
 
 
-async def test_tools_and_results_are_streamed_too(
+async def test_tool_calls_and_answers_to_results_are_streamed(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(
@@ -166,7 +166,7 @@ async def test_tools_and_results_are_streamed_too(
         assert "".join([text async for text in stream.text_stream]) == "Warm."
 
 
-async def test_a_client_that_goes_on_without_results_is_answered(
+async def test_a_client_that_continues_without_results_is_answered(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
@@ -182,7 +182,7 @@ async def test_a_client_that_goes_on_without_results_is_answered(
         await say(client, {"role": "user", "content": [late | {"tool_use_id": "other"}]})
 
 
-async def test_calls_that_were_stopped_take_no_results(
+async def test_results_of_stopped_calls_are_refused(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
@@ -210,7 +210,7 @@ async def _approve_waiting() -> None:
 
 
 @pytest.mark.parametrize("policy", ["auto", "ask"])
-async def test_calls_on_both_sides_of_a_call_of_the_workspace_are_told_at_once(
+async def test_client_calls_around_a_workspace_call_are_sent_together(
     client: AsyncAnthropic, provider: WireThread, policy: str
 ) -> None:
     await Workspace.objects.aupdate(tool_policy=policy)
@@ -232,7 +232,7 @@ async def test_calls_on_both_sides_of_a_call_of_the_workspace_are_told_at_once(
     assert given == ["Rome", "Created rome.txt: 1 line.", "Oslo"]
 
 
-async def test_results_can_be_sent_again_before_the_turn_of_the_last_call(
+async def test_results_can_be_sent_again_before_the_last_call_is_reached(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=MIXED), Scenario(text="Both are warm."))
@@ -249,7 +249,7 @@ async def test_results_can_be_sent_again_before_the_turn_of_the_last_call(
     assert (await first).content == (await again).content
 
 
-async def test_calls_whose_turn_comes_later_are_given_up_with_those_that_wait(
+async def test_later_calls_are_given_up_together_with_waiting_calls(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     await Workspace.objects.aupdate(tool_policy="auto")
@@ -261,7 +261,7 @@ async def test_calls_whose_turn_comes_later_are_given_up_with_those_that_wait(
     assert given == [GIVEN_UP, "Created rome.txt: 1 line.", GIVEN_UP]
 
 
-async def test_results_that_are_sent_again_get_the_calls_that_wait_now(
+async def test_repeated_results_are_answered_with_the_calls_now_waiting(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     look = (ToolCall(name="weather"),)
@@ -278,7 +278,9 @@ async def test_results_that_are_sent_again_get_the_calls_that_wait_now(
     assert message.content[0].text == "Warm."
 
 
-async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThread) -> None:
+async def test_the_results_of_all_calls_must_be_sent_together(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"), ToolCall(name="weather"))))
     message = await say(client, "Both", tools=[WEATHER])
     result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
@@ -286,7 +288,7 @@ async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThr
         await say(client, {"role": "user", "content": [result]})
 
 
-async def test_a_result_that_comes_twice_is_refused(
+async def test_two_results_for_one_call_are_refused(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
@@ -298,7 +300,7 @@ async def test_a_result_that_comes_twice_is_refused(
     assert message.content[0].text == "Warm."
 
 
-async def test_a_refused_message_leaves_the_waiting_call_as_it_is(
+async def test_a_refused_message_does_not_change_the_waiting_call(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
@@ -318,7 +320,7 @@ async def test_a_refused_message_leaves_the_waiting_call_as_it_is(
     assert [text for _, text in await turns()] == ["And Rome?", "", "25", "Warm."]
 
 
-async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
+async def test_an_invalid_result_is_refused_and_can_be_corrected(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
@@ -334,7 +336,7 @@ async def test_a_result_that_is_none_is_refused_and_can_be_sent_again(
     assert answer.content[0].text == "Warm."
 
 
-async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> None:
+async def test_images_are_sent_to_the_model(client: AsyncAnthropic, provider: WireThread) -> None:
     data = base64.b64encode(image_bytes()).decode()
     source = {"type": "base64", "media_type": "image/png", "data": data}
     content = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
@@ -345,7 +347,7 @@ async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> 
 
 
 @pytest.mark.parametrize("user_id", ["ann", "ä\n" * 200])
-async def test_the_user_of_a_client_is_a_key(
+async def test_the_user_id_in_the_metadata_identifies_the_session(
     make_client: MakeClient, user: User, user_id: str
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user))
@@ -361,7 +363,7 @@ async def test_the_user_of_a_client_is_a_key(
     assert await Session.objects.acount() == 3
 
 
-async def test_what_is_sent_again_is_answered_once(
+async def test_a_repeated_request_is_answered_once(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:again")
@@ -375,7 +377,7 @@ async def test_what_is_sent_again_is_answered_once(
     assert await Run.objects.acount() == 2
 
 
-async def test_what_failed_is_tried_again_for_the_same_message(
+async def test_a_retry_after_a_failure_does_not_repeat_the_message(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:again", retries=1)
@@ -386,7 +388,7 @@ async def test_what_failed_is_tried_again_for_the_same_message(
 
 
 @pytest.mark.parametrize("key", ["", "sdk:results"])
-async def test_results_whose_answer_failed_are_answered_when_they_are_sent_again(
+async def test_results_are_answered_when_sent_again_after_a_failure(
     make_client: MakeClient, user: User, provider: WireThread, key: str
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key=key, retries=2)
@@ -401,13 +403,14 @@ async def test_results_whose_answer_failed_are_answered_when_they_are_sent_again
     result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
     said = ["And Rome?", answered(first.content), {"role": "user", "content": [result]}]
     message = await say(client, *said, tools=[WEATHER], max_tokens=50)
-    # What was there of it before it broke off comes with it.
+    # The text that arrived before the stream broke off is part of the answer.
     assert [block.text for block in message.content][-1] == "Warm."
     sent = provider.requests[-1]
     assert "25" in str(sent["messages"])
     assert (sent["max_tokens"], "tool_choice" in sent) == (50, False)
     assert "weather" in [tool["name"] for tool in sent["tools"]]
-    again = await say(client, *said, tools=[WEATHER], max_tokens=50)  # its answer did not arrive
+    # The client repeats the request as if the answer had not arrived.
+    again = await say(client, *said, tools=[WEATHER], max_tokens=50)
     assert (again.id, again.content) == (message.id, message.content)
     await say(client, *said, answered(message.content), "Then?", tools=[WEATHER])
     assert len(provider.requests) == 5
@@ -419,7 +422,7 @@ async def test_results_whose_answer_failed_are_answered_when_they_are_sent_again
     ]
 
 
-async def test_results_of_a_run_that_a_crash_interrupted_are_answered_when_they_are_sent_again(
+async def test_results_are_answered_when_sent_again_after_a_crash(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(
@@ -431,13 +434,13 @@ async def test_results_of_a_run_that_a_crash_interrupted_are_answered_when_they_
     once = {"Idempotency-Key": "the weather"}
     with pytest.raises(anthropic.InternalServerError):
         await say(client, *said, tools=[WEATHER], extra_headers=once)
-    await Run.objects.aupdate(state="interrupted")  # as the next start leaves it
+    await Run.objects.aupdate(state="interrupted")  # as after a restart
     for _ in range(2):
         message = await say(client, *said, tools=[WEATHER], extra_headers=once)
         assert [block.text for block in message.content] == ["Warm."]
 
 
-async def test_results_that_failed_have_no_answer_after_another_message(
+async def test_failed_results_are_not_answered_after_another_message(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(
@@ -454,7 +457,7 @@ async def test_results_that_failed_have_no_answer_after_another_message(
     assert len(provider.requests) == 3
 
 
-async def test_errors_are_those_of_the_sdk(
+async def test_errors_raise_the_exceptions_of_the_sdk(
     make_client: MakeClient, client: AsyncAnthropic, user: User, provider: WireThread
 ) -> None:
     token = await sync_to_async(token_of)(user)
@@ -485,7 +488,7 @@ async def test_errors_are_those_of_the_sdk(
     assert await turns() == []
 
 
-async def test_a_key_means_something_within_its_workspace(
+async def test_the_same_key_in_two_workspaces_names_two_sessions(
     make_client: MakeClient, client: AsyncAnthropic, tmp_path: Path, provider: WireThread
 ) -> None:
     other = await sync_to_async(User.objects.create_user)("bob")
@@ -499,7 +502,7 @@ async def test_a_key_means_something_within_its_workspace(
         await say(make_client(await sync_to_async(token_of)(other)), "let me in")
 
 
-async def test_failures_of_the_provider_are_errors_of_the_sdk(
+async def test_provider_failures_raise_the_exceptions_of_the_sdk(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(status=529), Scenario(status=429))
@@ -526,7 +529,7 @@ async def test_failures_of_the_provider_are_errors_of_the_sdk(
         (Scenario(empty=True), "end_turn", []),
     ],
 )
-async def test_a_refusal_and_an_empty_answer_are_answers(
+async def test_refusals_and_empty_answers_are_not_errors(
     make_client: MakeClient,
     user: User,
     provider: WireThread,
@@ -546,7 +549,7 @@ async def test_a_refusal_and_an_empty_answer_are_answers(
     assert (message.stop_reason, [block.text for block in message.content]) == (reason, said)
 
 
-async def test_the_models_on_offer(client: AsyncAnthropic) -> None:
+async def test_the_available_models_are_listed(client: AsyncAnthropic) -> None:
     await say(client, "Hello")
     assert MODEL in [model.id async for model in client.models.list()]
 
@@ -557,8 +560,8 @@ async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
     assert 100 < counted.input_tokens < 250
 
 
-async def test_the_data_of_files_are_not_counted_as_text(client: AsyncAnthropic) -> None:
-    for data in (image_bytes(), bytes(range(256)) * 1000):  # also if it is no image
+async def test_the_data_of_files_is_not_counted_as_text(client: AsyncAnthropic) -> None:
+    for data in (image_bytes(), bytes(range(256)) * 1000):  # the second is no image
         given = base64.b64encode(data).decode()
         image = {
             "type": "image",
@@ -579,7 +582,7 @@ async def test_deeply_nested_values_are_counted(client: AsyncAnthropic) -> None:
     assert counted.input_tokens > 3_000
 
 
-async def test_an_answer_is_not_for_who_may_read_no_more(
+async def test_a_removed_member_does_not_get_the_answer(
     client: AsyncAnthropic, provider: WireThread, user: User
 ) -> None:
     provider.enqueue(Scenario(words=60, rate=80))
@@ -591,7 +594,7 @@ async def test_an_answer_is_not_for_who_may_read_no_more(
         await waiting
 
 
-async def test_a_stream_ends_with_an_error_for_who_may_read_no_more(
+async def test_the_stream_of_a_removed_member_ends_with_an_error(
     client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering, "RECHECK_SECONDS", 0.1)
@@ -611,7 +614,7 @@ async def test_a_stream_ends_with_an_error_for_who_may_read_no_more(
 
 
 @pytest.mark.usefixtures("provider")
-async def test_a_result_of_a_call_that_no_database_can_hold(user: User) -> None:
+async def test_call_ids_that_databases_cannot_store_are_refused(user: User) -> None:
     program = Program(await sync_to_async(token_of)(user))
     for odd in ("\ud800", "a\0b"):
         result = {"type": "tool_result", "tool_use_id": odd, "content": "Sun."}
@@ -624,7 +627,7 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User) -> None:
         assert (answer.status_code, error) == (400, "invalid_request_error"), odd
 
 
-async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
+async def test_a_client_that_reads_slowly_gets_the_whole_answer(
     user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering, "MAX_DELTAS_WAITING", 1)

@@ -1,4 +1,4 @@
-"""Errors in the form that clients of the Messages API know, whoever answers them."""
+"""Errors have the form of the Messages API, whichever part of the server returns them."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_an_unknown_host_is_refused(db: None) -> None:
     assert "evil" not in answer.text
 
 
-def test_a_database_that_does_not_answer_is_an_error_of_the_api(
+def test_an_unavailable_database_is_an_api_error(
     workspace: Workspace,
     owner: Client,  # noqa: F811 (the fixture)
     monkeypatch: pytest.MonkeyPatch,

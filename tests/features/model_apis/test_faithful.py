@@ -1,4 +1,4 @@
-"""Each client gets its own answer, once, and what it says is there once."""
+"""Each client gets only its own answer, once, and each of its messages is stored once."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 MESSAGES = "/api/v1/anthropic/garden/v1/messages"
 
 
-async def test_who_waits_for_another_run_streams_only_its_own_answer(
+async def test_a_client_that_waits_for_a_run_streams_only_its_own_answer(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="roses " * 30, first_delay=0.5), Scenario(text="herbs " * 3))
@@ -48,7 +48,7 @@ async def test_who_waits_for_another_run_streams_only_its_own_answer(
     assert [block.text.strip() for block in second.content] == ["herbs herbs herbs"]
 
 
-async def test_who_comes_between_two_texts_streams_both_in_order(
+async def test_a_client_that_joins_between_two_texts_streams_both(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     look = ToolCall(name="list_files", input={})
@@ -66,8 +66,10 @@ async def test_who_comes_between_two_texts_streams_both_in_order(
 
 
 def written(frames: list[tuple[int, str]], *texts: str) -> list[str]:
-    """The texts of a stream, where these pieces were told of the answer's texts, each with its
-    part."""
+    """Return the texts of a stream that wrote ``frames`` before the answer's ``texts`` were known.
+
+    ``frames`` are pieces of drafts, each with the number of its part.
+    """
     run = Run(uuid=uuid4())
     asked = read_request(MessagesIn(**request("Look")))
     writer = MessageWriter(run=run, after_turn=0, asked=asked)
@@ -83,12 +85,12 @@ def written(frames: list[tuple[int, str]], *texts: str) -> list[str]:
     return list(found.values())
 
 
-def test_a_text_that_was_not_told_takes_nothing_from_one_that_was() -> None:
+def test_a_text_without_draft_does_not_shorten_a_streamed_text() -> None:
     texts = written([(2, "There are")], "I look at the files.", "There are two.")
     assert texts == ["There are two.", "I look at the files."]
 
 
-def test_a_text_that_turned_out_to_be_thinking_doubles_nothing() -> None:
+def test_a_draft_that_was_thinking_does_not_repeat_the_answer() -> None:
     thought = "Which bed is free?\n"
     assert written([(0, thought), (1, "Plant")], "Plant beans.") == [thought, "Plant beans."]
     assert written([(0, thought)], "Plant beans.") == [thought, "Plant beans."]
@@ -99,7 +101,7 @@ def test_a_text_that_turned_out_to_be_thinking_doubles_nothing() -> None:
     ]
 
 
-async def test_thinking_that_began_in_the_prompt_does_not_double_the_answer(
+async def test_thinking_begun_in_the_prompt_does_not_repeat_the_answer(
     client: AsyncAnthropic, several: WireThread
 ) -> None:
     look = ToolCall(name="list_files", input={})
@@ -109,10 +111,10 @@ async def test_thinking_that_began_in_the_prompt_does_not_double_the_answer(
     )
     message = await streamed(client, "Look", model=f"chat/{OLD_MODEL}")
     assert [block.text for block in message.content][-2:] == ["I look.", "Two beds."]
-    assert len(message.content) <= 3  # with what had been told as text
+    assert len(message.content) <= 3  # with the thinking that was streamed as text
 
 
-async def test_a_text_of_white_space_doubles_nothing(
+async def test_a_text_of_white_space_does_not_repeat_the_answer(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     look = ToolCall(name="list_files", input={})
@@ -121,7 +123,7 @@ async def test_a_text_of_white_space_doubles_nothing(
     assert [block.text for block in message.content if block.text.strip()] == ["Two beds."]
 
 
-async def test_a_key_that_was_used_for_another_message_is_refused(
+async def test_an_idempotency_key_of_another_message_is_refused(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     key = {"Idempotency-Key": "order-1"}
@@ -132,7 +134,7 @@ async def test_a_key_that_was_used_for_another_message_is_refused(
 
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-1"}])
-async def test_what_is_sent_again_without_a_session_is_there_once(
+async def test_a_retry_without_a_session_key_is_stored_once(
     make_client: MakeClient, user: User, provider: WireThread, headers: dict[str, str]
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), retries=1)
@@ -144,7 +146,7 @@ async def test_what_is_sent_again_without_a_session_is_there_once(
     assert await Session.objects.acount() == 2
 
 
-async def test_a_failed_message_that_is_sent_again_takes_nothing_from_others(
+async def test_a_retry_of_a_failed_message_keeps_the_turns_of_others(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:two")
@@ -163,7 +165,7 @@ async def test_a_failed_message_that_is_sent_again_takes_nothing_from_others(
 
 
 @pytest.mark.parametrize("ask", [say, streamed])
-async def test_a_second_try_has_nothing_of_the_one_that_broke_off(
+async def test_a_retry_contains_nothing_of_the_interrupted_answer(
     client: AsyncAnthropic, provider: WireThread, ask: Any
 ) -> None:
     provider.enqueue(Scenario(words=40, error_after=20), Scenario(text="Plant beans.", rate=40))
@@ -174,7 +176,7 @@ async def test_a_second_try_has_nothing_of_the_one_that_broke_off(
     assert [block.text for block in message.content] == ["Plant beans."]
 
 
-async def test_what_is_sent_again_gets_its_own_answer_though_there_is_another_by_now(
+async def test_a_repeated_request_gets_its_answer_despite_a_newer_version(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="Plant beans."), Scenario(text="Plant peas."))
@@ -187,7 +189,7 @@ async def test_what_is_sent_again_gets_its_own_answer_though_there_is_another_by
     assert (await say(client, *said)).content == first.content
 
 
-async def test_nobody_elses_words_are_put_into_the_persons_mouth(
+async def test_messages_of_unsupported_roles_are_refused(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     for role in ({"role": "system"}, {"role": "tool"}, {"role": "banana"}, {}):
@@ -196,7 +198,7 @@ async def test_nobody_elses_words_are_put_into_the_persons_mouth(
         assert await turns() == []
 
 
-async def test_what_is_said_with_results_is_answered_with_them(
+async def test_text_beside_results_is_answered_together_with_them(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     look = (ToolCall(name="weather", input={"place": "Rome"}),)
@@ -228,7 +230,7 @@ async def test_a_message_that_waits_for_results_can_be_sent_again(
     assert ("tool", "25") in await turns()
 
 
-async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behind(
+async def test_a_client_that_never_reads_its_stream_is_unsubscribed(
     user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering, "MAX_UNREAD_SECONDS", 0.1)
@@ -242,7 +244,7 @@ async def test_a_client_that_leaves_before_its_answer_begins_leaves_nothing_behi
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
-async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
+async def test_a_disconnect_during_a_stream_releases_all_resources(
     user: User, provider: WireThread, is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
@@ -284,7 +286,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_message_that_was_withdrawn_has_no_answer(
+async def test_a_withdrawn_message_is_answered_with_a_conflict_error(
     make_client: MakeClient, user: User, provider: WireThread, is_streamed: bool
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:one")
@@ -316,7 +318,7 @@ def image() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", ["", "sdk:seen"])
-async def test_an_image_before_its_question_goes_along(
+async def test_an_image_before_its_question_is_sent_to_the_model(
     make_client: MakeClient, user: User, provider: WireThread, key: str
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key=key)
@@ -337,7 +339,7 @@ async def test_an_image_before_its_question_goes_along(
     assert await Session.objects.acount() == 1
 
 
-async def test_what_was_answered_may_be_said_again_with_more(
+async def test_an_answered_message_can_be_sent_again_with_more_content(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:beds")
@@ -350,7 +352,7 @@ async def test_what_was_answered_may_be_said_again_with_more(
     assert await Attachment.objects.filter(turn_number__isnull=False).acount() == 2
 
 
-async def test_what_had_no_answer_is_left_out_each_time_that_more_is_sent(
+async def test_an_unanswered_message_is_not_stored_again_with_the_next(
     make_client: MakeClient, user: User, provider: WireThread
 ) -> None:
     client = make_client(await sync_to_async(token_of)(user), key="sdk:beds")

@@ -1,4 +1,4 @@
-"""What clients of OpenAI's APIs get here, by the SDK that they have."""
+"""OpenAI's APIs as clients use them through the openai SDK."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_a_completion_is_answered_and_kept(client: AsyncOpenAI, provider: 
     assert await turns() == [("user", "What now?"), ("assistant", "Plant beans.")]
 
 
-async def test_a_conversation_that_is_sent_whole_goes_on_in_its_session(
+async def test_a_conversation_that_is_sent_whole_continues_its_session(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     said: list[Any] = [system("Be brief.")]
@@ -85,7 +85,7 @@ async def test_a_conversation_that_is_sent_whole_goes_on_in_its_session(
         said.append(answered((await chat(client, *said)).choices[0].message.content))
     assert await Session.objects.acount() == 1
     assert [text for role, text in await turns() if role == "user"] == ["one", "two", "three"]
-    # Another that began alike, and the same with another end, are others.
+    # Conversations with another answer or another last message are other sessions.
     await chat(client, *said[:2], answered("Something else."), "two")
     await chat(client, *said[:5], {"role": "user", "content": "four"})
     assert await Session.objects.acount() == 3
@@ -94,7 +94,9 @@ async def test_a_conversation_that_is_sent_whole_goes_on_in_its_session(
     assert texts == ["one", "two", "four"]
 
 
-async def test_chunks_are_those_of_the_api(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_the_stream_has_the_chunks_of_the_api(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     provider.enqueue(Scenario(words=60, rate=400, thinking="Which words?"))
     texts, reasons, usages = [], [], []
     stream = await chat(client, "Go on", stream=True, stream_options={"include_usage": True})
@@ -111,7 +113,7 @@ async def test_chunks_are_those_of_the_api(client: AsyncOpenAI, provider: WireTh
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_functions_of_the_client_are_carried_out_by_it(
+async def test_the_client_executes_its_own_functions(
     client: AsyncOpenAI, provider: WireThread, streams: bool
 ) -> None:
     provider.enqueue(Scenario(text="I look.", tools=(ROME, ROME)), Scenario(text="Warm."))
@@ -137,7 +139,7 @@ async def test_functions_of_the_client_are_carried_out_by_it(
     assert await Session.objects.acount() == 1
 
 
-async def test_outputs_whose_answer_failed_are_answered_when_they_are_sent_again(
+async def test_outputs_are_answered_when_sent_again_after_a_failure(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     failed, warm = Scenario(status=529), Scenario(text="Warm.")
@@ -162,7 +164,9 @@ async def test_outputs_whose_answer_failed_are_answered_when_they_are_sent_again
     assert "26" in str(provider.requests[-1]["messages"])
 
 
-async def test_what_is_wished_for_is_passed_on(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_parameters_are_passed_on_to_the_model(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     class Bed(BaseModel):
         plant: str
 
@@ -196,7 +200,7 @@ async def test_what_is_wished_for_is_passed_on(client: AsyncOpenAI, provider: Wi
     assert provider.requests[-1]["temperature"] == 1
 
 
-async def test_models_of_every_provider_are_asked_what_they_take(
+async def test_temperature_is_adapted_to_the_models_of_every_provider(
     client: AsyncOpenAI, several: WireThread
 ) -> None:
     await chat(client, "Hello", model=f"second/{OLD_MODEL}", temperature=1.8)
@@ -206,7 +210,7 @@ async def test_models_of_every_provider_are_asked_what_they_take(
 
 
 @pytest.mark.parametrize("strict", [True, False, None])
-async def test_a_format_is_as_strict_as_the_client_says(
+async def test_a_format_is_as_strict_as_the_client_requests(
     client: AsyncOpenAI, several: WireThread, strict: bool | None
 ) -> None:
     names = ["bed", "plant"] if strict else ["plant"]
@@ -265,7 +269,7 @@ NOT_TO_BE_HAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_cannot_be_had_is_refused_with_the_reason(client: AsyncOpenAI) -> None:
+async def test_unsupported_parameters_are_refused_with_the_reason(client: AsyncOpenAI) -> None:
     for more, reason in NOT_TO_BE_HAD:
         with pytest.raises(openai.BadRequestError, match=reason) as refused:
             await chat(client, "Hello", **more)
@@ -297,7 +301,7 @@ ODD_VALUES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-async def test_values_that_are_none_of_the_api_are_refused_by_name(client: AsyncOpenAI) -> None:
+async def test_invalid_values_are_refused_with_the_parameters_name(client: AsyncOpenAI) -> None:
     for param, of_chat, of_response in ODD_VALUES:
         with pytest.raises(openai.BadRequestError) as chatted:
             await chat(client, "Hello", **of_chat)
@@ -307,7 +311,7 @@ async def test_values_that_are_none_of_the_api_are_refused_by_name(client: Async
             assert (refused.type, refused.param) == ("invalid_request_error", param)
 
 
-async def test_values_of_another_type_are_refused_by_the_name_of_the_client(
+async def test_values_of_a_wrong_type_are_refused_with_their_path(
     client: AsyncOpenAI,
 ) -> None:
     for more, param, words in (
@@ -321,14 +325,18 @@ async def test_values_of_another_type_are_refused_by_the_name_of_the_client(
         assert refused.value.body["message"].startswith(words)
 
 
-async def test_null_asks_for_nothing(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_a_null_parameter_counts_as_missing(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     nothing = ("tools", "tool_choice", "stop", "n", "max_tokens", "temperature", "response_format")
     await chat(client, "Hello", **dict.fromkeys(nothing), stream_options={"include_usage": None})
     await respond(client, "Hello", tools=None, text=None, instructions=None)
     assert len(provider.requests) == 2
 
 
-async def test_answers_in_the_input_that_are_none_are_refused_by_name(client: AsyncOpenAI) -> None:
+async def test_invalid_answers_in_the_input_are_refused_with_their_path(
+    client: AsyncOpenAI,
+) -> None:
     odds: list[Any] = [5, True, {"a": 1}]
     for odd, at in product(odds, (0, 1)):
         contents = ["Hi."]
@@ -340,7 +348,9 @@ async def test_answers_in_the_input_that_are_none_are_refused_by_name(client: As
         assert refused.value.param == f"input[{at + 1}]"
 
 
-async def test_errors_are_those_of_the_sdk(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_errors_raise_the_exceptions_of_the_sdk(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     with pytest.raises(openai.AuthenticationError):
         await chat(client.with_options(api_key="loom_wrong"), "Hello")
     with pytest.raises(openai.NotFoundError, match="gpt") as unknown:
@@ -360,7 +370,9 @@ async def test_errors_are_those_of_the_sdk(client: AsyncOpenAI, provider: WireTh
             pass
 
 
-async def test_a_refusal_says_so(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_a_refusal_is_reported_as_content_filter(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     refusal = Scenario(text="I cannot help.", stop_reason="refusal")
     provider.enqueue(refusal, refusal)
     choice = (await chat(client, "Hello")).choices[0]
@@ -370,7 +382,7 @@ async def test_a_refusal_says_so(client: AsyncOpenAI, provider: WireThread) -> N
     assert response.incomplete_details.reason == "content_filter"
 
 
-async def test_images_go_along(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_images_are_sent_to_the_model(client: AsyncOpenAI, provider: WireThread) -> None:
     url = "data:image/png;base64," + base64.b64encode(image_bytes()).decode()
     parts = [
         {"type": "text", "text": "Look"},
@@ -392,7 +404,7 @@ async def test_images_go_along(client: AsyncOpenAI, provider: WireThread) -> Non
     assert [block["type"] for block in sent if block["type"] == "image"] == ["image"]
 
 
-async def test_images_and_files_in_results_go_along(
+async def test_images_and_files_in_results_are_sent_to_the_model(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     image = "data:image/png;base64," + base64.b64encode(image_bytes()).decode()
@@ -418,7 +430,7 @@ async def test_images_and_files_in_results_go_along(
     assert await Attachment.objects.acount() == 3
 
 
-async def test_the_models_on_offer(client: AsyncOpenAI) -> None:
+async def test_the_available_models_are_listed(client: AsyncOpenAI) -> None:
     await chat(client, "Hello")
     assert MODEL in [model.id async for model in client.models.list()]
     assert (await client.models.retrieve(MODEL)).object == "model"
@@ -429,7 +441,7 @@ async def test_the_models_on_offer(client: AsyncOpenAI) -> None:
 # Responses
 
 
-async def test_a_response_is_answered_and_gone_on_from(
+async def test_a_response_is_answered_and_can_be_continued(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(text="Plant beans."), Scenario(text="Water them."))
@@ -450,7 +462,7 @@ async def test_a_response_is_answered_and_gone_on_from(
     assert unknown.value.code == "previous_response_not_found"
 
 
-async def test_a_response_streams_as_events(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_a_response_is_streamed_as_events(client: AsyncOpenAI, provider: WireThread) -> None:
     provider.enqueue(Scenario(words=60, rate=400, tools=(ROME,)), Scenario(text="Warm."))
     events = []
     asked: Any = {"model": MODEL, "input": "And Rome?", "tools": [FUNCTION]}
@@ -475,7 +487,7 @@ async def test_a_response_streams_as_events(client: AsyncOpenAI, provider: WireT
     assert await Session.objects.acount() == 1
 
 
-async def test_items_that_are_sent_whole_go_on_in_their_session(
+async def test_items_that_are_sent_whole_continue_their_session(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     provider.enqueue(
@@ -498,7 +510,7 @@ async def test_items_that_are_sent_whole_go_on_in_their_session(
     ]
 
 
-async def test_items_that_are_only_referred_to_name_the_session(
+async def test_item_references_identify_the_session(
     client: AsyncOpenAI, provider: WireThread
 ) -> None:
     provider.enqueue(
@@ -532,14 +544,16 @@ NO_RESPONSE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_a_response_cannot_have_is_refused(client: AsyncOpenAI) -> None:
+async def test_unsupported_parameters_of_a_response_are_refused(client: AsyncOpenAI) -> None:
     for more, reason in NO_RESPONSE:
         with pytest.raises(openai.BadRequestError, match=reason):
             await respond(client, "Hello", **more)
     assert not await Run.objects.aexists()
 
 
-async def test_a_response_that_is_cut_says_so(client: AsyncOpenAI, provider: WireThread) -> None:
+async def test_a_truncated_or_failed_response_says_so(
+    client: AsyncOpenAI, provider: WireThread
+) -> None:
     provider.enqueue(Scenario(text="Beans and", stop_reason="max_tokens"))
     response = await respond(client, "What now?", max_output_tokens=5)
     assert (response.status, response.incomplete_details.reason) == (

@@ -1,4 +1,4 @@
-"""The SDK as programs use it, and a server as it is run."""
+"""The synchronous SDK with a server in a process of its own."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,9 @@ def client(user: User, wire: WireThread, tmp_path: Path, starts: Starts) -> Iter
             yield client
 
 
-def test_a_program_talks_streams_and_carries_out_tools(client: Anthropic, wire: WireThread) -> None:
+def test_a_program_sends_messages_streams_and_executes_tools(
+    client: Anthropic, wire: WireThread
+) -> None:
     wire.enqueue(Scenario(text="Beans."))
     message = client.messages.create(**request("What now?"))
     assert (message.content[0].text, message.model) == ("Beans.", MODEL)
@@ -43,7 +45,7 @@ def test_a_program_talks_streams_and_carries_out_tools(client: Anthropic, wire: 
     wire.enqueue(Scenario(words=60, rate=100))
     with client.messages.stream(**request("Go on")) as stream:
         texts = list(stream.text_stream)
-    assert len(texts) > 3  # as it was written
+    assert len(texts) > 3  # pieces, as the model wrote them
 
     wire.enqueue(
         Scenario(text="I look.", tools=(ToolCall(name="weather", input={"place": "Rome"}),)),

@@ -1,4 +1,4 @@
-"""Clients that name no session, and what else programs send as a matter of course."""
+"""Clients that name no session, and other requests that programs commonly send."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ ROME = ToolCall(name="weather", input={"place": "Rome"})
 
 @pytest.fixture
 async def unnamed(make_client: MakeClient, user: User) -> AsyncAnthropic:
-    """A client without a key of its session."""
+    """A client that sends no session key."""
     return make_client(await sync_to_async(token_of)(user))
 
 
@@ -38,7 +38,7 @@ def results_of(message: Any, *more: Any) -> dict[str, Any]:
     return {"role": "user", "content": [*results, *more]}
 
 
-async def test_results_find_the_session_of_their_call(
+async def test_results_are_added_to_the_session_of_their_call(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ROME, ROME)), Scenario(tools=(ROME,)), Scenario(text="Warm."))
@@ -55,7 +55,7 @@ async def test_results_find_the_session_of_their_call(
     assert len({*ids, message.id}) == 3, "programs keep answers by their ids"
 
 
-async def test_calls_of_the_same_id_are_told_apart_by_their_input(
+async def test_calls_with_the_same_id_are_distinguished_by_their_input(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     first = ToolCall(name="weather", input={"place": "Rome"}, id="toolu_0")
@@ -70,7 +70,7 @@ async def test_calls_of_the_same_id_are_told_apart_by_their_input(
     assert [turn.content async for turn in session.turns.filter(role="tool")] == ["25"]
 
 
-async def test_nobody_finds_the_calls_of_others(
+async def test_results_for_another_persons_call_are_refused(
     unnamed: AsyncAnthropic, make_client: MakeClient, provider: WireThread, workspace: Workspace
 ) -> None:
     provider.enqueue(Scenario(tools=(ROME,)))
@@ -83,7 +83,9 @@ async def test_nobody_finds_the_calls_of_others(
     assert await Session.objects.acount() == 1
 
 
-async def test_a_key_may_be_sent_as_the_api_had_it_first(provider: WireThread, user: User) -> None:
+async def test_a_token_may_be_sent_in_the_x_api_key_header(
+    provider: WireThread, user: User
+) -> None:
     program = Program("")
     key = await sync_to_async(token_of)(user)
     for given, status in ((key, 200), ("loom_wrong", 401)):
@@ -93,7 +95,7 @@ async def test_a_key_may_be_sent_as_the_api_had_it_first(provider: WireThread, u
         assert answer.status_code == status
 
 
-async def test_one_model(unnamed: AsyncAnthropic) -> None:
+async def test_a_single_model_can_be_retrieved(unnamed: AsyncAnthropic) -> None:
     await say(unnamed, "Hello")
     model = await unnamed.models.retrieve(MODEL)
     assert (model.id, model.type, model.lifecycle) == (MODEL, "model", "active")
@@ -101,7 +103,7 @@ async def test_one_model(unnamed: AsyncAnthropic) -> None:
         await unnamed.models.retrieve("gpt/4")
 
 
-async def test_messages_of_the_system_are_instructions_wherever_they_stand(
+async def test_system_messages_at_any_position_become_instructions(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     note = {"role": "system", "content": [{"type": "text", "text": "Answer in verse."}]}
@@ -115,7 +117,7 @@ async def test_messages_of_the_system_are_instructions_wherever_they_stand(
         await say(unnamed, "Hello", {"role": "system", "content": 5})
 
 
-async def test_a_budget_is_for_models_that_take_one(
+async def test_a_thinking_budget_is_refused_for_models_that_accept_none(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     budget = {"type": "enabled", "budget_tokens": 1024}
@@ -129,7 +131,7 @@ async def test_a_budget_is_for_models_that_take_one(
     ("most", "budget", "given"),
     [(16_000, 31_999, 12_000), (16_000, 2_000, 2_000), (1_300, 31_999, None)],
 )
-async def test_a_budget_is_within_a_shorter_answer_than_was_asked_for(
+async def test_a_thinking_budget_is_reduced_to_fit_the_output_limit(
     unnamed: AsyncAnthropic,
     provider: WireThread,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +151,7 @@ async def test_a_budget_is_within_a_shorter_answer_than_was_asked_for(
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_the_sdk_goes_on_without_a_thread(
+async def test_the_sdk_continues_without_a_thread(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:
@@ -163,7 +165,7 @@ async def test_the_sdk_goes_on_without_a_thread(
     assert message.content[0].text == "Beans."
 
 
-async def test_a_conversation_goes_on_after_answers_that_broke_off(
+async def test_a_conversation_continues_after_interrupted_answers(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     said: list[Any] = ["What now?"]
@@ -173,7 +175,7 @@ async def test_a_conversation_goes_on_after_answers_that_broke_off(
     provider.enqueue(Scenario(words=40, error_after=20))
     with pytest.raises(anthropic.InternalServerError):
         await say(unnamed, *said)
-    # Some programs tell of the part that they got, others of nothing, or join the messages.
+    # Some programs send back the part that they received. Others omit it or join the messages.
     part = (await turns())[3][1]
     provider.enqueue(Scenario(text="Water."), Scenario(words=40, error_after=20))
     said += [answered(part[: len(part) // 2]), "Go on."]
@@ -191,7 +193,7 @@ async def test_a_conversation_goes_on_after_answers_that_broke_off(
     ]
 
 
-async def test_a_first_message_may_have_had_no_answer(
+async def test_a_message_can_follow_an_unanswered_first_message(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(status=500), Scenario(text="Plant beans."))
@@ -203,7 +205,7 @@ async def test_a_first_message_may_have_had_no_answer(
     assert await Session.objects.acount() == 2, "that was answered"
 
 
-async def test_a_call_tells_the_session_where_a_program_changes_what_it_said(
+async def test_a_call_identifies_the_session_if_earlier_messages_change(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ROME,)), Scenario(text="Warm."), Scenario(text="Yes."))
@@ -220,7 +222,7 @@ AGENT = "You are a gardener who writes code. " + "Be careful with the roses. " *
 
 
 @pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
-async def test_another_role_of_an_agent_is_another_session(
+async def test_another_role_in_the_system_prompt_is_another_session(
     unnamed: AsyncAnthropic, provider: WireThread, metadata: dict[str, str] | None
 ) -> None:
     def asked(*messages: Any, system: str) -> Any:
@@ -243,7 +245,7 @@ async def test_another_role_of_an_agent_is_another_session(
     assert first.instructions.startswith("You are a gardener")
 
 
-async def test_a_tool_of_the_client_comes_in_the_place_of_the_workspaces_own(
+async def test_a_client_tool_replaces_the_workspaces_tool_of_that_name(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     own = {"name": "read_file", "description": "Mine.", "input_schema": {"type": "object"}}
@@ -258,7 +260,7 @@ async def test_a_tool_of_the_client_comes_in_the_place_of_the_workspaces_own(
     assert ("tool", "25") in await turns()
 
 
-async def test_results_that_come_after_a_crash_are_a_message(
+async def test_results_that_arrive_after_a_crash_become_a_message(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(tools=(ROME,)), Scenario(text="Warm."))
@@ -266,7 +268,7 @@ async def test_results_that_come_after_a_crash_are_a_message(
     runtime, session = await current_runtime(), await Session.objects.aget()
     await runtime.stop_run(session)
     await runtime.wait_idle(session.pk)
-    # As the next start leaves them.
+    # The states are those after a restart.
     await CallRecord.objects.aupdate(state="interrupted")
     await Run.objects.aupdate(state="interrupted")
     said = ["And Rome?", answered(message.content), results_of(message)]
@@ -275,7 +277,7 @@ async def test_results_that_come_after_a_crash_are_a_message(
     assert (await turns())[-2:] == [("user", "[Result of weather]\n25"), ("assistant", "Warm.")]
 
 
-async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
+async def test_a_conversation_continues_after_an_answer_of_a_retry(
     unnamed: AsyncAnthropic, provider: WireThread
 ) -> None:
     said: list[Any] = ["What now?"]
@@ -287,7 +289,7 @@ async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
     with pytest.raises(anthropic.InternalServerError):
         await say(unnamed, *said)
     await say(unnamed, *said, extra_headers=again)
-    # Some programs tell of both tries.
+    # Some programs send back the answers of both attempts.
     answers = [text for role, text in await turns() if role == "assistant"]
     provider.enqueue(Scenario(text="You too."))
     said += [answered(f"Water them. {answers[1][:20]}"), "Thank you."]
@@ -299,7 +301,7 @@ async def test_an_answer_that_came_at_the_second_try_is_gone_on_from(
 
 
 @pytest.mark.parametrize("metadata", [None, {"user_id": "ann"}])
-async def test_a_first_message_without_an_answer_is_not_said_twice(
+async def test_an_unanswered_first_message_is_stored_once(
     unnamed: AsyncAnthropic, provider: WireThread, metadata: dict[str, str] | None
 ) -> None:
     provider.enqueue(Scenario(status=500), Scenario(text="Plant beans."))
@@ -308,5 +310,5 @@ async def test_a_first_message_without_an_answer_is_not_said_twice(
         await say(unnamed, "What now?", **more)
     assert (await say(unnamed, "What now?", **more)).content[0].text == "Plant beans."
     assert [text for role, text in await turns() if role == "user"] == ["What now?"]
-    await say(unnamed, "What now?", **more)  # that is another one
+    await say(unnamed, "What now?", **more)  # a new message, because the first was answered
     assert [text for role, text in await turns() if role == "user"] == ["What now?"] * 2
