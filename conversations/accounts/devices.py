@@ -1,5 +1,7 @@
-"""The browsers in which people are signed in. Whoever signs one out takes its session
-away, and with it the cookie's use: the pages that are open there close within seconds.
+"""The browsers in which people are signed in.
+
+Signing a device out deletes its browser session, so its cookie stops working and the pages
+that are open there close within seconds.
 """
 
 import time
@@ -23,8 +25,8 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Device, SignInLink
 from conversations.web.addresses import client_address
 
-# Names by what a browser says of itself, enough for its person to know it. The first that
-# fits: most say that they are others too.
+# Parts of a User-Agent header and the name to show for each, so that people recognise their
+# devices. The first match counts, because most browsers also name other browsers in the header.
 BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",
@@ -50,7 +52,7 @@ SYSTEMS = {
 
 
 def name_of_agent(agent: str) -> str:
-    """For instance “Firefox on Linux”."""
+    """Return a name for a User-Agent header, for instance “Firefox on Linux”."""
     browser = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
     if browser and system:
@@ -62,11 +64,11 @@ def name_of_agent(agent: str) -> str:
 
 MAX_DEVICES_LISTED = 100
 
-MAX_DEVICE_AGE = timedelta(days=90)  # so long it is known that a device was signed in once
+MAX_DEVICE_AGE = timedelta(days=90)  # devices that were last seen before this are deleted
 
 
 def record_device_use(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
-    """The person was seen in the browser that has this session."""
+    """Record that the person was seen in the browser that has this session."""
     now = timezone.now()
     facts = {
         "agent": one_line(storable(agent), limit=400),
@@ -84,8 +86,11 @@ def record_device_use(user_pk: int, *, session_key: str, agent: str, address: st
 
 
 def list_devices(user_pk: int, *, current: str = "") -> list[dict[str, Any]]:
-    """Where the person is signed in, the last used first: the columns of each device, its
-    ``name``, and whether it ``is_current``, the browser that asks with this session."""
+    """Return the devices where the person is signed in, the last used first.
+
+    Each device has its columns, its ``name``, and ``is_current``, which is True for the device
+    of the session ``current``.
+    """
     sessions = BrowserSession.objects.filter(
         session_key=OuterRef("session_key"), expire_date__gt=timezone.now()
     )
@@ -98,14 +103,14 @@ def list_devices(user_pk: int, *, current: str = "") -> list[dict[str, Any]]:
 
 
 def sign_out_device(user_pk: int, *, device_pk: int) -> bool:
-    """False where the person has no such device."""
+    """Sign a device out. Return False if the person has no such device."""
     return bool(_sign_out(Device.objects.filter(user=user_pk, pk=device_pk)))
 
 
 @transaction.atomic
 def sign_out_devices(user_pk: int, *, but: str = "") -> int:
-    """All of a person's, but the browser that has this session. Returns how many there were."""
-    # A link that was not used yet would sign in again.
+    """Sign out a person's devices except the one with the session ``but``. Return the number."""
+    # An unused sign-in link would sign the person in again.
     SignInLink.objects.filter(user=user_pk, used_at=None).update(expires_at=timezone.now())
     return _sign_out(Device.objects.filter(user=user_pk).exclude(session_key=but or None))
 
@@ -119,7 +124,7 @@ def _sign_out(devices: QuerySet[Device]) -> int:
 
 
 def move_device(old: str, new: str) -> None:
-    """The same browser has another session now."""
+    """Record that the browser session ``old`` has been replaced by ``new``."""
     Device.objects.filter(session_key=old).update(session_key=new)
 
 
@@ -127,12 +132,12 @@ SEEN_INTERVAL_SECONDS = 300.0
 
 MAX_DEVICES_KNOWN = 10_000
 
-# Session of a browser → when this process has written that it was seen.
+# Browser session key → when this process last recorded that it was seen.
 _seen: dict[str, float] = {}
 
 
 class DeviceMiddleware:
-    """Writes down where a person is seen, every few minutes."""
+    """A middleware that records every few minutes in which browser a person is seen."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -144,7 +149,7 @@ class DeviceMiddleware:
                 if isinstance(request.user, User):
                     _record_use(request, request.user)
             except DatabaseError as error:
-                # What was asked for is done; it must not be answered as a failure.
+                # The view has done its work, so the response must not become an error.
                 if not is_storage_error(error):
                     raise
                 _seen.pop(request.session.session_key or "", None)
@@ -175,11 +180,11 @@ def record_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
 def record_sign_out(request: HttpRequest, **_: Any) -> None:
     if key := request.session.session_key:
         _seen.pop(key, None)
-        # Django takes the session itself away.
+        # Django deletes the session itself.
         Device.objects.filter(session_key=key).update(session_key=None, ended_at=timezone.now())
 
 
 class SessionStore(db.SessionStore):
-    # A key that can be none is not looked up.
+    # Keys that Django cannot have made are rejected without a query.
     def _validate_session_key(self, key: str | None) -> bool:
         return key is not None and len(key) >= 8 and key.isascii() and key.isalnum()

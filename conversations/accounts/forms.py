@@ -1,4 +1,4 @@
-"""What people type into the pages of accounts, checked."""
+"""Forms of the account pages."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ from conversations.domain.people import (
 
 
 def choices_of(words: Mapping[str, str]) -> list[tuple[str, Any]]:
-    """The choices of a field, of which the words are marked where they stand (``say``)."""
+    """Return a field's choices. The labels are marked for translation with ``say``."""
     return [(value, gettext_lazy(label)) for value, label in words.items()]
 
 
@@ -86,7 +86,7 @@ class GroupRoleForm(forms.Form):
 
 
 class AccountForm(UserCreationForm):  # type: ignore[type-arg]
-    """A stranger's new account, checked as Django checks one, and stored by the archive."""
+    """The form in which an invited stranger creates an account, with Django's checks."""
 
     class Meta:
         model = User
@@ -94,5 +94,5 @@ class AccountForm(UserCreationForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Django's is a list, which cannot stand in a line of help.
+        # Django's own help text is a list, which does not fit on a line of help.
         self.fields["password1"].help_text = " ".join(password_validators_help_texts())

@@ -24,7 +24,7 @@ MAX_OPEN_INVITATIONS = 100  # to a workspace, or to the installation, at once
 def create_invitation(
     *, workspace: Workspace | None, role: str, label: str, lifetime: timedelta, origin: AuditOrigin
 ) -> str:
-    """A token that lets one person join. Only its digest is kept."""
+    """Return a token that lets one person join. Only its digest is stored."""
     assert origin.user is not None
     if list_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
         raise Rejected("Too many open invitations. Revoke some first.", code="too_many_invitations")
@@ -44,15 +44,18 @@ def create_invitation(
 
 
 def list_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
-    """Those to the workspace, or to the installation alone, that still work, the latest first."""
+    """Return the open invitations to the workspace, the latest first.
+
+    None stands for invitations to the installation that are not for a workspace.
+    """
     return _open().filter(workspace=workspace).select_related("created_by").order_by("-pk")
 
 
 def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrigin) -> bool:
-    """False where there is no such open one."""
+    """Revoke an invitation. Return False if there is no such open invitation."""
     with transaction.atomic():
         made = list_invitations(workspace).filter(pk=pk).first()
-        # Of two who revoke it, or one who joins meanwhile, one is in time.
+        # Somebody may revoke or accept the invitation at the same time. Only one request succeeds.
         if made is None or not _open().filter(pk=pk).update(revoked_at=timezone.now()):
             return False
         _record(origin, made, revoked=made.label or "somebody")
@@ -60,12 +63,12 @@ def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrig
 
 
 def find_invitation(token: str) -> Invitation | None:
-    """The invitation, if it still works."""
+    """Return the invitation, or None if it does not work any more."""
     found = _open().select_related("workspace", "created_by").filter(digest=digest_of(token))
     made = found.first()
     if made is None:
         return None
-    # Only while whoever made it could still make it.
+    # An invitation works only while its creator could still create it.
     by = made.created_by
     if made.workspace is None:
         return made if is_administrator(by) else None
@@ -77,9 +80,11 @@ def _open() -> QuerySet[Invitation]:
 
 
 def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspace | None:
-    """The person joins; the workspace, if it is one. Who is there already keeps the
-    stronger role. Raises Rejected when the link does not work (any more): of two
-    people at once, one joins."""
+    """Let the person join by an invitation, and return its workspace, if it has one.
+
+    A person who is a member already keeps the stronger role. Raise Rejected when the link does
+    not work (any more). If two people use it at once, one of them joins.
+    """
     with transaction.atomic():
         made = find_invitation(token)
         used = {"used_at": timezone.now(), "used_by": user}
@@ -94,7 +99,7 @@ def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspa
 
 
 def is_redundant(invitation: Invitation, user: User) -> bool:
-    """The person is there already, and would be no more than now."""
+    """Return whether the invitation would give the person nothing that they do not have."""
     workspace = invitation.workspace
     if workspace is None:
         return True
@@ -105,9 +110,11 @@ def is_redundant(invitation: Invitation, user: User) -> bool:
 def create_account(
     token: str, *, username: str, password: str, origin: AuditOrigin
 ) -> tuple[User, Workspace | None]:
-    """A new account for a stranger who was invited. One transaction with the joining:
-    without an invitation there is no account. Raises Rejected when the link does not
-    work, IntegrityError when the name is taken."""
+    """Create an account for an invited stranger and accept the invitation in one transaction.
+
+    No account is created without a valid invitation. Raise Rejected when the link does not
+    work, and IntegrityError when the name is taken.
+    """
     with transaction.atomic():
         user = User.objects.create_user(username, password=password)
         joined = accept_invitation(token, user=user, origin=replace(origin, user=user))

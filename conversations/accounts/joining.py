@@ -1,5 +1,8 @@
-"""Joining by an invitation: somebody who is signed in joins, a stranger makes an account
-and joins. Nothing happens by opening the link."""
+"""The page of an invitation link.
+
+A person who is signed in joins, and a stranger creates an account and joins. Opening the link
+changes nothing.
+"""
 
 from functools import wraps
 from typing import Any
@@ -26,13 +29,14 @@ from .signing_in import hide_token_from_log, sign_in_person
 
 
 def unlisted(view: Any) -> Any:
-    """No robot keeps the page, and the log does not get its address, which may still be good."""
+    """Keep the page out of search engines, and its URL, which holds a token, out of the log."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response: HttpResponse = view(request, *args, **kwargs)
-        # (Other sites do not get it either: that holds for all pages. Without any referrer at
-        # all a browser would post the form from nowhere, and it would be refused.)
+        # The referrer policy of all pages already hides the URL from other sites. It must stay
+        # "same-origin": without any referrer the browser sends the form with the origin "null",
+        # which Django refuses.
         response["X-Robots-Tag"] = "noindex, nofollow"
         response._has_been_logged = True  # type: ignore[attr-defined]  # for django.request
         return response
@@ -44,7 +48,8 @@ def unlisted(view: Any) -> Any:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, token: str) -> HttpResponse:
-    # A wrong one is not counted: nobody guesses it, and others share the address.
+    # Wrong tokens are not counted as attempts, because they cannot be guessed and several people
+    # can share an address.
     hide_token_from_log(request)
     invitation = find_invitation(token)
     if invitation is None:

@@ -1,5 +1,4 @@
-"""The language of pages: what the person has chosen, or else what the browser asks for; and
-the zone of their days."""
+"""The language of pages, from the account or else the browser, and the reader's time zone."""
 
 from collections.abc import Callable
 from zoneinfo import ZoneInfo
@@ -20,8 +19,11 @@ from .people import read_preferences
 
 
 class AccountLanguageMiddleware:
-    """After Django's LocaleMiddleware, which takes the browser's language: that of the account.
-    Programs are answered in English, by which they may have been written."""
+    """A middleware that activates the language that the person has chosen for pages.
+
+    It follows Django's LocaleMiddleware, which activates the browser's language. Responses of
+    the API are always in English, because programs may depend on the wording.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -35,26 +37,28 @@ class AccountLanguageMiddleware:
 
 
 def _chosen(request: HttpRequest) -> str:
-    # Whoever has no cookie is not asked for: that takes the database.
+    # A request without a session cookie has no account, so the database is not queried.
     if settings.SESSION_COOKIE_NAME not in request.COOKIES:
         return ""
     try:
         return preferences_of(request).page_language
     except DatabaseError as error:
-        # Some pages say how the server is while the database is away.
+        # Some pages show the state of the server while the database is unavailable.
         if is_storage_error(error):
             return ""
         raise
 
 
 def zone_of_browser(request: HttpRequest) -> ZoneInfo:
-    """Where the reader's days begin: the page's script keeps it in a cookie. UTC before the
-    first page, and without scripts."""
+    """Return the reader's time zone, which the page's script stores in a cookie.
+
+    Return UTC before the first page and without scripts.
+    """
     return zone_of(request.COOKIES.get("loom_zone", "")[:64])
 
 
 def preferences_of(request: HttpRequest) -> Preferences:
-    """Those of whoever is signed in, read once in a request."""
+    """Return the preferences of the person who is signed in. They are read once per request."""
     known: Preferences | None = getattr(request, "preferences", None)
     if known is None:
         user = request.user

@@ -1,4 +1,4 @@
-"""Who is in a workspace: people, groups, and whom an invitation lets in."""
+"""Members of a workspace: people, groups and open invitations."""
 
 from datetime import timedelta
 
@@ -119,7 +119,7 @@ def invite(
     back: str,
     back_to: str,
 ) -> HttpResponse:
-    """The page that shows a new link, this once."""
+    """Create an invitation and return the page with its link, which is shown only once."""
     days = settings.LOOM.invitation_days
     try:
         token = create_invitation(
@@ -153,7 +153,7 @@ def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
 
 
 def _to_members(request: HttpRequest, slug: str) -> HttpResponseRedirect:
-    # Back to the members, unless that page is not this person's any more.
+    # People who removed or demoted themselves cannot open the page of members any more.
     try:
         get_workspace_for(request, slug, to=MANAGE)
     except LoomError:

@@ -1,4 +1,4 @@
-"""A person's own account: how pages are for them, and where they are signed in."""
+"""A person's own account: preferences, devices, tokens and the export of their data."""
 
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -94,7 +94,7 @@ def account_data(request: HttpRequest) -> HttpResponse:
 
 @post_by_person
 def account_choose(request: HttpRequest) -> HttpResponse:
-    """Some of the preferences, by themselves: what a button on a page changes."""
+    """Save only the given preferences, for buttons on pages that change a single one."""
     user = person(request)
     known = _chosen_by(user)
     given = {name: value for name, value in request.POST.items() if name in known}
@@ -118,7 +118,7 @@ def device_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
 
 @post_by_person
 def devices_sign_out(request: HttpRequest) -> HttpResponse:
-    """Everywhere; with ``others``, everywhere else."""
+    """Sign out all devices, or with ``others`` all devices except this one."""
     others = bool(request.POST.get("others"))
     key = request.session.session_key or ""
     count = sign_out_devices(person(request).pk, but=key if others else "")
@@ -138,12 +138,12 @@ def _back_to_devices(request: HttpRequest) -> HttpResponse:
     response = redirect("account_devices")
     if request.session.exists(request.session.session_key or ""):
         return response
-    # The own device was signed out: that leads on to the sign-in page.
+    # This device was signed out too, so the redirect leads on to the sign-in page.
     return clear_browser_data(response)
 
 
 def describe_account(user: User) -> dict[str, Any]:
-    """The account as plain JSON. Nothing in it signs anybody in."""
+    """Return the account as plain JSON values, without anything that can sign somebody in."""
     return {
         "username": user.get_username(),
         "first_name": user.first_name,
@@ -182,7 +182,7 @@ PIECE_BYTES = 64_000
 
 
 def account_files(user: User) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """What the installation has of a person: names and contents."""
+    """Yield the names and contents of the files that hold a person's data."""
     text = dump_json(describe_account(user)) + "\n"
     yield "account.json", iter([text.encode("utf-8", "backslashreplace")])
     for feature in features():
@@ -204,7 +204,7 @@ async def account_export(request: HttpRequest) -> HttpResponseBase:
 
 
 class _Sink:
-    """Where the ZIP is written to; what cannot be sought is written in one go."""
+    """A file that collects the ZIP's bytes. It cannot seek, so zipfile writes strictly forwards."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -222,7 +222,7 @@ class _Sink:
 
 
 def zip_pieces(user: User) -> Iterator[bytes]:
-    """The ZIP; at most one piece of it is in memory."""
+    """Yield the ZIP in pieces, at most one of which is in memory."""
     sink, size = _Sink(), 0
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as whole:  # type: ignore[call-overload]
         for name, pieces in account_files(user):
@@ -237,14 +237,14 @@ def zip_pieces(user: User) -> Iterator[bytes]:
 
 
 async def _in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    # The event loop does not wait for the database.
+    # Pieces are read in threads, so the event loop does not wait for the database.
     take = sync_to_async(partial(next, pieces, None))
     while (piece := await take()) is not None:
         yield piece
 
 
-# Preference → the attribute that pages carry where it is not the usual one: before anything
-# is drawn, and without a script that would ask for it.
+# Preference → the data attribute of the page that holds a value other than the default. It is
+# there before anything is drawn, without a script that would request it.
 ATTRIBUTES = {
     "keys": "keys",
     "enter": "enter",
@@ -257,8 +257,10 @@ ATTRIBUTES = {
 
 
 def preferences(request: HttpRequest) -> dict[str, Any]:
-    """A context processor. ``chosen`` is empty for somebody who is not signed in.
-    Nothing is asked before a template does: parts of pages do not need it."""
+    """Provide ``chosen``, the person's preferences, to templates (a context processor).
+
+    ``chosen`` is empty if nobody is signed in. It is lazy, because parts of pages do not use it.
+    """
     return {"chosen": SimpleLazyObject(lambda: _chosen(request))}
 
 
@@ -279,7 +281,7 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-MAX_TOKEN_DAYS = 3650  # days of a token where the installation sets no end
+MAX_TOKEN_DAYS = 3650  # longest lifetime of a token if the installation sets no limit
 
 
 class TokenForm(forms.Form):
@@ -320,7 +322,7 @@ class TokenForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    """Those that work; a new one is shown once, in the answer that makes it."""
+    """List the working tokens. A new token is shown once, in the response that creates it."""
     form = TokenForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:

@@ -1,7 +1,7 @@
-"""The people of the installation and their groups, for those who look after them.
+"""The people of the installation and their groups, as administrators manage them.
 
-Nobody changes what they may themselves; only a superuser changes another. Every change
-is in the audit log.
+People cannot change their own permissions, and only a superuser can change a superuser. Every
+change is recorded in the audit log.
 """
 
 from collections.abc import Collection
@@ -39,8 +39,11 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 def list_people(
     *, query: str = "", closed: bool = False, after: str = "", limit: int
 ) -> tuple[list[tuple[User, list[str]]], str]:
-    """People with their roles, by name to sign in with; and the name after which the next
-    page begins, empty on the last one. ``query`` is a part of a name or address."""
+    """Return people with their roles, ordered by username, and the cursor of the next page.
+
+    The cursor is the username after which the next page begins, and empty on the last page.
+    ``query`` is a part of a name or email address.
+    """
     people = User.objects.filter(is_active=not closed, username__gt=storable(after))
     words = storable(query).strip()
     if words:
@@ -67,11 +70,14 @@ def _roles_of(people: Collection[User]) -> dict[int, list[str]]:
 
 
 def read_person(pk: int) -> dict[str, Any]:
-    """What the page of a person shows: ``groups`` are those that are no roles,
-    ``workspaces`` (name, slug, role), ``owned_alone`` workspaces. Raises NotFound."""
+    """Return the context of the page of a person. Raise NotFound.
+
+    ``groups`` leaves out the role groups, ``workspaces`` holds (name, slug, role), and
+    ``owned_alone`` holds the workspaces without another owner whose account is open.
+    """
     user = _find(pk)
     groups = list(user.groups.order_by("name").values_list("pk", "name"))
-    # What can be taken away here: by a role group, or by a permission of their own.
+    # Roles that this page can remove: they come from a role group or a permission of the person.
     given = {name for _, name in groups if name in ROLE_GROUPS} | _own_roles(user)
     has = _roles_of([user])[pk]
     in_workspaces = roles_of_person(pk)
@@ -98,15 +104,15 @@ def _find(pk: int) -> User:
 
 
 def _changeable(pk: int, origin: AuditOrigin) -> User:
-    # The person, if whoever asks may change what they may. Call it first in a transaction: until
-    # that ends, nobody else changes anybody, so of two superusers who take each other's rights at
-    # once, one is left.
+    # Return the person if the actor may change their permissions. Call this first in a
+    # transaction. Its lock keeps all other changes waiting until the transaction ends, so two
+    # superusers who demote each other at the same time cannot both succeed.
     lock_log()
     user = _find(pk)
     if origin.user is not None:
         if user == origin.user:
             raise NotPermitted("You cannot change your own permissions; ask another administrator.")
-        actor = _find(origin.user.pk)  # as of now: the request may have waited for the lock
+        actor = _find(origin.user.pk)  # read again, because the request may have waited
         if not is_administrator(actor):
             raise NotPermitted("Only an administrator can change permissions.")
         if user.is_superuser and not actor.is_superuser:
@@ -115,8 +121,8 @@ def _changeable(pk: int, origin: AuditOrigin) -> User:
 
 
 def _by_superuser(origin: AuditOrigin) -> None:
-    # What lets somebody read everything, or sign in as another person, is for those who may do
-    # all that already, and for a command on the server.
+    # Acts that would let somebody read everything or sign in as another person are reserved for
+    # superusers, who may do so already, and for commands on the server.
     if origin.user is not None and not _find(origin.user.pk).is_superuser:
         raise NotPermitted("Only a superuser can do this.")
 
@@ -128,9 +134,11 @@ def _require_other_superuser(user: User) -> None:
 
 
 def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin) -> None:
-    """Make the person a superuser, who may do everything, or staff, who look at
-    the tables in the admin that their role is about; or neither. The last superuser stays
-    one. Raises NotFound, NotPermitted, Rejected."""
+    """Set whether the person is a superuser and whether they are staff.
+
+    A superuser may do everything. Staff can look at the tables in the admin that belong to their
+    role. The last superuser cannot be demoted. Raise NotFound, NotPermitted or Rejected.
+    """
     with transaction.atomic():
         user = _changeable(pk, origin)
         _by_superuser(origin)
@@ -145,9 +153,11 @@ def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin
 
 
 def reset_password(pk: int, *, origin: AuditOrigin) -> str:
-    """The password is of no use any more, whoever is signed in by it is signed out, and the tokens
-    are revoked. Returns the token of a sign-in link, by which the person comes in and chooses
-    another one. Raises NotFound, NotPermitted."""
+    """Make the password unusable, sign the person out everywhere and revoke their tokens.
+
+    Return the token of a sign-in link with which the person can sign in and choose a new
+    password. Raise NotFound, NotPermitted, or Rejected if the account is closed.
+    """
     with transaction.atomic():
         user = _changeable(pk, origin)
         _by_superuser(origin)
@@ -161,21 +171,22 @@ def reset_password(pk: int, *, origin: AuditOrigin) -> str:
 
 
 def _end_access(pk: int) -> tuple[int, dict[str, str]]:
-    """End all sessions of the person's browsers, and revoke the tokens. Returns how many ended, and
-    what the audit log says of the tokens."""
+    """End all browser sessions of the person and revoke their tokens.
+
+    Return the number of ended sessions, and the audit log's metadata about the tokens.
+    """
     count, tokens = sign_out_devices(pk), revoke_tokens(pk)
     return count, {"tokens": str(tokens)} if tokens else {}
 
 
 def wrong_attempts(username: str) -> int:
-    """How many wrong passwords and codes count against this name, from whichever address."""
+    """Return how many wrong passwords and codes count against this name, from all addresses."""
     counted = AccessAttempt.objects.filter(username=username)
     return counted.aggregate(sum=Sum("failures_since_start"))["sum"] or 0
 
 
 def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
-    """Wrong passwords and codes typed until now do not count any more. Raises NotFound,
-    NotPermitted."""
+    """Delete the counts of wrong passwords and codes. Raise NotFound or NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         if AccessAttempt.objects.filter(username=user.get_username()).delete()[0]:
@@ -187,7 +198,7 @@ def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
 
 
 def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
-    """Put the person into these of the role groups alone. Raises NotFound, NotPermitted."""
+    """Put the person into exactly these role groups. Raise NotFound or NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         before = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
@@ -208,9 +219,11 @@ def _own_roles(user: User) -> set[str]:
 
 
 def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
-    """Open an account, or close it: nobody signs in with it any more, whoever is signed in
-    is signed out, and its tokens are revoked for good. What the person wrote stays. Raises
-    NotFound, NotPermitted, Rejected."""
+    """Open or close an account.
+
+    Closing it prevents sign-in, signs the person out everywhere and revokes the tokens for good.
+    Everything that the person wrote stays. Raise NotFound, NotPermitted or Rejected.
+    """
     with transaction.atomic():
         user = _changeable(pk, origin)
         if not is_active:
@@ -223,9 +236,11 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
 
 
 def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -> None:
-    """Make somebody else an owner of a workspace of this person, whose account is closed, if no
-    owner can sign in: without one nobody could manage it. Raises NotFound, NotPermitted,
-    Rejected."""
+    """Make somebody else an owner of a workspace of a person whose account is closed.
+
+    This is possible only if no owner can sign in, because then nobody could manage the workspace.
+    Raise NotFound, NotPermitted or Rejected.
+    """
     with transaction.atomic():
         lock_log()
         person = _find(pk)
@@ -241,7 +256,7 @@ def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
-    """End all sessions of the person's browsers, and revoke the tokens. Returns how many ended."""
+    """End all browser sessions of the person and revoke their tokens. Return the session count."""
     with transaction.atomic():
         user = _changeable(pk, origin)
         count, revoked = _end_access(pk)
@@ -250,18 +265,21 @@ def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
 
 
 def list_groups() -> QuerySet[Group]:
-    """By name; without those that stand for roles in the installation: they have
-    permissions, and are changed by whoever gives those."""
+    """Return the groups by name, without groups that have permissions.
+
+    A group with permissions stands for a role in the installation and is changed by assigning
+    that role.
+    """
     return Group.objects.filter(permissions=None).order_by("name")
 
 
 def find_group(pk: int) -> Group:
-    """Raises NotFound."""
+    """Return the group. Raise NotFound."""
     return require_found(list_groups().filter(pk=pk).first(), "This group does not exist.")
 
 
 def create_group(name: str, *, origin: AuditOrigin) -> Group:
-    """Raises Rejected for a name that is empty or taken."""
+    """Create a group. Raise Rejected if the name is empty or taken."""
     chosen = one_line(storable(name), limit=MAX_GROUP_NAME_CHARS)
     if not chosen:
         raise Rejected("Enter a name for the group.", code="name_empty")
@@ -277,14 +295,14 @@ def create_group(name: str, *, origin: AuditOrigin) -> Group:
 
 
 def remove_group(group: Group, *, origin: AuditOrigin) -> None:
-    """Its people lose what they have by it."""
+    """Delete a group. Its people lose the access that they have through it."""
     with transaction.atomic():
         _record(origin, group=group.name, change="removed")
         group.delete()
 
 
 def add_to_group(group: Group, *, user: User, origin: AuditOrigin) -> None:
-    """Raises NotPermitted."""
+    """Add a person to a group. Raise NotPermitted."""
     with transaction.atomic():
         groups = _changeable(user.pk, origin).groups
         if not groups.filter(pk=group.pk).exists():
@@ -293,7 +311,7 @@ def add_to_group(group: Group, *, user: User, origin: AuditOrigin) -> None:
 
 
 def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> None:
-    """Anybody may be taken out, oneself too. Raises NotFound."""
+    """Remove a person from a group. Administrators can remove themselves too. Raise NotFound."""
     with transaction.atomic():
         lock_log()
         user = _find(user_pk)
@@ -307,9 +325,12 @@ def _record(origin: AuditOrigin, **metadata: Any) -> None:
 
 
 def remove_second_factors(user: User, *, origin: AuditOrigin) -> int:
-    """For somebody who lost theirs: next time the person signs in by the first factor alone,
-    or sets up a new second one. Returns how many are gone, recovery codes counted as one."""
-    # The table is django-allauth's, and there only where two factors are switched on.
+    """Remove the second factors of a person who has lost them.
+
+    At the next sign-in the person needs only the first factor or, if two factors are required,
+    sets up a new second one. Return the number of removed factors; recovery codes count as one.
+    """
+    # The table belongs to django-allauth and exists only if two-factor sign-in is switched on.
     model: type[Model] = apps.get_app_config("mfa").get_model("Authenticator")
     with transaction.atomic():
         removed, _ = model._default_manager.filter(user=user).delete()
@@ -319,17 +340,21 @@ def remove_second_factors(user: User, *, origin: AuditOrigin) -> int:
 
 
 def record_provided_account(user: User, *, change: str, origin: AuditOrigin) -> None:
-    """Enter that a person can, or cannot any more, sign in by the provider. Call it in the
-    transaction that changes it. ``change`` is ``account made``, ``connected`` or
-    ``disconnected``."""
+    """Record that a person can, or cannot any more, sign in with the provider.
+
+    Call this in the transaction that makes the change. ``change`` is ``account created``,
+    ``connected`` or ``disconnected``.
+    """
     _record(origin, person=user.get_username(), sign_in_provider=change)
 
 
 def set_provided_groups(
     user: User, *, named: Collection[str], offered: Collection[str], origin: AuditOrigin
 ) -> None:
-    """Be in those of the ``offered`` groups that are ``named``, and in no others of them.
-    A group that is named and not there yet is made."""
+    """Put the person into the ``named`` groups and remove them from all other ``offered`` groups.
+
+    A named group that does not exist yet is created. Groups that are not offered stay as they are.
+    """
     with transaction.atomic():
         now = set(user.groups.filter(name__in=offered).values_list("name", flat=True))
         joined, left = sorted(set(named) - now), sorted(now - set(named))
@@ -340,8 +365,8 @@ def set_provided_groups(
 
 
 def read_preferences(user_pk: int | None) -> Preferences:
-    """What the person has chosen, or what holds while they have not."""
-    # Each page asks: put together by Django it would take five times as long.
+    """Return the preferences of the person, or the defaults if none are stored."""
+    # Every page runs this query. Building it with the ORM would take five times as long.
     found = Preferences.objects.raw(
         "SELECT * FROM conversations_preferences WHERE user_id = %s", [user_pk]
     )

@@ -1,4 +1,4 @@
-"""The people of the installation, for administrators. None of it opens a transcript."""
+"""Pages on which administrators manage people and groups. No page shows a transcript."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -37,7 +37,7 @@ type View = Callable[..., HttpResponse]
 
 
 def for_administrators(view: View) -> View:
-    """To everybody else the page does not exist."""
+    """Answer everybody who is not an administrator as if the page did not exist."""
 
     @wraps(view)
     def checked(request: HttpRequest, **where: Any) -> HttpResponse:
@@ -56,7 +56,7 @@ def administrator_form(view: View) -> View:
 
 
 def _act(view: Callable[[HttpRequest, int], HttpResponse | None]) -> View:
-    """A form on the page of a person, which it leads back to; what is refused is said there."""
+    """Wrap a form view that redirects to the page of the person, where errors are shown."""
 
     @wraps(view)
     def answer(request: HttpRequest, pk: int) -> HttpResponse:
@@ -74,7 +74,7 @@ def _origin(request: HttpRequest) -> AuditOrigin:
 
 @administrator_page
 def people(request: HttpRequest) -> HttpResponse:
-    """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
+    """List people who match ``q``, or with ``closed=1`` people whose account is closed."""
     query = request.GET.get("q", "").strip()[:MAX_FILTER_CHARS]
     closed = request.GET.get("closed") == "1"
     found, next_cursor = archive_people.list_people(
@@ -139,7 +139,7 @@ def person_sign_out(request: HttpRequest, pk: int) -> None:
 
 @_act
 def person_rank(request: HttpRequest, pk: int) -> None:
-    """``rank``: ``superuser``, ``staff``, both or neither."""
+    """Set the rank: the values of ``rank`` are ``superuser``, ``staff``, both or neither."""
     chosen = request.POST.getlist("rank")
     archive_people.set_rank(
         pk, is_superuser="superuser" in chosen, is_staff="staff" in chosen, origin=_origin(request)
@@ -155,7 +155,7 @@ def person_unlock(request: HttpRequest, pk: int) -> None:
 
 @_act
 def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
-    """The page that shows the sign-in link, this once."""
+    """Reset the password and show a sign-in link, which is shown only once."""
     token = archive_people.reset_password(pk, origin=_origin(request))
     link = request.build_absolute_uri(reverse("sign_in_link", args=[token]))
     context = {"link": link, "pk": pk, "hours": LINK_LIFETIME.total_seconds() / 3600}

@@ -1,8 +1,8 @@
-"""The one way in: whoever has shown who they are is signed in here.
+"""Signing in and out: passwords, sign-in links, and limits on wrong attempts.
 
-Where a second factor is asked for, it comes between. A sign-in past this function is
-safe as well: where two factors are required, the sessions that it makes count for
-nothing (see ``sso.backends``).
+Passwords, sign-in links and invitations call ``sign_in_person``, which asks for a second factor
+if one is needed. Code that bypasses this function is safe too: if two factors are required, a
+session counts only if the last step of the sign-in has created it (see ``sso.backends``).
 """
 
 from collections.abc import Callable
@@ -41,8 +41,10 @@ from .people import BACKEND
 
 
 def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
-    """Sign this person in, or ask for the second factor first; then on to ``to``, which
-    is an address of our own."""
+    """Sign this person in, after the second factor if there is one, and redirect to ``to``.
+
+    ``to`` must be a URL of this site.
+    """
     if settings.LOOM.two_factor == "off":
         login(request, user, backend=BACKEND)
         return redirect(to)
@@ -51,18 +53,18 @@ def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse
     return continue_sign_in(request, user, to=to)
 
 
-# What programs call themselves that fetch a link to show what is behind it.
+# Parts of the User-Agent header of programs that fetch a link to show a preview of it.
 PREVIEWERS = (
     *("bingbot", "bingpreview", "discordbot", "embedly", "facebookexternalhit", "googlebot"),
     *("iframely", "linkedinbot", "mattermost", "redditbot", "skypeuripreview", "slackbot"),
     *("telegrambot", "twitterbot", "whatsapp"),
 )
 
-# Characters of a name that the log of attempts holds; PostgreSQL refuses more.
+# Longest username that the table of attempts can hold. PostgreSQL refuses longer values.
 LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
 
 
-# In the address of the sign-in page: it is shown in place of what a form was to do.
+# Query parameter that tells the sign-in page that a submitted form was not saved.
 UNSAVED = "unsaved"
 
 
@@ -71,7 +73,7 @@ class SignInView(LoginView):
     redirect_authenticated_user = True
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        """Where to go afterwards: one of our own pages, and not this one again."""
+        """Return the page to open after the sign-in: a page of this site, but not this one."""
         wanted = super().get_redirect_url(request)
         return "" if wanted == self.request.path else wanted
 
@@ -87,7 +89,7 @@ class SignInView(LoginView):
 
 
 def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
-    """The page for too many attempts (429), with the form still there."""
+    """Return the sign-in page with status 429 and a message about too many attempts."""
     view = SignInView()
     view.setup(request)
     form = view.form_class(request, initial={"username": request.POST.get("username", "")})
@@ -114,19 +116,21 @@ def too_many_attempts(*, is_address_locked: bool = False) -> str:
 
 
 def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
-    """The name that somebody tries, as the log of attempts can hold it."""
+    """Return the submitted username in a form that the table of attempts can hold."""
     given = (credentials or request.POST).get("username") or ""
     return storable(str(given))[:LOGGED_NAME]
 
 
-# A cookie that the sign-in page's script reads and takes away.
+# A cookie that the sign-in page's script reads and deletes.
 SIGNED_OUT = "loom_signed_out"
 
 
 def clear_browser_data(response: HttpResponse) -> HttpResponse:
-    """At a sign-out that was asked for: what the browser holds of the person goes, pages that
-    "back" would show and messages that wait included. Where a sign-in merely ran out, they stay
-    for the person's next one."""
+    """Tell the browser to delete the person's data after a deliberate sign-out.
+
+    This includes cached pages that "back" would show and messages that wait to be sent. They stay
+    in the browser if a session merely expires, so that they are there after the next sign-in.
+    """
     response["Clear-Site-Data"] = '"cache"'
     response.set_cookie(SIGNED_OUT, "1", samesite="Lax", secure=settings.SESSION_COOKIE_SECURE)
     return response
@@ -140,7 +144,7 @@ class SignOutView(LogoutView):
 
 
 class PasswordView(PasswordChangeView):
-    """A person who came by a link and has no password yet sets the first one."""
+    """A view to change the password, or to set the first one after signing in by a link."""
 
     template_name = "registration/password_change.html"
     success_url = reverse_lazy("password_change_done")
@@ -151,12 +155,12 @@ class PasswordView(PasswordChangeView):
 
     def get_form(self, form_class: Any = None) -> Any:
         form = super().get_form(form_class)
-        # Django's is a list, which HTML does not allow where a field's help stands.
+        # Django's own help text is a list, which HTML does not allow inside a field's help.
         form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
         return form
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Django gives this browser another session; those of others are of no use any more."""
+        """Save the password and sign out all other devices. Django changes this session's key."""
         before = self.request.session.session_key or ""
         response = super().form_valid(form)
         now = self.request.session.session_key or ""
@@ -176,10 +180,10 @@ def password_change_done(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Sign in by a link from the terminal; it works once. It opens the chat."""
-    # A prefetch, and the robots that preview links in chats: they send a GET like anybody else,
-    # and would use the link up. They get no error, since errors are logged with the address,
-    # which is still good for signing in.
+    """Sign in by a link, which works once, and open the chat."""
+    # Prefetching browsers and robots that preview links would use the link up with their GET
+    # request. They do not get an error status, because errors are logged with the URL, which can
+    # still be used to sign in.
     purposes = (request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz"))
     agent = request.headers.get("User-Agent", "").lower()
     if (
@@ -198,16 +202,18 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def hide_token_from_log(request: HttpRequest) -> None:
-    """The log of sign-ins notes the page's address."""
+    """Replace the URL that the log of sign-ins stores, because it contains a token."""
     AxesProxyHandler.update_request(request)
     request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]
 
 
 class SignedOutMiddleware:
-    """Somebody has been signed out meanwhile. Who sends a form learns at the sign-in that
-    nothing was saved. A part of a page that is asked for sends the whole page to the sign-in;
-    but a chat stays as it is, with what is written in it, and so does whatever a part of a page
-    sends: they get a sentence."""
+    """A middleware that changes redirects to the sign-in page for people who are signed out.
+
+    After a submitted form the sign-in page says that nothing was saved. An htmx request for a part
+    of a page sends the whole page to the sign-in. An htmx request that submits a form, or that
+    comes from a chat, gets a 401 with a sentence instead, so that unsaved text stays on the page.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -225,7 +231,7 @@ class SignedOutMiddleware:
                 response["Location"] += f"&{UNSAVED}=1"
             return response
         page = "/"
-        with suppress(ValueError):  # whoever asks may write anything there
+        with suppress(ValueError):  # a client can send anything in this header
             page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
         if is_post or page.startswith("/s/"):
             said = gettext(
@@ -240,12 +246,12 @@ class SignedOutMiddleware:
 
 @receiver(pre_save, sender=AccessAttempt)
 def clear_form_data(instance: AccessAttempt, **_: Any) -> None:
-    # Each further attempt would add what was sent with it, however often; nobody reads that.
+    # Otherwise every attempt would append its form data to the row. The data is never read.
     instance.get_data = instance.post_data = ""
 
 
 class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]
-    """Counts wrong passwords: of one name from one address, and of all names from one address."""
+    """A counter of wrong passwords per name and address, and per address for all names."""
 
     def is_locked(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
         return super().is_locked(request, credentials) or self.is_address_locked(
@@ -268,7 +274,7 @@ class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]
     def is_address_locked(
         self, request: HttpRequest, credentials: dict[str, Any] | None = None
     ) -> bool:
-        # Somebody who tries one password on many names stays below the limit of each name.
+        # Trying one password on many names would stay below the limit of each name.
         address = request.axes_ip_address  # type: ignore[attr-defined]
         if address is None:
             return False
@@ -277,7 +283,7 @@ class AttemptCounter(AxesDatabaseHandler):  # type: ignore[misc]
         failures = attempts.aggregate(Sum("failures_since_start"))["failures_since_start__sum"]
         if (failures or 0) < settings.LOOM.sign_in_address_attempts:
             return False
-        # Many people can share an address. Whoever has signed in from it before is not held up
-        # by what others do there: for their name, its own limit counts alone.
+        # Many people can share an address. If a person has signed in from it before, only the
+        # limit for their own name applies to them.
         name = get_client_username(request, credentials)
         return not AccessLog.objects.filter(username=name, ip_address=address).exists()

@@ -1,4 +1,4 @@
-"""What personal tokens may do: one string by which a program acts as its person."""
+"""Personal tokens: strings with which a program acts as a person, within scopes."""
 
 import secrets
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from conversations.domain.messages import say
 from conversations.domain.text import one_line, storable
 from conversations.models import ApiToken
 
-PREFIX = "loom_"  # how every token begins, so that people and scanners know one when they see it
+PREFIX = "loom_"  # every token begins with it, so that people and scanners recognise tokens
 
 READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
@@ -36,23 +36,25 @@ SCOPES = {
     REVIEW: say("read the review queue, write notes, flags and marks"),
     AUDIT: say("read the audit log"),
 }
-"""Scope → what it is for. A token never grants more than its owner may do."""
+"""Scope → the acts that it allows. A token never grants more than its owner may do."""
 
 
 def missing_scope(scope: str, has: frozenset[str]) -> str:
-    """Why that does not suffice; empty where it does."""
+    """Return an error message if ``has`` lacks the scope, otherwise an empty string."""
     return "" if scope in has else f"The token does not have the scope “{scope}”."
 
 
 MAX_TOKENS_PER_USER = 100  # tokens that a person may have at once
 
-SEEN_INTERVAL = timedelta(minutes=1)  # A busy program costs a write a minute.
+SEEN_INTERVAL = timedelta(minutes=1)  # limits a busy program to one write per minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sends a request, and what for. ``token_pk`` is None for a browser that is signed in,
-    which has all scopes."""
+    """The person who sends a request, and the scopes of the request.
+
+    ``token_pk`` is None for a browser that is signed in, which has all scopes.
+    """
 
     user: User
     token_pk: int | None
@@ -62,7 +64,7 @@ class Caller:
 def create_token(
     user: User, *, name: str, scopes: Collection[str], lifetime: timedelta | None
 ) -> str:
-    """The new token, which nobody can show again. Raises Rejected."""
+    """Create and return a token, which cannot be shown again. Raise Rejected."""
     chosen = one_line(storable(name), limit=120)
     if not chosen:
         raise Rejected("Enter a name for the token.", code="name_empty")
@@ -93,23 +95,23 @@ def create_token(
 
 
 def list_tokens(user_pk: int) -> list[ApiToken]:
-    """Those that work, the latest first."""
+    """Return the working tokens of a person, the latest first."""
     return list(_working(user_pk).order_by("-pk")[:MAX_TOKENS_PER_USER])
 
 
 def revoke_token(user_pk: int, *, token_pk: int) -> None:
-    """It signs nobody in any more. Raises NotFound."""
+    """Revoke a token. Raise NotFound."""
     if not _working(user_pk).filter(pk=token_pk).update(revoked_at=timezone.now()):
         raise NotFound("This token does not exist.")
 
 
 def revoke_tokens(user_pk: int) -> int:
-    """All of a person. Returns how many there were."""
+    """Revoke all tokens of a person. Return how many there were."""
     return _working(user_pk).update(revoked_at=timezone.now())
 
 
 def find_token(token: str) -> ApiToken | None:
-    """None for one that works no more."""
+    """Return the token, or None if it does not work (any more)."""
     if not token.startswith(PREFIX):
         return None
     found = _working().select_related("user").filter(digest=digest_of(token)).first()
@@ -117,7 +119,7 @@ def find_token(token: str) -> ApiToken | None:
 
 
 def find_caller(token: str, *, address: str) -> Caller | None:
-    """Whom the token speaks for now; None for one that works no more."""
+    """Return the caller whom the token stands for, or None if it does not work (any more)."""
     found = find_token(token)
     if found is None:
         return None

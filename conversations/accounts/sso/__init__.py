@@ -1,7 +1,7 @@
-"""Sign-in by an OpenID Connect provider, and by two factors: the part that needs
-django-allauth, and that is loaded only where a setting asks for it.
+"""Sign-in with an OpenID Connect provider and with two factors.
 
-Pages, limits and whose account it is stay ours; allauth keeps the steps of a sign-in
-and the second factors. What it leaves out and OpenID Connect asks for (the signature,
-the nonce, whose userinfo it is) is in ``oidc``.
+This package needs django-allauth and is loaded only if a setting asks for it. It has its own
+pages and limits, and decides which account a sign-in belongs to. allauth manages the steps of a
+sign-in and the second factors. ``oidc`` adds the checks that OpenID Connect requires and allauth
+leaves out: the signature, the nonce and the subject of userinfo.
 """

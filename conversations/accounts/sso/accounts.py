@@ -1,5 +1,4 @@
-"""How allauth signs people in here: our limits, our pages, our words; and the page for a
-sign-in that does not go on: what happened, and what to do."""
+"""The adapter of allauth for accounts, and the page that is shown when a sign-in is refused."""
 
 import logging
 from dataclasses import dataclass
@@ -28,7 +27,10 @@ logger = logging.getLogger("conversations.accounts.sso")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """``code`` is for the log; ``text`` may name the provider as ``%(name)s``."""
+    """A reason to refuse a sign-in.
+
+    ``code`` is written to the log. ``text`` is shown and may name the provider as ``%(name)s``.
+    """
 
     code: str
     text: str | Promise
@@ -44,7 +46,7 @@ LATE = Refusal(
 
 
 def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpResponse:
-    """The page; the log says why. ``detail`` holds nothing of what the provider sent."""
+    """Log the refusal and return its page. ``detail`` must not quote the provider's response."""
     fields = {"reason": refusal.code} | ({"detail": detail} if detail else {})
     logger.warning("sign_in_refused", extra={"fields": fields})
     text = str(refusal.text) % {"name": settings.LOOM.oidc_name}
@@ -52,9 +54,10 @@ def refuse(request: HttpRequest, refusal: Refusal, *, detail: str = "") -> HttpR
 
 
 def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> None:
-    """At each sign-in a person is in those of the groups in ``LOOM_OIDC_GROUPS`` that
-    the claim names, and in no others of them. Groups that are not listed there stay as
-    they are."""
+    """Set the person's membership in the groups of ``LOOM_OIDC_GROUPS`` as the claim names them.
+
+    This happens at each sign-in. Groups that the setting does not list stay as they are.
+    """
     offered = settings.LOOM.oidc_groups
     if offered:
         named = {offered[name] for name in account.get("groups", ()) if name in offered}
@@ -77,7 +80,7 @@ WORDS = {
     ),
     "socialaccount/messages/account_disconnected.txt": gettext_lazy("Disconnected."),
 }
-"""What is said on the next page; of all else that allauth would say, nothing."""
+"""Messages that replace those of allauth. Its other messages are not shown."""
 
 TOO_MANY = lazy(too_many_attempts, str)()
 
@@ -103,7 +106,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return response
 
     def login(self, request: HttpRequest, user: User) -> None:
-        """The last step. The backend says that all steps were taken."""
+        """Complete the sign-in. The session's backend shows that all steps were taken."""
         if is_overtaken(request, user):
             raise ImmediateHttpResponse(redirect("sign_in"))
         login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])

@@ -1,4 +1,4 @@
-"""The extra as a Django app: without tables of its own."""
+"""The Django app of the extra ``sso``, which has no tables of its own."""
 
 from django.apps import AppConfig
 

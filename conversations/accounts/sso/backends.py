@@ -1,13 +1,13 @@
-"""Which browser sessions count where two factors are required.
+"""The authentication backend for installations that require two factors.
 
-A browser session notes the backend that made it, and counts only while that backend is
-in the settings: for pages, for sockets, for everything. Where two factors are required
-this one stands in the place of Django's own, and only the last step of a sign-in names
-it. So what was signed in before, or past that step, is signed out.
+A browser session stores the path of its backend and is valid only while the settings list that
+backend. If two factors are required, this backend replaces Django's own in the settings, and only
+the last step of a sign-in uses it. Sessions from before the setting was changed, or that skipped
+that step, are therefore signed out for pages and sockets alike.
 """
 
 from django.contrib.auth.backends import ModelBackend
 
 
 class SecondFactorBackend(ModelBackend):
-    """Names, passwords and permissions as ever."""
+    """Django's backend under another path."""

@@ -1,4 +1,4 @@
-"""Going to the provider and coming back: to sign in, or to connect an account there."""
+"""Views that send people to the provider and receive them back, to sign in or to connect."""
 
 from typing import Any
 
@@ -39,8 +39,11 @@ LINK_SECONDS = 60 * 60
 @never_cache
 @require_safe
 def oidc_sign_in(request: HttpRequest) -> HttpResponse:
-    """A link, not a form: a page's policy for forms also holds for where the answer to
-    one leads, and a provider may lead on to anywhere."""
+    """Redirect to the provider to sign in.
+
+    The page has a link instead of a form, because its Content Security Policy for forms also
+    restricts redirects after a submission, and a provider may redirect to any site.
+    """
     page = SignInView()
     page.setup(request)
     wanted = page.get_success_url()
@@ -53,8 +56,11 @@ def oidc_sign_in(request: HttpRequest) -> HttpResponse:
 @require_safe
 @reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]
 def oidc_connect(request: HttpRequest, token: str) -> HttpResponse:
-    """A link as well; the token in it says that it is from the person's own page. Else
-    any page could connect somebody to an account that is not theirs."""
+    """Redirect to the provider to connect an account.
+
+    This is a link too (see ``oidc_sign_in``). Its token shows that it comes from the person's own
+    page. Without it any website could connect a person to somebody else's account.
+    """
     try:
         is_own = signing.loads(token, salt=SALT, max_age=LINK_SECONDS) == request.user.pk
     except signing.BadSignature:
@@ -94,7 +100,7 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
 
 
 def connect_token(user: User) -> str:
-    """What makes a link to ``oidc_connect`` the person's own."""
+    """Return the token that makes a link to ``oidc_connect`` valid for this person."""
     return signing.dumps(user.pk, salt=SALT)
 
 
@@ -126,5 +132,5 @@ def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def too_late(request: HttpRequest, **_: Any) -> HttpResponse:
-    """An address that allauth names and that leads nowhere here."""
+    """Refuse a request to a URL that allauth needs by name but that is not used here."""
     return refuse(request, LATE)

@@ -1,4 +1,4 @@
-"""The talk with the provider: discovery, the authorisation code with PKCE, the tokens."""
+"""The OpenID Connect protocol: discovery, the authorisation code with PKCE, and the tokens."""
 
 import hashlib
 from hmac import compare_digest
@@ -17,32 +17,35 @@ from django.utils.crypto import salted_hmac
 
 from conversations.domain.text import is_storable, storable
 
-# Signatures by a private key. Never ``none``, and none by a shared secret: whoever has the
-# public key could make one with it.
+# Algorithms that sign with a private key. ``none`` and algorithms with a shared secret are not
+# accepted, because anybody with the public key could use it as the secret.
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 
-LEEWAY_SECONDS = 60  # the provider's clock may differ from ours
+LEEWAY_SECONDS = 60  # allowed difference between the provider's clock and the server's
 
 MAX_SUBJECT_CHARS = 255
 
-MAX_UID_CHARS = 191  # characters of a subject that allauth's table holds; OpenID Connect allows 255
+MAX_UID_CHARS = 191  # longest subject in allauth's table; OpenID Connect allows 255 characters
 
 
 class OidcError(OAuth2Error):  # type: ignore[misc]
-    """The provider does not say what it has to. Its text quotes nothing."""
+    """The provider's response lacks a required value. The text does not quote the response."""
 
 
 class VerificationError(OAuth2Error):  # type: ignore[misc]
-    """It says something that is not so, or not about this sign-in. Quotes nothing."""
+    """The provider's response is invalid or belongs to another sign-in. Its text is not quoted."""
 
 
 def verify_id_token(
     token: str, *, keys: Any, issuer: str, client_id: str, nonce: str
 ) -> dict[str, Any]:
-    """The claims of an ID token that the provider made for this sign-in (OpenID Connect Core,
-    3.1.3.7). ``keys`` is the provider's JSON Web Key Set as it came. Raises VerificationError."""
+    """Return the claims of an ID token that the provider issued for this sign-in.
+
+    The checks follow OpenID Connect Core, 3.1.3.7. ``keys`` is the provider's JSON Web Key Set
+    as received. Raise VerificationError.
+    """
     try:
         header = jwt.get_unverified_header(token)
         claims: dict[str, Any] = jwt.decode(
@@ -70,7 +73,7 @@ def verify_id_token(
 
 
 def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
-    # The key that the header names; of a set of one, that one.
+    # Return the key that the header names. Without a name, exactly one key must fit.
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         raise VerificationError("algorithm")
@@ -90,8 +93,10 @@ def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
 
 
 def nonce_of(state: str) -> str:
-    """What ties an ID token to the one sign-in that asked for it: the state is random,
-    belongs to this browser, and is good once."""
+    """Return the nonce that ties an ID token to the sign-in that requested it.
+
+    It is derived from the state, which is random, belongs to this browser and is valid once.
+    """
     return salted_hmac("loom.oidc.nonce", state, algorithm="sha256").hexdigest()
 
 
@@ -102,7 +107,7 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
     @property
     def openid_config(self) -> dict[str, Any]:
-        """Read once per sign-in. An answer in another issuer's name is refused."""
+        """The provider's configuration, read once per sign-in. It must name the same issuer."""
         if self._config is None:
             self._config = self._read(self.get_provider().server_url)
         if (
@@ -124,7 +129,7 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     def complete_login(
         self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any
     ) -> SocialLogin:
-        """Who it is, by the ID token; userinfo adds what that leaves out."""
+        """Identify the person by the ID token. Userinfo adds claims that the token leaves out."""
         claims = verify_id_token(
             str(kwargs["response"].get("id_token")),
             keys=self._read(self.openid_config["jwks_uri"]),
@@ -136,8 +141,8 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if address := self.openid_config.get("userinfo_endpoint"):
             more = self._read(address, headers={"Authorization": f"Bearer {token.token}"})
             if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
-                raise VerificationError("userinfo")  # it may be about somebody else (Core, 5.3.2)
-        more.pop("amr", None)  # how somebody signed in there, the signed token says
+                raise VerificationError("userinfo")  # may be another person's (Core, 5.3.2)
+        more.pop("amr", None)  # only the signed token can say how the person signed in
         return self.get_provider().sociallogin_from_response(request, more | claims)
 
     def _read(self, address: str, **more: Any) -> Any:
@@ -148,8 +153,11 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
 
 class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
-    """The one provider of this installation. Whose account is whose is kept under the
-    issuer's address: an account at another provider is another account."""
+    """The only provider of this installation.
+
+    Accounts are stored under the issuer's URL, so an account at another provider counts as a
+    different account.
+    """
 
     id = "oidc"
     oauth2_adapter_class = OidcAdapter
@@ -181,7 +189,7 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return []
 
     def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What it is called there, and what groups and the second factor rest on. No token."""
+        """Return the data to store: the account's name, its groups and ``amr``, but no token."""
         called = (data.get(name) for name in ("preferred_username", "email", "name", "sub"))
         groups = data.get(settings.LOOM.oidc_groups_claim)
         return {
@@ -192,7 +200,7 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
 
 
 def verified_email(data: dict[str, Any]) -> str:
-    """An address that the provider did not verify is anybody's claim."""
+    """Return the email address if the provider has verified it, otherwise an empty string."""
     email = data.get("email")
     is_verified = data.get("email_verified") in (True, "true")
     return email if is_verified and isinstance(email, str) else ""

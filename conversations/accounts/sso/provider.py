@@ -1,4 +1,4 @@
-"""Where allauth looks for an app's providers."""
+"""The list of providers, in the module where allauth looks for it."""
 
 from django.apps import apps
 

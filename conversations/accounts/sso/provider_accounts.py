@@ -1,4 +1,4 @@
-"""Whom the provider vouches for, and whether they may come in."""
+"""The adapter of allauth for accounts at the provider."""
 
 from typing import Any
 
@@ -53,16 +53,16 @@ TAKEN = Refusal(
     ),
 )
 
-MAX_NAME_CHARS = 150  # characters of a first or last name in Django's table
+MAX_NAME_CHARS = 150  # longest first or last name in Django's table
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """Who it is that the provider vouches for, and whether they may come in."""
+    """Decides which person an account at the provider belongs to and whether they may sign in."""
 
     def list_apps(
         self, request: HttpRequest | None, provider: Any = None, client_id: Any = None
     ) -> list[SocialApp]:
-        """The one provider, by the settings alone; the table of apps is not read."""
+        """Return the provider from the settings. allauth's table of apps is not read."""
         loom = settings.LOOM
         app = SocialApp(
             provider="oidc",
@@ -77,21 +77,24 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return [app] if provider in (None, "oidc", loom.oidc_issuer) else []
 
     def get_requests_session(self) -> requests.Session:
-        """A few seconds at most, and no redirection: a secret goes where it is meant to."""
+        """Return a session with allauth's timeout of a few seconds and without redirects.
+
+        A redirect could send a secret to another host.
+        """
         session: requests.Session = super().get_requests_session()
         session.max_redirects = 0
         return session
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
-        """Somebody who is not connected yet: is it somebody here, or somebody new?"""
-        sociallogin.token, sociallogin.email_addresses = None, []  # kept nowhere
+        """Connect an unknown account at the provider to a person with its address, or refuse it."""
+        sociallogin.token, sociallogin.email_addresses = None, []  # must not be stored
         if sociallogin.is_existing or sociallogin.state.get("process") == AuthProcess.CONNECT:
             return
         email = sociallogin.user.email
         same = User.objects.filter(email__iexact=email).order_by("pk")
         namesakes = list(same[:2]) if email else []
-        # Whoever is connected comes by their subject. Another one with their address was given
-        # it there after them.
+        # A connected person is found by their subject. If another subject has the same address,
+        # the provider has reassigned the address.
         connected = SocialAccount.objects.filter(
             user__in=namesakes, provider=settings.LOOM.oidc_issuer
         )
@@ -107,7 +110,7 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return bool(settings.LOOM.oidc_create_people)
 
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: Any) -> User:
-        """Claims can be anything; a name is a text that the table can hold."""
+        """Fill the user from the claims, which can have any type and length."""
         texts = {
             key: storable(value)[:MAX_NAME_CHARS] if key.endswith("name") else value
             for key, value in data.items()
@@ -135,7 +138,7 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             refusal = NOT_VERIFIED
         else:
             refusal = PROVIDER if "state" in (extra_context or {}) else STATE
-        # What others raise may quote what the provider sent.
+        # The texts of other exceptions may quote the provider's response.
         is_ours = isinstance(exception, OidcError | VerificationError)
         detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
         raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))

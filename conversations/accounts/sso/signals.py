@@ -1,5 +1,8 @@
-"""Says in the log how people change the ways in which they sign in, enters in the audit log which
-accounts of the provider open an account here, and counts wrong codes as failed sign-ins."""
+"""Receivers of allauth's signals.
+
+They log changes to sign-in methods, record in the audit log which accounts at the provider can
+sign in to an account here, and count wrong codes as failed sign-ins.
+"""
 
 import logging
 from functools import partial, wraps
@@ -37,9 +40,9 @@ def connect_signals() -> None:
             (accounts.social_account_added, "provider_connected"),
             (accounts.social_account_removed, "provider_disconnected"),
         ]
-        # Every way to a new account or connection ends in this method, and allauth makes the
-        # object itself where somebody types the password again in between: a class of our
-        # own would miss that.
+        # All code paths to a new account or connection call this method. A subclass would not be
+        # enough, because allauth creates the object itself if the person has to confirm the
+        # password first.
         SocialLogin.save = _with_audit_entry(SocialLogin.save)
     for signal, change in changes:
         receiver = partial(_log_change, change=change)
@@ -67,7 +70,7 @@ def _count_wrong_code(
 
 
 def _log_change(*, change: str, **told: Any) -> None:
-    # The signals name the person in one of three ways.
+    # Depending on the signal, the user comes from one of three arguments.
     account = told.get("socialaccount") or told.get("sociallogin")
     user = told.get("user") or account.user  # type: ignore[union-attr]
     fields = {"user": user.get_username(), "change": change}

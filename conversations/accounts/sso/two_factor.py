@@ -1,4 +1,4 @@
-"""The pages of a person's second factor: to ask for it, set it up, end it."""
+"""The pages that ask for a person's second factor, set it up and turn it off."""
 
 from base64 import b64encode
 from typing import Any
@@ -49,8 +49,11 @@ CODE_SECONDS = 30 * (1 + 2 * settings.MFA_TOTP_TOLERANCE)  # how long one code i
 
 
 def totp_picture(user: User, secret: str) -> dict[str, str]:
-    """The secret of an authenticator app: ``secret`` in groups of four, as people type it,
-    and ``picture``, a QR code as an address that needs no request."""
+    """Return the secret for an authenticator app as text and as a picture.
+
+    ``secret`` is split into groups of four characters for typing. ``picture`` is a data URL of
+    a QR code.
+    """
     adapter = get_adapter()
     svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
     groups = (secret[start : start + 4] for start in range(0, len(secret), 4))
@@ -73,7 +76,7 @@ class TwoFactorSetUpView(ActivateTOTPView):  # type: ignore[misc]
         return context | totp_picture(self.request.user, context["form"].secret)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """The code that turned it on also shows who it is: the recovery codes come next."""
+        """Count the code as a confirmation of identity, which the recovery codes require."""
         response: HttpResponse = super().form_valid(form)
         record_authentication(
             self.request, self.request.user, "mfa", type="totp", reauthenticated=True
@@ -83,7 +86,10 @@ class TwoFactorSetUpView(ActivateTOTPView):  # type: ignore[misc]
 
 @method_decorator([never_cache, login_required], name="dispatch")
 class TwoFactorDisableView(DeactivateTOTPView):  # type: ignore[misc]
-    """Where two factors are required, this leads to a new sign-in, which sets up the next one."""
+    """A view that turns the second factor off.
+
+    If two factors are required, it signs the person out, and the next sign-in sets up a new one.
+    """
 
     template_name = "sso/turn_off.html"
 
@@ -105,7 +111,7 @@ class TwoFactorCodesView(ViewRecoveryCodesView):  # type: ignore[misc]
     template_name = "sso/recovery_codes.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """``next`` is where the person was going when the codes were made."""
+        """Add ``next``, the page that the person was going to when the codes were created."""
         wanted = self.request.GET.get("next", "")
         is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
         next_page = wanted if is_ours else reverse("sign_in_ways")
@@ -118,12 +124,12 @@ new_recovery_codes = never_cache(login_required(new_recovery_codes))
 recovery_codes_file = DownloadRecoveryCodesView.as_view(template_name="sso/recovery_codes.txt")
 
 
-# What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176).
+# Value in the claim ``amr`` if the provider has asked for several factors (RFC 8176).
 VOUCHED = "mfa"
 
 
 def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
-    """After the first factor: on to the second, or, where none is asked for, in."""
+    """Continue after the first factor with the second one, or sign in if none is needed."""
     response: HttpResponse = perform_login(request, user, redirect_url=to)
     return response
 
@@ -134,7 +140,7 @@ def _is_vouched_for(login: Any) -> bool:
 
 
 class SecondFactorStage(AuthenticateStage):  # type: ignore[misc]
-    """Asks those who have set a second factor up, unless the provider has asked."""
+    """The step that asks for the second factor, if one is set up and the provider did not ask."""
 
     def handle(self) -> tuple[HttpResponse | None, bool]:
         if _is_vouched_for(self.login):
@@ -145,7 +151,7 @@ class SecondFactorStage(AuthenticateStage):  # type: ignore[misc]
 
 
 class SetUpStage(LoginStage):  # type: ignore[misc]
-    """Where two factors are required, nobody gets in who has not set one up."""
+    """The step that sets up a second factor if two are required and the person has only one."""
 
     key = "two_factor_set_up"
     urlname = "two_factor_set_up"
@@ -159,7 +165,7 @@ class SetUpStage(LoginStage):  # type: ignore[misc]
 
 @login_stage_required(stage=SetUpStage.key, redirect_urlname="account_login")  # type: ignore[untyped-decorator]
 def two_factor_set_up(request: HttpRequest) -> HttpResponse:
-    """Before the person is signed in; the recovery codes are the first page after that."""
+    """Set up a second factor during the sign-in, and show the recovery codes afterwards."""
     stage = request._login_stage  # type: ignore[attr-defined]
     user = stage.login.user
     if is_overtaken(request, user):
@@ -168,7 +174,8 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         context = {"form": form, "is_required": True} | totp_picture(user, form.secret)
         return render(request, "sso/set_up.html", context)
-    # As allauth does for somebody who is signed in; recorded as shown just now.
+    # These are the steps that allauth takes for a person who is signed in. The code also counts
+    # as a confirmation of identity.
     with transaction.atomic():
         added = [TOTP.activate(user, form.secret).instance, RecoveryCodes.activate(user).instance]
     clear_totp_secret(request)
@@ -184,13 +191,16 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
 
 
 def forget_wrong_codes(user_pk: int) -> None:
-    # The key under which allauth counts them; no request is part of it.
+    # The key is allauth's. It does not depend on a request.
     ratelimit.clear(None, action="login_failed", key=f"mfa-auth-user-{user_pk}")
 
 
 class _SingleUseCode:
-    """A code signs in once, however long it is valid: allauth forgets after 30 seconds which
-    ones were used, whatever its tolerance."""
+    """A form mixin that accepts each code only once.
+
+    allauth remembers used codes for 30 seconds only, although the tolerance makes a code valid
+    for longer.
+    """
 
     user: User
     authenticator: Authenticator
@@ -213,13 +223,13 @@ class CodeAgainForm(_SingleUseCode, ReauthenticateForm):  # type: ignore[misc]
 
 
 class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """What is in the database is unreadable without the server's secret key."""
+    """The adapter of allauth for second factors, which encrypts them with the secret key."""
 
     def encrypt(self, text: str) -> str:
         return encrypt_secret(text, purpose=_PURPOSE, secret_key=settings.SECRET_KEY)
 
     def decrypt(self, encrypted_text: str) -> str:
-        """Raises InvalidToken when the secret key is another one."""
+        """Return the plain text. Raise InvalidToken if the secret key has changed."""
         key = settings.SECRET_KEY
         text = decrypt_secret(encrypted_text, purpose=_PURPOSE, secret_key=key)
         if text is None:

@@ -1,7 +1,7 @@
-"""The addresses of the extra, as far as it is switched on.
+"""The URLs of the extra, as far as it is switched on.
 
-Names that begin with ``account_``, ``mfa_`` and ``socialaccount_`` are those by which
-allauth finds its pages.
+allauth finds its pages by the names that begin with ``account_``, ``mfa_`` and
+``socialaccount_``.
 """
 
 from django.conf import settings

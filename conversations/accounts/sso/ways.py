@@ -1,4 +1,4 @@
-"""By which ways a person signs in, and the password that is asked for before one is changed."""
+"""The page of sign-in methods, and the confirmation of the password before a change to them."""
 
 from typing import Any
 
@@ -28,21 +28,24 @@ class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
     )
 
 
-# Before a way to sign in is changed: a browser that was left open is not enough.
+# A change to sign-in methods needs the password again, so that an unattended browser is not enough.
 password_again = ReauthenticateView.as_view(
     template_name="sso/ask_again.html", form_class=PasswordAgainForm
 )
 
 
 class ConfirmedPasswordView(PasswordView):
-    """The form for a first password asks for no other one, so that the person is asked before."""
+    """A view to change the password that asks people without a password to confirm first.
+
+    The form for a first password does not ask for a current one.
+    """
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         user = request.user
         is_first = user.is_authenticated and not user.has_usable_password()
         if is_first and not did_recently_reauthenticate(request):
-            # The form is sent anew afterwards: allauth would keep it with the session, in which
-            # the password would be readable.
+            # The form has to be sent again after the confirmation. allauth would store it in the
+            # session, where the new password could be read.
             next_page = urlencode({REDIRECT_FIELD_NAME: request.path})
             return redirect(f"{reverse('account_reauthenticate')}?{next_page}")
         return super().dispatch(request, *args, **kwargs)
@@ -51,7 +54,7 @@ class ConfirmedPasswordView(PasswordView):
 @login_required
 @require_safe
 def sign_in_ways(request: HttpRequest) -> HttpResponse:
-    """By which ways a person can sign in."""
+    """Show the sign-in methods of a person."""
     user = request.user
     assert isinstance(user, User)
     context: dict[str, Any] = {"has_password": user.has_usable_password()}
