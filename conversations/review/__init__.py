@@ -1,1 +1,1 @@
-"""What reviewers need: the queue of sessions, samples, notes, flags and marks, the audit log."""
+"""Review: the queue of sessions, samples, notes, flags, marks and the audit log."""

@@ -1,4 +1,4 @@
-"""Review and the audit log for programs: what the pages of reviewers and administrators do."""
+"""API operations for review and the audit log, with the functions of the pages."""
 
 import json
 from dataclasses import replace
@@ -42,11 +42,11 @@ from .queue import QueueFilters, read_queue
 
 router = Router(tags=["Review"])
 
-Name = Annotated[str, BeforeValidator(str)]  # Of an account or a workspace
+Name = Annotated[str, BeforeValidator(str)]  # of an account or a workspace
 
 
 class QueueItemOut(Schema):
-    """A session as reviewers see it in a list. It is reviewed through ``reviewed_turn``."""
+    """A session in a list for reviewers. It has been reviewed through ``reviewed_turn``."""
 
     uuid: UUID
     title: str
@@ -67,7 +67,7 @@ class QueueItemOut(Schema):
 
 
 class QueueQuery(Paging):
-    """``person`` owns the session or has asked for something in it."""
+    """``person`` matches sessions that they own or in which they have requested runs."""
 
     queue: Literal["unreviewed", "flagged", "all"] = "unreviewed"
     person: ShortText = ""
@@ -98,7 +98,7 @@ class FlagOut(Schema):
 
 
 class MarkOut(Schema):
-    """Reviewed through a turn; 0: not any more."""
+    """The turn through which a session is reviewed; 0 if it is to be reviewed again."""
 
     through_turn: int
     author: Name
@@ -106,7 +106,7 @@ class MarkOut(Schema):
 
 
 class RemarksOut(Schema):
-    """All notes and flags, the oldest first, and the newest marks."""
+    """All notes and flags, the oldest first, and the newest marks, the newest first."""
 
     notes: list[NoteOut]
     flags: list[FlagOut]
@@ -114,7 +114,7 @@ class RemarksOut(Schema):
 
 
 class NoteIn(Schema):
-    """``turn`` null: about the session."""
+    """``turn`` is null if the text is about the whole session."""
 
     text: Text
     turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
@@ -126,7 +126,7 @@ class FlagIn(NoteIn):
 
 
 class MarkIn(Schema):
-    """0: the session is to be reviewed again."""
+    """``through`` is the last reviewed turn; 0 if the session is to be reviewed again."""
 
     through: int = Field(ge=0, le=MAX_NUMBER)
 
@@ -138,8 +138,8 @@ SESSION = "/review/sessions/{uuid:uuid}"
     "/review/sessions", auth=needs(REVIEW), response=Page[QueueItemOut], url_name="review_queue"
 )
 def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
-    """Sessions of everybody for reviewers, the last used first. No list shows words of a
-    transcript but the title."""
+    """List everybody's sessions for reviewers, the last used first. A list shows the title and no
+    other text of a transcript."""
     require_reviewer(request)
     walk = page_request_of(wanted)
     if walk.is_back:
@@ -161,7 +161,7 @@ def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[s
     SESSION + "/remarks", auth=needs(REVIEW), response=RemarksOut, url_name="review_remarks"
 )
 def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
-    """What reviewers have said of a session."""
+    """List the notes, flags and marks of a session."""
     session, _ = _open(request, uuid)
     return remarks.read_remarks(session)
 
@@ -182,7 +182,7 @@ def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
     url_name="review_note_withdraw",
 )
 def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None]:
-    """Say that a note does not hold any more; its text stays."""
+    """Withdraw a note. Its text stays."""
     session, origin = _open(request, uuid)
     remarks.withdraw_note(session, origin, uuid=note)
     return Status(204, None)
@@ -192,7 +192,7 @@ def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None
     SESSION + "/flags", auth=needs(REVIEW), response={201: FlagOut}, url_name="review_flags"
 )
 def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[ReviewFlag]:
-    """Say that something is to be done about a session or a turn."""
+    """Flag a session or a turn as a problem that somebody has to deal with."""
     session, origin = _open(request, uuid)
     about = {"label": new.label, "text": new.text}
     return Status(201, remarks.set_flag(session, origin, **about, turn=new.turn))
@@ -205,7 +205,7 @@ def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[Review
     url_name="review_flag_resolve",
 )
 def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status[None]:
-    """Say that nothing is left to be done."""
+    """Resolve a flag."""
     session, origin = _open(request, uuid)
     remarks.resolve_flag(session, origin, uuid=flag)
     return Status(204, None)
@@ -213,7 +213,7 @@ def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status
 
 @router.post(SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark")
 def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
-    """Say through which turn a session is reviewed."""
+    """Mark a session as reviewed through a turn."""
     session, origin = _open(request, uuid)
     return remarks.mark_reviewed(session, origin, through=new.through)
 
@@ -228,7 +228,7 @@ def _open(request: HttpRequest, uuid: UUID) -> tuple[Session, AuditOrigin]:
 
 
 class AuditEntryOut(Schema):
-    """``digest`` covers the entry and everything before it."""
+    """``digest`` covers the entry and all entries before it."""
 
     number: int
     at: datetime
@@ -249,7 +249,7 @@ class AuditEntryOut(Schema):
 
 
 class AuditFilters(Schema):
-    """Left out: whatever it is."""
+    """Filters that are left out match all entries."""
 
     person: ShortText = ""
     action: ShortText = Field(
@@ -262,7 +262,7 @@ class AuditFilters(Schema):
 
     @property
     def log_filter(self) -> AuditLogFilter:
-        """Raises Rejected for a person or an action that there is not."""
+        """The filters for the log. Raise Rejected if the person or the action does not exist."""
         if self.action and self.action not in ACTIONS:
             raise Rejected("The audit log has no such action.", code="unknown_action")
         return AuditLogFilter(
@@ -287,8 +287,8 @@ class AuditExport(AuditFilters):
     "/audit", auth=needs(AUDIT), response=Page[AuditEntryOut], url_name="audit", tags=["Audit log"]
 )
 def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str, Any]:
-    """The latest entries first. A page may have fewer entries than there are, even none,
-    and a `next`: only so many are looked through at once."""
+    """List entries, the latest first. A page with a `next` can have fewer entries than the limit,
+    even none, because a request looks through a limited number of entries."""
     require_administrator(request)
     walk = page_request_of(wanted)
     if walk.is_back:
@@ -315,7 +315,7 @@ EXPORTED = {
     openapi_extra={"responses": {200: EXPORTED}},
 )
 async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> HttpResponseBase:
-    """What the filters leave of the log, as a file. That it was taken is entered."""
+    """Export the entries that match the filters as a file. The export is recorded in the log."""
     context = access_context_of(request)
     await sync_to_async(require_administrator)(context)
     chosen = await sync_to_async(lambda: wanted.log_filter)()

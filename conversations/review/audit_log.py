@@ -1,7 +1,7 @@
-"""Looking things up in the audit log: pages of it, and all of it for an export.
+"""Reading the audit log: page by page, or as a whole for an export.
 
-What a page costs does not depend on how long the log is. One criterion chooses the
-index that is walked along; the others are applied to a limited number of entries.
+The cost of a page does not depend on the length of the log. One criterion chooses the index to
+read, and the other criteria are applied to a limited number of its entries.
 """
 
 import json
@@ -19,11 +19,11 @@ from conversations.domain.audit import ACTS, AUDIT_ACTIONS, AUDIT_EXPORT, READIN
 from conversations.domain.text import csv_line, dump_json
 from conversations.models import AuditEntry
 
-MAX_SCANNED_ENTRIES = 2000  # By a page, when not all of them need fit
+MAX_SCANNED_ENTRIES = 2000  # per page, if entries of the index may not match other criteria
 
-READ_ANY, ACT_ANY = "readings", "decisions"  # In place of an action: any of that kind
+READ_ANY, ACT_ANY = "readings", "decisions"  # values that stand for all actions of a kind
 
-# What can be asked for → the actions that this means.
+# Value of the filter → the actions that match it.
 ACTIONS = {READ_ANY: frozenset(READINGS), ACT_ANY: frozenset(ACTS)} | {
     action: frozenset({action}) for action in AUDIT_ACTIONS
 }
@@ -31,8 +31,10 @@ ACTIONS = {READ_ANY: frozenset(READINGS), ACT_ANY: frozenset(ACTS)} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLogFilter:
-    """Which entries. An empty field wants all; ``action`` is a key of ACTIONS, ``after``
-    belongs to the time that is wanted, ``before`` does not."""
+    """Criteria for entries. An empty field matches all.
+
+    ``action`` is a key of ACTIONS. The period includes ``after`` and excludes ``before``.
+    """
 
     person: User | None = None
     action: str = ""
@@ -44,9 +46,12 @@ class AuditLogFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditLogPage:
-    """``cursor`` is the number before which the next page begins; None: there is none.
-    Fewer entries than were asked for can come with a cursor, even none: nothing more
-    was among the entries ``looked_through``."""
+    """A page of entries that match a filter.
+
+    ``cursor`` is the number before which the next page begins, or None on the last page. A page
+    with a cursor can have fewer entries than the limit, even none, if no more entries among the
+    ``looked_through`` ones match.
+    """
 
     entries: list[AuditEntry]
     cursor: int | None
@@ -54,7 +59,7 @@ class AuditLogPage:
 
 
 def read_log_page(wanted: AuditLogFilter, *, before: int | None = None, limit: int) -> AuditLogPage:
-    """The latest entries first, from those numbered below ``before``."""
+    """Return a page of entries with numbers below ``before``, the latest first."""
     rows, others = _walked(wanted)
     if before is not None:
         rows = rows.filter(number__lt=before)
@@ -71,7 +76,7 @@ def read_log_page(wanted: AuditLogFilter, *, before: int | None = None, limit: i
 
 
 def walk_log(wanted: AuditLogFilter) -> Iterator[AuditEntry]:
-    """All entries that there are now, the oldest first, in constant memory."""
+    """Yield the matching entries that exist at the start, the oldest first, in constant memory."""
     rows, others = _walked(wanted)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
     last, rows = 0, rows.filter(number__lte=newest or 0).order_by("number")
@@ -81,8 +86,10 @@ def walk_log(wanted: AuditLogFilter) -> Iterator[AuditEntry]:
 
 
 def _walked(wanted: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
-    """The entries of the narrowest criterion, and what others they have to fit: columns with the
-    values that they may have."""
+    """Return the entries of the narrowest criterion, and the other criteria to check.
+
+    The other criteria map columns to the values that match.
+    """
     others: dict[str, Collection[Any]] = {}
     if wanted.session:
         others["session"] = [wanted.session]
@@ -92,7 +99,7 @@ def _walked(wanted: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Col
         others["workspace"] = [wanted.workspace]
     if wanted.action:
         others["action"] = ACTIONS[wanted.action]
-    # Entries are in the order of time as of numbers, so days are ranges of these.
+    # Entries have the same order by time and by number, so a period is a range of numbers.
     rows = AuditEntry.objects.all()
     if wanted.after:
         first = _first_since(wanted.after)
@@ -100,7 +107,7 @@ def _walked(wanted: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Col
     if wanted.before and (end := _first_since(wanted.before)):
         rows = rows.filter(number__lt=end)
     for name, values in others.items():
-        if len(values) == 1:  # a whole kind of actions is no range of an index
+        if len(values) == 1:  # several actions are not a single range of an index
             del others[name]
             return rows.filter(**{name: next(iter(values))}), others
     return rows, others
@@ -116,13 +123,15 @@ COLUMNS = (
     *("place", "address", "agent", "reason", "metadata", "digest"),
 )
 
-# As a file: JSON lines with all of it, or CSV for a spreadsheet.
+# File formats: JSON lines for programs, or CSV for a spreadsheet.
 FORMATS = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
 
 
 def export_log(wanted: AuditLogFilter, *, format: str, origin: AuditOrigin) -> Iterator[str]:
-    """The lines of the file, the oldest entry first. That it was exported, by whom and
-    what of it, is the last entry in it, entered before the first line is given."""
+    """Record the export in the log, and return the lines of the file, the oldest entry first.
+
+    The entry says who exported what. It is recorded before the first line is returned.
+    """
     asked = {
         "person": wanted.person.get_username() if wanted.person else "",
         "action": wanted.action,

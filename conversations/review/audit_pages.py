@@ -1,4 +1,4 @@
-"""The audit log as pages: all of it for administrators, and on each session who has read it."""
+"""Pages of the audit log: the whole log for administrators, and the readers of one session."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -77,13 +77,13 @@ class AuditForm(SessionFilterForm):
 
     @property
     def log_filter(self) -> AuditLogFilter:
-        """What a valid form asks for. Days begin at midnight UTC."""
+        """The filters of a valid form. Days begin at midnight UTC."""
         found: dict[str, Any] = dict(self.cleaned_data)
         found["after"], found["before"] = midnight(found["after"]), midnight(found["before"])
         return AuditLogFilter(**found)
 
     def address(self, **changes: Any) -> str:
-        """The query string of these filters, with changes; empty values stay out."""
+        """Return the query string of the filters with ``changes``, without empty values."""
         values = {name: self[name].value() for name in self.fields} | changes
         return query_of(values)
 
@@ -98,7 +98,7 @@ PAGE_ENTRIES = 50
 @login_required
 @require_safe
 def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Who has read the session: for its owner, and for those of the workspace."""
+    """Show who has read the session, to its owner and to people who manage its workspace."""
     session, access = get_session_for(request, uuid)
     if not sees_readers(session, access, person(request)):
         raise NotPermitted("Only owners of a session or its workspace can see who read it.")
@@ -119,7 +119,7 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @login_required
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """The log, filtered; ``before`` is the number before which a page begins."""
+    """Show a page of the log. ``cursor`` is the number before which the page begins."""
     require_administrator(request)
     form = _form(request)
     context: dict[str, Any] = {"form": form, "page": None, "can_review": False}
@@ -138,7 +138,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 async def audit_export(request: HttpRequest) -> HttpResponseBase:
-    """What the filters leave of the log, in ``format``. That it was taken is entered."""
+    """Export the matching entries in ``format``. The export is recorded in the log."""
     user = await request.auser()
     if not isinstance(user, User):
         return redirect_to_login(request.get_full_path())

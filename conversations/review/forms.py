@@ -1,4 +1,4 @@
-"""What reviewers ask for, and what they say, checked."""
+"""Forms of reviewers: filters for lists of sessions, samples, notes and flags."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -28,22 +28,24 @@ QUEUES = {
     "all": gettext_lazy("All sessions"),
 }
 
-# Names in an address that say which list of sessions a reviewer works through.
+# Query parameters that identify the list of sessions that a reviewer works through.
 CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
 
-MAX_FIELD_CHARS = 200  # Characters of a value that an address hands on
+MAX_FIELD_CHARS = 200  # longest value that is carried over in a query string
 
 
 def carried_filters(data: Mapping[str, str], **more: Any) -> str:
-    """The query string by which a page of a session remembers the list it was opened
-    from, with what else it is to say; with its question mark, or empty."""
+    """Return a query string that identifies the list from which a session was opened.
+
+    ``more`` adds parameters. The result begins with a question mark or is empty.
+    """
     kept = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | more
     query = query_of(kept)
     return f"?{query}" if query else ""
 
 
 class SessionFilterForm(FilterForm):
-    """Which sessions are wanted; every field may be empty."""
+    """A filter of sessions. Every field may be empty."""
 
     person = PersonField()
     workspace = forms.ChoiceField(required=False, label=gettext_lazy("Workspace"))
@@ -54,7 +56,7 @@ class SessionFilterForm(FilterForm):
 
 
 class QueueForm(SessionFilterForm):
-    """A list of sessions. ``until`` is the last day of it."""
+    """The filters of the queue. ``until`` is the last day that is included."""
 
     queue = forms.ChoiceField(
         required=False, choices=tuple(QUEUES.items()), widget=forms.HiddenInput
@@ -95,8 +97,10 @@ class QueueForm(SessionFilterForm):
 
 
 class SampleForm(SessionFilterForm):
-    """A sample of the sessions of the last ``days`` days before ``until``; without
-    a ``seed``, another one each time."""
+    """A request for a sample of the sessions of the last ``days`` days before ``until``.
+
+    Without a ``seed`` the sample is different each time.
+    """
 
     n = forms.IntegerField(label=gettext_lazy("Sessions"), min_value=1, max_value=100, initial=10)
     days = forms.IntegerField(
@@ -131,7 +135,7 @@ class SampleForm(SessionFilterForm):
 
 
 def flag_name(label: str) -> str:
-    """What a flag is about, as a page says it."""
+    """Return the name of a kind of flag, as pages show it."""
     return capfirst(gettext(label))
 
 

@@ -1,7 +1,8 @@
-"""The sessions of everybody, for reviewers: the last used first, by keyset.
+"""Lists and samples of everybody's sessions for reviewers, with keyset pagination.
 
-Nothing is left out unless it is asked for: archived, expired and imported sessions, and those of
-closed accounts, are in the lists. No list shows words of a transcript but the title.
+Lists begin with the session that was used last. Only filters leave sessions out: archived, expired
+and imported sessions and sessions of closed accounts are included. A list shows the title and no
+other text of a transcript.
 """
 
 from dataclasses import dataclass, replace
@@ -28,8 +29,9 @@ from conversations.models import (
 )
 from conversations.search.matching import sessions_with_errors
 
-# Of a session: a run of it failed or was cut off, or a call of a tool failed. What is imported has
-# neither: its errors are known to the search index, which has answers that people stopped as well.
+# Condition on a session: a run failed or was interrupted, or a tool call failed. Imported sessions
+# have no runs and tool calls. Their errors are found in the search index, which also counts
+# answers that people stopped.
 HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
@@ -39,9 +41,11 @@ SAMPLE_BATCH_SESSIONS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFilters:
-    """Which sessions are wanted. ``queue`` is ``unreviewed``, ``flagged`` or ``all``; a session is
-    in the time from ``since`` until (without) ``until`` if it existed then and was used since.
-    ``person`` is the key of an account."""
+    """Criteria for sessions.
+
+    ``queue`` is ``unreviewed``, ``flagged`` or ``all``. A session matches the period if it was
+    created before ``until`` and used at or after ``since``. ``person`` is the key of an account.
+    """
 
     queue: str = "unreviewed"
     person: int | None = None
@@ -57,7 +61,7 @@ class QueueFilters:
         if self.queue == "unreviewed":
             found = found.filter(UNREVIEWED)
         if self.queue == "flagged":
-            # Few: from the flags to their sessions.
+            # Open flags are few, so the query goes from the flags to their sessions.
             flags = ReviewFlag.objects.filter(resolved_at=None).order_by()
             found = found.filter(pk__in=flags.values("session"))
         if self.person is not None:
@@ -77,8 +81,10 @@ class QueueFilters:
 
 
 def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[list[Any], str]:
-    """A page of the list, and the cursor of the next one (empty: there is none): that of its last
-    session. Raises Rejected for a cursor that is none."""
+    """Return a page of the list and the cursor of its last session, where the next page begins.
+
+    The cursor is empty on the last page. Raise Rejected if ``before`` is not a valid cursor.
+    """
     found = filters.sessions
     if before:
         found = _after(found, parse_list_cursor(before))
@@ -91,9 +97,12 @@ def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[
 
 
 def read_items(pks: list[int]) -> list[Any]:
-    """What a list shows of these sessions, in this order: who said last how far each is reviewed
-    (``reviewed_by``, empty: nobody ever did) and when, ``new_turns`` since, open ``flags`` and
-    ``notes``, and what is to be known besides."""
+    """Return the sessions in the order of ``pks``, with the values that a list shows.
+
+    ``reviewed_by`` and ``reviewed_at`` belong to the newest mark (``reviewed_by`` is empty if
+    there is none), ``new_turns`` counts the turns since then, and ``flags`` and ``notes`` count
+    the open ones.
+    """
     marks = ReviewMark.objects.filter(session=OuterRef("pk")).order_by("-id")
     sessions = Session.objects.filter(pk__in=pks).select_related("owner", "workspace")
     columns = ("uuid", "title", "channel", "created_at", "last_active_at", "next_turn")
@@ -117,8 +126,10 @@ def _count(relation: str, **conditions: None) -> Count:
 
 
 def next_unreviewed(filters: QueueFilters, *, after: Session | None = None) -> Session | None:
-    """The session in the list that follows of those that are not reviewed; at the end of the list
-    the first of them, unless that is where one comes from."""
+    """Return the unreviewed session that follows ``after`` in the list, or else the first one.
+
+    Return None if no other session is unreviewed.
+    """
     found = filters.sessions.filter(UNREVIEWED)
     if after is None:
         return _in_order(found).first()
@@ -131,14 +142,16 @@ def _in_order(sessions: QuerySet[Session]) -> QuerySet[Session]:
 
 
 def _after(sessions: QuerySet[Session], mark: SessionListCursor) -> QuerySet[Session]:
-    """What follows a place of the list. The second condition alone is a range of the index."""
+    """Return the sessions after a place in the list. Only the second condition uses the index."""
     is_later = Q(last_active_at__lt=mark.moment) | Q(pk__lt=mark.pk)
     return sessions.filter(is_later, last_active_at__lte=mark.moment)
 
 
 def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
-    """Keys of up to ``count`` sessions active from ``since`` until ``until`` of the filters: random
-    ones, and the same again for the same seed."""
+    """Return the keys of up to ``count`` random sessions, the same ones for the same seed.
+
+    The sessions have turns between ``since`` and ``until`` of the filters.
+    """
     since, until = filters.since, filters.until
     assert since is not None
     assert until is not None
@@ -147,12 +160,12 @@ def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
         candidates = candidates.filter(involving(filters.person, before=until))
     places = candidates.order_by().values_list("pk", "uuid")
     said = Turn.objects.filter(session=OuterRef("pk"), created_at__gte=since, created_at__lt=until)
-    # The newest first: what is looked at is mostly said of late.
+    # Turns are searched from the newest, because samples are mostly of recent days.
     sessions = Session.objects.alias(said=Subquery(said.order_by("-number").values("pk")[:1]))
     having = sessions.filter(said__isnull=False).order_by().values_list("pk", flat=True)
     drawn: list[int] = []
-    # Each session has a place by lot of its own: what is said later, and by whom, changes nothing
-    # about the sample of a time that is over.
+    # The place of a session in the random order depends only on the seed and its uuid. Later turns
+    # and other sessions therefore do not change the sample of a past period.
     by_lot = sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest())
     for batch in batched((pk for pk, _ in by_lot), SAMPLE_BATCH_SESSIONS, strict=False):
         found = set(having.filter(pk__in=batch))

@@ -1,4 +1,4 @@
-"""Forms of the reviewers: a note, a flag, how far a session is reviewed."""
+"""Pages of the queue and of samples, and the forms to add notes, flags and marks."""
 
 import secrets
 from collections.abc import Callable
@@ -78,7 +78,10 @@ def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
 @login_required
 @require_safe
 def review_next(request: HttpRequest) -> HttpResponse:
-    """To what is new in the session that follows in the queue. Which one follows is no reading."""
+    """Redirect to the first new turn of the next session in the queue.
+
+    The redirect itself is not recorded as a reading.
+    """
     require_reviewer(request)
     form = QueueForm(request.GET.dict(), workspaces=_workspaces(request))
     if not form.is_valid():
@@ -135,11 +138,11 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> HttpResponse:
-    """The page of the session, with what was written: a reading like any other."""
+    """Show the page of the session with the refused text. This is recorded as a reading."""
     try:
         get_session_for_review(replace(access_context_of(request), action=TRANSCRIPT), session.uuid)
     except ReasonNeeded:
-        return _back(request, session)  # which asks for it: this address shows nothing
+        return _back(request, session)  # that page asks for the reason; this URL takes forms only
     turn = form.cleaned_data.get("turn")
     if turn is not None and turn > session.turn_count:
         turn = None
@@ -164,8 +167,10 @@ def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpRes
 
 @post_by_person
 def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if that is
-    asked for."""
+    """Mark the session as reviewed ``through`` a turn, or with 0 as not reviewed.
+
+    With ``then=next`` redirect to the next session in the queue.
+    """
     session = get_session_for_review(request, uuid)
     turn = _number(request, "through")
     said = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}

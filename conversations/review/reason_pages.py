@@ -1,4 +1,4 @@
-"""The form that asks a reviewer for the reason."""
+"""The form that asks a reviewer for the reason for reading."""
 
 from uuid import UUID
 
@@ -48,7 +48,7 @@ class ReasonForm(forms.Form):
 
     @property
     def covered(self) -> UUID | None:
-        """The session that the reason is for; None: the whole sitting."""
+        """The session that the reason is for, or None for the whole sitting."""
         is_for_all = self.cleaned_data["covers"] == FOR_SITTING
         session: UUID | None = self.cleaned_data["session"]
         return None if is_for_all else session
@@ -57,10 +57,10 @@ class ReasonForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def review_reason(request: HttpRequest) -> HttpResponse:
-    """A reason is stated, changed or, when it is empty, taken back."""
-    if request.method != "POST":  # for the session of the address, or for the sitting
+    """Show the form, or save a reason. An empty reason removes the saved one."""
+    if request.method != "POST":  # for the session of the query string, or for the sitting
         named = ReasonForm({"session": request.GET.get("session", "")})
-        named.full_clean()  # not valid: it has no reason
+        named.full_clean()  # may be invalid, because the reason is missing
         session = named.cleaned_data.get("session")
         initial = _initial(session, back=request.GET.get("next", ""))
         reason = find_reason(request.session, session)
@@ -77,7 +77,7 @@ def review_reason(request: HttpRequest) -> HttpResponse:
 
 
 def ask_reason(request: HttpRequest, error: ReasonNeeded) -> HttpResponse:
-    """In the place of the page that needs one."""
+    """Return the form in place of the page that needs a reason."""
     form = ReasonForm(initial=_initial(error.session, back=request.get_full_path()))
     return _page(request, form, status=error.status)
 

@@ -1,5 +1,8 @@
-"""Why a reviewer reads: stated once for a session or for the whole sitting, and kept in the
-browser's session for some hours. Each entry of the audit log holds the one that applied."""
+"""The reasons that reviewers give for reading.
+
+A reason is given once for a session or for the whole sitting and stored in the browser's session
+for some hours. Each entry of the audit log contains the reason that applied.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,22 +17,24 @@ from django.utils import timezone
 from conversations.domain.errors import NotPermitted
 from conversations.domain.messages import say
 
-REQUIRED, OFF = "required", "off"  # Values of ``LOOM_REVIEW_REASON``; else it is optional
+REQUIRED, OFF = "required", "off"  # values of ``LOOM_REVIEW_REASON`` besides ``optional``
 
-MAX_REASON_CHARS = 500  # Characters of a reason; the column of the audit log holds as many
+MAX_REASON_CHARS = 500  # also the length of the audit log's column
 
-SITTING = ""  # In place of a session's uuid: whatever else is read
+SITTING = ""  # stands for the whole sitting in place of a session's uuid
 
 KEPT = "review_reasons"
-MAX_REASONS = 50  # Reasons that a browser's session holds; the oldest makes way
+MAX_REASONS = 50  # in a browser's session; the oldest is removed first
 
-# Session's uuid → the reason, and until when it holds (seconds since 1970).
+# Session's uuid → the reason, and when it expires (seconds since 1970).
 type Reasons = dict[str, tuple[str, float]]
 
 
 class ReasonNeeded(NotPermitted):
-    """The installation shows a transcript to a reviewer only for a stated reason.
-    ``session`` is None where one of several sessions has none."""
+    """A transcript was requested without the reason that the installation requires.
+
+    ``session`` is None if several sessions were requested.
+    """
 
     code = "reason_needed"
 
@@ -39,7 +44,7 @@ class ReasonNeeded(NotPermitted):
 
 
 def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
-    """What was stated in a browser for this session, else for the sitting, else nothing."""
+    """Return the browser's reason for this session, or else for the sitting, or else ``""``."""
     if browser is None or settings.LOOM.review_reason == OFF:
         return ""
     kept = _valid(browser)
@@ -48,20 +53,22 @@ def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
 
 
 def save_reason(browser: SessionBase, session: UUID | None, reason: str) -> None:
-    """For the session, or for the sitting. An empty one takes back what was stated."""
+    """Save a reason for the session, or for the sitting. An empty reason removes the saved one."""
     kept = _valid(browser)
     kept.pop(str(session or SITTING), None)
     if reason:
         until = timezone.now().timestamp() + settings.LOOM.review_reason_hours * 3600
         kept[str(session or SITTING)] = (reason, until)
-    if SITTING in kept:  # it covers what has none of its own, and is never the oldest
+    if SITTING in kept:  # moved to the end, so that it is never removed as the oldest
         kept[SITTING] = kept.pop(SITTING)
     browser[KEPT] = dict(list(kept.items())[-MAX_REASONS:])
 
 
 def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]) -> None:
-    """Raises ReasonNeeded, where the installation wants one and a session has none; None
-    stands for the sitting."""
+    """Raise ReasonNeeded if reasons are required and one of the sessions has none.
+
+    None stands for the sitting.
+    """
     if settings.LOOM.review_reason != REQUIRED:
         return
     wanted = list(sessions)
@@ -70,8 +77,10 @@ def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]
 
 
 def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]:
-    """What ``parts/reason.html`` shows: the reason that applies and the way to change
-    it; nothing where none is asked for."""
+    """Return the context of ``parts/reason.html``: the reason that applies, and how to change it.
+
+    The template shows nothing if reasons are switched off.
+    """
     return {
         "reason_asked": settings.LOOM.review_reason != OFF,
         "reason": find_reason(request.session, session),

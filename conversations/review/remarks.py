@@ -1,5 +1,7 @@
-"""Notes, flags and marks of reviewers: each with its entry in the audit log, in one
-transaction. The archive itself stays as it is."""
+"""Notes, flags and marks of reviewers.
+
+Each is saved in one transaction with its entry in the audit log. Turns are not changed.
+"""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -17,13 +19,12 @@ from conversations.domain.text import number_text, storable
 from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
 from conversations.models.review import LABELS, MAX_TEXT_CHARS
 
-MAX_MARKS = 20  # The audit log has them all
+MAX_MARKS = 20  # shown per session; the audit log has all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remarks:
-    """What reviewers have said of a session: all notes and flags, the oldest first, and
-    the newest marks, the newest first."""
+    """The remarks on a session: all notes and flags, oldest first; the last marks, newest first."""
 
     notes: list[ReviewNote]
     flags: list[ReviewFlag]
@@ -42,7 +43,7 @@ def read_remarks(session: Session) -> Remarks:
 
 
 def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | None) -> ReviewNote:
-    """Remark on a turn, or (None) on the session. Raises Rejected."""
+    """Save a note on a turn, or on the session if ``turn`` is None. Raise Rejected."""
     author, text = _author(origin), _checked_text(text)
     if not text:
         raise Rejected("A note must have at least one character.", code="note_empty")
@@ -57,7 +58,7 @@ def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | 
 
 
 def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
-    """Say that a note does not hold any more; its text stays. Raises NotFound, Conflict."""
+    """Withdraw a note. Its text stays. Raise NotFound or Conflict."""
     person = _author(origin)
     with transaction.atomic():
         lock_session(session.pk)
@@ -74,7 +75,7 @@ def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
 def set_flag(
     session: Session, origin: AuditOrigin, *, label: str, text: str = "", turn: int | None
 ) -> ReviewFlag:
-    """Say that something is to be done about a turn, or (None) about the session."""
+    """Flag a turn, or the session if ``turn`` is None, as a problem to deal with."""
     author, text = _author(origin), _checked_text(text)
     if label not in LABELS:
         raise Rejected("Choose the kind of problem.", code="label_unknown")
@@ -94,7 +95,7 @@ def set_flag(
 
 
 def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
-    """Say that nothing is left to be done. Raises NotFound, Conflict."""
+    """Resolve a flag. Raise NotFound or Conflict."""
     person = _author(origin)
     with transaction.atomic():
         lock_session(session.pk)
@@ -109,8 +110,11 @@ def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
 
 
 def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> ReviewMark:
-    """Say that the session is reviewed through this turn, the last one that was there when somebody
-    looked; 0: it is to be reviewed again. Raises Rejected, and Conflict when it is so already."""
+    """Mark the session as reviewed through a turn, or with 0 as to be reviewed again.
+
+    The turn is the last one that the reviewer saw, as later turns may have been added. Raise
+    Rejected if it does not exist, and Conflict if the mark would change nothing.
+    """
     if not 0 <= through <= session.turn_count:
         raise Rejected("This turn does not exist in this session.", code="turn_unknown")
     sessions = Session.objects.filter(pk=session.pk)

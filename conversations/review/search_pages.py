@@ -1,4 +1,4 @@
-"""Looking things up in everybody's sessions, for reviewers."""
+"""The search in everybody's sessions, for reviewers."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ OUTCOMES = (("", gettext_lazy("Everything")), ("error", gettext_lazy("Errors onl
 
 
 class ReviewSearchForm(SearchForm):
-    """Text, and filters over the sessions of all people. Every field may be empty."""
+    """The search text and filters over the sessions of all people. Every field may be empty."""
 
     person = PersonField()
     model = forms.CharField(
@@ -66,7 +66,7 @@ class ReviewSearchForm(SearchForm):
 
     @property
     def is_asked(self) -> bool:
-        """Filters of sessions alone list all turns in them."""
+        """Whether to search. A filter of sessions is enough: it lists all turns in them."""
         return super().is_asked or any(self._has(name) for name in self._OF_SESSIONS)
 
     @property
@@ -74,7 +74,7 @@ class ReviewSearchForm(SearchForm):
         return super().has_filters or (self.is_valid() and self._has("outcome"))
 
     def address(self, **changes: str) -> str:
-        """With the person's name, as it was typed."""
+        """Return the query string with the person's name as it was typed."""
         return super().address(**{"person": str(self["person"].value() or ""), **changes})
 
 
@@ -84,7 +84,7 @@ REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", record=rec
 @login_required
 @require_safe
 def review_search(request: HttpRequest) -> HttpResponse:
-    """Nothing that anybody did is left out unless a filter says so."""
+    """Search the sessions of all people. Only filters leave anything out."""
     require_reviewer(request)
     workspaces = list(readable_workspaces(person(request)).values_list("pk", "slug", "name"))
     form = ReviewSearchForm(

@@ -1,7 +1,7 @@
-"""A session as reviewers read it: the very rows that its owner sees, with those that left
-the active path, and beside them what reviewers have said.
+"""The page of a session for reviewers.
 
-It is a page to read: without a socket, complete without scripts.
+It shows the same rows as the owner's page and also the rows that are off the active path, with
+notes and flags beside them. It has no socket and is complete without scripts.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ TOOL_ROW, SETTLED = 'class="row row-tool', " settled"
 @login_required
 @require_safe
 def review_session(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The newest rows, or those ``before`` or ``after`` a cursor."""
+    """Show the newest rows, or the rows ``before`` or ``after`` a cursor."""
     return show_for_review(request, get_session_for_review(request, uuid))
 
 
@@ -58,8 +58,11 @@ def show_for_review(
     turn: int | None = None,
     draft: RemarkForm | None = None,
 ) -> HttpResponse:
-    """The page of a session that this person may read, and that is on record as read. A ``draft``
-    that was refused stands under the turn, or (None) beside the session."""
+    """Return the page of a session. The caller has checked access and recorded the reading.
+
+    ``draft`` is a refused form. It is shown under the turn, or beside the session if ``turn`` is
+    None.
+    """
     if turn is not None and not 1 <= turn <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
     page = hydrate(
@@ -92,7 +95,7 @@ def show_for_review(
         },
         "of_session": _said_of(remarks, None),
         "elsewhere": _open_elsewhere(remarks, {part["turn"] for part in parts}),
-        # What is not a turn yet
+        # Runs and messages that are not turns yet
         "now": {
             "is_running": any(not run.is_stale for run in active),
             "queued": [message["text"] for message in queued_messages(session.pk)],
@@ -124,8 +127,10 @@ def _said_of(remarks: Remarks, turn: int | None) -> dict[str, list[Any]]:
 def read_parts(
     session: Session, rows: Sequence[PageRow], remarks: Remarks, *, target: int | None
 ) -> list[dict[str, Any]]:
-    """The rows of a page: neighbouring ones of one turn together. Of the turn's parts on this page
-    what was said of the turn stands under the last."""
+    """Group neighbouring rows of one turn into parts.
+
+    The notes and flags of a turn are shown under its last part on the page.
+    """
     rewound, shown = find_rewound(session, rows), show_rows([row.html for row in rows])
     pairs = zip(rows, shown, strict=True)
     groups = groupby(pairs, key=lambda pair: (pair[0].turn, pair[0].cursor in rewound))
@@ -142,10 +147,10 @@ def read_parts(
         part["is_last"] = turn is not None and part is last[turn]
         part["said"] = _said_of(remarks, turn) if part["is_last"] else {}
         part["is_target"] = part["is_last"] and turn == target
-        # Later rows stand for all of it, as in the chat.
+        # As in the chat, a part is folded if later rows stand for all its rows.
         settled = all(SETTLED in html.partition(">")[0] for html in part["rows"])
         part["is_folded"] = settled and not (part["said"] or part["is_target"])
-    # What follows what is reviewed is marked, if what is reviewed is on the page.
+    # Mark the first turn that is not reviewed, if a reviewed turn is on the page too.
     turns = sorted(turn for turn in first if turn is not None)
     new = [turn for turn in turns if turn > session.reviewed_turn]
     if new and len(new) < len(turns):
