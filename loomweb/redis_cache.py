@@ -1,7 +1,7 @@
-"""Django's cache in Redis, which goes on while Redis is away.
+"""Django's Redis cache with a fallback while Redis is unavailable.
 
-What is in it are counts of attempts; a second factor must not be open to guessing, nor a
-page fail, because Redis does not answer.
+The cache holds counts of attempts. If Redis does not respond, pages must still work, and
+guessing a second factor must still be limited.
 """
 
 import logging
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 
 
 class FallbackRedisCache(RedisCache):
-    """Each process counts for itself while Redis cannot be reached."""
+    """A Redis cache that uses the memory of the process while Redis cannot be reached."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
-        super().__init__([server], params)  # a text would be taken apart at "," and ";"
+        super().__init__([server], params)  # a string would be split at "," and ";"
         self._own = _OwnCache("redis-is-away", {})
 
 
 class _OwnCache(LocMemCache):
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """A count that was begun in Redis begins anew here."""
+        """Increment a count. A count that was started in Redis starts again here."""
         self.add(key, 0, version=version)
         return super().incr(key, delta, version)
 
@@ -44,7 +44,7 @@ def _in_redis_or_own(name: str) -> Callable[..., Any]:
     return method
 
 
-# Those that ask Redis; the other methods of a cache are made of these.
+# Methods that access Redis. The other methods of a cache call these.
 for _name in (
     *("add", "get", "set", "touch", "delete", "has_key", "incr", "clear"),
     *("get_many", "set_many", "delete_many"),

@@ -1,4 +1,4 @@
-"""Django's settings. Every value that an operator may choose comes from ``env``."""
+"""Django's settings. Values that an operator can set come from ``env``."""
 
 import dj_database_url
 from django.utils.csp import CSP
@@ -25,7 +25,7 @@ FEATURES = [
     "conversations.features.terminal",
     "conversations.features.tour",
 ]
-"""Any of them can be deleted with its folder (see ``conversations.feature``)."""
+"""Each entry can be deleted together with its folder (see ``conversations.feature``)."""
 
 INSTALLED_APPS = [
     "conversations.admin_site.ReadOnlyAdminConfig",
@@ -92,8 +92,7 @@ TEMPLATES = [
 SQLITE_OPTIONS = {
     # Seconds to wait for another process's write, such as a migration.
     "timeout": 20,
-    # A read that turns into a write fails at once in a deferred transaction,
-    # whatever the timeout.
+    # In a deferred transaction, a write after a read fails at once, whatever the timeout.
     "transaction_mode": "IMMEDIATE",
     "init_command": (
         "PRAGMA journal_mode=WAL;"
@@ -104,7 +103,7 @@ SQLITE_OPTIONS = {
     ),
 }
 
-# The system's own limits are minutes: until then a host that is gone holds up every request.
+# The system's own timeouts are minutes, during which a lost host would hold up every request.
 POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,  # seconds
     "tcp_user_timeout": 20_000,  # milliseconds for which sent data may be unanswered
@@ -133,7 +132,7 @@ def _database() -> dict[str, object]:
     elif config.get("ENGINE") == "django.db.backends.postgresql":
         given = config.get("OPTIONS") or {}
         config["OPTIONS"] = POSTGRESQL_OPTIONS | (given if isinstance(given, dict) else {})
-        # Kept for the next request on its thread, which sees first whether it still works.
+        # A connection is kept for the next request on its thread, which checks it first.
         config |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
     else:
         raise SettingsError("DATABASE_URL must name a SQLite or a PostgreSQL database")
@@ -142,7 +141,7 @@ def _database() -> dict[str, object]:
 
 DATABASES = {"default": _database()}
 
-# One that neither answers nor refuses must not hold up those who ask it.
+# A Redis server that neither responds nor refuses must not hold up requests.
 REDIS_OPTIONS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}  # seconds
 
 if LOOM.redis_url:  # otherwise the cache is Django's own, in memory
@@ -153,8 +152,8 @@ if LOOM.redis_url:  # otherwise the cache is Django's own, in memory
             "OPTIONS": REDIS_OPTIONS,
         }
     }
-    # Not the default one: each page's socket would subscribe to it, and be refused while Redis is
-    # away.
+    # The layer is not named "default", because then each page's socket would subscribe to it and
+    # would be refused while Redis is unavailable.
     CHANNEL_LAYERS = {
         "relay": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
@@ -204,7 +203,7 @@ TIME_ZONE = "UTC"
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = LOOM.data_dir / "static"
-# Maps of scripts are read by developers only.
+# Source maps of scripts are not compressed, because only developers read them.
 WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -218,7 +217,7 @@ SECURE_CSP = {
     "img-src": [CSP.SELF, "data:"],
     "font-src": [CSP.SELF],
     "connect-src": [CSP.SELF],
-    "frame-src": [CSP.SELF],  # Diagrams, and nowhere else that a frame could go.
+    "frame-src": [CSP.SELF],  # frames show diagrams of this site and must not load other sites
     "form-action": [CSP.SELF],
     "base-uri": [CSP.NONE],
     "frame-ancestors": [CSP.NONE],
@@ -239,7 +238,7 @@ if LOOM.behind_tls_proxy:
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = LOOM.max_frame_bytes
-DATA_UPLOAD_MAX_NUMBER_FILES = 1_000  # Django's 100 are few for a folder that is dropped
+DATA_UPLOAD_MAX_NUMBER_FILES = 1_000  # Django's 100 are too few for a dropped folder
 
 LOGGING = {
     "version": 1,
@@ -264,8 +263,8 @@ LOGGING = {
     },
 }
 
-# Sign-in by an OpenID Connect provider and by two factors: otherwise django-allauth is neither
-# imported nor needed, and none of its addresses exist.
+# Sign-in with an OpenID Connect provider or two factors. If neither is used, django-allauth is not
+# imported and not needed, and none of its URLs exist.
 if LOOM.uses_allauth:
     SSO = "conversations.accounts.sso"
     INSTALLED_APPS += ["allauth", "allauth.account"]
@@ -282,7 +281,7 @@ if LOOM.uses_allauth:
     ACCOUNT_PREVENT_ENUMERATION = False
     ACCOUNT_SIGNUP_FIELDS = ["username*", "email"]
     ACCOUNT_RATE_LIMITS = {
-        # Who knows a password already may try as many codes as others may passwords.
+        # After the password, codes have the same limit of attempts as passwords.
         "login_failed": f"{LOOM.sign_in_attempts}/{LOOM.sign_in_lock_minutes * 60}s/key",
         "reauthenticate": "10/m/user",
     }
@@ -296,5 +295,5 @@ if LOOM.uses_allauth:
     }
     MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
     MFA_TOTP_ISSUER = "Loom Web"
-    # A code is typed when its 30 seconds are nearly over (RFC 6238, 5.2: one step at most).
+    # A code may be typed when its 30 seconds are nearly over (RFC 6238, 5.2: one step at most).
     MFA_TOTP_TOLERANCE = 1

@@ -1,7 +1,7 @@
-"""Static files: under hashed names, compressed, and served without Django's middleware.
+"""Static files with hashed names, compressed and served without Django's middleware.
 
-A page has a dozen of them. Through the middleware each would cost a thread and a connection
-to the database, several times what the file itself costs.
+A page has a dozen static files. Through the middleware each would need a thread and a database
+connection, which costs several times as much as the file itself.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,18 @@ PIECE_BYTES = 65_536
 
 
 class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
-    """Imports of modules have the hashed names as well."""
+    """A storage that also uses the hashed names in imports of JavaScript modules."""
 
     support_js_module_import_aggregation = True
-    max_post_process_passes = 10  # as deep as modules import one another, and more
+    max_post_process_passes = 10  # more than the depth of the modules' imports
 
     def _post_process(
         self, paths: dict[str, Any], adjustable_paths: list[str], hashed_files: dict[str, str]
     ) -> Iterator[tuple[Any, ...]]:
-        """One pass. Most files name no others, which the first pass tells: each of the next ones
-        would search them through, with the same result."""
+        """Run one pass, from the second pass on only over files that refer to other files.
+
+        Most files refer to no others. Searching them again would give the same result.
+        """
         is_first = not hashed_files
         if is_first:
             self._name_others: set[str] = set()
@@ -41,8 +43,10 @@ class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[m
 
 
 class StaticFiles:
-    """The ASGI application before Django: answers what WhiteNoise has a file for. Files are read
-    on the event loop, since those that are asked for are in the system's memory."""
+    """An ASGI application that serves WhiteNoise's files and passes other requests to Django.
+
+    Files are read on the event loop, because requested files are in the system's page cache.
+    """
 
     def __init__(self, application: Any) -> None:
         self.application = application
@@ -68,15 +72,15 @@ class StaticFiles:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         if response.file is not None:
             with response.file as file:
-                # In pieces, as fast as they are read: the whole of a large file would wait in
-                # memory for every browser that is slow.
+                # Pieces are sent as fast as the browser reads them. Otherwise a large file would
+                # wait in memory for every slow browser.
                 while piece := file.read(PIECE_BYTES):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body"})
 
 
 def _security_headers() -> list[tuple[str, str]]:
-    """Those that Django's middleware gives every page."""
+    """Return the security headers that Django's middleware adds to every page."""
     request, response = HttpRequest(), HttpResponse()
     for middleware in (SecurityMiddleware, ContentSecurityPolicyMiddleware):
         middleware(lambda _: response).process_response(request, response)

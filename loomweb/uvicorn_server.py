@@ -1,5 +1,4 @@
-"""uvicorn, with what the product needs of it: the same limits, back-pressure and clean end as
-under Daphne."""
+"""uvicorn with the same limits, back-pressure and clean shutdown as Daphne."""
 
 import logging
 import socket
@@ -40,9 +39,9 @@ ANYBODYS = frozenset(
         "Invalid UTF-8 sequence received from client.",
     }
 )
-"""Lines of uvicorn's log that anybody could fill it with. Daphne answers and says nothing."""
+"""Messages with which any client could flood the log. Daphne logs nothing in these cases."""
 
-UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states of a client who is to send more
+UNFINISHED = frozenset({h11.IDLE, h11.SEND_BODY})  # states in which the client has to send more
 
 type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -54,8 +53,10 @@ def is_logged(record: logging.LogRecord) -> bool:
 
 
 class LoomHttpProtocol(H11Protocol):
-    """Ends a connection whose request stops coming; uvicorn ends only one that has had an
-    answer."""
+    """A protocol that closes a connection if a request does not arrive completely.
+
+    uvicorn has such a timeout only after a response.
+    """
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -63,7 +64,8 @@ class LoomHttpProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # A socket has the transport from now on, or a whole request waits for its answer.
+        # There is no timeout if a WebSocket has taken over the transport, or if a complete request
+        # waits for its response.
         if self.transport.get_protocol() is self and self.conn.their_state in UNFINISHED:
             self.await_more()
 
@@ -76,20 +78,20 @@ class LoomHttpProtocol(H11Protocol):
     def close_waiting(self) -> None:
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:  # what came is not taken yet
+        if self.flow.read_paused:  # received data has not been consumed yet
             self.await_more()
         else:
             self.transport.close()
 
 
 class LoomSocketProtocol(WebSocketsSansIOProtocol):
-    """Gives its consumer a way to send that knows how much waits for a page that reads slowly."""
+    """A protocol whose ``write`` limits how much text waits for a page that reads slowly."""
 
     waiting = 0
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        if not self.close_sent:  # the consumer starts in the loop's next turn
+        if not self.close_sent:  # the consumer starts in the next iteration of the loop
             self.scope["outbound"] = self  # type: ignore[typeddict-unknown-key]
 
     def resume_writing(self) -> None:
@@ -97,7 +99,7 @@ class LoomSocketProtocol(WebSocketsSansIOProtocol):
         self.waiting = 0
 
     def write(self, text: str) -> bool:
-        """Send a frame. False: too much waits already."""
+        """Send a text frame, or return False if too much text waits already."""
         if not self.writable.is_set():
             self.waiting += len(text)
             if self.waiting > MAX_WAITING_CHARS:
@@ -113,7 +115,10 @@ class LoomSocketProtocol(WebSocketsSansIOProtocol):
         self.end_soon()
 
     def end_soon(self) -> None:
-        """A transport that is closed keeps what waits until it is read, for ever if need be."""
+        """Abort the connection after CLOSE_SECONDS.
+
+        Without this a closed transport would keep unsent data until it is read, possibly for ever.
+        """
         self.loop.call_later(CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:
@@ -125,7 +130,10 @@ class LoomSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class RequestSizeLimit:
-    """Refuses a request that is too large before it is read, or as soon as it is."""
+    """An ASGI middleware that refuses a request as soon as it is too large.
+
+    A request with a Content-Length is refused before its body is read.
+    """
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -141,7 +149,7 @@ class RequestSizeLimit:
         headers = dict(scope["headers"])
         is_chunked = b"transfer-encoding" in headers
         if is_chunked and b"content-length" in headers:
-            # A proxy may go by the other one, and take for the next request what is not.
+            # A proxy may use the other header and take a part of the body for the next request.
             return await refuse(send, 400, b"A request has one length.\n")
         length = int(headers.get(b"content-length", 0))
         is_large = length > max_request_bytes() or is_chunked
@@ -166,11 +174,14 @@ class RequestSizeLimit:
 
 
 async def max_accepted_bytes(scope: dict[str, Any]) -> int:
-    """Bytes of a request: a large upload is for those who are signed in or have a token."""
+    """Return the limit for a request in bytes.
+
+    It is higher for uploads by clients who are signed in or have a token.
+    """
     if not UPLOADS.fullmatch(scope["path"]):
         return max_request_bytes()
     lines = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
-    # As Django reads them: Python's own SimpleCookie gives up at a name that is unusual.
+    # Django's parser is used, because Python's SimpleCookie stops at an unusual name.
     key = parse_cookie("; ".join(lines)).get(settings.SESSION_COOKIE_NAME, "")
     token = token_in(scope["headers"])
     try:
@@ -184,7 +195,7 @@ async def max_accepted_bytes(scope: dict[str, Any]) -> int:
 
 
 async def refuse(send: Send, status: int, text: bytes) -> None:
-    """The connection ends: what the browser still sends is not taken."""
+    """Send an error and close the connection. Data that the browser still sends is not read."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(text)),
@@ -195,26 +206,28 @@ async def refuse(send: Send, status: int, text: bytes) -> None:
 
 
 class LoomServer(Server):
-    """Starts the runtime before the first page is served, so that this one shows what a crash
-    has left as it is; stops it before the connections end."""
+    """A server that starts the runtime before it serves pages and stops it before connections end.
+
+    The first page therefore already shows the true state of runs that a crash has interrupted.
+    """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await current_runtime()
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Those who follow something are told its end, and their answers are whole, before what
-        # is left is cut off.
+        # The runtime ends open sockets and streams properly, so that their responses are complete.
+        # The remaining connections are cut off afterwards.
         await stop_current_runtime(for_good=True)
         await super().shutdown(sockets)
-        self._captured_signals.clear()  # or the signal would end the process once more
+        self._captured_signals.clear()  # otherwise uvicorn would raise the signal again
 
 
 def make_config(application: Application) -> Config:
     logging.getLogger("uvicorn.error").addFilter(is_logged)
     return Config(
         application,
-        # h11 is the one parser that limits what headers can be.
+        # h11 is the only parser that limits the size of headers.
         http=LoomHttpProtocol,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws=LoomSocketProtocol,
@@ -225,7 +238,7 @@ def make_config(application: Application) -> Config:
         headers=[("server", "loom-web")],
         log_config=None,
         access_log=False,
-        # As long as under Daphne: 60 seconds, and 20 between two pings.
+        # The same as with Daphne: 60 seconds, and 20 seconds between two pings.
         timeout_keep_alive=60,
         ws_ping_interval=20.0,
         ws_ping_timeout=30.0,

@@ -1,2 +1,1 @@
-"""Django's SQLite, with connections that outlast the request that opened them and writers that
-stand in line."""
+"""Django's SQLite backend with connections that are reused and writers that queue."""

@@ -1,16 +1,17 @@
-"""The database backend.
+"""A SQLite database backend that reuses connections and queues writers.
 
-Under ASGI each request has a thread of its own, and Django a connection for each thread. To open
-one, register Django's functions on it and read the schema takes ten times as long as a query, so
-what one request has closed the next one gets.
+Under ASGI each request has its own thread, and Django opens a connection for each thread. Opening
+a connection, registering Django's functions and reading the schema takes ten times as long as a
+query. A connection that one request closes is therefore kept for the next one.
 
-SQLite lets one connection write at a time. The others ask again after pauses of up to 100 ms, so
-that one may wait for seconds while others write thousands of times. Here they stand in line: who is
-first asks at short intervals, and nobody else asks until that one writes.
+SQLite lets one connection write at a time. The other connections retry after pauses of up to
+100 ms, so one of them may wait for seconds while others write thousands of times. This backend
+makes writers queue in a line: the first one retries at short intervals, and the others do not try
+until it has got the write lock.
 
-SQLite knows the letters of English alone. Two functions know the others: ``LOOM_FOLD``, by which
-``icontains`` tells no case, and ``LOOM_SORT_KEY``, which puts a letter with an accent beside the
-one without it.
+SQLite ignores case only for ASCII letters. Two functions handle all letters: ``LOOM_FOLD`` makes
+``icontains`` ignore case, and ``LOOM_SORT_KEY`` sorts letters with accents next to the letters
+without them.
 """
 
 import atexit
@@ -28,16 +29,17 @@ from weakref import WeakSet
 from django.db.backends.sqlite3 import base
 from django.db.backends.sqlite3.operations import DatabaseOperations as SQLiteOperations
 
-# About as many as are read from at once. Each holds pages of the database in memory.
+# About the number of connections that read at the same time. Each keeps database pages in memory.
 MAX_IDLE_CONNECTIONS = 4
 
-# Between two tries to become first in the line for the write lock, and of who is first to get it.
+# Pauses between two attempts to become the first in the line, and of the first one between two
+# attempts to get the write lock.
 LINE_PAUSE_SECONDS, FIRST_PAUSE_SECONDS = 0.001, 0.0002
 
-# What belongs to a database beside its own file: SQLite's, and the line's.
+# Suffixes of a database's files: the database, SQLite's own files, and the file of the line.
 FILE_ENDS = ("", "-wal", "-shm", "-journal", LINE_END := "-line")
 
-# By the name of the database, the one that was closed last at the end.
+# Idle connections by database name. The connection that was closed last is at the end.
 _idle_of: defaultdict[str, list[Any]] = defaultdict(list)
 
 
@@ -53,7 +55,10 @@ def sort_key(text: str) -> str:
 
 
 def _is_first(line: int) -> bool:
-    """It stays so until the file is closed. Raises OSError where the file system has no locks."""
+    """Try to become the first in the line. The place is kept until the file is closed.
+
+    Raise OSError if the file system does not support locks.
+    """
     try:
         fcntl.flock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -83,8 +88,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         with suppress(IndexError):
             return self._idle.pop()
-        with suppress(OSError):  # it is there, or connecting says what is wrong
-            # For the server's user alone, and so are the files that SQLite puts beside it.
+        with suppress(OSError):  # the file exists, or connecting reports the problem
+            # Only the server's user may read the file. SQLite's other files copy its mode.
             flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             os.close(os.open(conn_params["database"], flags, mode=0o600))
         connection = super().get_new_connection(conn_params)
@@ -103,15 +108,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super()._start_transaction_under_autocommit()  # type: ignore[misc]
 
     def _open_line(self) -> int:
-        """The file whose lock is held by who is first. Not the database: to close that would end
-        SQLite's own locks. Raises OSError."""
+        """Open the file that the first writer in the line locks. Raise OSError.
+
+        The database file itself cannot be used, because closing it would release SQLite's locks.
+        """
         database = str(self.settings_dict["NAME"])
         try:
             return os.open(database + LINE_END, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
             line = os.open(database + LINE_END, flags, mode=0o600)
-            # For whoever may write to the database, as SQLite's own files are.
+            # Users who may write to the database may also use this file, as with SQLite's files.
             about = os.stat(database)
             with suppress(PermissionError):
                 os.fchmod(line, stat.S_IMODE(about.st_mode))
@@ -119,7 +126,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return line
 
     def _begin_in_line(self, line: int) -> None:
-        # Not by Django's cursors: one that has failed keeps the connection from being used again.
+        # Django's cursors are not used, because an error in one prevents the connection's reuse.
         execute, is_first = self.connection.execute, False
         [wait_ms] = execute("PRAGMA busy_timeout").fetchone()
         until = monotonic() + wait_ms / 1000
@@ -151,8 +158,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _close(self) -> None:
         connection = self.connection
-        # A statement that is not read to its end keeps its connection at what the database was
-        # then. Nothing but its cursor can tell of one.
+        # A statement that was not read to its end keeps the connection at an old state of the
+        # database. Only its cursor shows that there is such a statement.
         is_clean = not (self.errors_occurred or connection.in_transaction or self._cursors)
         if is_clean and len(self._idle) < MAX_IDLE_CONNECTIONS:
             self._idle.append(connection)
@@ -162,7 +169,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 @atexit.register
 def close_idle() -> None:
-    """The last connection to be closed writes the log into the database."""
+    """Close idle connections. The last one to close writes SQLite's log into the database."""
     for idle in _idle_of.values():
         while idle:
             idle.pop().close()
