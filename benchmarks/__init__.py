@@ -1,9 +1,9 @@
-"""How fast the product is, against what it promises: ``manage.py bench``.
+"""Benchmarks that compare the product's speed with its goals: ``manage.py bench``.
 
-Each group of measurements is one module with a ``measure`` function. A group drives
-real servers as a browser does, from another process, on throw-away data; what it
-finds is a list of figures, each with its target. The provider is the local server
-in :mod:`tests.wire`, which records when every piece of an answer left it.
+Each group of measurements is a module with a ``measure`` function. A group uses real servers as a
+browser does, from another process, on temporary data. It returns a list of figures with their
+goals. The provider is the local server in :mod:`tests.wire`, which records when it has sent each
+piece of an answer.
 
-Nothing of the product imports this package.
+The product does not import this package.
 """

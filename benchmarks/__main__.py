@@ -1,4 +1,4 @@
-"""The command line: a throw-away data folder, the groups, a table or JSON."""
+"""Measure the product's speed on a temporary data folder, and print a table of the figures."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """A missed goal is no failure: the machine may be busy with something else."""
+    """Run the command. A missed goal is not an error, because the machine may be busy."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     wanted = [name for name in options.only.split(",") if name]
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.runs < 1:
         parser.error("--runs must be at least 1")
     for path in filter(None, (options.json, options.markdown)):
-        try:  # now, since measuring takes minutes
+        try:  # checked first, because measuring takes minutes
             path.open("a").close()
         except OSError as error:
             parser.error(f"{path}: {error.strerror}")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     runs = []
     for _ in range(options.runs):
-        # In a process of its own, because Django takes one data folder in its life.
+        # Each run needs its own process, because Django cannot change its data folder.
         context = get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context, initializer=end_on_signals) as pool:
             runs.append(pool.submit(measure, wanted, options.quick).result())

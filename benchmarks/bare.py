@@ -1,8 +1,8 @@
-"""What a page and a start cost at least: one view that reads rows and writes them out.
+"""The minimum cost of a page and a start: a single view that reads rows and returns them.
 
-``python -m benchmarks.bare PORT DATABASE`` serves it by Daphne and Django, with nothing else of
-Django's. The table ``piece`` of the database holds HTML by number; ``/?limit=250`` answers with
-the newest so many.
+``python -m benchmarks.bare PORT DATABASE`` serves it with Daphne and Django, without middleware
+or apps. The table ``piece`` of the database holds HTML by number. ``/?limit=250`` returns the
+newest 250 pieces.
 """
 
 import sqlite3
@@ -34,7 +34,7 @@ urlpatterns = [path("", newest)]
 
 
 def write_pieces(database: Path, html: str, *, on_page: int, count: int) -> None:
-    """``count`` rows, of which ``on_page`` make this page."""
+    """Write ``count`` rows, such that any ``on_page`` neighbouring ones hold the page's HTML."""
     database.unlink(missing_ok=True)
     size = -(-len(html) // on_page)
     pieces = [html[at : at + size] for at in range(0, len(html), size)]
@@ -47,7 +47,7 @@ def write_pieces(database: Path, html: str, *, on_page: int, count: int) -> None
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A running one. ``seconds`` from its start to its first page."""
+    """A running server. ``seconds`` is the time from its start to its first page."""
 
     pid: int
     port: int

@@ -1,4 +1,4 @@
-"""What every group of measurements works with."""
+"""The object that every group of measurements receives."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,11 @@ WORKSPACE = "example"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """``data_dir`` is a throw-away folder, prepared as a first start does. ``is_quick``
-    asks for fewer repetitions."""
+    """The options of a run.
+
+    ``data_dir`` is a temporary folder that a first start has prepared. ``is_quick`` asks for fewer
+    repetitions.
+    """
 
     data_dir: Path
     is_quick: bool

@@ -1,7 +1,8 @@
 """Conversations of two public benchmarks, with questions whose evidence is known.
 
-BEAM (arXiv 2510.27246): a person and an assistant; a folder ``chats`` with ``<size>/<number>/``.
-LoCoMo (Maharana et al., ACL 2024): two people; one JSON file. Neither is part of this repository.
+BEAM (arXiv 2510.27246) has chats of a person with an assistant, in a folder ``chats`` with
+``<size>/<number>/``. LoCoMo (Maharana et al., ACL 2024) has chats of two people, in one JSON file.
+Neither is part of this repository.
 """
 
 import ast
@@ -15,9 +16,9 @@ from typing import Any
 
 from conversations.domain.turns import NewTurn
 
-START = datetime(2024, 1, 1, 9, tzinfo=UTC)  # Of a conversation that does not say when it began.
+START = datetime(2024, 1, 1, 9, tzinfo=UTC)  # of conversations without a date
 
-# What a message of BEAM's person ends with: its place in the plan that it was written by.
+# The end of a person's message in BEAM: its place in the plan from which it was generated.
 _PLACE = re.compile(r"\s*->->\s*[\d,.\s]*\Z")
 _LOCOMO_TURN = re.compile(r"D\d+:\d+")
 LOCOMO_KINDS = {
@@ -31,7 +32,7 @@ LOCOMO_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``evidence``: the numbers of the turns that hold the answer."""
+    """A question. ``evidence`` holds the numbers of the turns that contain the answer."""
 
     text: str
     kind: str
@@ -40,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """One conversation; ``group`` is its size, or the name of its benchmark."""
+    """A conversation. ``group`` is its size, or the name of its benchmark."""
 
     name: str
     group: str
@@ -49,8 +50,10 @@ class Chat:
 
 
 def read_chats(path: Path, *, only: str = "") -> Iterator[Chat]:
-    """The chats of a folder of BEAM's, or of a file of LoCoMo's. ``only`` is ``odd`` or ``even``:
-    BEAM's chats with such a number; of LoCoMo there is no such half."""
+    """Yield the chats of a BEAM folder or a LoCoMo file.
+
+    ``only`` selects BEAM's chats with ``odd`` or ``even`` numbers. It has no effect on LoCoMo.
+    """
     if path.is_file():
         yield from map(_read_locomo, json.loads(path.read_text()))
         return
@@ -61,7 +64,7 @@ def read_chats(path: Path, *, only: str = "") -> Iterator[Chat]:
 
 
 def read_questions(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """What BEAM asks about the chat in this folder, by the kind of the question."""
+    """Return BEAM's questions about the chat in this folder, by kind."""
     [file] = folder.rglob("probing_questions.json")
     questions: dict[str, list[dict[str, Any]]] = json.loads(file.read_text())
     return questions

@@ -1,4 +1,4 @@
-"""What was measured, next to what was promised and to what the machine allows."""
+"""Measured values with their goals and with the limits of the machine."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value. Without a goal it is there for comparison. ``limit`` is what the same
-    machine did without the product, in the same run."""
+    """A measured value. A figure without a goal is shown for comparison.
+
+    ``limit`` is the value that the same machine reached without the product in the same run.
+    """
 
     name: str
     value: float
@@ -21,7 +23,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """None: there is no goal."""
+        """Whether the goal is met, or None if there is no goal."""
         if self.at_most is not None:
             return self.value <= self.at_most
         return None if self.at_least is None else self.value >= self.at_least
@@ -34,7 +36,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """By the limit."""
+        """The value divided by the limit."""
         return self.value / self.limit if self.limit else None
 
     def as_json(self) -> dict[str, Any]:
@@ -42,17 +44,20 @@ class Figure:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value at or below which ``share`` of them lie (nearest rank); 0 for none."""
+    """Return the smallest value at or below which ``share`` of the values lie (nearest rank).
+
+    Return 0 if there are no values.
+    """
     return sorted(values)[ceil(share * len(values)) - 1] if values else 0.0
 
 
 def median(values: Sequence[float]) -> float:
-    """0 for none."""
+    """Return the median, or 0 if there are no values."""
     return statistics.median(values) if values else 0.0
 
 
 def number_text(value: float) -> str:
-    """Three digits that matter."""
+    """Return the number as text, rounded to an integer or to three significant digits."""
     if value == int(value) and abs(value) < 10_000_000:
         return f"{int(value):,}"
     if abs(value) >= 100:
@@ -64,7 +69,7 @@ _VERDICTS = {True: "met", False: "MISSED", None: ""}
 
 
 def format_table(group: str, figures: Sequence[Figure]) -> str:
-    """A group's figures, aligned for a terminal."""
+    """Return a group's figures as a table for a terminal."""
     width = max((len(figure.name) for figure in figures), default=0)
     heads = f"{'measured':>12} {'unit':<6}{'goal':>10}{'limit':>10}{'ratio':>8}"
     lines = [f"{group:<{width + 2}}{heads}"]
@@ -78,8 +83,10 @@ def format_table(group: str, figures: Sequence[Figure]) -> str:
 
 
 def markdown_table(runs: Sequence[Sequence[Figure]]) -> Iterator[str]:
-    """The lines of a table of the figures with a goal or a limit: of several runs the median,
-    and from which to which value they reach."""
+    """Yield the lines of a Markdown table of the figures that have a goal or a limit.
+
+    For several runs the table shows the median and the range.
+    """
     yield "| what | goal | measured | limit | measured / limit |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for row in zip(*runs, strict=True):

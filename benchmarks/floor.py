@@ -1,4 +1,4 @@
-"""The limit of every stream: a client that reads the provider's stream with no server between."""
+"""The limit of every stream: a client that reads the provider's stream directly."""
 
 import asyncio
 import json
@@ -14,8 +14,11 @@ _HEAD = (
 
 
 class DirectReader:
-    """One kept connection to the provider. ``received`` holds what came in answer to
-    the last request, with the monotonic clock in nanoseconds."""
+    """A persistent connection to the provider.
+
+    ``received`` holds the data of the last response, with the time on the monotonic clock in
+    nanoseconds.
+    """
 
     def __init__(self, *, port: int) -> None:
         self._port = port
@@ -26,7 +29,7 @@ class DirectReader:
         self._streams = await asyncio.open_connection("127.0.0.1", self._port)
 
     async def ask(self, text: str) -> int:
-        """Read the whole answer to a message; return when it was asked."""
+        """Send a message and read the whole response. Return the time of the request."""
         assert self._streams is not None
         reader, writer = self._streams
         message = {"role": "user", "content": text}
@@ -55,7 +58,7 @@ class DirectReader:
             self._streams[1].close()
 
     def arrivals(self) -> list[int]:
-        """When each piece of the answer's text was complete, in order."""
+        """Return the times at which each piece of the answer's text was complete, in order."""
         marks: list[int] = []
         pending = b""
         for at, chunk in self.received:

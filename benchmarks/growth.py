@@ -1,9 +1,9 @@
-"""What grows with an installation, and what must not: ``python -m benchmarks.growth FOLDER``
+"""Measure the growth of costs with an installation: ``python -m benchmarks.growth FOLDER``
 
-Builds an installation for each number of turns in FOLDER, unless it is there, and checks it by
-``verify_archive``; then prints a Markdown table of what a person and the model wait for in each
-of them, and how it grew from one to the next. Ten million turns take about half an hour and
-20 GB; for those give ``--turns 1_000_000,10_000_000``.
+Builds an installation for each number of turns in FOLDER, unless it exists, and checks it with
+``verify_archive``. Then prints a Markdown table of the times that a person and the model wait in
+each installation, and how they grow from one to the next. Ten million turns need about half an
+hour and 20 GB; use ``--turns 1_000_000,10_000_000`` for them.
 """
 
 import argparse
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = "10_000,100_000,1_000_000"
 PEOPLE, TURNS_PER_SESSION = 200, 50
-MAX_WRITTEN_TURNS = 1_000_000  # More are the same ones again.
-MAX_SESSION_TURNS = 100_000  # The longest session has a tenth of all.
-BUILT = "built.json"  # In a folder that is complete.
+MAX_WRITTEN_TURNS = 1_000_000  # larger installations repeat these turns
+MAX_SESSION_TURNS = 100_000  # the longest session has a tenth of all turns up to this limit
+BUILT = "built.json"  # exists in a folder that is complete
 ROUNDS, SEARCHES = 30, 12
 
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measure_one(options.folder, turns, is_measured=not options.build)
         return
     found = []
-    for turns in sizes:  # each in a process of its own: it has one database
+    for turns in sizes:  # each in its own process, because a process uses one database
         command = [sys.executable, "-m", "benchmarks.growth", str(options.folder.resolve())]
         command += ["--one", "--turns", str(turns), *(["--build"] if options.build else [])]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 (our own)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def growth_table(sizes: Sequence[int], found: Sequence[Sequence[Figure]]) -> str:
-    """A line for each figure; from the second size on with how often it is the one before."""
+    """Return a table with a line per figure, with the growth factor from one size to the next."""
     heads = [f"{size:,} turns" for size in sizes]
     lines = [f"| | unit | {' | '.join(heads)} |", "| --- | --- " + "| ---: " * len(sizes) + "|"]
     for row in zip(*found, strict=True):
@@ -83,7 +83,7 @@ def measure_one(folder: Path, turns: int, *, is_measured: bool) -> None:
     os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
     if not (data_dir / BUILT).exists():
         (data_dir / "loom.sqlite3").unlink(missing_ok=True)
-        with running_server(data_dir):  # A first start prepares the folder.
+        with running_server(data_dir):  # the first start prepares the folder
             pass
     import django
 
@@ -106,7 +106,7 @@ def build(data_dir: Path, turns: int) -> None:
     written = min(turns, MAX_WRITTEN_TURNS)
     began = perf_counter()
     with connection.cursor() as cursor:
-        cursor.execute("PRAGMA synchronous=OFF")  # What is half built is built anew.
+        cursor.execute("PRAGMA synchronous=OFF")  # an incomplete installation is built again
     write_installation(
         Size(
             people=PEOPLE,
@@ -135,7 +135,7 @@ def build(data_dir: Path, turns: int) -> None:
     (data_dir / BUILT).write_text(json.dumps(rows))
 
 
-# A run for each message, and a record of the call for each answer, which the usage is made from.
+# Insert a run for each message and a model call for each answer, from which usage is computed.
 _CALLS = (
     "INSERT INTO conversations_run (uuid, session_id, client_id, state, user_turn, requested_by_id,"
     " created_at, started_at, finished_at)"
@@ -154,8 +154,10 @@ _CALLS = (
 
 
 def measure(data_dir: Path) -> list[Figure]:
-    """What the owner of the longest session waits for, what the model does there, and what an
-    administrator, who sees everything. Each time one turn more is appended to it."""
+    """Measure the waits of the longest session's owner, of the model in it, and of a superuser.
+
+    The superuser sees everything. The appends that are measured lengthen the session.
+    """
     from django.contrib.auth.models import User
     from django.test import Client
 
@@ -263,7 +265,7 @@ def _searches(
 
 
 def _server(data_dir: Path) -> list[Figure]:
-    with running_server(data_dir):  # The first start after an update collects static files.
+    with running_server(data_dir):  # the first start after an update collects static files
         pass
     with running_server(data_dir) as server:
         seconds = server.wait_for_page()

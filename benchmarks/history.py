@@ -21,10 +21,10 @@ from conversations.models import Session
 EXCHANGES_AT_ONCE = 100
 TURNS_PER_EXCHANGE, ROWS_PER_EXCHANGE = 4, 6
 DISTINCT_EXCHANGES = 120
-"""So that no page has one twice and compresses like prose."""
+"""Enough for a page to contain none twice, so that it compresses like prose."""
 
 SYLLABLES = "bacedifogulamenioruraset"
-"""Twelve pairs of letters, three of which make a word."""
+"""Twelve pairs of letters. Three pairs make a word."""
 
 CODE = """
 ```python
@@ -35,7 +35,7 @@ def {0}({1}: str) -> list[str]:
 """
 
 type Rows = list[tuple[int, PreparedEvent]]
-"""Prepared rows with the index of their turn."""
+"""Prepared rows, each with the index of its turn."""
 
 
 def write_history(session: Session, *, turns: int) -> None:
@@ -56,7 +56,7 @@ def write_history(session: Session, *, turns: int) -> None:
 
 
 def make_answer(random: Random) -> str:
-    """Markdown of some paragraphs; a third has a list, a third some code."""
+    """Return some paragraphs of Markdown. A third of the answers has a list, and a third code."""
     parts = [_sentences(random, random.randint(2, 7)) for _ in range(random.randint(1, 3))]
     if random.random() < 1 / 3:
         parts.append("\n".join(f"- **{_words(random, 2)}** {_words(random, 9)}" for _ in range(4)))
@@ -69,7 +69,7 @@ def make_answer(random: Random) -> str:
 
 
 def _word(random: Random) -> str:
-    number = int(random.triangular(0, 12**3, 0))  # some are frequent, as in prose
+    number = int(random.triangular(0, 12**3, 0))  # some words are frequent, as in prose
     return "".join(SYLLABLES[number // 12**place % 12 * 2 :][:2] for place in range(3))
 
 
@@ -82,7 +82,7 @@ def _sentences(random: Random, count: int) -> str:
 
 
 def _exchanges(session: Session) -> Iterator[tuple[list[NewTurn], Rows]]:
-    """Different ones, rendered once."""
+    """Yield the distinct exchanges, each rendered once."""
     random = Random(1)
     for number in range(DISTINCT_EXCHANGES):
         question = _sentences(random, random.randint(1, 3))

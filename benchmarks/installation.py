@@ -1,8 +1,8 @@
 """A whole installation: many people, each with many sessions over two years.
 
-Rows are written in bulk, with everything that a row written one by one would have
-(numbers, digests, search entries), so that the data is ready in minutes. Journals and
-runs are left out: a session without events is shown from its turns.
+Database rows are written in bulk, so that the data is ready in minutes. They have all numbers,
+digests and search entries that turns appended one by one would have. There are no journals and
+runs, because a session without events is shown from its turns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,12 +41,16 @@ _TURN_COLUMNS = ("number", *CONTENT_COLUMNS, "created_at")
 MODELS = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5", "local-model")
 TOOLS = ("read_file", "edit_file", "shell_execute", "search_files", "fetch_url", "write_file")
 FAILED_SHARE, ARCHIVED_SHARE, EXPIRED_SHARE, REVIEWED_SHARE = 0.05, 0.1, 0.03, 0.5
-"""Of the tools' results, and of the sessions."""
+"""Share of failed tool results, and shares of archived, expired and reviewed sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """``longest``: turns of the newest session, which are among the ``turns``; 0: as it comes."""
+    """The size of an installation.
+
+    ``longest`` is the number of turns of the newest session, which ``turns`` includes. With 0 its
+    length is random.
+    """
 
     people: int
     sessions: int
@@ -59,7 +63,7 @@ QUICK = Size(people=20, sessions=1_000, turns=50_000)
 
 
 def write_installation(size: Size, *, seed: int = 1) -> None:
-    """The same for the same seed. Sessions are in the order of their beginning."""
+    """Write an installation, the same for the same seed. Sessions are ordered by their start."""
     random = Random(seed)
     people = _write_people(size.people)
     lengths = _lengths(random, size)
@@ -72,8 +76,10 @@ def write_installation(size: Size, *, seed: int = 1) -> None:
 
 
 def repeat_installation(times: int) -> None:
-    """Write every session so many times more, with the same owner, times and words. This is
-    three times as fast as making further ones."""
+    """Write ``times`` copies of every session, with the same owner, times and words.
+
+    This is three times as fast as creating new sessions.
+    """
     keys = Session.objects.order_by("pk").values_list("pk", flat=True)
     for batch in batched(list(keys) * times, SESSIONS_AT_ONCE, strict=False):
         with transaction.atomic():
@@ -115,7 +121,7 @@ def _repeat_session(pk: int) -> None:
 
 
 def _write_people(count: int) -> list[tuple[User, Workspace]]:
-    """Each person with the workspace that most of their sessions are in."""
+    """Create people and workspaces. Return each person with the workspace of their sessions."""
     people = User.objects.bulk_create(
         User(username=f"person-{number:03}") for number in range(1, count + 1)
     )
@@ -134,8 +140,10 @@ def _write_people(count: int) -> list[tuple[User, Workspace]]:
 
 
 def _lengths(random: Random, size: Size) -> list[int]:
-    """Turns of each session: most are short, a few are very long; all of them together
-    are as many as asked for."""
+    """Return the number of turns of each session, with the total of ``size``.
+
+    Most sessions are short, and a few are very long.
+    """
     shares = [random.lognormvariate(0, 1.2) for _ in range(size.sessions)]
     whole = sum(shares)
     lengths = [max(2, int((size.turns - size.longest) * share / whole)) for share in shares]
@@ -164,7 +172,7 @@ def _write_sessions(
 
 
 def _index(session: Session, turns: Iterable[NewTurn]) -> SearchProgress:
-    """Write the session's entries; the record of how far they reach."""
+    """Write the session's search entries, and return its SearchProgress without saving it."""
     entries = []
     for number, new in enumerate(turns, start=1):
         values = dict(zip(CONTENT_COLUMNS, content_values(new), strict=True))
@@ -179,7 +187,7 @@ def _index(session: Session, turns: Iterable[NewTurn]) -> SearchProgress:
 
 
 def _chain(session: Session, turns: Iterable[NewTurn]) -> list[tuple[Any, ...]]:
-    """The turns' rows but for the session's key; the session gets the last digest."""
+    """Return the turns' database rows without the session's key, and set the session's digest."""
     rows = []
     for number, turn in enumerate(turns, start=1):
         at = turn.created_at or START
@@ -222,7 +230,7 @@ def _make_session(
 
 
 def _make_turns(random: Random, model: str, *, start: datetime, length: int) -> Iterator[NewTurn]:
-    """Exchanges of a message, a call of a tool, its result, and an answer."""
+    """Yield exchanges of a message, a tool call, its result and an answer."""
     at = start
     for number in range(length):
         at += timedelta(seconds=random.expovariate(1 / 240))

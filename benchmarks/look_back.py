@@ -1,13 +1,13 @@
-"""What a model gets of a chat that has left its window: ``python -m benchmarks.look_back CHATS…``
+"""Measure what a model finds outside its window: ``python -m benchmarks.look_back CHATS…``
 
-``CHATS`` and ``--data`` are those of :mod:`benchmarks.recall`. Two figures:
+``CHATS`` and ``--data`` are the same as for :mod:`benchmarks.recall`. There are two figures:
 
-- **calls**: the questions are sent to ``conversation_recall``, and what it offers is followed
-  literally, by a script that does not know the evidence. How many questions have any, and all, of
-  their evidence quoted after one, two and three calls.
-- **hint**: the questions come as messages when only the last turns are in the window. How often
-  the hint names turns, and any of the evidence; and how often it speaks on messages that need
-  nothing old (``idle_messages.txt``).
+- **calls**: The questions are sent to ``conversation_recall``. A script that does not know the
+  evidence then follows the offers in the output literally. The figure is the share of questions
+  with any, and with all, of their evidence quoted after one, two and three calls.
+- **hint**: The questions are sent as messages while only the last turns are in the window. The
+  figures are how often the hint names turns, how often it names any of the evidence, and how often
+  it appears on messages that need no old turns (``idle_messages.txt``).
 """
 
 import argparse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .chats import Chat
 
 MAX_CALLS = 3
-WINDOW_TURNS = 20  # The last turns of a chat, which are in the window
+WINDOW_TURNS = 20  # last turns of a chat that are in the window
 IDLE_MESSAGES = Path(__file__).with_name("idle_messages.txt")
 QUOTATION_END = "</archive_quotation>"
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure_calls(chats: Iterable["Chat"], sessions: Mapping[str, int], policy: Policy) -> None:
-    """Print the shares of the questions with any and all of their evidence quoted."""
+    """Print the shares of questions with any and with all of their evidence quoted."""
     rows = defaultdict(list)
     for chat in chats:
         for question in chat.questions:
@@ -75,7 +75,7 @@ def measure_calls(chats: Iterable["Chat"], sessions: Mapping[str, int], policy: 
 
 @contextmanager
 def asking(session_pk: int, text: str) -> Iterator["ToolContext"]:
-    """The session with this message as its last turn, as long as the context lasts."""
+    """Append the message to the session while the context is open, and yield a ToolContext."""
     from django.db import transaction
 
     from conversations.agent.tools.tool import ToolContext
@@ -106,7 +106,7 @@ def asking(session_pk: int, text: str) -> Iterator["ToolContext"]:
 
 
 def follow(context: "ToolContext", question: str, policy: Policy) -> Iterator[set[int]]:
-    """After each call the turns that were quoted so far."""
+    """Yield after each call the turns that have been quoted so far."""
     arguments: Arguments | None = {"action": "search", "query": question}
     seen: set[int] = set()
     for _ in range(MAX_CALLS):
@@ -120,7 +120,7 @@ def follow(context: "ToolContext", question: str, policy: Policy) -> Iterator[se
 def call_recall(context: "ToolContext", arguments: Arguments) -> str:
     from conversations.agent.recall.tool import TOOL
 
-    # Nothing in it waits, so it needs no loop and no thread.
+    # The tool does not wait for anything here, so it needs no event loop and no thread.
     try:
         next(TOOL.run(context, arguments).__await__())
     except StopIteration as done:
@@ -129,7 +129,7 @@ def call_recall(context: "ToolContext", arguments: Arguments) -> str:
 
 
 def quoted_turns(output: str) -> set[int]:
-    """The turns of which any text is quoted."""
+    """Return the turns of which the output quotes any text."""
     found = set[int]()
     turn = 0
     for line in output.splitlines():
@@ -141,7 +141,7 @@ def quoted_turns(output: str) -> set[int]:
 
 
 def take_offer(arguments: Arguments, output: str) -> Arguments | None:
-    """The first offer, then the cursor; the next offer where there is none."""
+    """Follow the first offer, then its cursor, and the next offer if there is no cursor."""
     if "only" in arguments and (taken := take_cursor(arguments, output)):
         return taken
     offer = re.search(r"^- ([^:]+): ", output.rpartition(QUOTATION_END)[2], re.MULTILINE)
@@ -157,7 +157,7 @@ def take_cursor(arguments: Arguments, output: str) -> Arguments | None:
 
 
 def measure_hint(chats: Iterable["Chat"], sessions: Mapping[str, int]) -> None:
-    """Print how often the hint speaks, and how often it names evidence."""
+    """Print how often the hint appears, and how often it names evidence."""
     from conversations.agent.window.related_turns import find_hint
 
     idle = IDLE_MESSAGES.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The machine under the figures, and what its processes use, read from ``/proc``."""
+"""The machine that is measured, and the resources of its processes, read from ``/proc``."""
 
 import os
 import platform
@@ -10,13 +10,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, in all its threads."""
+    """Return the processor time that all threads of a process have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident_megabytes(pid: int) -> float:
-    """Memory of a process, shared libraries included."""
+    """Return the memory of a process, including shared libraries."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -34,8 +34,11 @@ def describe_machine() -> dict[str, Any]:
 
 
 def load_text() -> str:
-    """How busy the machine is: its load, and the share of time in which something
-    waited for a processor over the last ten seconds, where the kernel says so."""
+    """Return the load of the machine as text.
+
+    If the kernel reports it, the text includes the share of the last ten seconds in which any
+    process waited for a processor.
+    """
     text = f"load {os.getloadavg()[0]:.1f}"
     try:
         pressure = Path("/proc/pressure/cpu").read_text()

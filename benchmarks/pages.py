@@ -1,4 +1,4 @@
-"""What a browser does: pages over a kept connection, and the socket of a session."""
+"""Clients that act like a browser: pages over one connection, and the socket of a session."""
 
 import asyncio
 import gzip
@@ -17,11 +17,11 @@ from .wire import SentAnswer
 
 
 class Unexpected(Exception):
-    """The server answered something that a measurement cannot go on from."""
+    """The server gave a response with which the measurement cannot continue."""
 
 
 class PageReader:
-    """GETs over one kept connection, timed to the last byte of the answer."""
+    """A client that sends GET requests over one connection and times them to the last byte."""
 
     def __init__(self, *, port: int, cookie: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -30,7 +30,10 @@ class PageReader:
         self.size = 0
 
     def read(self, path: str, *, gzipped: bool = False, fragment: bool = False) -> float:
-        """Seconds that the page took. ``html`` holds it, ``size`` its bytes as sent."""
+        """Read a page and return the seconds that it took.
+
+        ``html`` then holds the page, and ``size`` the number of bytes as sent.
+        """
         headers = {"Cookie": self._cookie}
         if gzipped:
             headers["Accept-Encoding"] = "gzip"
@@ -53,8 +56,11 @@ class PageReader:
 
 
 class PageSocket:
-    """A page that watches one session. ``received`` holds its frames as text, each
-    with the monotonic clock in nanoseconds; drafts are parsed when asked for."""
+    """A page that watches one session.
+
+    ``received`` holds its frames as text, each with the time on the monotonic clock in
+    nanoseconds. Draft frames are parsed only by ``drafts``.
+    """
 
     def __init__(self, *, port: int, cookie: str, session: UUID) -> None:
         self.session = session
@@ -71,7 +77,7 @@ class PageSocket:
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
     async def open(self) -> None:
-        """Connect; return when the session's state is known."""
+        """Connect, and return when the session's state has arrived."""
         address = f"127.0.0.1:{self._port}"
         self._socket = await connect(
             f"ws://{address}/ws/s/{self.session}/",
@@ -86,12 +92,14 @@ class PageSocket:
             await self._hello.wait()
 
     async def send(self, text: str, *, client_id: str = "") -> dict[str, Any]:
-        """Send a message; return the ``ack`` or ``error`` that answers it. Raises
-        ConnectionError when the socket ends first."""
+        """Send a message and return the ``ack`` or ``error`` for it.
+
+        Raise ConnectionError if the socket closes first.
+        """
         return await self.request({"type": "send", "text": text}, client_id=client_id)
 
     async def tell(self, frame: dict[str, Any]) -> None:
-        """Send a frame that is not answered."""
+        """Send a frame that gets no response."""
         assert self._socket is not None
         await self._socket.send(json.dumps(frame))
 
@@ -109,13 +117,15 @@ class PageSocket:
         return await answer
 
     async def wait_until_busy(self, *, seconds: float) -> None:
-        """Return when the session has begun to work on the last request."""
+        """Return when the session has started to work on the last request."""
         async with asyncio.timeout(seconds):
             await self._busy.wait()
 
     async def wait_until_idle(self, *, seconds: float) -> None:
-        """Return when the session has stopped working after the last request. Raises
-        ConnectionError when the socket ends first."""
+        """Return when the session has finished the work on the last request.
+
+        Raise ConnectionError if the socket closes first.
+        """
         async with asyncio.timeout(seconds):
             await self._idle.wait()
         if self._has_ended:
@@ -157,7 +167,7 @@ class PageSocket:
                 self._idle.set()
 
     def drafts(self, *, since: int = 0) -> list[tuple[int, dict[str, Any]]]:
-        """The draft frames of answer text, from an index of ``received`` on."""
+        """Return the draft frames of answer text, from an index of ``received`` on."""
         frames = [
             (at, json.loads(text))
             for at, text in self.received[since:]
@@ -167,8 +177,10 @@ class PageSocket:
 
 
 def delivered_text(drafts: Sequence[tuple[int, dict[str, Any]]]) -> str:
-    """The text that a page has after these frames of one part. Raises Unexpected
-    where they leave a gap."""
+    """Return the text of a page after these frames of one part.
+
+    Raise Unexpected if they leave a gap.
+    """
     pieces: list[str] = []
     length = 0
     for _, frame in drafts:
@@ -182,8 +194,11 @@ def delivered_text(drafts: Sequence[tuple[int, dict[str, Any]]]) -> str:
 
 
 def ages_of(drafts: Sequence[tuple[int, dict[str, Any]]], answer: SentAnswer) -> list[float]:
-    """Of each piece of an answer: seconds from its leaving the provider to the frame
-    that brought its end. Pieces that were not delivered are left out."""
+    """Return the age of each piece of an answer in seconds.
+
+    The age is the time from when the provider sent the piece to the arrival of the frame with its
+    end. Pieces that were not delivered are left out.
+    """
     ages: list[float] = []
     reached = position = 0
     pieces = answer.pieces()

@@ -1,4 +1,4 @@
-"""The server and the provider's stand-in as processes of their own."""
+"""The server and the simulated provider as separate processes."""
 
 import http.client
 import json
@@ -26,25 +26,25 @@ FOREIGN = (
     "REDIS_URL",
     "PYTHONDONTWRITE",
 )
-"""What an environment may hold that would make a measurement something else."""
+"""Prefixes of environment variables that would change a measurement."""
 
 CHOSEN = "LOOM_ASGI_SERVER"
-"""What it may hold all the same: everything is measured and tested with either server."""
+"""The exception to ``FOREIGN``, because measurements and tests can use either server."""
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
 class NotStarted(Exception):
-    """A process ended, or said nothing, before it was ready."""
+    """A process ended or did not respond before it was ready."""
 
 
-# What the installation has of extras must not decide its figures.
+# Installed extras must not influence the figures.
 WITHOUT_EXTRAS = {"LOOM_SEMANTIC": "off", "LOOM_TITLE_MODEL": "off"}
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment with ``settings`` as the only ones of the product."""
+    """Return this process's environment with only these settings of the product."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -54,7 +54,7 @@ def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that nothing listens on, and that a restarted server can have again."""
+    """Return a port on which no process listens and that a restarted server can use again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 def wait_for_page(port: int, path: str, *, since: float) -> float:
-    """Seconds since a moment of the monotonic clock to the first answer 200."""
+    """Return the seconds from ``since`` on the monotonic clock to the first response 200."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
         try:
@@ -79,8 +79,10 @@ def wait_for_page(port: int, path: str, *, since: float) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """``manage.py serve`` on a data folder. ``log`` is its standard error; ``popen`` makes
-    the process."""
+    """A process of ``manage.py serve`` on a data folder.
+
+    ``log`` is the file of its standard error. ``popen`` creates the process.
+    """
 
     data_dir: Path
     port: int
@@ -101,12 +103,12 @@ class Server:
         return self.process.pid
 
     def start(self) -> None:
-        """Start it; return when it has printed its address."""
+        """Start the server, and return when it has printed its URL."""
         self.launch()
         self.link = self.read_link()
 
     def launch(self) -> None:
-        """Start its process, and wait for nothing."""
+        """Start the process without waiting."""
         own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)}
         self.started = monotonic()
         with self.log.open("a") as log:
@@ -120,7 +122,7 @@ class Server:
             )
 
     def read_link(self) -> str:
-        """The sign-in link, as soon as it is printed. Raises NotStarted."""
+        """Return the sign-in link as soon as it is printed. Raise NotStarted."""
         assert self.process is not None
         assert self.process.stdout is not None
         link = ""
@@ -134,7 +136,7 @@ class Server:
         )
 
     def sign_in(self, link: str = "") -> str:
-        """Use the printed link, or another one; return the cookie that signs in."""
+        """Sign in with the printed link, or another one, and return the cookies."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         connection.request("GET", link or self.link)
         response = connection.getresponse()
@@ -144,16 +146,18 @@ class Server:
         return "; ".join(cookies)
 
     def wait_for_page(self) -> float:
-        """Seconds from the process's start to its first answer 200."""
+        """Return the seconds from the start of the process to its first response 200."""
         return wait_for_page(self.port, "/sign-in/", since=self.started)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the process, like a crash."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it as a service manager does. (SIGINT is ignored by what a shell runs in
-        its background, and by all that this starts.)"""
+        """Terminate the process as a service manager does.
+
+        SIGINT is not used, because background jobs of a shell and their children ignore it.
+        """
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -170,7 +174,7 @@ class Server:
         self.process = None
 
     def problems(self) -> list[str]:
-        """Lines of its log that speak of errors."""
+        """Return the lines of the log that contain errors."""
         words = ("ERROR", "CRITICAL", "Traceback")
         lines = self.log.read_text().splitlines()
         return [line for line in lines if any(word in line for word in words)]
@@ -180,7 +184,7 @@ class Server:
 def running_server(
     data_dir: Path, *, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """A started server, stopped in the end."""
+    """Start a server, and stop it at the end."""
     server = Server(
         data_dir=data_dir, port=free_port(), settings=WITHOUT_EXTRAS | dict(settings or {})
     )
@@ -208,11 +212,11 @@ class Wire:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a server needs to have it as its provider."""
+        """The settings with which a server uses this provider."""
         return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": self.url}
 
     def take_answers(self) -> list[SentAnswer]:
-        """The answers that it has sent since the last time."""
+        """Return the answers that were sent since the last call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("take\n")
@@ -222,7 +226,7 @@ class Wire:
 
 @dataclass(slots=True, kw_only=True)
 class TakenAnswer(SentAnswer):
-    """A sent answer as another process reports it."""
+    """A sent answer that another process has reported."""
 
     taken: list[SentPiece] = field(default_factory=list)
 

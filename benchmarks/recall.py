@@ -1,8 +1,9 @@
-"""How much of the evidence a search finds: ``python -m benchmarks.recall CHATS…``
+"""Measure how much of the evidence a search finds: ``python -m benchmarks.recall CHATS…``
 
-``CHATS`` are folders of BEAM's chats and files of LoCoMo's (:mod:`benchmarks.chats`). They are
-imported into an installation of its own, as the server writes turns, and each question is asked
-as ``conversation_recall`` asks. ``--data`` keeps the installation for the next time.
+``CHATS`` are folders with BEAM's chats and files with LoCoMo's (:mod:`benchmarks.chats`). They are
+imported into a separate installation, with the same functions by which the server writes turns.
+Each question is searched for as by ``conversation_recall``. ``--data`` keeps the installation for
+the next run.
 """
 
 import argparse
@@ -23,10 +24,11 @@ from .processes import clean_environment
 if TYPE_CHECKING:
     from .chats import Chat
 
-DEPTHS = (5, 10, 25, 50)  # Hits; the second is the depth by which parts are judged.
+DEPTHS = (5, 10, 25, 50)  # numbers of hits; ``--parts`` uses the second
 BATCH_TURNS = 100
 
-# Shares of the evidence among the first of DEPTHS hits, by a question's group and kind.
+# (group, kind) of questions → for each question the shares of its evidence among the first DEPTHS
+# hits.
 type Shares = Mapping[tuple[str, str], Sequence[tuple[float, ...]]]
 
 
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare(data_dir: Path) -> None:
-    """Let this process use an installation in that folder, made if there is none."""
+    """Make this process use the installation in a folder. Create it if there is none."""
     environment = clean_environment({"LOOM_DATA_DIR": str(data_dir.resolve())})
     os.environ.clear()
     os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
@@ -81,7 +83,7 @@ def _prepare(data_dir: Path) -> None:
 
 
 def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
-    """The sessions' keys by the chats' names; those that are there are not written again."""
+    """Import the chats that are not imported yet. Return the sessions' keys by the chats' names."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
@@ -112,7 +114,7 @@ def import_chats(chats: Iterable["Chat"]) -> dict[str, int]:
 
 
 def _parts() -> dict[str, dict[str, object]]:
-    """Constants of the ranking, and what they are without a part of it."""
+    """Return for each part of the ranking the constants that switch it off, with their values."""
     return {
         "who spoke": {"source.MAX_WORDINESS": 1.0},
         "neighbours": {"ranking.NEIGHBOUR_SHARES": (), "ranking.INNER_NEIGHBOUR_SHARES": ()},
@@ -132,7 +134,7 @@ def _parts() -> dict[str, dict[str, object]]:
 
 @contextmanager
 def _without(parts: Iterable[str]) -> Iterator[None]:
-    """Let the ranking do without these parts."""
+    """Switch these parts of the ranking off while the context is open."""
     kept = []
     for name, value in [item for part in parts for item in _parts()[part].items()]:
         module_name, constant = name.split(".")
@@ -147,7 +149,7 @@ def _without(parts: Iterable[str]) -> Iterator[None]:
 
 
 def print_parts(chats: Sequence["Chat"], sessions: Mapping[str, int]) -> None:
-    """R@10 with all parts, and what is lost without each."""
+    """Print R@10 with all parts, and the loss without each part."""
     groups = sorted({chat.group for chat in chats})
     print("| without | " + " | ".join(groups) + " |\n| --- |" + " --- |" * len(groups))
     whole: list[float] = []
@@ -161,12 +163,12 @@ def print_parts(chats: Sequence["Chat"], sessions: Mapping[str, int]) -> None:
 
 
 def _uuid_of(chat: "Chat") -> UUID:
-    """By all that is imported, so that another reading of a file is another session."""
+    """Return a UUID from all imported data, so that a changed import gets a new session."""
     return uuid5(NAMESPACE_URL, repr((chat.name, chat.turns)))
 
 
 def ask(chats: Iterable["Chat"], sessions: Mapping[str, int]) -> list[list[list[int]]]:
-    """For each question of each chat the numbers of the turns that were found, best first."""
+    """Return for each question of each chat the numbers of the turns found, the best first."""
     from conversations.search.find import search_session
     from conversations.search.query import parse_query
 

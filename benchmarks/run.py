@@ -1,4 +1,4 @@
-"""One run of some groups, on a throw-away data folder, in a process of its own."""
+"""One run of some groups on a temporary data folder."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a group found, and how busy the machine was before it and after."""
+    """The figures of a group, and the load of the machine before and after it."""
 
     group: str
     figures: list[Figure]
@@ -45,13 +45,13 @@ class Outcome:
 
 
 def end_on_signals() -> None:
-    """Servers are stopped then, and folders removed."""
+    """Exit on SIGINT and SIGTERM such that servers are stopped and temporary folders removed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):  # or a second one would stop the tidying up
+    for each in (signal.SIGINT, signal.SIGTERM):  # a second signal must not stop the clean-up
         signal.signal(each, signal.SIG_IGN)
     for child in active_children():
         child.terminate()
@@ -65,7 +65,7 @@ def measure(groups: Sequence[str], is_quick: bool) -> list[Outcome]:
 
 
 def _prepare(data_dir: Path, *, is_quick: bool) -> "Bench":
-    """Fill the folder as a first start does, and let this process use it."""
+    """Prepare the folder by a first start, and make this process use it."""
     environment = clean_environment({"LOOM_DATA_DIR": str(data_dir)} | WITHOUT_EXTRAS)
     os.environ.clear()
     os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
@@ -84,7 +84,7 @@ def _run(name: str, bench: "Bench") -> Outcome:
 
     from .groups import GROUPS
 
-    index_waiting()  # Else the servers of this group do it, for what the one before has left.
+    index_waiting()  # otherwise this group's servers would index the turns of the group before
     before, began = load_text(), perf_counter()
     figures = GROUPS[name](bench)
     outcome = Outcome(name, figures, (before, load_text()), perf_counter() - began)

@@ -1,4 +1,4 @@
-"""A scripted session: messages, tool calls with results of random size, answers."""
+"""A scripted session: messages, tool calls with results of random size, and answers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,15 +15,18 @@ MAX_RESULT_CHARS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """``scenarios`` are the answers to its model calls, in order."""
+    """A message and the ``scenarios`` that answer its model calls, in order."""
 
     text: str
     scenarios: list[Scenario]
 
 
 def make_script(exchanges: int, *, seed: int = 1) -> Iterator[Exchange]:
-    """The same for the same seed. About half of the exchanges call tools, up to four
-    times, once or twice at a time; most results are short and a few are very long."""
+    """Yield exchanges, the same ones for the same seed.
+
+    About half of them call tools, in up to four rounds of one or two calls. Most results are short,
+    and a few are very long.
+    """
     random = Random(seed)
     for number in range(exchanges):
         text = f"Message {number}: {make_words(random.randint(4, 60))}"
@@ -48,7 +51,7 @@ async def _read_sample(context: ToolContext, arguments: dict[str, Any]) -> ToolR
 
 
 def make_sample(size: int, *, seed: int) -> str:
-    """So many characters of code, JSON and prose, mixed."""
+    """Return ``size`` characters of mixed code, JSON and prose."""
     random = Random(seed)
     lines: list[str] = []
     length = 0

@@ -1,7 +1,7 @@
-"""The provider's own SDK alone: ``python -m benchmarks.sdk URL``
+"""A process that runs only the provider's SDK: ``python -m benchmarks.sdk URL``
 
-Reads messages on its standard input, one JSON list a line; asks all of a line at once and reads
-the answers' streams to their ends. Answers with one line: the processor time that it took.
+It reads lines with a JSON list of messages from its standard input. It sends all messages of a
+line at once, reads the streams of the answers to their ends, and prints the processor time used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def running_sdk(wire: Wire) -> Iterator[Sdk]:
     )
     try:
         sdk = Sdk(process)
-        sdk.cpu_seconds(["Hello"])  # It imports and connects.
+        sdk.cpu_seconds(["Hello"])  # makes the process import the SDK and connect
         wire.take_answers()
         yield sdk
     finally:

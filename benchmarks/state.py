@@ -1,8 +1,8 @@
-"""What the session state holds after a whole chat: ``python -m benchmarks.state FOLDER``.
+"""Measure what the session state holds after a whole chat: ``python -m benchmarks.state FOLDER``.
 
-FOLDER is the data of BEAM (arXiv 2510.27246): ``<size>/<n>/chat.json`` with the messages and
-``probing_questions.json`` with what a person asked for. The chats are read with the product's
-own extraction and judged by the YAML that a model is given.
+FOLDER contains the data of BEAM (arXiv 2510.27246): ``<size>/<n>/chat.json`` with the messages and
+``probing_questions.json`` with the facts to find. The chats are read with the product's extraction
+and judged by the YAML that a model receives.
 """
 
 import argparse
@@ -24,9 +24,10 @@ from conversations.domain.words import STOP_WORDS, read_tokens
 from .chats import read_questions
 
 INSTRUCTION, PREFERENCE, VALUE = "instructions", "preferences", "changed values"
-MIN_WORD_SHARE = 0.7  # Of an instruction's words that stand in one line, so that it counts as held.
-# A preference is named with its reasons, which the person often leaves out: the share is that of
-# the shorter one, and of words that are not among the commonest; so many are shared at least.
+MIN_WORD_SHARE = 0.7  # an instruction is held if a line has this share of its words
+# BEAM states a preference with its reasons, which the person often leaves out. It is held if a line
+# shares this part of the words of the shorter text, and at least this number of words. Stop words
+# do not count.
 MIN_SHARED_SHARE, MIN_SHARED_WORDS = 0.6, 3
 _WORD = re.compile(r"\w+(?:['’.,/:]\w+)*")
 _NUMBER = re.compile(r"\d[\d,.]*(?::\d\d)?")
@@ -35,7 +36,7 @@ _MARK = re.compile(r"\s*->->.*\Z", re.DOTALL)
 
 
 class Asked(NamedTuple):
-    """What a state should hold: an item's text, or a value with the question for it."""
+    """A fact that the state should hold: an item's text, or a value with its question."""
 
     kind: str
     text: str
@@ -43,7 +44,7 @@ class Asked(NamedTuple):
 
 
 def read_messages(chat: Any) -> Iterator[dict[str, Any]]:
-    """The messages of a chat, in order, however deep they lie."""
+    """Yield the messages of a chat in order, at any depth of nesting."""
     if isinstance(chat, dict) and "role" in chat and "content" in chat:
         yield chat
     elif isinstance(chat, dict | list):
@@ -52,7 +53,7 @@ def read_messages(chat: Any) -> Iterator[dict[str, Any]]:
 
 
 class Change(NamedTuple):
-    """A text that a statement of the turn ``by`` replaced, and what that turn stated."""
+    """A text that the turn ``by`` replaced, and the texts (``later``) that this turn stated."""
 
     text: str
     by: int
@@ -60,7 +61,7 @@ class Change(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """``said``: the sentences of the person."""
+    """The result of a chat. ``said`` holds the person's sentences."""
 
     state: SessionState
     turns: int
@@ -69,7 +70,7 @@ class Folded(NamedTuple):
 
 
 def fold_chat(folder: Path) -> Folded:
-    """The state after the chat in this folder."""
+    """Return the state after the chat in this folder."""
     state, number = SessionState(), 0
     changes: dict[str, Change] = {}
     said: list[str] = []
@@ -105,8 +106,11 @@ def words_of(text: str) -> set[str]:
 
 
 def is_held(asked: Asked, lines: list[str]) -> bool:
-    """An instruction or preference by its words. A value by its first number, in a line with
-    a word of the question that is not among the commonest."""
+    """Return whether a line holds what was asked for.
+
+    Instructions and preferences are compared by their words. A value is held if a line has its
+    first number and a word of the question or answer that is not a stop word.
+    """
     if asked.kind == INSTRUCTION:
         words = words_of(asked.text)
         return any(len(words & words_of(line)) >= MIN_WORD_SHARE * len(words) for line in lines)
@@ -123,8 +127,10 @@ def is_held(asked: Asked, lines: list[str]) -> bool:
 
 
 def holds_newer(asked: Asked, changes: list[Change], lines: list[str]) -> bool:
-    """Whether a line has what the person said later of a value: it took the place of the one
-    that is asked for, and names all that the question and that one have in common."""
+    """Return whether a line holds a later statement that replaced the value asked for.
+
+    The later statement must contain all words that the question and the replaced one share.
+    """
     whole = "\n".join(lines)
     words = name_value(asked.question)
     seen = [change for change in changes if is_held(asked, [change.text])]

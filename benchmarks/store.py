@@ -1,5 +1,8 @@
-"""What SQLite itself does with the rows of a turn: tables like the product's, in a file of their
-own, with the same journal and the same care."""
+"""Plain SQLite as the limit for writing turns and rows.
+
+The tables are like the product's, in a separate file with the same journal mode and the same
+``synchronous`` setting.
+"""
 
 import sqlite3
 from collections.abc import Iterable
@@ -35,7 +38,7 @@ _COUNT = (
 
 
 class Store:
-    """A database; close it in the end."""
+    """A database, which has to be closed after use."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -45,7 +48,7 @@ class Store:
         self._db.executescript(_SCHEMA)
 
     def append(self, turn: NewTurn, event: PreparedEvent, *, times: int = 1) -> float:
-        """Seconds that a transaction with so many turns, each with its row, takes."""
+        """Append the turn and its row ``times`` times in one transaction. Return the seconds."""
         began = perf_counter()
         self._db.execute("BEGIN IMMEDIATE")
         for _ in range(times):
@@ -60,7 +63,7 @@ class Store:
         return perf_counter() - began
 
     def append_all(self, turns: Iterable[NewTurn], *, session: int, at: datetime) -> float:
-        """Seconds that these turns, without rows, take in one transaction."""
+        """Append the turns without rows in one transaction. Return the seconds."""
         began, digest, rows = perf_counter(), "", []
         for number, turn in enumerate(turns, start=1):
             digest = turn_digest(digest, turn, number=number, created_at=at)

@@ -1,5 +1,4 @@
-"""Words and texts whose frequencies follow Zipf's law: rare, middling and very common
-ones, as in any language."""
+"""Random texts with rare, middling and very common words, which follow Zipf's law."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -11,7 +10,7 @@ ZIPF = list(accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
 
 
 def word(rank: int) -> str:
-    """Every rank has a word of its own; 0 is the most common."""
+    """Return the word of a rank. Words are unique, and rank 0 is the most common."""
     parts, rank = [], rank + len(SYLLABLES) ** 2
     while rank:
         rank, place = divmod(rank, len(SYLLABLES))
@@ -23,7 +22,7 @@ WORDS = [word(rank) for rank in range(VOCABULARY)]
 
 
 def make_text(random: Random, *, words: tuple[int, int]) -> str:
-    """As many words as lie between these bounds, both included."""
+    """Return a text whose number of words lies between the bounds, both included."""
     return " ".join(random.choices(WORDS, cum_weights=ZIPF, k=random.randint(*words)))
 
 

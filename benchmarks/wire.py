@@ -1,7 +1,7 @@
-"""The provider's stand-in, with a record of what left it and when.
+"""The simulated provider, which records the data that it sends, with times.
 
-As a process of its own it prints its address and then answers each line on its
-standard input with one line of JSON: the answers sent since the last time.
+As a separate process it prints its URL. It responds to each line on its standard input with one
+line of JSON: the answers that it has sent since the last line.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _TEXT_DELTA = re.compile(rb'"text_delta", "text": ("(?:[^"\\]|\\.)*")')
 
 @dataclass(frozen=True, slots=True)
 class SentPiece:
-    """``at`` is the monotonic clock in nanoseconds when it was handed to the socket."""
+    """A piece of text. ``at`` is the time of the write, on the monotonic clock in nanoseconds."""
 
     at: int
     text: str
@@ -33,8 +33,11 @@ class SentPiece:
 
 @dataclass(slots=True, kw_only=True)
 class SentAnswer:
-    """What was sent in answer to a message that held ``#mark#`` (the last one, where
-    there are several). ``arrived``: when the request had."""
+    """The data that was sent as the answer to a message.
+
+    ``mark`` comes from ``#mark#`` in the message (the last one if there are several). ``arrived``
+    is the time when the request arrived.
+    """
 
     mark: str
     arrived: int
@@ -53,7 +56,7 @@ class SentAnswer:
 
 
 class _RecordingWriter:
-    """A stream writer that notes what is written; it is parsed when it is asked for."""
+    """A stream writer that records the written data. ``SentAnswer.pieces`` parses it."""
 
     def __init__(self, writer: Any, writes: list[tuple[int, bytes]]) -> None:
         self._writer = writer
@@ -69,7 +72,7 @@ class _RecordingWriter:
 
 @dataclass(slots=True)
 class RecordingWire(WireServer):
-    """The wire server; ``answers`` holds what was sent, in the order of requests."""
+    """The wire server. ``answers`` holds the sent answers in the order of the requests."""
 
     answers: list[SentAnswer] = field(default_factory=list)
 
@@ -79,12 +82,12 @@ class RecordingWire(WireServer):
         self.answers.append(answer)
         recording: Any = _RecordingWriter(connection.writer, answer.writes)
         connection.writer = recording
-        # The two-argument form: a dataclass with slots is a class made anew.
+        # super() without arguments fails, because a dataclass with slots is a new class.
         await WireServer._post_message(self, request, connection)
 
 
 def find_mark(body: dict[str, Any]) -> str:
-    """The last mark in the person's last message."""
+    """Return the last mark in the person's last message."""
     marks = _MARK.findall(" ".join(find_last_texts(body)[1]))
     return str(marks[-1]) if marks else ""
 

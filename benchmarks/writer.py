@@ -1,4 +1,4 @@
-"""One of the processes of the group ``writers``: appends for some seconds."""
+"""A process of the group ``writers``, which appends for some seconds."""
 
 import json
 import os
@@ -8,7 +8,10 @@ import django
 
 
 def main() -> None:
-    """``SECONDS SESSION…``: says when it is ready, waits for a line, then writes."""
+    """Print when the process is ready, wait for a line, and then write.
+
+    The arguments are ``SECONDS SESSION…``.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
     django.setup()
     from conversations.models import Session

@@ -1,4 +1,4 @@
-"""The groups of measurements, by the names that ``--only`` takes."""
+"""The groups of measurements, by their names for ``--only``."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Does age cost anything? A very long session against a short one.
+"""The cost of age: a very long session compared with a short one.
 
-Both are measured in turns, in one run, so that a busy machine slows both alike. The limit of a
-page is a view that does nothing but read as many pieces of the same HTML from a table.
+The sessions are measured alternately in one run, so that a busy machine slows both alike. The
+limit of a page is a view that only reads the same number of pieces of the same HTML from a table.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from conversations.search.indexing import index_waiting
 
 OLD_TURNS, QUICK_OLD_TURNS, YOUNG_TURNS = 100_000, 20_000, 300
 MAX_RATIO = 1.3
-"""Of old to young, up to which they count as the same."""
+"""Ratio of old to young up to which both count as equal."""
 
 OPENED_ROWS, OLDER_ROWS = 250, 200
 ROUNDS, QUICK_ROUNDS = 80, 30
 MESSAGES, QUICK_MESSAGES = 12, 5
 SETTINGS = {"LOOM_PAGE_SIZE": str(OPENED_ROWS), "LOOM_MAX_INPUT_TOKENS": "20000"}
-"""A window that both sessions fill, so that assembling it is the same work."""
+"""The window is small enough for both sessions to fill it, so that assembling it is equal work."""
 
 TEXT = "[[wire: words=5]] And now?"
 ANSWER = make_answer(Random(2))
@@ -54,7 +54,7 @@ ANSWER = make_answer(Random(2))
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two sessions; ``older`` are cursors with a whole page before them."""
+    """The two sessions. ``older`` holds a cursor for each with a whole page before it."""
 
     old: Session
     young: Session
@@ -66,7 +66,7 @@ class Pair:
 
 
 type Times = tuple[list[float], list[float]]
-"""Seconds for the old and for the young session."""
+"""Times in seconds for the old and for the young session."""
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -76,7 +76,7 @@ def measure(bench: Bench) -> list[Figure]:
     write_history(pair.old, turns=QUICK_OLD_TURNS if bench.is_quick else OLD_TURNS)
     built = perf_counter() - began
     write_history(pair.young, turns=YOUNG_TURNS)
-    index_waiting()  # Else the server does it while it is measured.
+    index_waiting()  # otherwise the server does it during the measurement
     logging.getLogger("conversations").setLevel(logging.WARNING)
     figures = [
         Figure(name="turns of the old session", value=pair.old.turn_count),
@@ -88,15 +88,17 @@ def measure(bench: Bench) -> list[Figure]:
         settings = SETTINGS | wire.settings
         with running_server(bench.data_dir, settings=settings) as server:
             cookie = server.sign_in()
-            sleep(IDLE_SECONDS)  # The provider's SDK is loaded meanwhile.
+            sleep(IDLE_SECONDS)  # time in which the server loads the provider's SDK
             figures += _served(bench, pair, server, cookie, rounds)
             figures += _messages(pair, server, cookie, wire, is_quick=bench.is_quick)
     return figures + _appending(pair, 3 * rounds)
 
 
 def _compare(work: Callable[[int], float], rounds: int) -> Times:
-    """Times of ``work(0)`` for the old and ``work(1)`` for the young session, each
-    first as often as the other."""
+    """Return the times of ``work(0)`` for the old and ``work(1)`` for the young session.
+
+    Which session is first alternates.
+    """
     times: Times = ([], [])
     for _ in range(3):
         work(0), work(1)
@@ -163,7 +165,7 @@ def _appending(pair: Pair, rounds: int) -> list[Figure]:
 
 
 def _queries(pair: Pair) -> list[Figure]:
-    """Statements that a page takes, through the whole of Django."""
+    """Count the SQL statements of a page, including middleware."""
     client = Client(headers={"host": "127.0.0.1"})
     client.force_login(
         User.objects.filter(is_superuser=True).order_by("pk").get(),
@@ -244,7 +246,7 @@ def _messages(
 
 
 async def _converse(pair: Pair, port: int, cookie: str, count: int) -> list[tuple[int, int, int]]:
-    """Which session, when sent, and when the first word came."""
+    """Return for each message its session, the time of sending and the time of the first word."""
     pages = [
         PageSocket(port=port, cookie=cookie, session=session.uuid)
         for session in (pair.old, pair.young)

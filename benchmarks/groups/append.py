@@ -1,6 +1,6 @@
-"""One writer that appends a turn and its row, safe against a loss of power, to a session of 1,000.
+"""One writer that appends a turn and its row durably to a session of 1,000 turns.
 
-The limit is the same rows in three bare statements. Both are measured in turns.
+The limit is the same data in three plain SQL statements. Both are measured alternately.
 """
 
 from random import Random

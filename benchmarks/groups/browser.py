@@ -1,9 +1,9 @@
-"""What the browser's main thread does while a long answer comes into a page.
+"""The work of the browser's main thread while a long answer streams into a page.
 
-The answer is 100 kB of one open block of code with 2,000 lines. All but its end comes at once;
-then, while 100 words a second come, Chromium's own trace tells what its main thread did in each
-sixtieth of a second. The limit is a page of one element to which a timer adds as much. Without a
-Chromium there are no figures.
+The answer is 100 kB of one open code block with 2,000 lines. Everything except its end arrives at
+once. The end arrives at 100 words a second, and meanwhile Chromium's trace records the work of the
+main thread in each sixtieth of a second. The limit is a page with one element to which a timer
+adds the same text. There are no figures if Chromium is not installed.
 """
 
 import json
@@ -26,7 +26,7 @@ LINES, LINE_CHARS = 2_000, 50
 CHUNK_CHARS, CHUNKS_PER_SECOND = 7, 100
 SECONDS, QUICK_SECONDS = 15, 8
 SETTLE_SECONDS = 3
-"""Of those in which the end of the answer comes: they are not traced."""
+"""The last part of the seconds above, which is not traced."""
 
 ADD_WORDS = """
 ([chunk, line, wait]) => {
@@ -94,7 +94,7 @@ def _busy(work: Sequence[int]) -> float:
 def _trace(
     path: str, wire: WireThread, link: str, session: str, seconds: int
 ) -> list[tuple[int, int]]:
-    """The tasks of the main thread while the end of the answer came."""
+    """Return the tasks of the main thread while the end of the answer arrived."""
     lines = [f"x = read(x)  # line {number} " for number in range(LINES)]
     text = "```python\n" + "\n".join(f"{line:<{LINE_CHARS - 1}}" for line in lines) + "\n"
     ahead = len(text) // CHUNK_CHARS - seconds * CHUNKS_PER_SECOND
@@ -120,7 +120,7 @@ def _trace(
 
 
 def _trace_bare(path: str, seconds: int) -> list[tuple[int, int]]:
-    """The tasks of the main thread of a page that only adds text and shows its end."""
+    """Return the tasks of the main thread of a page that only adds text and scrolls to its end."""
     with _open_page(path) as page:
         page.set_content('<pre style="height: 600px; overflow: auto"></pre>')
         page.evaluate(ADD_WORDS, [CHUNK_CHARS, LINE_CHARS, 1000 / CHUNKS_PER_SECOND])
@@ -148,7 +148,7 @@ def _watch(page: "Page", seconds: int) -> list[dict[str, Any]]:
 
 
 def main_tasks(events: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
-    """When each task of the page's main thread began, and how long it took, in microseconds."""
+    """Return the start and duration of each task of the page's main thread, in microseconds."""
     mains = {
         (event["pid"], event["tid"])
         for event in events
@@ -159,12 +159,15 @@ def main_tasks(events: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
         thread = event["pid"], event["tid"]
         if thread in mains and event["name"] == "RunTask" and event["ph"] == "X":
             tasks[thread].append((event["ts"], event["dur"]))
-    # Others are those of pages that are not shown.
+    # The other threads belong to pages that are not shown.
     return max(tasks.values(), key=lambda done: sum(took for _, took in done))
 
 
 def work_of_frames(tasks: Sequence[tuple[int, int]]) -> list[int]:
-    """Microseconds of work in each sixtieth of a second; a task counts where it begins."""
+    """Return the microseconds of work in each sixtieth of a second.
+
+    A task counts in the sixtieth in which it starts.
+    """
     first, last = min(tasks)[0], max(tasks)[0]
     work = Counter[int]()
     for began, took in tasks:

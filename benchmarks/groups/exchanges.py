@@ -1,5 +1,8 @@
-"""The five hundredth exchange of a session against the first ones, in one sitting: what the server
-adds to the time that the provider takes, which reads a longer request each time."""
+"""The five hundredth exchange of a session compared with the first ones, without a restart.
+
+The figures are the times that the server adds to the provider's time. The provider reads a longer
+request each time.
+"""
 
 import asyncio
 from time import perf_counter
@@ -49,7 +52,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 async def _converse(port: int, cookie: str, session: UUID, count: int) -> list[float]:
-    """Seconds from each message to the end of its answer."""
+    """Return the seconds from each message to the end of its answer."""
     page = PageSocket(port=port, cookie=cookie, session=session)
     await page.open()
     times = []

@@ -1,4 +1,4 @@
-"""Finding files and lines in a folder of thousands of files, with ripgrep and without."""
+"""Searches for files and lines in a folder of thousands of files, with and without ripgrep."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ FILES, QUICK_FILES = 20_000, 4_000
 FILES_PER_FOLDER = 50
 LINES_PER_FILE = 100
 MAX_SECONDS = 5.0
-"""For looking into every file with ripgrep; a search is ended after 20."""
+"""Goal for a search through every file with ripgrep. The product ends a search after 20."""
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -73,7 +73,7 @@ def _edit(root: Path) -> float:
 
 
 def _search(root: Path, text: str, count: int = 0) -> float:
-    """Until so many files were found; 0: all."""
+    """Return the seconds until ``count`` files were found, or with 0 until the search has ended."""
     query = FileQuery(expression=text, limit=10_000_000, seconds=600)
     began = time.perf_counter()
     found = FileSearch(root, query).run()

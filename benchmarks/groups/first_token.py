@@ -1,8 +1,8 @@
-"""What the server adds to the time to the first word, with one answer at a time.
+"""The time that the server adds to the first word, with one answer at a time.
 
-Added = (the page's first word − its send) − (the provider's first word − the
-arrival of its request), so the provider's own time is not in it. The limit is a client that
-reads the provider's stream with no server between.
+Added = (first word at the page − sending of the message) − (first word of the provider − arrival
+of the request), so the provider's own time is excluded. The limit is a client that reads the
+provider's stream directly.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ MESSAGES, QUICK_MESSAGES = 60, 15
 MESSAGES_PER_SESSION = 10
 WARM_UP_MESSAGES = 3
 PAUSE_SECONDS = 0.05
-"""Between two messages: the end of an answer is not part of the next."""
+"""Pause between two messages, so that the end of an answer does not affect the next message."""
 
 TEXT = "[[wire: words=30 rate=200]] Say something short, please."
 
@@ -47,7 +47,7 @@ def measure(bench: Bench) -> list[Figure]:
 async def converse(
     port: int, cookie: str, sessions: list[UUID], count: int
 ) -> list[tuple[int, int]]:
-    """Of each message when it was sent and when its first word came."""
+    """Return for each message the time of sending and the time of the first word."""
     moments: list[tuple[int, int]] = []
     for session in sessions:
         page = PageSocket(port=port, cookie=cookie, session=session)
@@ -75,7 +75,7 @@ async def _read_directly(port: int, count: int) -> list[tuple[int, int]]:
 
 
 def added(moments: list[tuple[int, int]], wire: Wire) -> list[float]:
-    """Seconds that were added to each message's first word."""
+    """Return the seconds that were added to the first word of each message."""
     answers = wire.take_answers()
     return [
         ((first - sent) - (answer.pieces()[0].at - answer.arrived)) / 1e9

@@ -1,10 +1,9 @@
-"""How long a hostile folder and hostile messages hold up another person.
+"""The time for which a hostile folder and hostile messages hold up another person.
 
-One session's workspace holds forty files each of which is an attack, and its answers quote
-texts that are one on the renderer. Meanwhile somebody else asks for a page that costs
-nothing and pings over a socket, again and again: the longest wait is the longest pause of
-the event loop. The same with a harmless folder and harmless texts, in the same run, is
-what it is held against.
+The workspace of one session contains forty files that attack its readers, and the answers quote
+texts that attack the renderer. Meanwhile another person keeps requesting a page that costs nothing
+and sending pings over a socket. The longest wait is the longest pause of the event loop. It is
+compared with a harmless folder and harmless texts in the same run.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from tests.folder.test_hostile_files import make_forty
 
 TEXT_CHARS = 30_000
 MAX_RATIO = 5.0
-"""Of the pause with a hostile folder to that with a harmless one."""
+"""Ratio of the pause with a hostile folder to the pause with a harmless one."""
 
 HOSTILE_TEXTS = ["*_", "\\", "![", "[", "- a\n", "|a|b|\n|-|-|\n", "***a"]
 HARMLESS_TEXTS = ["The quick brown fox jumps over the **lazy** dog.\n\n"] * len(HOSTILE_TEXTS)
@@ -55,7 +54,7 @@ def measure(bench: Bench) -> list[Figure]:
 def _pauses(
     bench: Bench, files: dict[str, bytes], texts: list[str]
 ) -> tuple[list[float], list[float]]:
-    """Seconds that each of the other person's requests took, and each ping."""
+    """Return the seconds of each request and of each ping of the other person."""
     root = Path(get_workspace(WORKSPACE).root)
     before = root.with_name(f"{root.name}-before")
     shutil.copytree(root, before)
@@ -109,7 +108,7 @@ def _ping_again(
 
 
 async def _send_all(port: int, cookie: str, sessions: list[UUID], texts: list[str]) -> None:
-    """Each text as a message whose answer says it again, in pieces as a model does."""
+    """Send each text as a message. The answer repeats it in pieces, as a model does."""
     for session, piece in zip(sessions, texts, strict=True):
         page = PageSocket(port=port, cookie=cookie, session=session)
         await page.open()

@@ -1,7 +1,7 @@
-"""Importing sessions, and the disk that they take with their rows and their index.
+"""The time to import sessions, and the disk space of their turns, rows and index.
 
-The limit of the import is SQLite with the same turns and their digests, without rows, in one
-transaction for each session.
+The limit of the import is plain SQLite with the same turns and their digests, without rows, in one
+transaction per session.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from conversations.models import ChatEvent, Turn
 
 SESSIONS, QUICK_SESSIONS, TURNS_PER_SESSION = 100, 10, 200
 DISTINCT_EXCHANGES = 200
-"""A session has half as many."""
+"""A session uses half of them."""
 
 ROWS_PER_EXCHANGE = 3
 
@@ -79,7 +79,7 @@ def _turns(random: Random, exchanges: list[tuple[str, str]]) -> Iterator[NewTurn
 
 
 def make_lines(turns: list[NewTurn]) -> Iterator[dict[str, Any]]:
-    """A session as an export writes it: its turns, then the rows of its exchanges."""
+    """Yield the lines of a session in the format of an export: its turns, and then its rows."""
     yield {"type": "session", "title": turns[0].content[:40]}
     for number, turn in enumerate(turns, start=1):
         yield {"type": "turn", "number": number, "role": turn.role, "content": turn.content}
@@ -97,7 +97,7 @@ def make_lines(turns: list[NewTurn]) -> Iterator[dict[str, Any]]:
 
 
 def _store(path: Path, sessions: list[list[NewTurn]]) -> float:
-    """Seconds."""
+    """Return the seconds that plain SQLite needs for the turns of the sessions."""
     store, at = Store(path), timezone.now()
     taken = sum(
         store.append_all(turns, session=number, at=at) for number, turns in enumerate(sessions)

@@ -1,7 +1,7 @@
-"""Twenty people in one session: how soon each knows who writes, and whether all read the same.
+"""Twenty people in one session: the delay of presence, and whether all pages show the same order.
 
-Each of them writes a message every so often, after having been said to write. The age of a
-presence is the time from the frame that says so to its arrival at each other page.
+Each person announces with a frame that they are typing, and then sends a message, again and again.
+The age of a presence is the time from this frame to its arrival at each other page.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from conversations.models import Turn
 
 PEOPLE = 20
 SECONDS, QUICK_SECONDS = 300, 20
-PAUSE_SECONDS = (5.0, 15.0)  # of a person between two messages
+PAUSE_SECONDS = (5.0, 15.0)  # range of a person's pause between two messages
 TYPING_SECONDS = 2.0
 MAX_AGE_MS = 300
 
@@ -72,7 +72,7 @@ def measure(bench: Bench) -> list[Figure]:
 async def _converse(
     pages: list[PageSocket], names: list[str], seconds: float
 ) -> dict[str, list[int]]:
-    """When each began to write."""
+    """Let the people send messages, and return the times at which each started to type."""
     began: dict[str, list[int]] = {name: [] for name in names}
     for page in pages:
         await page.open()
@@ -100,7 +100,7 @@ async def _converse(
 def _ages(
     pages: list[PageSocket], names: list[str], began: dict[str, list[int]]
 ) -> Iterator[float]:
-    """Milliseconds until each other page knew that somebody had begun to write."""
+    """Yield the milliseconds until each other page showed that somebody had started to type."""
     for page, own in zip(pages, names, strict=True):
         was: set[str] = set()
         told: dict[str, int] = dict.fromkeys(names, 0)

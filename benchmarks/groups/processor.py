@@ -1,4 +1,4 @@
-"""Processor time of the server for one answer, of which much comes at once or a word at a time.
+"""Processor time of the server for one answer that arrives in a burst or word by word.
 
 The limit is the provider's SDK, which reads the same stream and does nothing with it.
 """
@@ -15,7 +15,7 @@ from benchmarks.processes import Server, running_server, running_wire
 from benchmarks.sdk import running_sdk
 
 SETTLE_SECONDS = 1.5
-"""After an answer; they still count as its cost."""
+"""Time after an answer that still counts as its cost."""
 
 BURST = "[[wire: words=2600 chunk=7]]"
 PACED = "[[wire: words=1300 chunk=7 rate=100]]"
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> list[Figure]:
         wire.take_answers()
 
         def cost(text: str) -> tuple[float, float]:
-            """Per 1,000 words, of the server and of the SDK."""
+            """Return the processor time per 1,000 words of the server and of the SDK."""
             began = cpu_seconds(server.pid)
             told = asyncio.run(_answer(server, cookie, bench.new_session().uuid, text))
             sleep(SETTLE_SECONDS)

@@ -1,8 +1,8 @@
-"""What reviewers ask of a large installation: searching everybody's turns, and the queue.
+"""Pages of reviewers in a large installation: the search in everybody's turns, and the queue.
 
-Each page is asked for through Django's client, so that a figure holds everything from
-the address to the last byte: rights, search, audit entries, rendering. Words follow
-Zipf's law; every question has words of its own.
+Each page is requested with Django's test client, so a figure includes everything from the URL to
+the last byte: permissions, search, audit entries and rendering. Words follow Zipf's law, and every
+question has different words.
 """
 
 import logging
@@ -38,8 +38,7 @@ MAX_MS, MAX_RATIO = 100, 1.5
 SESSIONS_PER_FLAG = 100
 
 QUEUE_REPEATS, FAR_SHARE = 30, 0.95
-"""How often a page of the queue is read, and the share of the list that is before the
-far one."""
+"""How often each page of the queue is read, and the share of the list before the far page."""
 
 type Question = dict[str, str]
 
@@ -62,7 +61,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def sign_in() -> Client:
-    """As somebody who may read everything."""
+    """Return a client that is signed in as a superuser, who may read everything."""
     client = Client(SERVER_NAME="localhost")
     client.force_login(User.objects.filter(is_superuser=True).order_by("pk")[0])
     return client
@@ -112,7 +111,7 @@ def _timed(client: Client, address: str, query: Question) -> float:
 
 
 def _kinds(size: Size) -> dict[str, Iterator[Question]]:
-    """Kinds of question, each without end."""
+    """Return an endless iterator of questions for each kind."""
     random = Random(5)
 
     def one(low: int, high: int) -> str:
@@ -178,12 +177,12 @@ def _ask(
 
 
 def measure_queue() -> list[Figure]:
-    """The first page of each list, and one near its end, which must cost the same."""
+    """Measure the first page of each list and one near its end, which must cost the same."""
     client, figures = sign_in(), []
     for queue in ("unreviewed", "all"):
         far = {"queue": queue, "before": _cursor(QueueFilters(queue=queue))}
         first_times, far_times = [], []
-        for _ in range(QUEUE_REPEATS):  # by turns: the machine is not the same all the time
+        for _ in range(QUEUE_REPEATS):  # alternating, because the machine's load varies
             first_times.append(_timed(client, "/review/", {"queue": queue}))
             far_times.append(_timed(client, "/review/", far))
         figures += [
@@ -199,7 +198,7 @@ def measure_queue() -> list[Figure]:
 
 
 def _cursor(filters: QueueFilters) -> str:
-    """After so much of the list."""
+    """Return the cursor after ``FAR_SHARE`` of the list."""
     rows = filters.sessions.order_by("-last_active_at", "-pk").values_list("pk", "last_active_at")
     pk, moment = rows[int(rows.count() * FAR_SHARE)]
     return f"{moment.isoformat()}~{pk}"

@@ -1,7 +1,7 @@
-"""Searching in one long session of a very large archive, and what the index costs.
+"""Searches in one long session of a very large archive, and the cost of the index.
 
-Words follow Zipf's law, so that there are rare, middling and very common ones. Each
-search has words of its own; the first ones, which find nothing cached, count too.
+Words follow Zipf's law, so there are rare, middling and very common words. Each search has
+different words. The first searches, for which nothing is cached, count too.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ def _megabytes() -> float:
 
 
 def make_queries(random: Random) -> dict[str, Callable[[], str]]:
-    """Kinds of what is searched for; each makes one that is seldom the same again."""
+    """Return a function for each kind of query. It makes a query that is rarely repeated."""
 
     def one(low: int, high: int) -> str:
         return word(random.randint(low, high))
@@ -148,7 +148,7 @@ def _timed(work: Callable[[SearchQuery], object], query: str) -> float:
 
 
 async def _appending(sessions: list[Session], appends: int) -> list[Figure]:
-    """Appends as a server does them, alone, and while its indexer keeps up."""
+    """Measure appends as a server does them, first alone and then while its indexer works."""
     writer, readers = Writer(), Readers()
     try:
         alone = await _append_all(writer, sessions[0], appends)
@@ -189,7 +189,7 @@ async def _append_all(writer: Writer, session: Session, appends: int) -> list[fl
 
 
 async def _keep_indexed(writer: Writer, readers: Readers, session: Session) -> None:
-    """The server's indexer without its rests: it never has nothing to do."""
+    """Run the server's indexer without its idle pauses, so that it always works."""
     while True:
         progress = await readers.read(read_progress, session.pk)
         assert progress is not None

@@ -1,4 +1,4 @@
-"""The list of a workspace's sessions, where it has ten thousand of them."""
+"""The session list of a workspace with ten thousand sessions."""
 
 import re
 from datetime import timedelta
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def count_sessions(html: str) -> int:
-    """Those that a page shows; it names each several times."""
+    """Return the number of sessions on a page, which names each session several times."""
     return len(set(re.findall(r"Session number \d+", html)))
 
 

@@ -1,5 +1,7 @@
-"""From ``manage.py serve`` to the first page and the first word, and the memory and processor time
-of a server that waits. The limit is Daphne with one view of Django."""
+"""The time from ``manage.py serve`` to the first page and word, and the cost of an idle server.
+
+The limit is Daphne with a single Django view.
+"""
 
 import asyncio
 import shutil
@@ -69,8 +71,11 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _start(bench: Bench, wire: Wire, *, idle: float) -> tuple[float, float, float]:
-    """Seconds to the first page, megabytes after ``idle`` seconds, and then the seconds that the
-    server added to the first word."""
+    """Start a server and measure it.
+
+    Return the seconds to the first page, the megabytes after ``idle`` seconds, and the seconds that
+    the server then added to the first word of a message.
+    """
     [session] = bench.new_sessions(1)
     with running_server(bench.data_dir, settings=wire.settings) as server:
         seconds = server.wait_for_page()
@@ -86,7 +91,7 @@ def _start(bench: Bench, wire: Wire, *, idle: float) -> tuple[float, float, floa
 
 
 def _wait_with_a_page(bench: Bench, wire: Wire) -> float:
-    """Processor seconds."""
+    """Return the processor seconds of a server with an open page and nothing to do."""
     [session] = bench.new_sessions(1)
     with running_server(bench.data_dir, settings=wire.settings) as server:
         server.wait_for_page()

@@ -1,9 +1,9 @@
-"""Few and many answers at once through one server process.
+"""Few and many simultaneous answers through one server process.
 
-Each of N sessions has a page of its own; all messages are sent within a second, and the answers
-come at 30 words a second for some seconds. The age of a word is the time from its leaving the
-provider to its arrival at the page. The limit is a client that reads the provider's streams with
-no server between, for the processor time the provider's SDK.
+Each of N sessions has its own page. All messages are sent within a second, and the answers arrive
+at 30 words a second for some seconds. The age of a word is the time from when the provider sends it
+to its arrival at the page. The limit is a client that reads the provider's streams directly. For
+the processor time the limit is the provider's SDK.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from conversations.models import Session, Turn
 COUNTS, QUICK_COUNTS = (1, 20, 50, 100, 200, 400), (1, 20)
 CHUNKS_PER_SECOND = 30
 WORDS, QUICK_WORDS = 312, 120
-"""Of the text; a piece of seven characters, which is counted as a word, is 1.4 of them."""
+"""Words of the text. The figures count pieces of seven characters, each 1.4 of these words."""
 
 SENDING_SECONDS = 1.0
-"""In which all messages are sent."""
+"""Time in which all messages are sent."""
 
 ANSWER_TIMEOUT_SECONDS = 120.0
 MAX_UNCOALESCED_STREAMS = 20
-"""Of more, deltas are put together, and the processor time has no goal."""
+"""With more answers deltas are combined, and the processor time has no goal."""
 
 MAX_FIRST_WORD_P95_MS = {100: 25, 200: 60}
 MAX_AGE_MS = {
@@ -43,13 +43,16 @@ MAX_AGE_MS = {
     200: (None, 60),
     400: (None, 200),
 }
-"""Goals for the age of the median and the p95."""
+"""Number of answers → goals for the median and the p95 of the age of a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relayed:
-    """What became of N answers. ``whole``: those that the page got whole, and the archive with
-    their message. ``size``: bytes that came from the server, or from the provider."""
+    """The results of N answers.
+
+    ``whole`` counts the answers that are complete at the page and, with their message, in the
+    archive. ``size`` is the number of bytes received from the server, or from the provider.
+    """
 
     ages: list[float]
     first_words: list[float]
@@ -166,7 +169,10 @@ def _text_of(number: int, words: int) -> str:
 async def _converse(
     server: Server, cookie: str, sessions: Sequence[UUID], words: int
 ) -> list[tuple[PageSocket, int]]:
-    """The pages, each with when its message was sent. They have received the answers only."""
+    """Return the pages with the times at which their messages were sent.
+
+    ``received`` of a page contains only the frames since it sent its message.
+    """
     pages = [PageSocket(port=server.port, cookie=cookie, session=uuid) for uuid in sessions]
     for page in pages:
         await page.open()
@@ -222,6 +228,6 @@ async def _ask_directly(wire: Wire, count: int, words: int) -> list[tuple[Direct
 
 
 def _read_by_sdk(sdk: Sdk, wire: Wire, count: int, words: int) -> float:
-    """Its processor time of 1,000 words."""
+    """Return the SDK's processor time per 1,000 words."""
     used = sdk.cpu_seconds([_text_of(number, words) for number in range(count)])
     return 1000 * used / sum(len(answer.pieces()) for answer in wire.take_answers())

@@ -1,6 +1,6 @@
-"""Opening a session of tool rows with outputs of a megabyte, against one of text rows.
+"""Opening a session of tool rows with outputs of a megabyte, compared with one of text rows.
 
-Both are measured in turns, in one run, so that a busy machine slows both alike.
+The sessions are measured alternately in one run, so that a busy machine slows both alike.
 """
 
 import logging
@@ -27,7 +27,7 @@ from conversations.models import Session
 PAGE_ROWS = 200
 OUTPUT_CHARS, QUICK_OUTPUT_CHARS = 1_000_000, 100_000
 EVENT_CHARS = 20_000
-"""Of an output."""
+"""Characters of an output that its event holds."""
 
 ROUNDS, QUICK_ROUNDS = 60, 20
 MAX_RATIO = 1.3
@@ -109,7 +109,7 @@ def _opened(reader: PageReader, tools: UUID, texts: UUID, rounds: int) -> list[F
 
 
 def _paged(reader: PageReader, session: UUID) -> list[Figure]:
-    """The first page of an output, as the opening of a row asks for it."""
+    """Measure the first page of an output, which is requested when a row is opened."""
     address = f"/s/{session}/t/{PAGE_ROWS}/output/"
     times = [reader.read(address, fragment=True) for _ in range(20)]
     return [Figure(name="a page of an output", value=1000 * median(times), unit="ms")]

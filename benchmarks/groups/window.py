@@ -1,10 +1,9 @@
 """The window over a session of 2,000 exchanges with a model of 32,000 tokens.
 
-Every request goes over HTTP to a server that validates it and counts what its cache
-serves; the same turns are then put together as the design that came before would do
-it (system prompt with the session state in it, then walking back until the budget is
-full), and counted by the same cache. Assembling is timed for a very long session and
-a short one, in turns.
+Every request goes over HTTP to a server that validates it and counts the tokens that its cache
+serves. The same turns are then assembled as an earlier design did it (the session state in the
+system prompt, and turns from the newest back until the budget is full) and counted with the same
+cache. The time to assemble a window is measured alternately for a very long and a short session.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ from tests.wire.server import WireThread
 
 MAX_INPUT_TOKENS = 32_000
 SEED_OUTPUT_TOKENS = 8_000
-"""What the earlier design reserves for the answer."""
+"""Tokens that the earlier design reserves for the answer."""
 
 MODEL = ModelInfo(
     id="claude-haiku-4-5", name="Small", max_input_tokens=MAX_INPUT_TOKENS, max_output_tokens=8_000
@@ -51,7 +50,10 @@ ROUNDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What the server saw of a session."""
+    """The requests of a session that the provider's server received.
+
+    ``newest`` counts the exchanges whose message was in each of their requests.
+    """
 
     requests: list[dict[str, Any]]
     refused: list[str]
@@ -138,7 +140,7 @@ def _count(calls: list[ModelCall]) -> tuple[int, int]:
 
 
 def _seed_figures(session: Session, calls: list[ModelCall], played: Played) -> list[Figure]:
-    """The same calls, assembled as before: each request whole, with automatic caching."""
+    """Measure the same calls in the earlier design: complete requests with automatic caching."""
     pieces = [_whole(turn) for turn in _all_turns(session.pk)]
     cache, read, whole = PromptCache(), 0, 0
     for call, sent in zip(calls, played.requests, strict=True):
@@ -191,7 +193,7 @@ def _seed_body(pieces: list[WindowPiece], sent: dict[str, Any], turn: int) -> di
 
 
 def _assembly(bench: Bench) -> list[Figure]:
-    """Assembling alone, for a long session and a short one."""
+    """Measure only the assembling, for a long session and a short one."""
     old, young = bench.new_session(), bench.new_session()
     write_history(old, turns=QUICK_OLD_TURNS if bench.is_quick else OLD_TURNS)
     write_history(young, turns=YOUNG_TURNS)

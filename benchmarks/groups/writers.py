@@ -1,7 +1,6 @@
-"""Several processes append to the same sessions at once: no error, no gap, no long wait.
+"""Several processes that append to the same sessions at once, without errors, gaps or long waits.
 
-The limit of what they write together is SQLite with as many turns in each transaction as there
-are writers.
+The limit of their throughput is plain SQLite with one turn per writer in each transaction.
 """
 
 import json
@@ -66,7 +65,7 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _write_alone(bench: Bench, session: Session) -> float:
-    """Turns and rows a second."""
+    """Return the number of turns, each with its row, that plain SQLite writes per second."""
     store = Store(bench.data_dir / "store.sqlite3")
     event = prepare_event(NewEvent(payload=AssistantText(text=ANSWER)), session_uuid=session.uuid)
     turn = NewTurn(role="assistant", content=ANSWER)
@@ -94,7 +93,7 @@ def _run_writers(
         )
         for _ in range(WRITERS)
     ]
-    for writer in writers:  # all of them are ready before the first begins
+    for writer in writers:  # wait until all are ready before the first one starts
         assert writer.stdout is not None
         writer.stdout.readline()
     for writer in writers:
@@ -105,7 +104,7 @@ def _run_writers(
 
 
 def append_until(sessions: Sequence[Session], *, seconds: float) -> dict[str, list[object]]:
-    """Append to the sessions in turn; the times of those that succeeded, and errors."""
+    """Append to the sessions in turn. Return the times of successful appends, and the errors."""
     events = {
         session.pk: prepare_event(
             NewEvent(payload=AssistantText(text=ANSWER), new=0), session_uuid=session.uuid
