@@ -1,5 +1,4 @@
-// What can be done with a row: copy, link, edit, regenerate, retry, continue.
-// Loaded with the first use.
+// Actions on a row: copy, link, edit, regenerate, retry, continue. Loaded with the first use.
 import { announce, byId, create, find, fromTemplate, isOver, keep, recall, refuse } from "./dom.js";
 import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { putBack, putBackQueued } from "./refused.js";
@@ -12,7 +11,7 @@ async function sourceOf({ dataset }) {
   return response.text();
 }
 
-/** By a hidden field, where the clipboard is closed to pages without TLS. */
+/** Copy with a hidden field, because pages without TLS cannot use the clipboard. */
 function copyByField(text) {
   const field = Object.assign(document.createElement("textarea"), { value: text, className: "sr" });
   const active = document.activeElement;
@@ -24,7 +23,8 @@ function copyByField(text) {
   if (!done) throw new Error("refused");
 }
 
-/** The text may be on its way still: Safari opens the clipboard right at the click only. */
+/** Copy a text or a promise of it. Safari allows access to the clipboard only during the click, so
+ * the call cannot wait for a text that is still loading. */
 async function copy(button, text) {
   try {
     if (navigator.clipboard?.write) {
@@ -41,14 +41,14 @@ async function copy(button, text) {
   setTimeout(() => button.classList.remove("copied"), 1500);
 }
 
-/** The button waits for the answer; `end` gets the problem, or nothing. */
+/** Send a request and disable the button until its end. `end` gets the problem, or nothing. */
 function request(socket, button, frame, end = refuse) {
   const isByKeyboard = button.matches(":focus-visible");
   button.disabled = true;
   socket.request(frame, (problem) => {
-    const isStill = [button, document.body].includes(document.activeElement); // else the person went on
+    const isStill = [button, document.body].includes(document.activeElement); // else the person has moved on
     button.disabled = false;
-    // Disabled it lost the focus, and may go.
+    // The disabled button has lost the focus, and it may be removed.
     if (isByKeyboard && isStill) (problem && button.isConnected ? button : byId("message")).focus();
     end(problem);
   });
@@ -84,9 +84,9 @@ async function edit(button, row, socket) {
       if (problem && !row.isConnected) rescue();
     });
   });
-  /** The row goes, or the page: what is written goes on in the composer. */
+  /** Move the text to the composer when the row or the page goes away. */
   function rescue() {
-    if (find(".primary", editor).disabled) return; // it is on its way
+    if (find(".primary", editor).disabled) return; // the edit is being sent
     const text = field.value.trim();
     close(byId("message"));
     if (text !== source.trim()) putBack(text);
@@ -101,7 +101,7 @@ async function edit(button, row, socket) {
     event.preventDefault();
     const text = field.value;
     close();
-    if (text.trim() !== source.trim()) keep(key, text); // Esc is soon pressed: Edit shows it again
+    if (text.trim() !== source.trim()) keep(key, text); // after Esc by mistake, Edit restores the text
   });
   find("[data-cancel]", editor).addEventListener("click", () => close());
   row.classList.add("editing");
@@ -109,13 +109,13 @@ async function edit(button, row, socket) {
   field.focus();
 }
 
-/** The nearest message of the person before an answer. */
+/** Return the turn of the nearest message of a person before an answer. */
 function questionOf(row) {
   while (row && row.dataset.eventType !== "user_message") row = row.previousElementSibling;
   return Number(row?.dataset.turn);
 }
 
-/** All of an output, where the page has its beginning only. */
+/** Return the whole output, even if the page has only its beginning. */
 function outputOf(pre, row) {
   const cut = find(":scope > [data-action=more]", pre.nextElementSibling ?? pre);
   return cut && row?.dataset.turn ? sourceOf(row) : pre.textContent;
@@ -131,7 +131,7 @@ function toggleGroup(button) {
   find(`[data-first="${first}"]`, byId("rows")).focus();
 }
 
-/** A file that the browser saves, named as the block says or after its language. */
+/** Save a code block as a file, with the block's file name or the suffix of its language. */
 function download(button) {
   const { file, lang } = blockOf(button).dataset;
   const url = URL.createObjectURL(new Blob([find("pre", blockOf(button)).textContent], { type: "text/plain" }));
@@ -148,7 +148,7 @@ const SUFFIXES = {
 const tableOf = (button) => find("table", button.parentElement.nextElementSibling);
 const copyTable = (format) => (button) => copy(button, import("./tables.js").then((formats) => formats[format](tableOf(button))));
 
-/** From a mark to its note; the first mark takes the focus back. */
+/** Focus the footnote of a mark. */
 function showNote(button, row) {
   const note = find(`.note[data-note="${CSS.escape(button.dataset.note)}"]`, row);
   if (!note) return announce(gettext("This footnote is not in this message"));
@@ -167,8 +167,9 @@ const blockOf = (button) => button.closest(".code");
 
 const openPalette = () => import("./palette.js").then(({ open }) => open());
 
-/** Was it withdrawn when the line broke, or is it later? It was if it neither waits nor has begun. A page
- * that goes before that gives it back: better there twice than lost. */
+/** Find out after a lost connection whether a message was withdrawn. It was if it is not in the
+ * queue and its run has not begun. If the page is left before that is known, the text is given
+ * back, because a text that exists twice is better than a lost one. */
 function learnOf({ run, client }, giveBack) {
   const known = new AbortController();
   const end = () => {
@@ -185,7 +186,7 @@ function learnOf({ run, client }, giveBack) {
   addEventListener("pagehide", end, known);
 }
 
-/** The runs of withdrawn messages: one may be withdrawn again while it is not known whether it was. */
+/** Runs whose texts were given back. A message may be withdrawn twice before a result is known. */
 const givenBack = new Set();
 
 const ACTIONS = {
@@ -218,13 +219,13 @@ const ACTIONS = {
         givenBack.add(run);
       };
       if (!problem) giveBack();
-      else if (problem === LOST) learnOf(item.dataset, giveBack); // else it may have begun
+      else if (problem === LOST) learnOf(item.dataset, giveBack); // else the run may have begun
     });
   },
   now: (button, row, socket) => {
     const { run } = button.closest("li").dataset;
     if (!socket.send({ type: "now", run, stop: "stop" in button.dataset })) return refuse(LOST);
-    if (button.matches(":focus-visible")) byId("message").focus(); // the list comes anew
+    if (button.matches(":focus-visible")) byId("message").focus(); // the list will be replaced
   },
   "version-close": () => import("./versions.js").then(({ close }) => find(".versions button:enabled", close())?.focus()),
   fork: (link) => {
@@ -241,14 +242,14 @@ const ACTIONS = {
     row.classList.remove("folding");
     button.remove();
   },
-  // Typed by the browser: behind what is written, and taken back by Ctrl Z.
+  // Insert the text like typed text after the existing text, so that Ctrl Z undoes it.
   example: (button) => {
     const field = byId("message");
     field.focus();
     field.selectionStart = field.value.length;
     document.execCommand("insertText", false, `${field.value && "\n\n"}${button.textContent}`);
   },
-  // What is written after a sign-out goes with the page.
+  // After a sign-out, a message that is being written is lost with the page.
   "sign-in": (link) => {
     const isLost = isOver && byId("message")?.value;
     if (!isLost || confirm(gettext("The message you are writing will be lost. Leave this page?"))) location.assign(link.href);

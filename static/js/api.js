@@ -1,4 +1,4 @@
-// The reference of the API: Swagger UI, in the theme of the page.
+// Swagger UI with the reference of the API, in the theme of the page.
 
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,5 +1,5 @@
-// Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
-// until they are sent. Loaded with the first use.
+// Files of the next message. They are chosen, pasted or dropped, uploaded at once, and remembered
+// by uuid until the message is sent. Loaded with the first use.
 import { announce, byId, create, find, findAll, keep, recall, refuse } from "./dom.js";
 import { whyUnreadable } from "./unreadable.js";
 import { loadStyle } from "./view.js";
@@ -13,7 +13,7 @@ const token = () => find("[name=csrfmiddlewaretoken]", form).value;
 const at = (uuid, rest = "") => `${url}attachments/${uuid ? `${uuid}/` : ""}${rest}`;
 const MAX_UPLOADS = 3;
 
-/** In the order of the tray. A file has a uuid when it is there, a reason when not. */
+/** Element → item, in the order of the tray. Uploaded files have a uuid, failed ones a reason. */
 const items = new Map();
 const tray = create("ul", { id: "tray", className: "tray", ariaLabel: gettext("Attached files") });
 const veil = create("div", { className: "veil", hidden: true });
@@ -30,7 +30,7 @@ function reasonToWait() {
   if (failed?.isLost) return gettext("%(name)s is not attached. Try it again or remove it.", failed);
   if (failed) return gettext("%(reason)s Remove it from the message, then send.", failed);
 }
-/** What was said when the message should have been sent is still so, or goes. */
+/** Update or remove the message that says why the message could not be sent. */
 function reconsider() {
   const reason = reasonToWait();
   if (!reason || form.waits) refuse(form.waits = reason);
@@ -80,13 +80,13 @@ function show(item) {
 }
 
 function settle(element, changes) {
-  if (!items.has(element)) { // taken back meanwhile
+  if (!items.has(element)) { // removed in the meantime
     if (changes.uuid) takeBack(changes.uuid);
     return;
   }
   const item = Object.assign(items.get(element), changes);
   draw(element, item);
-  if (item.reason) element.scrollIntoView({ block: "nearest" }); // the tray may be longer than it is high
+  if (item.reason) element.scrollIntoView({ block: "nearest" }); // the tray may scroll
   remember();
   announce(item.reason ?? gettext("%(name)s is attached", item));
   reconsider();
@@ -132,7 +132,7 @@ function upload(element, item) {
   request.onload = () => {
     let answer;
     let rest = [];
-    try { [answer, ...rest] = JSON.parse(request.response).files; } catch { /* a page: signed out, or refused */ }
+    try { [answer, ...rest] = JSON.parse(request.response).files; } catch { /* an HTML page: signed out, or refused */ }
     for (const { attachment } of rest) if (attachment) show(attachment);
     if (answer?.attachment) settle(element, answer.attachment);
     else if (answer) fail(element, answer.reason, answer.code === "storage_full");
@@ -145,7 +145,7 @@ function upload(element, item) {
   request.send(data);
 }
 
-/** A few at a time. */
+/** Upload waiting files, at most MAX_UPLOADS at a time. */
 function startWaiting() {
   const under = [...items].filter(([, item]) => isUnderWay(item));
   const free = MAX_UPLOADS - under.filter(([, item]) => item.request).length;
@@ -174,13 +174,13 @@ export function add(files) {
   byId("message").focus();
 }
 
-/** What a tool server has under ``server:uri``. */
+/** Attach a resource of a tool server, named ``server:uri``. */
 export function addResource(resource) {
   show({ resource, name: resource, size: 0 });
   startWaiting();
 }
 
-/** Files that are on the server already. They go along whether or not it tells of them now. */
+/** Attach files that are on the server already, even if it cannot describe them now. */
 export function put(uuids) {
   const known = new Set([...items.values()].map(({ uuid }) => uuid));
   const added = uuids.filter((uuid) => !known.has(uuid)).map((uuid) => [uuid, show({ uuid, name: "…" })]);
@@ -196,7 +196,7 @@ async function describe(added) {
   const told = new Map((await response.json()).files.map((file) => [file.uuid, file]));
   for (const [uuid, element] of added) {
     const item = items.get(element);
-    if (!item) continue; // taken back or sent meanwhile
+    if (!item) continue; // removed or sent in the meantime
     if (told.has(uuid)) draw(element, Object.assign(item, told.get(uuid)));
     else {
       items.delete(element);
@@ -213,7 +213,7 @@ export function choose() {
 }
 
 let hiding = 0;
-/** While files are dragged over the page, this comes again and again. */
+/** Show the drop zone. This is called repeatedly while files are dragged over the page. */
 function hover() {
   veil.hidden = false;
   clearTimeout(hiding);
@@ -226,7 +226,7 @@ export function take(kind, files) {
   add(files);
 }
 
-/** For composer.js: the uuids, and why the message has to wait. */
+/** Return the uuids for composer.js, and set the reason why the message has to wait. */
 form.takeFiles = () => {
   refuse(form.waits = reasonToWait());
   if (form.waits) return;

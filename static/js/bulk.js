@@ -1,5 +1,5 @@
-// The list of a workspace's sessions: a box selects all that are shown, and what the list is
-// narrowed down to stands in the address, so that a reload and the way back show the same.
+// The list of a workspace's sessions. One box selects all sessions that are shown. The filters are
+// kept in the URL, so that a reload and "back" show the same list.
 import { find, findAll } from "./dom.js";
 
 const boxes = () => findAll(".sessions .pick");

@@ -1,6 +1,5 @@
-// Calls of tools: what they say while they run, and the questions before they do.
-// Loaded with the first row of a tool. When a call has ended, its row from the server
-// stands for it, and nothing of this is left.
+// Tool calls: their output while they run, and the questions before they run. When a call has
+// ended, its row from the server replaces all of this. Loaded with the first row of a tool.
 import { announce, byId, create, find, findAll, parseHtml, refuse } from "./dom.js";
 import { setText } from "./composer.js";
 import { addStyle } from "./styles.js";
@@ -15,9 +14,9 @@ const WORDS = {
 };
 const MAX_LIVE_LINES = 200;
 const MAX_LIVE_CHARS = 20000;
-const REST_MS = 1000; // without a key
-const CUT_MS = 10000; // in which who wrote in a card that is gone may not have seen it
-const SEEN_MS = 500; // until a card counts as seen
+const REST_MS = 1000; // time without a key press before the focus may move
+const CUT_MS = 10000; // time in which a writer may not have noticed that their card is gone
+const SEEN_MS = 500; // time until a card counts as seen
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
@@ -25,7 +24,7 @@ const changed = new Set();
 const lives = new Map();
 const known = new WeakMap();
 const waiting = new Map();
-const early = new Map(); // frames before their rows
+const early = new Map(); // frames that arrived before their rows
 const seenBefore = Number(log.dataset.lastSeq) || 0;
 let clock = 0;
 let typed = 0;
@@ -51,7 +50,7 @@ function makeLive(row) {
   return live;
 }
 
-/** The row as it came. */
+/** Restore the row as the server sent it. */
 function forget(row) {
   lives.get(row)?.box.remove();
   if (lives.delete(row) && !lives.size) say();
@@ -60,7 +59,7 @@ function forget(row) {
   changed.delete(row);
 }
 
-/** The state line says what is being done, or what is waited for, which comes with the state. */
+/** Update the state line, but not while the run waits for approval: its frame sets the words. */
 function say() {
   if (lives.size && log.dataset.runState === "waiting_approval") return;
   const line = byId("status");
@@ -74,7 +73,7 @@ function setState(row, state) {
   [element.dataset.state, element.textContent] = WORDS[state];
 }
 
-/** As a terminal would leave it: a line that is overwritten shows its last words. */
+/** Return the text as a terminal shows it. An overwritten line has only its last text. */
 function plain(text) {
   const lines = text.replace(ESCAPES, "").replace(/\r+\n/g, "\n").split("\n").slice(-MAX_LIVE_LINES);
   return lines.map((line) => line.replace(/\r+$/, "").split("\r").at(-1)).join("\n").replace(HIDDEN, "\ufffd");
@@ -100,7 +99,7 @@ function tick() {
   if (!lives.size) clock = clearInterval(clock);
 }
 
-/** A frame of a call that has not ended. False when text before it is missing. */
+/** Show a frame of a call that has not ended. Return false if text before the frame is missing. */
 export function show(frame) {
   const row = find(`:scope > [data-step="1"][data-call="${CSS.escape(frame.call)}"]:not(.settled)`, list);
   if (!(frame.state in WORDS)) return true;
@@ -143,7 +142,7 @@ function offerJump() {
   all.textContent = gettext("Approve all (%(count)s)", { count: length });
 }
 
-/** Where the focus goes: Enter answers nothing there. */
+/** Return the element to focus. Enter does not answer the question there. */
 const cardOf = (row) => find(".ask", row);
 
 function focusOn(row) {
@@ -152,7 +151,7 @@ function focusOn(row) {
   cardOf(row).focus({ preventScroll: true });
 }
 
-/** To the card, of a reader who is at the end and writes nothing. */
+/** Focus the card if the reader is at the end and is not writing. */
 function offer(row) {
   if (!row.isConnected || row.matches(".settled")) return;
   const active = document.activeElement;
@@ -177,10 +176,11 @@ function ask(row) {
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
 
-/** Where the focus goes when its place is gone; not to what opens a keyboard on a screen. */
+/** Return the element to focus when the focused one is gone. On touch screens this is not the
+ * message field, because it would open the keyboard. */
 const rest = () => (matchMedia("(pointer: fine)").matches && byId("message")) || log;
 
-/** What was being written in a card that somebody else answered. */
+/** Move a text to the composer if somebody else has answered the card in which it was written. */
 function moveWords(text) {
   if (!byId("message")) return;
   cutAt = Date.now();
@@ -188,7 +188,7 @@ function moveWords(text) {
   refuse(gettext("The request was answered. What you wrote is in the message field."));
 }
 
-/** After rows came or went. */
+/** Update everything after rows were added or removed. */
 function look() {
   for (const row of changed) if (!row.isConnected || row.matches(".settled")) forget(row);
   for (const [call, { text, ...frame }] of [...early]) {
@@ -211,13 +211,14 @@ function look() {
 document.addEventListener("keydown", (event) => {
   typed = Date.now();
   const { key, target } = event;
-  // Who writes on has not seen yet where that goes: the first one does not send it.
+  // A person who keeps writing may not have noticed that the focus moved here. The first Enter
+  // therefore does not send the message.
   if (key === "Enter" && target === byId("message") && Date.now() - cutAt < CUT_MS) {
     cutAt = 0;
     event.preventDefault();
     event.stopPropagation();
   }
-  // Who begins to write after all writes where the focus was.
+  // If a person starts to write while the card has the focus, the text goes to the message field.
   if (target === offered && key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) byId("message").focus();
   if (!target.matches(".row-ask input:not([type=checkbox])")) return;
   if (key !== "Enter" && key !== "Escape") return;
@@ -228,9 +229,9 @@ document.addEventListener("keydown", (event) => {
   if (key === "Escape") byId("message")?.focus();
 }, true);
 
-/* What can be done. */
+/* Actions. */
 
-/** The controls wait until rows come, or the problem. */
+/** Send a request. The controls are disabled until rows arrive, or the problem. */
 function request(row, socket, frame, controls) {
   for (const control of controls) control.disabled = true;
   const end = (problem) => {
@@ -242,7 +243,7 @@ function request(row, socket, frame, controls) {
   socket.request({ call: row.dataset.call, ...frame }, end);
 }
 
-/** What was filled in, by the names of the fields. */
+/** Return the values of the form, by the names of the fields. */
 function readFields(row) {
   const content = {};
   for (const { dataset, type, checked, value } of findAll("[data-field]", row)) {
@@ -294,14 +295,15 @@ export const ACTS = {
   more,
 };
 
-// Who opens a row wants more than its first lines.
+// Load the whole output when a row is opened.
 list.addEventListener("click", ({ target }) => {
   const details = target.closest(".row-tool summary")?.parentElement;
   const link = details && !details.open && find("[data-action=more]", details);
   if (link && !link.search) more(link);
 });
 
-// Rows and output that come move the button while it is pressed; a press belongs to where it began.
+// Arriving rows and output can move a button while it is pressed. The press stays with the button
+// on which it began.
 list.addEventListener("pointerdown", ({ target, pointerId }) => target.closest(".ask-acts button, .live > button")?.setPointerCapture(pointerId));
 
 document.addEventListener("loom:tools", look);

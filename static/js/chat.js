@@ -1,4 +1,4 @@
-// A batch of frames per animation frame.
+// Frames are handled in one batch per animation frame.
 import { byId, find, findAll, fromTemplate, parseHtml, refuse } from "./dom.js";
 import { acknowledged, settleMessage, startComposer } from "./composer.js";
 import { LOST, Socket } from "./socket.js";
@@ -60,7 +60,7 @@ function showConnection(state) {
   say();
 }
 
-/** Once a second; for missing rows it is made up for. */
+/** Ask for rows at most once a second. A request for missing rows is delayed. */
 function sync(lacks) {
   const wait = synced + 1000 - Date.now();
   if (wait > 0) {
@@ -74,7 +74,7 @@ function sync(lacks) {
 
 const clearDraft = () => draft?.clearDraft();
 
-/** Frames before the module is here are asked for again. */
+/** Frames before the module is loaded are requested again. */
 function writeDraft(frame) {
   if (draft) return draft.writeDraft(frame) || sync();
   import("./draft.js").then((module) => {
@@ -119,7 +119,7 @@ const FRAMES = {
     if (byId("model")?.value !== model) byId("model")?.add(new Option(model, model, true, true));
   },
   people: (frame) => (frame.count > 1 || byId("people")) && import("./people.js").then(({ showPeople }) => showPeople(frame, socket)),
-  // Not under a file on its way.
+  // Wait while a file is being uploaded.
   reload: () => {
     clearTimeout(reloads);
     if (find("#tray :is(progress, button + button)")) reloads = setTimeout(FRAMES.reload, 1000);
@@ -137,7 +137,7 @@ function flush() {
   if (frames.length) afterFrames();
 }
 
-/** A hidden tab paints nothing. */
+/** A hidden tab has no animation frames. */
 function take(frame) {
   if (waiting.push(frame) > 1) return;
   if (document.hidden) setTimeout(flush, 250);

@@ -1,12 +1,12 @@
-// A list of choices that belongs to a text field: the keyboard stays in the field, and
-// screen readers hear what is chosen (the ARIA pattern of a combobox with a listbox).
+// A list of choices for a text field. The keyboard focus stays in the field, and screen readers
+// announce the current choice (the ARIA pattern of a combobox with a listbox).
 import { create, find, findAll } from "./dom.js";
 import { ngettext } from "./words.js";
 
 let made = 0;
 
-/** How well a text fits to what is typed: the smaller the better, NaN if it does not.
- * All its characters, in this order; together and at the start are best. */
+/** Return how well a text matches the typed text: smaller is better, and NaN is no match. A match
+ * has all typed characters in this order. Adjacent characters at the start are best. */
 export function fit(text, typed) {
   const [name, wanted] = [text.toLowerCase(), typed.toLowerCase().replace(/\s+/g, " ").trim()];
   const at = name.indexOf(wanted);
@@ -19,7 +19,7 @@ export function fit(text, typed) {
   return 3 + last / 1e6;
 }
 
-/** The items that fit by name, the best first, then those of which the words are said. */
+/** Return the items that match by name, the best first, then items that match by description. */
 export function fitting(items, typed) {
   const words = typed.trim().toLowerCase();
   const ranked = [];
@@ -43,7 +43,7 @@ export class Choices {
   items = [];
   at = -1;
 
-  /** `choose(item, byTab)` is called with what is taken. */
+  /** `choose(item, byTab)` is called with the chosen item. */
   constructor(field, { label, choose }) {
     const id = `choices-${++made}`;
     this.field = field;
@@ -53,7 +53,7 @@ export class Choices {
     this.status = create("p", { className: "sr", role: "status" });
     this.box = create("div", { className: "choices-box", hidden: true });
     this.box.append(this.list, this.note);
-    this.box.addEventListener("pointerdown", (event) => event.preventDefault()); // the field keeps the focus
+    this.box.addEventListener("pointerdown", (event) => event.preventDefault()); // keep the focus in the field
     this.list.addEventListener("click", ({ target }) => {
       const index = this.lines().indexOf(target.closest("[role=option]"));
       if (index >= 0) this.take(index);
@@ -64,7 +64,7 @@ export class Choices {
     return [this.box, this.status];
   }
 
-  /** There is something to choose. */
+  /** Whether there are choices. */
   get isOpen() {
     return !this.list.hidden;
   }
@@ -77,7 +77,7 @@ export class Choices {
     return findAll("[role=option]", this.list);
   }
 
-  /** Groups are `{ label, items }`. Without any item only the note is shown. */
+  /** Show groups `{ label, items }`. Without items only the note is shown. */
   show(groups, { note = "", empty = "", isKept = false } = {}) {
     const at = isKept ? this.at : 0;
     this.items = groups.flatMap(({ items }) => items);
@@ -108,7 +108,7 @@ export class Choices {
 
   say(text) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => { this.status.textContent = text; }, 300); // not for each letter
+    this.timer = setTimeout(() => { this.status.textContent = text; }, 300); // not after each letter
   }
 
   point(index) {
@@ -136,7 +136,7 @@ export class Choices {
     this.choose(this.items[index], byTab);
   }
 
-  /** True when the key was one of the list's. */
+  /** Handle a key. Return true if the list has used it. */
   press({ key, shiftKey, ctrlKey, metaKey, altKey }) {
     if (!this.isOpen || ctrlKey || metaKey || altKey) return false;
     const many = this.items.length;

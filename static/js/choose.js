@@ -1,11 +1,11 @@
-// Preferences that a page changes by itself: kept with the account, or in this browser
-// where nobody is signed in. Loaded with the first use.
+// Preferences that a button on a page changes. They are saved in the account, or in this browser if
+// nobody is signed in. Loaded with the first use.
 import { byId, find, findAll } from "./dom.js";
 import { gettext } from "./words.js";
 
 const root = document.documentElement;
 
-/** Keep a choice. What cannot be kept holds for this page. */
+/** Save a choice. If that fails, it applies to this page only. */
 export async function choose(name, value) {
   const { choose: address } = document.body.dataset;
   const token = find("[name=csrfmiddlewaretoken]")?.value;
@@ -23,6 +23,6 @@ export function nextTheme() {
   for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = LABELS[theme];
   const field = byId("id_theme");
   if (field) field.value = theme;
-  try { localStorage.setItem("loom:theme", theme); } catch { /* off */ }
+  try { localStorage.setItem("loom:theme", theme); } catch { /* storage is off */ }
   choose("theme", theme);
 }

@@ -1,5 +1,5 @@
-// Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
-// and by the palette. The server has the table of commands and carries most of them out.
+// Commands in the composer, and files by name. The server has the table of commands and executes
+// most of them. Loaded with the first "/" or "@" in the composer, and by the palette.
 import { announce, byId, create, find, findAll, refuse } from "./dom.js";
 import { Choices, fitting } from "./choices.js";
 import { addStyle } from "./styles.js";
@@ -9,10 +9,10 @@ const { url } = byId("transcript").dataset;
 const form = byId("composer");
 const field = byId("message");
 const ADDRESS = `${url}commands/`;
-const MAX_RESOURCES = 8; // that are offered at once
+const MAX_RESOURCES = 8; // shown at once
 const LOST = gettext("The server is not responding. Nothing was changed; try again.");
 const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
-// A command, or a prompt of a tool server: "server:prompt".
+// A command, or a prompt of a tool server in the form "server:prompt".
 const NAMED = /^\/([a-z]*|[\w-]+:[\w.-]*)$/i;
 const FOLLOWED = /^\/([a-z]+|[\w-]+:[\w.-]+)\s+(.*)$/is;
 
@@ -23,7 +23,7 @@ async function getJson(address, options) {
 }
 
 let table;
-/** The commands that this person can use here, asked for once; again while tool servers connect. */
+/** Load the commands that this person can use here, once, and again while tool servers connect. */
 export function loadCommands() {
   table ??= getJson(ADDRESS).then(async (found) => {
     await addStyle(found.style);
@@ -42,7 +42,7 @@ function setText(text, caret = text.length) {
   field.focus();
 }
 
-// What the page does by itself.
+// Commands that the page executes without the server.
 
 const closeClear = () => {
   byId("cleared")?.remove();
@@ -91,7 +91,8 @@ async function history(words) {
   return { said: gettext("Older messages are loaded.") };
 }
 
-/** The palette with sessions only, by an action: it loads this module; names by content allow no circle. */
+/** Open the palette with sessions only. It is opened by an action, because the palette imports this
+ * module, and file names with hashes of the contents do not allow circular imports. */
 function resume(words) {
   document.body.dataset.resume = words;
   const button = create("button", {});
@@ -108,7 +109,7 @@ const HERE = {
   clear,
 };
 
-/** Where an outcome leads. */
+/** Show the outcome of a command, or open the page to which it leads. */
 async function follow({ said, url: address, opens }) {
   if (said) announce(said);
   if (!address || opens === "file") showSaid(said);
@@ -117,7 +118,7 @@ async function follow({ said, url: address, opens }) {
   (await import("./panel.js")).show(create("a", { href: address }));
 }
 
-/** What was done, where everybody sees it, until the next thing is. */
+/** Show the outcome of a command as visible text, until the next command or for 8 seconds. */
 function showSaid(said) {
   byId("said")?.remove();
   if (!said) return;
@@ -132,7 +133,7 @@ function tell(problem) {
   showSaid(problem);
 }
 
-/** It is no command: it can be changed, or sent as it is. */
+/** Say that a text is not a command. The person can change it, or send it as it is. */
 function offerText(message) {
   refuse(message);
   const button = create("button", { type: "button", className: "btn", textContent: gettext("Send as a message") });
@@ -152,7 +153,7 @@ async function post(text) {
   return getJson(ADDRESS, { method: "POST", body });
 }
 
-/** Carry a command out. The composer keeps a text that is none. */
+/** Execute a command. A text that is not a command stays in the composer. */
 export async function run(text, isTyped = true) {
   const [, name = "", argument = ""] = FOLLOWED.exec(text) ?? NAMED.exec(text.trimEnd()) ?? [];
   menu?.hide();
@@ -214,7 +215,7 @@ function putFile(path) {
   setText(before.slice(0, start) + name + after, start + name.length);
 }
 
-/** It becomes a file of the message, and what was typed of it goes. */
+/** Attach a resource to the message, and remove its typed name. */
 async function putResource(name) {
   const caret = field.selectionStart;
   const before = field.value.slice(0, caret);
@@ -232,7 +233,7 @@ const asItem = (command) => ({
   command,
 });
 
-/** The commands, or what may follow the one that is typed. */
+/** Show the commands, or the arguments of the typed command. */
 async function offerCommands(text) {
   const mine = ++asked;
   const { commands } = await loadCommands();
@@ -272,7 +273,7 @@ async function offerFiles(typed) {
 
 function askAgain() {
   table = null;
-  if (menu?.isShown && !menu.isOpen) offer(); // nothing was found yet
+  if (menu?.isShown && !menu.isOpen) offer(); // the list has no choices yet
 }
 
 function closeMenu() {
@@ -280,7 +281,7 @@ function closeMenu() {
   menu.hide();
 }
 
-/** Show what can follow the text before the caret. */
+/** Show choices for the text before the caret. */
 function offer() {
   const text = field.value;
   const file = FILE.exec(text.slice(0, field.selectionStart));
@@ -293,7 +294,7 @@ function offer() {
 }
 
 if (menu) {
-  // Before the composer sends, and before the chat takes Esc for "stop".
+  // This handles keys before the composer sends on Enter and before the chat stops on Esc.
   form.addEventListener("keydown", (event) => {
     if (event.target !== field) return;
     const closes = event.key === "Escape" && menu.isShown;

@@ -1,4 +1,4 @@
-// What is typed survives a reload; what is sent is known by its id until it is on disk.
+// Typed text survives a reload, and sent messages are kept until they are on disk.
 import { byId, find, fromTemplate, isOver, keep, newId, recall, refuse } from "./dom.js";
 import { LOST } from "./socket.js";
 import { follow } from "./transcript.js";
@@ -11,8 +11,8 @@ export const FILES = `files:${session}`;
 const PENDING = `pending:${session}`;
 const found = recall(PENDING) ?? [];
 const pending = new Map(found);
-export const due = new Set(); // what the next one takes along
-let opening; // until what takes files is there
+export const due = new Set(); // ids to send with the next message
+let opening; // the import of attach.js
 const withFiles = (use) => (opening = import("./attach.js").then(use, () => refuse(LOST, opening = 0)));
 const withCommands = (use) => import("./commands.js").then(use, () => use && refuse(LOST));
 
@@ -20,7 +20,7 @@ function keepText() {
   keep(DRAFT, field.value);
   if (/^\/|@/.test(field.value)) withCommands();
 }
-/** Of all tabs; what another one has settled waits no more. */
+/** Return all tabs' pending messages. Drop messages that another tab has settled. */
 function waiting() {
   const all = new Map(recall(PENDING));
   for (const [id] of found) all.has(id) || (pending.delete(id), standIn(id)?.remove());
@@ -31,7 +31,7 @@ function keepPending(done) {
   all.delete(done);
   keep(PENDING, all.size && [...all]);
 }
-const excess = () => [...field.value.trimEnd()].length - form.dataset.max; // as the server counts
+const excess = () => [...field.value.trimEnd()].length - form.dataset.max; // the server counts code points
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
 
 export function setText(text) {
@@ -64,7 +64,7 @@ export function takePending(id) {
 
 export const settleMessage = (id) => id && confirm(id, true);
 
-/** On disk: the row comes, or is in the page, or the message waits. */
+/** The message is on disk: its row follows or is on the page, or it is queued. */
 export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
 
 export function startComposer(socket) {

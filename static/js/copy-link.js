@@ -1,4 +1,4 @@
-// A field whose text is to be sent to somebody.
+// The button that copies the text of a field.
 import { byId } from "./dom.js";
 import { gettext } from "./words.js";
 
@@ -11,6 +11,6 @@ document.addEventListener("click", async ({ target }) => {
     await navigator.clipboard.writeText(field.value);
     button.textContent = gettext("Copied");
   } catch {
-    button.textContent = gettext("Selected: press Ctrl+C"); // without TLS there is no clipboard
+    button.textContent = gettext("Selected: press Ctrl+C"); // pages without TLS cannot use the clipboard
   }
 });

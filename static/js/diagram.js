@@ -1,10 +1,10 @@
-// Draws one diagram, in a frame without an origin (see conversations/web/diagrams.py). The page
-// sends the text; it is told the height of the drawing, or that there is none.
+// Draws a diagram in a frame without an origin (see conversations/web/diagrams.py). The page sends
+// the text and receives the height of the drawing, or a message that drawing failed.
 import mermaid from "../vendor/mermaid-12.3.0/mermaid.esm.min.mjs";
 
-const tell = (message) => parent.postMessage(message, "*"); // an origin that this frame cannot know
+const tell = (message) => parent.postMessage(message, "*"); // this frame cannot know the page's origin
 
-// What a text may not set for itself.
+// Options that the text of a diagram must not set.
 const secure = ["secure", "securityLevel", "startOnLoad", "maxTextSize", "suppressErrorRendering",
   "maxEdges", "dompurifyConfig", "themeCSS", "fontFamily", "layout"];
 

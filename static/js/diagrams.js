@@ -1,13 +1,13 @@
-// Diagrams in rows: each is drawn in a frame of its own once it is in sight. Loaded with the
-// first one. The frame is not trusted: of what it says, the page takes a height within limits.
+// Diagrams in rows. Each is drawn in its own frame when it comes into view. The frame is not
+// trusted: the page accepts only a height within limits from it. Loaded with the first diagram.
 import { create, find } from "./dom.js";
 import { gettext } from "./words.js";
 
-const MAX_CHARS = 20000; // of a text that is drawn
+const MAX_CHARS = 20000; // longer texts are not drawn
 const MIN_HEIGHT = 32;
 const MAX_HEIGHT = 2400;
-const MAX_WAIT_MS = 20000; // until there is a drawing
-const drawings = new Map(); // windows of frames, and what they draw
+const MAX_WAIT_MS = 20000; // limit for drawing
+const drawings = new Map(); // window of a frame → its drawing
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => {
@@ -69,7 +69,7 @@ const seen = new IntersectionObserver((entries) => {
   }
 });
 
-/** Draw the diagram of a code block when it comes into sight. */
+/** Draw the diagram of a code block when it comes into view. */
 export function watch(block) {
   if (find("pre", block).textContent.length <= MAX_CHARS) seen.observe(block);
 }

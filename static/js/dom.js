@@ -6,19 +6,19 @@ export const fromTemplate = (id) => byId(id).content.firstElementChild.cloneNode
 export const parseHtml = (html) => [...create("template", { innerHTML: html }).content.children];
 
 globalThis.words ??= JSON.parse(byId("words")?.textContent ?? "{}");
-/** The text in the page's language, with `values` for its %(name)s. */
+/** Return the text in the page's language, with `values` for its %(name)s. */
 export const gettext = (text, values = {}) => (globalThis.words[text] ?? text).replace(/%\((\w+)\)s/g, (_, name) => values[name]);
 
 /** crypto.randomUUID needs TLS. */
 export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
-/** To screen readers. */
+/** For screen readers. */
 export function announce(text) {
   byId("announce").textContent = "";
   setTimeout(() => { byId("announce").textContent = text; }, 50);
 }
 
-/** Above the composer; nothing without a text. */
+/** Show a problem above the composer, or hide it. */
 export const refuse = (text = "") => Object.assign(byId("refused") ?? {}, { hidden: !text, textContent: text });
 
 const { lang, dataset } = document.documentElement;
@@ -38,7 +38,7 @@ function relative(moment) {
   }
 }
 
-/** Write times in the reader's zone. */
+/** Show times in the reader's zone. */
 export function localise(root) {
   for (const element of findAll("time", root)) {
     const moment = new Date(element.dateTime);
@@ -48,7 +48,7 @@ export function localise(root) {
   }
 }
 
-/** By person; what is to be sent outlives its tab. Off or full, nothing is kept. */
+/** Storage by person. Pending messages outlive their tab. */
 const own = `loom:${document.body.dataset.me}:`;
 const store = (name) => (/^pending/.test(name) ? localStorage : sessionStorage);
 export function recall(name) {
@@ -61,7 +61,7 @@ export function keep(name, value) {
   } catch { /* off or full */ }
 }
 export let isOver;
-// signed-out.js
+// Set by signed-out.js.
 addEventListener("storage", ({ key }) => {
   if (key === "loom:out") isOver = !sessionStorage.clear();
 });

@@ -1,5 +1,5 @@
-// The running answer: one element for each part and, in it, one for each block, so
-// that a finished block is written once and never moves. Loaded with the first answer.
+// The running answer. Each part has an element with an element for each block, so that a finished
+// block is written once and never moves. Loaded with the first answer.
 import { byId, create, find, findAll, fromTemplate } from "./dom.js";
 import { allRows } from "./marks.js";
 import { gettext } from "./words.js";
@@ -7,7 +7,7 @@ import { gettext } from "./words.js";
 const holder = byId("draft");
 const parts = new Map();
 let hears;
-const MAX_TEXT_CHARS = 2000; // all of it is laid out anew for each word
+const MAX_TEXT_CHARS = 2000; // the browser lays out the whole text node for each word
 
 function add(element) {
   holder.append(element);
@@ -33,9 +33,10 @@ function writeBlock(part, html) {
   part.open.innerHTML = part.html = html;
 }
 
-/** Text at the end of all that is open goes there; the block would be parsed and laid out anew. */
+/** Append plain text to the innermost open element. Writing the block would parse and lay out all
+ * of it again. */
 function extendBlock(part, drop, added) {
-  const kept = drop < 0 ? 0 : part.html.length - drop; // -1: all of it gives way
+  const kept = drop < 0 ? 0 : part.html.length - drop; // -1: replace everything
   const end = part.html.slice(kept);
   const more = drop ? added.slice(0, -drop) : added;
   if (!/^(<\/\w+>\n?)+$/.test(end) || more + end !== added || more.includes("<")) {
@@ -47,7 +48,7 @@ function extendBlock(part, drop, added) {
   addText(inner, more.includes("&") ? create("textarea", { innerHTML: more }).textContent : more);
 }
 
-/** Long code goes into blocks of some lines. */
+/** Append text. Long code is split into blocks of some lines. */
 function addText(element, text) {
   const block = element.matches("pre > code") && (element.lastElementChild ?? element);
   const last = (block || element).lastChild;
@@ -62,14 +63,14 @@ function addText(element, text) {
   else element.append(text);
 }
 
-/** Text comes as HTML of its blocks, thinking and the arguments of a tool as they are. */
+/** Write a frame. Text arrives as HTML blocks. Thinking and tool arguments arrive as plain text. */
 function write(part, { text, blocks = [], drop, open }) {
   if (open === undefined) return part.body.append(text);
   for (const html of blocks) {
     if (html.includes('rich"')) import("./rich.js");
     writeBlock(part, html);
     if (document.documentElement.dataset.hears === "parts" && !part.body.closest(".think")) {
-      // By one promise: those of several imports may be kept in another order.
+      // One promise is used for all, because promises of several imports can resolve out of order.
       (hears ??= import("./hears.js")).then(({ tellPart }) => tellPart(html));
     }
     part.open = null;
@@ -78,7 +79,7 @@ function write(part, { text, blocks = [], drop, open }) {
   if (drop || open) extendBlock(part, drop, open);
 }
 
-/** Write one frame. False when text before it is missing. */
+/** Write a frame to its part. Return false if text before the frame is missing. */
 export function writeDraft(frame) {
   let part = parts.get(frame.part);
   if (!part) parts.set(frame.part, part = { body: place(frame), length: 0, html: "" });
@@ -97,7 +98,7 @@ export function clearDraft() {
   holder.replaceChildren();
 }
 
-/** Where a point is in the blocks: in which one, or the last one before it, and after how many characters. */
+/** Return a point as the index of its block, or of the block before it, and a character offset. */
 function pointIn(blocks, node, offset) {
   if (!holder.contains(node)) return { node, offset };
   const range = new Range();
@@ -110,7 +111,7 @@ function pointIn(blocks, node, offset) {
   return { index, length: range.toString().length };
 }
 
-/** Nothing where the rows have no such block. */
+/** Return the node and offset of a point, or undefined if the rows have no such block. */
 function nodeAt(blocks, { index, length, node, offset }) {
   if (node || !blocks[index]) return node && [node, offset];
   const texts = document.createTreeWalker(blocks[index], NodeFilter.SHOW_TEXT);
@@ -122,8 +123,8 @@ function nodeAt(blocks, { index, length, node, offset }) {
   return text ? [text, length] : [blocks[index], 0];
 }
 
-/** The parts so far give way to the rows that `add` adds. The reader's place, selection and focus
- * stay where they are in the text, and thinking that is open stays open. */
+/** Replace the draft with the rows that `add` adds. The reader's place, selection and focus in the
+ * text are kept, and open thinking stays open. */
 export function endDraft(add) {
   const log = byId("transcript");
   const { scrollTop } = log;
@@ -145,7 +146,7 @@ export function endDraft(add) {
   add();
 
   const added = allRows().filter((row) => !rows.has(row));
-  // Rows that were not painted yet have a guessed height, drafts have their own.
+  // Rows have an estimated height until they are painted. Drafts have their real height.
   const answers = added.filter((row) => !row.matches(".row-user"));
   const paint = (isDraft) => answers.forEach((row) => row.classList.toggle("draft", isDraft));
   paint(true);

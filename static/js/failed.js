@@ -1,11 +1,11 @@
-// What the server refused to do for htmx, in its words. Loaded with the first refusal.
+// Shows the server's message when an htmx request is refused. Loaded with the first refusal.
 import { gettext } from "./dom.js";
 
-/** Its sentence; not the page of whatever stands before it. */
+/** Return the server's sentence, but not the error page of a proxy. */
 export const saidBy = (ctx) => ctx?.response?.headers.get("content-type")?.startsWith("text/plain") && ctx.text;
 
 export function tell({ target, detail: { ctx } }, refuse) {
-  if (target.closest("#panel")) return; // which says so itself
-  target.reset?.(); // the menu of models: to what is stored
+  if (target.closest("#panel")) return; // the panel shows its own message
+  target.reset?.(); // set the menu of models to the stored value
   refuse(saidBy(ctx) || gettext("The server could not do this. Try again in a moment."));
 }

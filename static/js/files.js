@@ -1,4 +1,4 @@
-// Uploads into a folder: dropped files, and how far they are.
+// Uploads into a folder: dropped files, and the progress of an upload.
 import { whyUnreadable } from "./unreadable.js";
 import { gettext } from "./words.js";
 
@@ -46,7 +46,7 @@ if (form) {
     };
     request.addEventListener("error", () => fail());
     request.addEventListener("load", () => {
-      // The page that is loaded then says what became of it.
+      // The reloaded page shows the result of the upload.
       if (request.status === 204) location.reload();
       else if (!show(request.responseText)) fail(saidBy(request));
     });
@@ -55,7 +55,7 @@ if (form) {
     request.send(new FormData(form));
   });
 
-  /** The sentence of a refusal; not the page of whatever stands before the server. */
+  /** Return the server's sentence, but not the error page of a proxy. */
   const saidBy = (request) =>
     request.getResponseHeader("content-type")?.startsWith("text/plain") && request.responseText;
 

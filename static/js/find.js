@@ -1,5 +1,5 @@
-// Finding in the session: hits in the panel, one after the other in the transcript.
-// Loaded with the first use, and with a page that such a hit has led to.
+// The search in a session, with hits in the panel and steps from hit to hit in the transcript.
+// Loaded with the first use, and with a page that a hit has opened.
 import { byId, create, find } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
@@ -11,7 +11,7 @@ const body = byId("panel-body");
 const opener = byId("find-open");
 const sheet = matchMedia("(max-width: 1099.98px)");
 const MARK = "#find=";
-const MAX_PAGES = 10; // to look through for where one has arrived
+const MAX_PAGES = 10; // pages of hits to load until the opened hit is found
 let current = "";
 let arrives = 0;
 let goesOn = false;
@@ -45,7 +45,7 @@ function setCurrent(hit) {
   find(".count", body)?.append(create("span", { className: "at", textContent: ` · ${place}` }));
 }
 
-/** In the rows at hand, or on the page around the turn. */
+/** Show a hit in the rows on the page, or open the page around its turn. */
 function go(hit) {
   setCurrent(hit);
   if (reveal(hit.dataset.turn, wordsOf(hit))) {
@@ -109,7 +109,7 @@ body.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// What is being typed when the hits come stays.
+// Text that is being typed stays when the hits arrive.
 body.addEventListener("htmx:before:swap", () => {
   const text = find("[data-find] input", body);
   typed = text && text.value !== text.defaultValue ? text.value : "";
@@ -137,7 +137,7 @@ body.addEventListener("htmx:after:swap", () => {
   }
 });
 
-/** Go on with the search that led to this page. */
+/** Continue the search that has opened this page. */
 function arrive() {
   const url = new URL(opener.href);
   url.search = decodeURIComponent(location.hash.slice(MARK.length));

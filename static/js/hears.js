@@ -1,11 +1,11 @@
-// What a screen reader is told of an answer, as its reader has chosen. Loaded with the first that ends.
+// Announces answers to screen readers, as the person has chosen. Loaded with the first part or end.
 import { byId, create, find, findAll } from "./dom.js";
 import { gettext } from "./words.js";
 
 const log = create("div", { className: "sr", role: "log" });
 log.ariaLive = "polite";
 byId("announce").after(log);
-let told = ""; // of the running answer, without white space
+let told = ""; // announced text of the running answer, without white space
 
 const bare = (text) => text.replace(/\s+/g, "");
 
@@ -21,14 +21,14 @@ function say(text) {
   if (log.children.length > 20) log.firstElementChild.remove();
 }
 
-/** A paragraph of the answer that is written. */
+/** Announce a paragraph of the running answer. */
 export function tellPart(html) {
   const text = textOf(create("div", { innerHTML: html }));
   told += bare(text);
   say(text);
 }
 
-/** What is left of the text when so much of it, without white space, was told. */
+/** Return the part of the text that has not been announced. */
 function restOf(text) {
   if (!bare(text).startsWith(told)) return text;
   let at = 0;
@@ -36,7 +36,7 @@ function restOf(text) {
   return text.slice(at).trim();
 }
 
-/** The answer is over; ``end`` is its last row, if that says more. */
+/** Announce the rest of the answer. ``end`` is its last row if that says more. */
 export function tellEnd(end) {
   const rows = findAll("#rows > .row");
   const answer = rows.slice(rows.findLastIndex((row) => row.matches(".row-user")) + 1).filter((row) => row.matches(".row-assistant"));

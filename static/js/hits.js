@@ -1,10 +1,10 @@
-// Hits that are loaded later: their times, and the focus on the first of them.
+// Hits that are loaded later: shows their times, and focuses the first one.
 import { byId, find, findAll, keep, localise } from "./dom.js";
 
 export const allHits = () => findAll("#found .hit");
 export const wordsOf = (hit) => [...new Set(findAll("mark", hit).map((mark) => mark.textContent.toLowerCase()))];
 
-/** What the page that a hit leads to has to mark. */
+/** Store the words that the page of a hit has to mark. */
 export function leaveWords(hit) {
   keep("words", { path: find("a", hit).pathname, words: wordsOf(hit) });
 }

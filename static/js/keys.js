@@ -1,5 +1,5 @@
-// Keys of the chat, but for Enter and Esc. Single letters work outside of fields only
-// and can be switched off. Loaded with the first key outside of a field.
+// Keys of the chat except Enter and Esc. Single letters work only outside of fields and can be
+// switched off. Loaded with the first key outside of a field.
 import { byId, create, findAll, parseHtml } from "./dom.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
@@ -9,7 +9,7 @@ import { gettext } from "./words.js";
 const preferences = document.documentElement.dataset;
 let help;
 
-/** Whether keys without Ctrl or Alt do something. */
+/** Whether keys without Ctrl or Alt are switched on. */
 const hasLetters = () => !("keys" in preferences);
 
 function makeSwitch() {
@@ -40,7 +40,7 @@ async function loadHelp(link) {
   return dialog;
 }
 
-/** Commands and keys; as a page, where they cannot be loaded. */
+/** Show commands and keys in a dialog, or as a page if they cannot be loaded. */
 export async function showHelp() {
   const link = byId("help-open");
   try {

@@ -1,11 +1,11 @@
-// Lists that change after their page has come: their times, more of a list of sessions, and what
-// is new in it. Loaded with the first swap, or after a minute.
+// Updates of lists after the page has loaded: their times, further sessions, and new sessions.
+// Loaded with the first swap, or after a minute.
 import { find, findAll, localise } from "./dom.js";
 
 const times = () => findAll("[data-session-list], .cards").forEach(localise);
 let version = "";
 
-/** After a swap: a group that goes on is one group, and this page is listed once. */
+/** After a swap, join groups with the same title, and list the session of this page only once. */
 export function join() {
   times();
   const { activeElement } = document;
@@ -21,14 +21,15 @@ export function join() {
     first.parentElement.remove();
     if (!find(".session", group)) group.remove();
   }
-  activeElement.focus({ preventScroll: true }); // a link that was moved has lost it
+  activeElement.focus({ preventScroll: true }); // a moved link has lost the focus
 }
 
-/** Nothing is taken from under somebody's hand, nor what was loaded later, which the answer lacks. */
+/** Whether the list is in use, so that it must not be replaced. The response would also lack
+ * sessions that were loaded later. */
 const isInUse = () => document.hidden
   || find("form.filter input:focus, [data-session-list] :is(.menu[open], :checked, [autofocus])");
 
-/** The list as the filter asks for it now. */
+/** Return the URL of the list with the current filters. */
 function address() {
   const form = find("form.filter");
   const url = new URL(form.action);
@@ -36,7 +37,7 @@ function address() {
   return url;
 }
 
-/** Once a minute. */
+/** Reload the list. This is called once a minute. */
 export async function renew() {
   times();
   const list = window.htmx && find("[data-session-list]");
@@ -45,7 +46,7 @@ export async function renew() {
   if (url.searchParams.has("before")) return;
   const headers = { "HX-Request": "true", "If-None-Match": version };
   const response = await fetch(url, { headers, redirect: "error", cache: "no-store" }).catch(() => ({}));
-  const text = response.ok && await response.text(); // not where nothing has changed
+  const text = response.ok && await response.text(); // not if nothing has changed (304)
   if (!text || isInUse() || address().href !== url.href) return;
   version = response.headers.get("ETag");
   window.htmx.swap({ text, target: list, sourceElement: list, swap: "innerMorph" });

@@ -1,7 +1,7 @@
-// What the browser adds to rows, streamed or loaded: it depends on them alone.
+// Elements that the browser adds to rows. They depend only on the rows.
 import { byId, create, find, findAll, formatDay, fromTemplate, gettext, localise } from "./dom.js";
 
-const MAX_LINES = 60; // of about 72 characters
+const MAX_LINES = 60; // lines of about 72 characters
 const MIN_CALLS = 4;
 const list = byId("rows");
 const log = byId("transcript").dataset;
@@ -36,10 +36,10 @@ function mark(row) {
   }
 }
 
-// A call's rows are: started, asked, decided, completed. What stays of them, by the last:
+// The rows of a call are 1 started, 2 asked, 3 decided, 4 completed. Last step → steps to show:
 const STAY = ["", "1", "2", "13", "4"];
 
-/** The rows that a later one of the same call stands for. */
+/** Return the rows that a later row of the same call replaces. */
 function settledRows(rows) {
   const calls = [];
   const newest = new Map();
@@ -54,7 +54,7 @@ function settledRows(rows) {
   return new Set(calls.flatMap((one) => one.rows.filter((row) => !STAY[one.last].includes(row.dataset.step))));
 }
 
-/** Runs of tool rows; `opened` has the numbers of unfolded ones. */
+/** Return the sequences of tool rows. `opened` has the numbers of unfolded rows. */
 export function toolRuns(rows) {
   const settled = settledRows(rows);
   const runs = [[]];
@@ -67,7 +67,7 @@ export function toolRuns(rows) {
   return runs.filter((run) => run.length);
 }
 
-/** Mark new rows; put day lines and groups where they belong now. */
+/** Mark new rows, and update the day lines and groups. */
 export function arrange() {
   const rows = allRows();
   const wanted = new Map(rows.map((row) => [row, []]));

@@ -2,14 +2,14 @@ import { find, findAll, localise } from "./dom.js";
 
 const { dataset } = document.documentElement;
 
-// A day is that of whoever asks for it.
+// Days begin at the reader's midnight.
 document.cookie = `loom_zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000`;
 
-// Rows get theirs from marks.js.
+// marks.js localises rows.
 findAll(document.body.matches(".chat") ? ".side, .dock" : "body").forEach(localise);
 setInterval(() => import("./lists.js").then(({ renew }) => renew()), 60000);
 
-// The sidebar's list is one stop of Tab; arrows go on in it.
+// The sidebar's list is one Tab stop. Arrow keys move in it.
 const links = () => findAll("nav[data-session-list] .session > a");
 function rove(to = find("nav[data-session-list] [aria-current]") ?? links()[0]) {
   for (const stop of findAll("nav[data-session-list] :is(.session > a, summary)")) {
@@ -21,7 +21,7 @@ rove()?.scrollIntoView(false);
 
 const toggleSide = () => import("./side.js").then(({ toggle }) => toggle());
 
-// A key of an input method is none of the page's.
+// The page ignores keys of an input method.
 addEventListener("keydown", (event) => {
   if (event.isComposing || event.keyCode === 229) event.stopImmediatePropagation();
 }, true);

@@ -1,5 +1,5 @@
-// The palette: sessions, commands, workspaces and pages, found by typing. Loaded with
-// Ctrl or Cmd and K, on every page.
+// The palette, in which sessions, commands, workspaces and pages are found by typing. Loaded on
+// every page with Ctrl K or Cmd K.
 import { byId, create, find, findAll } from "./dom.js";
 import { Choices, fitting } from "./choices.js";
 import { addStyle } from "./styles.js";
@@ -15,9 +15,9 @@ let commands = [];
 let sessions = [];
 let more = "";
 let query = "";
-let answered = ""; // the query that the sessions are for
+let answered = ""; // the query of the loaded sessions
 let onlySessions = false;
-let step = null; // the command whose argument is asked for
+let step = null; // the command whose argument is entered
 let asked = 0;
 let timer = 0;
 
@@ -27,7 +27,7 @@ async function ask(parameters) {
   return response.json();
 }
 
-/** The parts of the panel, from its tabs. */
+/** Return the parts of the panel, from its tabs. */
 const panelParts = () => findAll("#panel .tabs a").map((link) => ({ name: link.textContent, says: gettext("About this session"), link }));
 
 const loadCommands = () => import("./commands.js").then((module) => module.loadCommands());
@@ -42,7 +42,7 @@ function build() {
   document.body.append(dialog);
   field.addEventListener("input", typed);
   dialog.addEventListener("keydown", press);
-  dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close()); // beside it
+  dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close()); // a click beside the dialog
   dialog.addEventListener("close", () => {
     clearTimeout(timer);
     asked += 1;
@@ -55,7 +55,7 @@ function press(event) {
     askFor(null);
     draw();
   } else if (event.key === "Enter" && step && !step.choices.length) finish(field.value);
-  else if (event.key === "Tab") { /* stays in the dialog, which has one field */ }
+  else if (event.key === "Tab") { /* the dialog has one field, so the focus stays in it */ }
   else if (!choices.press(event)) return event.key === "Escape" && event.stopPropagation();
   event.preventDefault();
   event.stopPropagation();
@@ -72,7 +72,8 @@ function askFor(command) {
 function groups() {
   const typedText = field.value.trim();
   if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says, about = value }) => ({ name: says, says: about, value })), typedText) }];
-  // Until the server has looked, those at hand: Enter never goes where nobody meant to.
+  // Until the server has responded, only loaded sessions that match are shown, so that Enter does
+  // not open an unrelated session.
   const items = answered === typedText ? [...sessions, ...(more ? [{ name: gettext("More sessions"), more }] : [])] : fitting(sessions, typedText);
   const found = { label: typedText ? gettext("Sessions") : gettext("Recent sessions"), items };
   if (onlySessions) return [found];
@@ -81,7 +82,7 @@ function groups() {
   const rest = typedText.startsWith("/") ? [] : fitting([...panelParts(), ...places], typedText);
   const both = [{ label: gettext("Commands"), items: named }, { label: gettext("Pages"), items: rest }];
   if (typedText.startsWith("/")) return both;
-  // What is called so comes before sessions that only mention it.
+  // Commands and pages with this name come before sessions that only mention it.
   const isNamed = typedText && [...named, ...rest].some(({ name }) => name.toLowerCase().replace("/", "").startsWith(typedText.toLowerCase()));
   return isNamed ? [...both, found] : [found, ...both];
 }
@@ -142,7 +143,7 @@ function finish(value) {
   if (value.trim()) give(`/${step.name} ${value}`);
 }
 
-/** Once the dialog has given the focus back. */
+/** Execute a command after the dialog has returned the focus. */
 function give(text) {
   dialog.close();
   import("./commands.js").then(({ run }) => run(text, false));

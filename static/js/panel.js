@@ -1,5 +1,5 @@
-// The panel beside the transcript: a column, or a sheet where there is no room. Loaded
-// with its first opening. Every part of it is a page with an address of its own.
+// The panel beside the transcript. It is a column, or a sheet if there is no room. Every part of it
+// is also a page with its own URL. Loaded with its first opening.
 import { announce, byId, find, findAll, fromTemplate, localise } from "./dom.js";
 import { saidBy } from "./failed.js";
 import { addStyle } from "./styles.js";
@@ -18,7 +18,7 @@ let isLoading = false;
 
 const styled = addStyle(panel.dataset.style);
 
-/** A sheet takes the page over: what is behind it cannot be reached. */
+/** Update the layout. While a sheet covers the page, the rest of the page is inert. */
 function lay() {
   const covers = !panel.hidden && sheet.matches;
   root.toggleAttribute("data-panel", !panel.hidden);
@@ -31,19 +31,19 @@ function lay() {
 sheet.addEventListener("change", lay);
 matchMedia("(max-width: 759.98px)").addEventListener("change", () => setTimeout(lay));
 
-/** Load a part; with ``focus`` it is another one, without it what is there changes. */
+/** Load a part: with ``focus`` a different one, and without it an update of the current one. */
 export function load(url, focus) {
   address = url;
   wantsFocus = focus;
   isStale = false;
   if (!body.firstElementChild) body.append(fromTemplate("panel-loading"));
-  // A newer part replaces one that is on its way. A change in flight is waited for, as its
-  // answer would otherwise come late and hide what came after it.
+  // A new part replaces one that is loading. A submitted change is not aborted. The new part waits
+  // for it, because its late response would otherwise replace the part.
   if (isLoading) window.htmx.trigger(body, "htmx:abort");
   window.htmx.ajax("GET", url, { source: body, target: body, swap: focus ? "innerHTML" : "innerMorph" });
 }
 
-/** Show what a link leads to. The button in the bar closes the panel too. */
+/** Show the page of a link in the panel. The button in the bar also closes the panel. */
 export async function show(link) {
   if (link === button && !panel.hidden) return close();
   if (!panel.contains(link)) opener = link;
@@ -75,7 +75,7 @@ body.addEventListener("htmx:finally:request", ({ target }) => {
   body.ariaBusy = null;
   if (target === body) isLoading = false;
 });
-// What is being written in an item is there again when its part is.
+// Text that is being written in an item is restored when its part is shown again.
 const written = new Map();
 function keepWritten() {
   for (const { id, value, defaultValue } of findAll("[data-edit][open] textarea", body)) {
@@ -91,7 +91,7 @@ function putBack() {
   }
 }
 
-/** What was written is not lost with the page that did not come. */
+/** Show a failed request without losing text that is being written. */
 function fail({ detail: { ctx } }) {
   if ([400, 409, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
   const notice = fromTemplate("panel-failed");
@@ -104,7 +104,7 @@ function fail({ detail: { ctx } }) {
 }
 body.addEventListener("htmx:response:error", fail);
 body.addEventListener("htmx:error", fail);
-// What is unfolded stays so when the same part comes again, and what was said stays there.
+// Unfolded items and messages are kept when the same part is loaded again.
 let before = {};
 body.addEventListener("htmx:before:swap", () => {
   if (wantsFocus) keepWritten();
@@ -130,7 +130,7 @@ body.addEventListener("htmx:after:swap", () => {
   if (wantsFocus || document.activeElement === document.body) focusTitle();
 });
 
-// What is being written stays; what is new is fetched when it is done.
+// Update the part, but not while text is being written in it.
 function refresh() {
   isStale = true;
   clearTimeout(timer);
@@ -151,7 +151,7 @@ body.addEventListener("click", (event) => {
   if (row) jump(row, event);
 });
 
-/** A turn that is on the page needs no other page. */
+/** Go to a turn that is on the page, without loading another page. */
 function jump(row, event) {
   event.preventDefault();
   if (sheet.matches) close();
@@ -171,7 +171,7 @@ document.addEventListener("loom:frame", ({ detail: { type } }) => {
   if (type === find("[data-follows]", body)?.dataset.follows) refresh();
 });
 
-// Before the chat takes Esc for "stop".
+// This handles Esc before the chat stops on it.
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   if (key !== "Escape" || panel.hidden || target.matches("dialog *, [type=search]")) return;
@@ -183,7 +183,7 @@ document.addEventListener("keydown", (event) => {
   find("summary", edit).focus();
 }, true);
 
-// Beside the sheet.
+// A click beside the sheet closes it.
 find(".app").addEventListener("click", ({ target, currentTarget }) => {
   if (target === currentTarget && sheet.matches && !panel.hidden) close();
 });

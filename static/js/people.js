@@ -1,9 +1,9 @@
-// Who else has the session open, and who writes. Loaded with the first other one.
+// Shows the other people who have the session open, and who is writing. Loaded with the first one.
 import { byId, create, find, findAll } from "./dom.js";
 import { gettext } from "./words.js";
 
 const { me } = document.body.dataset;
-const AGAIN_MS = 3000; // the server takes it back after five seconds
+const AGAIN_MS = 3000; // the server forgets it after five seconds
 const MAX_SHOWN = 4;
 
 const list = create("ul", { id: "people", ariaLabel: gettext("Also here") });
@@ -40,7 +40,8 @@ function writingText(names) {
   return name ? gettext("%(name)s is writing", { name }) : "";
 }
 
-/** What somebody else has withdrawn of one's own is in the queue still: its row comes before. */
+/** Take back an own message that somebody else has withdrawn. Its text is still in the queue,
+ * because the row about the withdrawal arrives before the new queue. */
 function takeBack(rows) {
   for (const item of findAll("#queue > li")) {
     const isWithdrawn = ({ event_type: type, html }) => type === "info" && html.includes(`data-withdrawn="${item.dataset.run}"`);
@@ -48,7 +49,7 @@ function takeBack(rows) {
   }
 }
 
-/** Others are told while something stands in the box and changes. */
+/** Others are informed while the field has text and changes. */
 byId("message")?.addEventListener("input", ({ target }) => {
   const is = Boolean(target.value.trim());
   if (is && Date.now() - told < AGAIN_MS) return;
@@ -58,6 +59,6 @@ byId("message")?.addEventListener("input", ({ target }) => {
 });
 document.addEventListener("loom:frame", ({ detail }) => {
   if (detail.type === "rows") takeBack(detail.rows);
-  if (/^(ack|hello)$/.test(detail.type)) told = 0; // the server knows that it was sent, or nothing yet
-  if (detail.type === "hello") showPeople({ people: [], count: 0 }, connection); // who is alone is told nothing
+  if (/^(ack|hello)$/.test(detail.type)) told = 0; // the server no longer shows the person as writing
+  if (detail.type === "hello") showPeople({ people: [], count: 0 }, connection); // a person who is alone gets no frame
 });

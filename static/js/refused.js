@@ -1,10 +1,10 @@
-// What the server refused: back in the composer, or sent again. Loaded with the first refusal.
+// Refused messages, which return to the composer or are sent again. Loaded with the first refusal.
 import { byId, find, keep, recall, refuse } from "./dom.js";
 import { due, FILES, setText, takePending } from "./composer.js";
 import { LOST } from "./socket.js";
 
 const AGAIN_MS = 2000;
-/** The frames that say that a reason is none any more. */
+/** Reason → the frames after which it does not apply any more. */
 const ENDS = { database_unavailable: ["ack", "rows"], queue_full: ["queue"] };
 const field = byId("message");
 let given = "";
@@ -12,7 +12,8 @@ let again = 0;
 let ends = [];
 let said = "";
 
-/** Before what was written since, after what came back before. Files are kept at once: the page may go. */
+/** Put text before text that was written since then and after texts that were put back earlier.
+ * Files are remembered at once, because the page may be closed. */
 export function putBack(text, files) {
   if (files?.[0]) {
     keep(FILES, [...(recall(FILES) ?? []), ...files]);
@@ -25,18 +26,18 @@ export function putBack(text, files) {
   setText(`${given}\n\n${since.trim()}`.trim());
 }
 
-/** A queued message, which its author alone gets back. Whose is nobody's goes to who withdrew it. */
+/** Put a queued message back for its author. If it has none, the person who withdrew it gets it. */
 export function putBackQueued(item) {
   const { author, files } = item.dataset;
   if (!author || author === document.body.dataset.me) putBack(find("span", item).textContent, files?.split(" "));
 }
 
-/** Without a composer the message stays in sight. */
+/** Put a message back. Without a composer it stays visible. */
 function giveBack(id) {
   if (field) putBack(...takePending(id));
 }
 
-/** It may be on disk: it keeps its id, and is said once. What is said before goes behind it. */
+/** Send a message again later. It keeps its id, because it may be on disk already. */
 function sendLater(id, sendAgain) {
   due.add(id);
   clearTimeout(again);
@@ -47,7 +48,7 @@ export function take({ client_id: id, code, message }, sendAgain) {
   const isAway = code === "database_unavailable";
   if (isAway) sendLater(id, sendAgain);
   else giveBack(id);
-  // Not each time: it would be read out again.
+  // The same message is not shown again, because screen readers would repeat it.
   if (!isAway || byId("refused")?.textContent !== message) refuse(message);
   ends = ENDS[code] ?? [];
   said = message;

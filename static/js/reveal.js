@@ -1,11 +1,11 @@
-// Bring a turn into sight, whatever folds it away, and mark words in it. The marks are
-// the browser's own: the rows stay as they are. Loaded with the first use.
+// Shows a turn, unfolds it if needed, and marks words in it with the browser's highlights, which do
+// not change the rows. Loaded with the first use.
 import { byId, find, findAll, recall } from "./dom.js";
 import { allRows } from "./marks.js";
 
 const isShown = (row) => Boolean(row.offsetParent);
 
-/** A started call gives way to its completed row. */
+/** Return the row of a turn. The row of a started call is replaced by its completed row. */
 function rowOf(turn, words) {
   const own = allRows().filter(({ dataset }) => dataset.turn === String(turn));
   const rows = own.filter((row) => !row.matches(".settled"));
@@ -42,13 +42,13 @@ function rangesOf(row, words) {
   return ranges;
 }
 
-/** What the search that led here found. */
+/** Return the words of the search that has opened this page. */
 function leftWords() {
   const left = recall("words");
   return left?.path === location.pathname ? left.words : [];
 }
 
-/** False when the turn is not among the rows. `words` are in lower case. */
+/** Show a turn. Return false if it is not among the rows. `words` are in lower case. */
 export function reveal(turn, words = leftWords()) {
   const row = rowOf(turn, words);
   CSS.highlights?.delete("found");

@@ -1,5 +1,5 @@
-// A session as reviewers read it: days between the rows, the turn that was asked for,
-// what can be done with a block of code, and remarks that are not saved yet.
+// The page of a session for reviewers: days between the rows, the requested turn, the buttons of
+// code blocks, and remarks that are not saved yet.
 import { byId, create, find, findAll, formatDay, keep, recall } from "./dom.js";
 
 let last = "";
@@ -14,7 +14,7 @@ if (!location.hash) find("[data-target]")?.scrollIntoView();
 for (const form of findAll(".remark")) {
   const { text, turn } = form.elements;
   const name = `remark:${new URL(form.action).pathname}:${turn?.value ?? ""}`;
-  // What stands among the remarks is saved.
+  // A text that is among the remarks has been saved.
   const saved = findAll(".remarks .pre", form.closest("section"));
   if (saved.some((one) => one.textContent === recall(name)?.trim())) keep(name);
   text.value ||= recall(name) ?? "";

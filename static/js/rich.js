@@ -1,13 +1,13 @@
-// What rows get that hold more than plain Markdown. Loaded with the first of them, like their
-// style sheet; without scripts all of it can be read.
+// Additions to rows with more than plain Markdown, which can also be read without scripts. Loaded
+// with the first such row, like the style sheet.
 import { byId, create, find, findAll } from "./dom.js";
 import { addStyle } from "./styles.js";
 import { gettext } from "./words.js";
 
 addStyle(byId("transcript").dataset.richStyle);
 
-/** Long code shows its beginning. What was written while the page was open has been watched: it
- * stays as it is, so that nothing jumps under the reader. */
+/** Fold long code to its beginning. Code that was written while the page was open is not folded, so
+ * that nothing moves while the person reads. */
 function fold(block, row) {
   const written = new Date(find(".foot > time", row)?.dateTime);
   if (written > performance.timeOrigin || row.matches(".folding")) return;
@@ -24,7 +24,7 @@ export function enrich(row) {
   if (diagrams.length) import("./diagrams.js").then(({ watch }) => diagrams.forEach(watch));
 }
 
-const PAPER = 640; // CSS pixels: what an A4 page has room for, where nothing scrolls
+const PAPER = 640; // width of an A4 page in CSS pixels, as printed pages cannot scroll
 
 addEventListener("beforeprint", () => {
   const range = new Range();

@@ -1,4 +1,4 @@
-// The search page: a word when the next results do not come.
+// The search page: shows a message if the next results cannot be loaded.
 import "./hits.js";
 import { byId, create, find } from "./dom.js";
 import { gettext } from "./words.js";

@@ -1,4 +1,4 @@
-// The sidebar, or on a narrow page its drawer. Loaded with the first use.
+// The sidebar, which is a drawer on narrow pages. Loaded with the first use.
 import { find } from "./dom.js";
 
 const root = document.documentElement;
@@ -12,7 +12,7 @@ export function toggle() {
   if (narrow.matches) setDrawer(open);
   else {
     root.dataset.side = open ? "open" : "closed";
-    try { localStorage.setItem("loom:side", root.dataset.side); } catch { /* off */ }
+    try { localStorage.setItem("loom:side", root.dataset.side); } catch { /* storage is off */ }
   }
   find(open ? "#side :is(summary, a)" : ".open-side").focus();
 }

@@ -1,4 +1,4 @@
-// The connection to one session: it comes back by itself.
+// The connection to a session, which reconnects by itself.
 import { fromTemplate, gettext, newId } from "./dom.js";
 
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
@@ -34,7 +34,7 @@ export class Socket {
   closed(code) {
     const why = this.over = REFUSALS[code];
     this.onState(why ?? "closed");
-    // A moment helps no more.
+    // A retry would not help.
     if (why) LOST = fromTemplate(`line-${why}`).textContent;
     for (const id of this.requests.keys()) this.answer(id, LOST);
     clearTimeout(this.timer);
@@ -43,7 +43,7 @@ export class Socket {
   }
 
   nudge() {
-    // One that is closing says why.
+    // A socket that is closing still reports the reason.
     if (this.line.readyState > WebSocket.CLOSING || !this.line.onclose) this.connect();
     else this.ask();
   }
@@ -53,7 +53,7 @@ export class Socket {
     this.timer = setTimeout(() => this.ask(), 25000);
   }
 
-  /** Without a pong the line is dead. */
+  /** Without a pong the connection is dead. */
   ask() {
     if (!this.send({ type: "ping" })) return;
     clearTimeout(this.timer);
@@ -70,7 +70,7 @@ export class Socket {
     return open;
   }
 
-  /** `end` gets the problem, or nothing. Before the line is open it waits for that. */
+  /** Send a request when the socket is open. `end` gets the problem, or nothing. */
   request(frame, end) {
     const id = newId();
     const send = () => this.send({ ...frame, client_id: id }) || this.answer(id, LOST);
@@ -79,7 +79,7 @@ export class Socket {
     else this.line.addEventListener("open", send);
   }
 
-  /** An ack or error came. True when it is a request's. */
+  /** Complete a request. Return false if there is none. */
   answer(id, problem) {
     const end = this.requests.get(id);
     this.requests.delete(id);

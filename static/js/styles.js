@@ -1,6 +1,6 @@
 import { create, find } from "./dom.js";
 
-/** A style sheet that is needed from now on. */
+/** Load a style sheet. The promise resolves when it is applied, or when it has failed. */
 export function addStyle(href) {
   if (find(`link[href="${href}"]`)) return Promise.resolve();
   return new Promise((resolve) => {

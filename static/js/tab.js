@@ -1,4 +1,4 @@
-// The tab says what the session does: by its title, and by a dot on its icon.
+// Shows the state of the session in the title of the tab and as a dot on its icon.
 import { find, findAll } from "./dom.js";
 
 const MARKS = { queued: "…", running: "…", retrying: "…", waiting_approval: "!", done: "●" };
@@ -9,7 +9,7 @@ const plain = icon.href;
 const svg = fetch(plain).then((answer) => answer.text());
 let mark = "";
 
-/** `state` is the run's, or done until somebody has looked. */
+/** `state` is the run's state, or "done" until the tab is visible. */
 export async function show(state) {
   mark = state === "done" && !document.hidden ? "" : MARKS[state] ?? "";
   writeTitle();

@@ -1,4 +1,4 @@
-// A table as text: CSV as in RFC 4180, or Markdown. Loaded with the first use.
+// Converts tables to CSV (RFC 4180) or Markdown. Loaded with the first use.
 import { findAll } from "./dom.js";
 
 const rowsOf = (table) => [...table.rows].map((row) => [...row.cells]);
@@ -10,7 +10,7 @@ function textOf(cell) {
   return copy.textContent.trim();
 }
 
-/** A spreadsheet would compute a cell that begins like a formula. */
+/** Return a cell as CSV. A spreadsheet would compute a cell that begins like a formula. */
 function csvCell(cell) {
   const text = textOf(cell);
   const safe = /^[=@\t\r]|^[+-](?![\d.,\s%]*$)/.test(text) ? `'${text}` : text;

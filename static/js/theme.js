@@ -1,4 +1,4 @@
-// Before the first paint. What the page brings along counts more.
+// Runs before the first paint. Values that the page has set take precedence.
 for (const name of ["theme", "side"]) {
   try {
     const value = localStorage.getItem(`loom:${name}`);

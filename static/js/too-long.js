@@ -1,10 +1,10 @@
-// A message is longer than the server takes, which is said until it fits. Loaded with the first one.
+// Says that a message is longer than the server accepts, until it fits. Loaded with the first one.
 import { byId, refuse } from "./dom.js";
 import { ngettext } from "./words.js";
 
 let said = "";
 
-/** `excess` counts the characters that are too many. */
+/** `excess()` returns the number of characters over the limit. */
 export function refuseLength(excess) {
   if (!said) {
     byId("message").addEventListener("input", () => {

@@ -1,4 +1,4 @@
-// The rows, at most so many, and the reader's place among them.
+// The rows, up to a cap, and the reader's place among them.
 import { byId, find, fromTemplate, gettext, parseHtml } from "./dom.js";
 import { allRows, arrange } from "./marks.js";
 
@@ -17,7 +17,7 @@ const distance = () => log.scrollHeight - log.scrollTop - log.clientHeight;
 
 export const cursor = () => `seq:${last}`;
 
-/** The page ends before the session does. */
+/** Whether the page ends before the session does. */
 export const lacksNewer = () => "newer" in log.dataset;
 
 function showPill(added = 0) {
@@ -39,7 +39,7 @@ export function follow() {
   pin();
 }
 
-/** What is opened above the end stays in view. */
+/** Keep content that is opened above the end in view. */
 export const unfollow = () => { following = false; };
 
 export function firstVisible() {
@@ -47,7 +47,7 @@ export function firstVisible() {
   return allRows().find((row) => row.getBoundingClientRect().bottom > edge);
 }
 
-/** Note what the reader looks at, to be put back. */
+/** Remember the reader's place. Return a function that restores it. */
 function holdPlace() {
   const row = firstVisible();
   const before = row?.getBoundingClientRect().top;
@@ -72,7 +72,7 @@ function noteEnd() {
   showPill();
 }
 
-/** Drop rows beyond the cap, far from the reader or from what was loaded. */
+/** Remove rows beyond the cap, far from the reader or from loaded rows. */
 function trim(loaded) {
   const rows = allRows();
   const excess = rows.length - cap;
@@ -90,7 +90,7 @@ function trim(loaded) {
   return true;
 }
 
-/** False when rows before these are missing. Of all `after` one, the replaced are not sent again. */
+/** Return false if rows before these are missing. With `after`, gaps are rows that were replaced. */
 export function addRows(frames, after) {
   const areAll = after <= last;
   let added = 0;
@@ -111,7 +111,7 @@ export function afterFrames() {
   pin();
 }
 
-/** Put the marks between rows where they belong now. */
+/** Update the marks between rows. */
 export function arrangeAgain() {
   const restore = holdPlace();
   arrange();
@@ -119,7 +119,7 @@ export function arrangeAgain() {
   pin();
 }
 
-/** One row stands for those that left the active path. */
+/** Replace rows that left the active path with one row. */
 export function replaceRows({ from_seq: from, to_seq: to, html }) {
   const gone = allRows().filter(({ dataset }) => dataset.seq >= from && dataset.seq <= to);
   const restore = holdPlace();
@@ -162,7 +162,7 @@ export function start(onComplete) {
     arrange();
     const row = restore();
     noteEnd();
-    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < EDGE_PX) edge.scrollIntoView(); // else the other end loads
+    if (trim(loaded) && (loaded === "older" ? distance() : log.scrollTop) < EDGE_PX) edge.scrollIntoView(); // else the other end would load
     if (byKeyboard && row) {
       row.tabIndex = -1;
       row.focus({ preventScroll: true });
@@ -173,7 +173,7 @@ export function start(onComplete) {
   });
 }
 
-// A move up ends following, one to the end begins it.
+// Scrolling up ends following, and scrolling to the end starts it.
 log.addEventListener("scroll", () => {
   const moved = log.scrollTop - top;
   if (moved < -1 && distance() > 1) following = false;
@@ -182,7 +182,7 @@ log.addEventListener("scroll", () => {
   showPill();
 });
 
-// What is opened stays under the pointer.
+// An opened element stays under the pointer.
 log.addEventListener("click", ({ target }) => {
   if (!target.closest("summary, .group-mark, .unfold")) return;
   following = false;

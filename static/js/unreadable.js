@@ -1,4 +1,4 @@
-// Why a file that was chosen or dropped did not leave the browser, where it is not the connection.
+// Explains why the browser could not send a chosen or dropped file, if the file is the cause.
 import { gettext } from "./words.js";
 
 export async function whyUnreadable(file) {

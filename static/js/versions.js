@@ -1,5 +1,5 @@
-// Versions of a message or an answer: which one a row is, and the others in its place. Loaded
-// where something was edited or answered again.
+// Versions of a message or an answer: shows which version a row is, and the other versions. Loaded
+// if something was edited or regenerated.
 import { byId, create, find, findAll, localise, parseHtml, refuse } from "./dom.js";
 import { allRows } from "./marks.js";
 import { unfollow } from "./transcript.js";
@@ -62,11 +62,11 @@ async function show(turns, turn, isLater) {
   const shown = section ?? row;
   const button = findAll(".versions button", shown)[isLater ? 1 : 0];
   (button.disabled ? find(".versions button:enabled", shown) : button).focus({ preventScroll: true });
-  // Of a long version the head is in view, with what can be done with it.
+  // Scroll a long version to its head, which has the buttons.
   shown.scrollIntoView({ block: section ? "start" : "nearest" });
 }
 
-// Who writes, goes on with the conversation.
+// A new message continues the conversation, so the shown version is closed.
 new MutationObserver(close).observe(byId("pending"), { childList: true });
 
 async function load() {
@@ -74,19 +74,19 @@ async function load() {
   return response.ok ? response.json() : known;
 }
 
-/** Say at rows which version they are. */
+/** Show at rows which version they are. */
 export async function markVersions() {
   const rows = allRows();
   const newest = Math.max(0, ...rows.map((row) => Number(row.dataset.turn) || 0));
-  if (loaded !== dataset.rewinds) close(); // what it is a version of may be gone
+  if (loaded !== dataset.rewinds) close(); // the row that it is a version of may be gone
   if (loaded !== dataset.rewinds || (known.is_due && newest > last)) {
     loaded = dataset.rewinds;
     last = newest;
     const mine = asked = load();
     const answer = await mine;
-    if (mine !== asked) return; // it was asked again meanwhile
+    if (mine !== asked) return; // another request was made in the meantime
     known = answer;
-    return markVersions(); // of the rows that are there by now
+    return markVersions(); // for the rows that exist by now
   }
   let before = 0;
   for (const row of rows) {

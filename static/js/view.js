@@ -1,4 +1,4 @@
-// An attachment of a row: an image large, above the page; anything else is saved.
+// Opens an attachment of a row. An image is shown large above the page, and other files are saved.
 // Loaded with the first use.
 import { byId, create, find } from "./dom.js";
 import { addStyle } from "./styles.js";

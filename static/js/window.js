@@ -1,4 +1,4 @@
-// Where the window starts and how full it is, when that changes.
+// Shows where the window starts and how full it is, when that changes.
 import { byId } from "./dom.js";
 import { arrangeAgain } from "./transcript.js";
 
