@@ -26,7 +26,7 @@ __all__ = ["options", "start_runtime"]
 
 
 async def identify_at_once(client: Client, shard: int | None, *, initial: bool = False) -> None:
-    """In the place of five seconds before each but the first time."""
+    """Do not wait; the library waits five seconds before every connection but the first."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DiscordServer
 
 @pytest.fixture
 def garden(transactional_db: None, tmp_path: Path) -> Workspace:
-    """A workspace of ann's."""
+    """Return a workspace that ann owns."""
     root = tmp_path / "garden"
     root.mkdir()
     return create_workspace(
@@ -54,7 +54,7 @@ RULES = DiscordRules(guilds=frozenset({GUILD}), people={ANN: "ann"}, everybody=T
 
 
 class SettledBot(Bot):
-    """``is_settled``: it knows all places."""
+    """A bot whose ``is_settled`` is true once it knows all places."""
 
     is_settled = False
 
@@ -64,7 +64,7 @@ class SettledBot(Bot):
 
 
 class Club:
-    """The bot, the server it talks to, and how to start another one on the same data."""
+    """A bot and its server. Further bots can be started on the same data."""
 
     def __init__(
         self,

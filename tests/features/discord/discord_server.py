@@ -1,8 +1,8 @@
 """A local server that plays Discord: its gateway and the part of REST that the bot uses.
 
-It refuses what Discord refuses (long messages, wrong tokens, too many requests), gives the
-first message back for a nonce it knows, replays what a resumed connection has missed, and
-nothing to a new one.
+It refuses what Discord refuses: long messages, wrong tokens and too many requests. For a nonce
+that it knows, it returns the first message. It replays missed events to a resumed connection, but
+not to a new one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ GUILD, GENERAL, OTHER, THREAD = 5001, 6001, 6002, 6003
 DM_OF = {ANN: 7001, BOB: 7002, EVE: 7003}
 FIRST_MESSAGE = 100_000
 MOMENT = "2026-01-01T00:00:00+00:00"
-FIRST_MOMENT = "2015-01-01T00:00:00+00:00"  # Before every message, by their ids
+FIRST_MOMENT = "2015-01-01T00:00:00+00:00"  # Before every message, because the ids hold times
 
 MESSAGE_CONTENT = 1 << 15  # One of the intents with which a bot connects
 
@@ -45,7 +45,7 @@ def user(number: int) -> Json:
 
 @dataclass
 class GatewaySession:
-    """A connection that can be resumed: what was sent over it, by sequence number."""
+    """A connection that can be resumed, with the events sent over it by sequence number."""
 
     events: list[Json] = field(default_factory=list)
     socket: web.WebSocketResponse | None = None
@@ -59,8 +59,12 @@ class Request:
 
 
 class DiscordServer:
-    """``messages`` by channel, oldest first. ``requests`` are those that reached it,
-    ``refused`` counts answers with 429, ``identified`` and ``resumed`` connections."""
+    """A server whose state tests read and change.
+
+    ``messages`` holds the messages of each channel, oldest first. ``requests`` holds the requests
+    that were received. ``refused`` counts the responses with status 429, ``identified`` the new
+    connections and ``resumed`` the resumed ones.
+    """
 
     def __init__(self) -> None:
         self.messages: dict[int, list[Json]] = {
@@ -83,7 +87,7 @@ class DiscordServer:
         self._runner: web.AppRunner | None = None
         self.url = ""
 
-    # -- what a test does ------------------------------------------------------------
+    # -- actions of tests ------------------------------------------------------------
 
     async def start(self) -> None:
         app = web.Application()
@@ -118,7 +122,7 @@ class DiscordServer:
         unheard: bool = False,
         **more: Any,
     ) -> int:
-        """Somebody writes. ``unheard``: no connection is told, and none will be."""
+        """Write a message as a person; if ``unheard``, the gateway never sends its event."""
         message = self._make(channel, author, text) | more
         if f"<@{BOT}>" in text:
             message["mentions"] = [user(BOT)]
@@ -129,7 +133,7 @@ class DiscordServer:
         return int(message["id"])
 
     async def begin_thread(self) -> int:
-        """A new thread of the channel, which the connection is told of."""
+        """Create a thread in the channel and send its event."""
         number = next(self._ids)
         self.messages[number] = []
         self.threads.append(number)
@@ -137,18 +141,18 @@ class DiscordServer:
         return number
 
     def make_channel(self, guild: int) -> int:
-        """The first one of another server."""
+        """Create the first channel of another server."""
         number = next(self._ids)
         self.messages[number] = []
         self.guilds[number] = guild
         return number
 
     async def let_in(self, guild: int, *, joined_at: str) -> None:
-        """The bot is invited to the server."""
+        """Invite the bot to the server."""
         await self.dispatch("GUILD_CREATE", self._guild(guild, joined_at=joined_at))
 
     async def again(self, channel: int, message: int) -> None:
-        """The gateway tells about a message once more."""
+        """Send the event of a message once more."""
         [found] = [m for m in self.messages[channel] if m["id"] == str(message)]
         await self.dispatch("MESSAGE_CREATE", self._as_told(found))
 
@@ -172,7 +176,7 @@ class DiscordServer:
         return [button for row in message["components"] for button in row["components"]]
 
     async def drop(self) -> None:
-        """The connection breaks; it can be resumed."""
+        """Break the connections. They can be resumed."""
         for session in self._sessions.values():
             if session.socket is not None:
                 socket, session.socket = session.socket, None
@@ -186,16 +190,16 @@ class DiscordServer:
                 await session.socket.close(code=code)
 
     async def lose_connections(self) -> None:
-        """The process at the other end is gone, and what it had of them."""
+        """Break the connections and forget them, as when the bot's process has ended."""
         await self.drop()
         self._sessions = {}
 
     def forget(self) -> None:
-        """No connection can be resumed any more."""
+        """Forget the session ids, so that no connection can be resumed."""
         self._sessions = {"": next(iter(self._sessions.values()))} if self._sessions else {}
 
     async def send(self, payload: Json) -> None:
-        """To the connections that are open."""
+        """Send a payload to the open connections."""
         for session in self._sessions.values():
             if session.socket is not None:
                 await session.socket.send_str(json.dumps(payload))
@@ -434,7 +438,7 @@ class DiscordServer:
         return message
 
     def forget_nonces(self) -> None:
-        """Some minutes have passed."""
+        """Forget the nonces, as Discord does after some minutes."""
         self._nonces = {}
 
     def _edit(self, channel: int, message: str, body: Json) -> Json:
@@ -484,7 +488,11 @@ class DiscordServer:
         return shown | {"guild_id": str(guild), "member": _member()}
 
     def _as_shown(self, message: Json) -> Json:
-        """A bot without the intent sees what is written to it and what it has written."""
+        """Return the message as the bot sees it.
+
+        Without the intent, the bot sees the content of its own messages, of direct messages and of
+        messages that mention it.
+        """
         people = [message["author"], *message["mentions"]]
         is_its_own = any(person["id"] == str(BOT) for person in people)
         is_direct = int(message["channel_id"]) in DM_OF.values()
@@ -554,6 +562,6 @@ def _member() -> Json:
 
 
 def reply(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """JSON, named as Discord names it: without a charset."""
+    """Return a JSON response with Discord's content type, which has no charset."""
     named = {"Content-Type": "application/json"} | (headers or {})
     return web.Response(body=json.dumps(value).encode(), status=status, headers=named)

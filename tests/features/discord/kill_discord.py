@@ -1,8 +1,8 @@
-"""Kills the bot's process with SIGKILL at random moments and looks at Discord afterwards.
+"""Kill the bot's process with SIGKILL at random moments and check Discord afterwards.
 
-``python -m tests.features.discord.kill_discord --rounds 20``. Each round: people write, also while
-no process runs, and the bot dies in the middle of it. In the end every message has exactly
-one run, and exactly one answer that is whole.
+``python -m tests.features.discord.kill_discord --rounds 20``. In each round, people write messages
+and the bot is killed while it answers; they also write while no process runs. At the end, every
+message must have exactly one run and exactly one complete answer.
 """
 
 import argparse
@@ -36,17 +36,17 @@ from tests.features.discord.discord_server import (
 PLACES = ((DM_OF[ANN], ANN), (GENERAL, BOB), (THREAD, ANN))
 
 TEXTS = ("long", "table", "code", "help")
-"""What the demo model answers; a test leaves the first one to the program."""
+"""Messages that the demo model answers. Only this program sends the first one, tests do not."""
 
 DEMO = "I am the built-in demo model"
-"""What an answer says once."""
+"""A sentence that an answer contains at most once."""
 
 EARLIEST, LATEST = 0.0, 1.5
-"""Seconds from the messages to the kill."""
+"""Range of the seconds from the messages to the kill."""
 
 
 class Killing:
-    """Rounds on one data folder and one database, which a test gives."""
+    """Rounds on one data folder and one database. Tests pass their own database."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Killing:
             "LOOM_DISCORD_USERS": f"{ANN}=ann,{BOB}",
             "LOOM_DISCORD_GUILDS": str(GUILD),
             "LOOM_DISCORD_EDIT_SECONDS": "0.3",
-            "LOOM_MAX_QUEUED": "1000",  # a bot that is killed all the time answers little
+            "LOOM_MAX_QUEUED": "1000",  # a bot that is killed all the time answers slowly
             "LOOM_DISCORD_API": f"{server.url}/api/v10",
             "LOOM_DISCORD_GATEWAY": server.gateway_url,
         }
@@ -85,7 +85,7 @@ class Killing:
             self._environment.pop(name, None)
 
     async def prepare(self) -> None:
-        """A workspace ``garden`` of ann's, where a test has not made one."""
+        """Create a workspace ``garden`` that ann owns, unless a test has created it."""
         if not self._is_new:
             return
         root = self._folder / "workspaces" / "garden"
@@ -112,7 +112,7 @@ class Killing:
         )
 
     async def start(self) -> None:
-        """Returns when it is connected."""
+        """Start the bot and wait until it is connected."""
         before = self._server.identified
         self._process = self._manage("discord")
         async with asyncio.timeout(120):
@@ -121,8 +121,7 @@ class Killing:
                 await asyncio.sleep(0.01)
 
     async def know_places(self) -> None:
-        """Until the first process has come everywhere: it answers nothing that was said
-        before."""
+        """Wait until the first process knows all places, because it answers no earlier messages."""
         async with asyncio.timeout(60):
             while self._read("SELECT 1 FROM conversations_channelplace")[4:] == []:
                 await asyncio.sleep(0.05)
@@ -151,7 +150,7 @@ class Killing:
             self.said.append((place, message))
 
     async def conclude(self) -> None:
-        """Wait until all is answered, then end the process in order."""
+        """Wait until all messages are answered, then end the process with SIGTERM."""
         for _ in range(1200):
             if len(self.endings()) >= len(self.said):
                 break
@@ -160,13 +159,13 @@ class Killing:
         self._log.close()
 
     async def make_sure(self) -> None:
-        """No process stays behind a test that fails."""
+        """Kill the process if it is still running, for example after a failed test."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
     def endings(self) -> list[tuple[Any, ...]]:
-        """Source, run's state and messages of every answer that was shown to its end."""
+        """Return source, run state and message ids of every answer that was shown completely."""
         return self._read(
             "SELECT p.source, r.state, p.posted FROM conversations_channelreply p"
             " JOIN conversations_run r ON r.id = p.run_id WHERE p.done_at IS NOT NULL"
@@ -178,7 +177,7 @@ class Killing:
             return database.execute(query).fetchall()
 
     def problems(self) -> list[str]:
-        """What a person would complain of."""
+        """Return descriptions of the problems that a person would notice."""
         found: list[str] = []
         runs = Counter(source for source, _, _ in self.endings())
         for place, message in self.said:
@@ -210,7 +209,7 @@ async def play(
     database: Path | None = None,
     popen: Callable[..., Any] = subprocess.Popen,
 ) -> Killing:
-    """``popen`` makes the processes."""
+    """Play the rounds. ``popen`` starts the processes."""
     server = DiscordServer()
     await server.start()
     killing = Killing(folder, server, database=database, random=Random(seed), popen=popen)

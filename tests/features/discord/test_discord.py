@@ -49,7 +49,7 @@ async def session_of(key: str) -> Session:
     return await Session.objects.select_related("owner").aget(key=key)
 
 
-# -- who, where ----------------------------------------------------------------------
+# -- people and places ---------------------------------------------------------------
 
 
 async def test_a_direct_message_is_answered(club: Club, wire: WireThread) -> None:
@@ -57,7 +57,7 @@ async def test_a_direct_message_is_answered(club: Club, wire: WireThread) -> Non
     await club.open()
     message = await club.server.say(DM, "When do I sow beans?")
     await club.until(lambda: club.server.said(DM) == ["Sow them in May."])
-    # What is posted may still be the draft: the turn is there when the run has ended.
+    # The post may still show the draft. The turn is saved when the run has ended.
     await club.until(lambda: not club.is_busy)
     assert await turns_of(f"discord:dm:{ANN}") == ["When do I sow beans?", "Sow them in May."]
     [answer] = club.server.of_bot(DM)
@@ -66,7 +66,7 @@ async def test_a_direct_message_is_answered(club: Club, wire: WireThread) -> Non
     assert (session.channel, session.owner.username) == ("discord", "ann")
 
 
-async def test_each_place_has_its_own_session_and_says_who_spoke(
+async def test_each_place_has_its_own_session_whose_turns_name_the_author(
     club: Club, wire: WireThread
 ) -> None:
     await club.open()
@@ -87,7 +87,9 @@ async def test_each_place_has_its_own_session_and_says_who_spoke(
     ]
 
 
-async def test_in_a_channel_it_answers_when_it_is_addressed(club: Club, wire: WireThread) -> None:
+async def test_the_bot_answers_in_a_channel_only_when_it_is_addressed(
+    club: Club, wire: WireThread
+) -> None:
     await club.open()
     await club.server.say(GENERAL, "Morning, all", author=BOB)
     await club.server.say(GENERAL, f"{AT_BOT} hello", author=BOB)
@@ -97,14 +99,14 @@ async def test_in_a_channel_it_answers_when_it_is_addressed(club: Club, wire: Wi
     await club.until(lambda: len(club.server.said(GENERAL)) == 2 and not club.is_busy)
     said = ["Bob: hello", "Bob: and now?"]
     assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == said
-    # With the mention of the reply turned off, Discord shows the bot nothing of it.
+    # If the mention of a reply is turned off, Discord hides the reply's content from the bot.
     await club.server.say(GENERAL, "and then?", author=BOB, **reply)
     await club.until(lambda: len(club.server.said(GENERAL)) == 3 and not club.is_busy)
     assert "without a mention" in club.server.said(GENERAL)[2]
     assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == said
 
 
-async def test_a_bot_that_reads_all_needs_no_mention(club: Club, wire: WireThread) -> None:
+async def test_a_bot_that_reads_all_messages_needs_no_mention(club: Club, wire: WireThread) -> None:
     await club.open(rules=replace(RULES, mentions_only=False))
     await club.server.say(GENERAL, "Morning, all", author=BOB)
     await club.until(lambda: club.server.said(GENERAL) and not club.is_busy)
@@ -120,7 +122,9 @@ def reply_to(message: dict[str, Any]) -> dict[str, Any]:
     return {"type": 19, "message_reference": reference, "referenced_message": message}
 
 
-async def test_nobody_else_is_answered_or_kept(club: Club, wire: WireThread) -> None:
+async def test_messages_outside_the_rules_are_neither_answered_nor_saved(
+    club: Club, wire: WireThread
+) -> None:
     rules = DiscordRules(channels=frozenset({GENERAL}), people={ANN: ""}, mentions_only=False)
     await club.open(rules=rules)
     await club.server.say(DM_OF[EVE], "Let me in", author=EVE)
@@ -132,7 +136,9 @@ async def test_nobody_else_is_answered_or_kept(club: Club, wire: WireThread) -> 
     assert not club.server.said(DM_OF[EVE]) + club.server.said(GENERAL) + club.server.said(OTHER)
 
 
-async def test_the_account_needs_a_role_in_the_workspace(club: Club, garden: Workspace) -> None:
+async def test_messages_are_refused_if_the_account_has_no_role(
+    club: Club, garden: Workspace
+) -> None:
     await User.objects.acreate(username="eve")
     await User.objects.acreate(username="guest", is_active=False)
     await club.open(rules=replace(RULES, people={EVE: "eve"}), account="guest")
@@ -152,7 +158,7 @@ async def test_the_account_needs_a_role_in_the_workspace(club: Club, garden: Wor
 # -- answers -------------------------------------------------------------------------
 
 
-async def test_an_answer_streams_by_edits_and_pings_nobody(club: Club, wire: WireThread) -> None:
+async def test_an_answer_streams_by_edits_without_pings(club: Club, wire: WireThread) -> None:
     text = "@everyone " + "and the beans grow " * 30
     wire.enqueue(Scenario(text=text, rate=60))
     await club.open()
@@ -168,7 +174,7 @@ async def test_an_answer_streams_by_edits_and_pings_nobody(club: Club, wire: Wir
     assert any(r.path.endswith("/typing") for r in club.server.requests)
 
 
-async def test_what_discord_refuses_for_good_is_not_tried_again(
+async def test_permanent_errors_from_discord_are_not_retried(
     club: Club, wire: WireThread, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(asked: Request) -> int:
@@ -186,7 +192,7 @@ async def test_what_discord_refuses_for_good_is_not_tried_again(
     assert "discord_message_failed" not in caplog.text
 
 
-async def test_a_long_answer_is_several_messages(club: Club, wire: WireThread) -> None:
+async def test_a_long_answer_is_split_into_several_messages(club: Club, wire: WireThread) -> None:
     code = "\n".join(f"print({number}, 'a line of the program')" for number in range(40))
     text = "\n\n".join([("Beans " * 60).strip()] * 6 + [f"```python\n{code}\n```", "That is all."])
     wire.enqueue(Scenario(text=text))
@@ -199,7 +205,9 @@ async def test_a_long_answer_is_several_messages(club: Club, wire: WireThread) -
     assert all(not m.get("files") for m in club.server.of_bot(DM))
 
 
-async def test_more_than_that_is_a_file(club: Club, wire: WireThread) -> None:
+async def test_an_answer_over_the_message_limit_is_attached_as_a_file(
+    club: Club, wire: WireThread
+) -> None:
     text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(6))
     wire.enqueue(Scenario(text=text))
     await club.open(max_messages=2)
@@ -211,7 +219,7 @@ async def test_more_than_that_is_a_file(club: Club, wire: WireThread) -> None:
     assert [file.strip() for file in last["files"]] == [text.strip()]
 
 
-async def test_too_many_requests_only_take_longer(club: Club, wire: WireThread) -> None:
+async def test_rate_limited_messages_are_still_sent(club: Club, wire: WireThread) -> None:
     club.server.per_window = 2
     text = "Beans. " * 40
     wire.enqueue(Scenario(text=text, rate=60), Scenario(text="Two."))
@@ -223,7 +231,7 @@ async def test_too_many_requests_only_take_longer(club: Club, wire: WireThread) 
     assert club.server.said(DM) == [text.strip(), "Two."]
 
 
-async def test_a_failed_answer_can_be_had_again(club: Club, wire: WireThread) -> None:
+async def test_a_failed_answer_can_be_retried_with_a_button(club: Club, wire: WireThread) -> None:
     wire.enqueue(Scenario(status=400), Scenario(text="Now it works."))
     await club.open()
     await club.server.say(DM, "Hello")
@@ -232,12 +240,14 @@ async def test_a_failed_answer_can_be_had_again(club: Club, wire: WireThread) ->
     assert [button["label"] for button in club.server.buttons(failed)] == ["Retry"]
     await club.server.press(failed, "Retry")
     await club.until(lambda: "Now it works." in club.server.said(DM) and not club.is_busy)
-    # Between them: what was refused stood aside, until it was asked again.
+    # The turn between them says that the refused turn was set aside.
     hello, _, works = await turns_of(f"discord:dm:{ANN}")
     assert (hello, works) == ("Hello", "Now it works.")
 
 
-async def test_retry_takes_no_answer_from_what_was_said_since(club: Club, wire: WireThread) -> None:
+async def test_retry_is_refused_after_the_session_has_continued(
+    club: Club, wire: WireThread
+) -> None:
     wire.enqueue(Scenario(status=400), Scenario(text="Beans."))
     await club.open()
     await club.server.say(DM, "Hello")
@@ -255,7 +265,7 @@ async def test_retry_takes_no_answer_from_what_was_said_since(club: Club, wire: 
 # -- files ---------------------------------------------------------------------------
 
 
-async def test_files_go_with_the_message(club: Club, wire: WireThread) -> None:
+async def test_files_of_a_message_are_attached_to_its_turn(club: Club, wire: WireThread) -> None:
     await club.open()
     files = {"bed.png": image_bytes(), "plan.txt": b"Beans, then peas", "a.exe": b"\x00\x01"}
     await club.server.say(DM, "", files=files)
@@ -268,7 +278,7 @@ async def test_files_go_with_the_message(club: Club, wire: WireThread) -> None:
     assert any("a.exe can’t be attached" in said for said in club.server.said(DM))
 
 
-async def test_a_file_that_discord_does_not_give_now_is_fetched_later(
+async def test_fetching_a_file_is_retried_after_temporary_errors(
     club: Club, wire: WireThread
 ) -> None:
     statuses = [503, 429]
@@ -281,7 +291,7 @@ async def test_a_file_that_discord_does_not_give_now_is_fetched_later(
     assert attachment.name == "bed.png"
 
 
-async def test_a_file_that_discord_refuses_is_named_and_the_rest_goes(
+async def test_a_refused_file_is_reported_and_the_others_are_attached(
     club: Club, wire: WireThread
 ) -> None:
     club.server.fail = lambda asked: 403 if asked.path.endswith("bed.png") else 0
@@ -297,7 +307,9 @@ async def test_a_file_that_discord_refuses_is_named_and_the_rest_goes(
 # -- commands ------------------------------------------------------------------------
 
 
-async def test_new_begins_another_session_in_the_same_place(club: Club, wire: WireThread) -> None:
+async def test_the_new_command_starts_another_session_in_the_same_place(
+    club: Club, wire: WireThread
+) -> None:
     await club.open()
     for text in ("The first", "/new", "The second"):
         before = len(club.server.said(DM))
@@ -309,7 +321,7 @@ async def test_new_begins_another_session_in_the_same_place(club: Club, wire: Wi
     assert (await turns_of(f"discord:dm:{ANN}"))[0] == "The second"
 
 
-async def test_history_and_help_from_discords_list(club: Club, wire: WireThread) -> None:
+async def test_history_and_help_work_as_slash_commands(club: Club, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="In **May**."))
     await club.open()
     await club.server.say(DM, "When?")
@@ -322,7 +334,7 @@ async def test_history_and_help_from_discords_list(club: Club, wire: WireThread)
     assert {command["name"] for command in published[0]} == {"new", "history", "stop", "help"}
 
 
-async def test_strangers_cannot_use_the_list(club: Club, wire: WireThread) -> None:
+async def test_strangers_cannot_use_slash_commands(club: Club, wire: WireThread) -> None:
     await club.open()
     await club.server.choose(DM_OF[EVE], "new", person=EVE)
     await club.until(lambda: club.server.responses)
@@ -330,7 +342,7 @@ async def test_strangers_cannot_use_the_list(club: Club, wire: WireThread) -> No
     assert await club.sessions() == []
 
 
-async def test_stop_ends_the_answer_and_keeps_what_there_is(club: Club, wire: WireThread) -> None:
+async def test_stop_ends_the_answer_and_keeps_its_text(club: Club, wire: WireThread) -> None:
     wire.enqueue(*[Scenario(words=3000, rate=50)] * 2)
     await club.open()
     await club.server.say(DM, "Tell me everything")
@@ -342,7 +354,7 @@ async def test_stop_ends_the_answer_and_keeps_what_there_is(club: Club, wire: Wi
     assert "Stopped." in said
     run = await Run.objects.select_related("session", "session__owner").aget()
     assert run.state == "stopped"
-    # So does one that was asked for on the page.
+    # An answer that was requested on the page is stopped as well.
     session = run.session
     await club.runtime.send(session, client_id="page-1", text="More", user_pk=session.owner_id)
     await club.server.say(DM, "/stop")
@@ -354,7 +366,7 @@ async def test_stop_ends_the_answer_and_keeps_what_there_is(club: Club, wire: Wi
     assert club.server.said(DM)[3] == "No answer is running."
 
 
-async def test_an_archived_session_says_so(club: Club, wire: WireThread) -> None:
+async def test_the_bot_reports_that_the_session_is_archived(club: Club, wire: WireThread) -> None:
     await club.open()
     await club.server.say(DM, "Hello")
     await club.until(lambda: club.server.said(DM) and not club.is_busy)
@@ -375,7 +387,7 @@ def tools() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tools")
-async def test_calls_are_allowed_by_buttons(
+async def test_tool_calls_are_approved_by_buttons(
     club: Club, wire: WireThread, garden: Workspace
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "beans"})))
@@ -400,7 +412,7 @@ async def test_calls_are_allowed_by_buttons(
     assert call.decided_by is not None
     assert call.decided_by.username == "ann"
     said = club.server.said(GENERAL)
-    assert said.index(question["content"]) < len(said) - 1  # what follows stands below it
+    assert said.index(question["content"]) < len(said) - 1  # later text stands below it
 
 
 def asking(club: Club) -> list[dict[str, Any]]:
@@ -424,7 +436,7 @@ async def test_a_button_works_after_a_restart(
     assert "Denied by ann" in question["content"]
 
 
-async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThread) -> None:
+async def test_a_reply_contains_no_rows_of_the_next_run(club: Club, wire: WireThread) -> None:
     """A run's last row can be read before its state says that it has ended."""
     wire.enqueue(Scenario(text="One."), Scenario(text="Two."))
     bot = await club.open()

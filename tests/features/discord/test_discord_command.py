@@ -1,4 +1,4 @@
-"""The command, as far as it gets without Discord."""
+"""The ``discord`` command, up to its connection to Discord."""
 
 import sys
 from typing import Any
@@ -32,7 +32,7 @@ def refusal() -> str:
     return str(caught.value)
 
 
-def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPatch) -> None:
+def test_the_command_says_how_to_install_the_missing_extra(configured: pytest.MonkeyPatch) -> None:
     configured.setitem(sys.modules, "discord", None)
     assert "make extra NAME=discord" in refusal()
 
@@ -48,7 +48,7 @@ def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPa
         ("discord_users", ["*"], "LOOM_DISCORD_ACCOUNT"),
     ],
 )
-def test_what_is_missing_is_named(
+def test_the_command_names_the_missing_or_wrong_setting(
     configured: pytest.MonkeyPatch, setting: str, value: Any, says: str
 ) -> None:
     configured.setattr(settings.LOOM, setting, value)

@@ -1,4 +1,4 @@
-"""Connections break, processes end: no message is lost, and none is answered twice."""
+"""Broken connections and ended processes: no message is lost, and none is answered twice."""
 
 import asyncio
 import signal
@@ -51,12 +51,12 @@ def answers_to(*texts: str) -> list[str]:
 
 
 async def settled(club: Club, channel: int, *texts: str) -> None:
-    """Exactly these were answered, in this order, and nothing more is on its way."""
+    """Check that exactly these messages are answered, in this order, once the bot is idle."""
     await club.until(lambda: len(club.server.said(channel)) >= len(texts) and not club.is_busy)
     assert club.server.said(channel) == answers_to(*texts)
 
 
-async def test_it_waits_for_discord_and_says_when_its_token_is_refused(
+async def test_the_bot_waits_for_discord_and_reports_a_rejected_token(
     server: DiscordServer,
     garden: Workspace,
     options: RuntimeOptions,
@@ -78,7 +78,7 @@ async def test_it_waits_for_discord_and_says_when_its_token_is_refused(
         with pytest.raises(Unavailable, match="rejected this token"):
             await serve(garden, RULES, replace(options, supervise=False))
         await resetting
-        # Who stops it while it waits does not wait for Discord.
+        # SIGTERM ends the command at once, even while it waits for Discord.
         server.fail = lambda _: 503
         asked = len(server.requests)
         monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 60.0)
@@ -104,7 +104,9 @@ async def test_a_broken_connection_is_resumed(club: Club, wire: WireThread) -> N
     assert club.server.identified == 1
 
 
-async def test_it_reconnects_when_it_is_told_to(club: Club, wire: WireThread) -> None:
+async def test_the_bot_reconnects_when_the_gateway_asks_for_it(
+    club: Club, wire: WireThread
+) -> None:
     echo(wire, "one", "two")
     await club.open()
     await club.server.send({"op": RECONNECT, "d": None})
@@ -114,7 +116,7 @@ async def test_it_reconnects_when_it_is_told_to(club: Club, wire: WireThread) ->
     await settled(club, DM, "one", "two")
 
 
-async def test_a_new_connection_reads_what_was_missed(club: Club, wire: WireThread) -> None:
+async def test_a_new_connection_reads_the_missed_messages(club: Club, wire: WireThread) -> None:
     echo(wire, "one", "two", "three", "four")
     await club.open()
     await club.server.say(DM, "one")
@@ -132,7 +134,9 @@ async def test_a_new_connection_reads_what_was_missed(club: Club, wire: WireThre
     assert len(club.server.said(GENERAL)) == 1
 
 
-async def test_an_invalid_session_is_a_new_connection(club: Club, wire: WireThread) -> None:
+async def test_an_invalid_gateway_session_leads_to_a_new_connection(
+    club: Club, wire: WireThread
+) -> None:
     echo(wire, "one", "two")
     await club.open()
     await club.server.say(DM, "one", unheard=True)
@@ -142,7 +146,7 @@ async def test_an_invalid_session_is_a_new_connection(club: Club, wire: WireThre
     await settled(club, DM, "one", "two")
 
 
-async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
+async def test_the_next_process_answers_messages_sent_while_none_ran(
     club: Club, wire: WireThread
 ) -> None:
     echo(wire, "one", "two", "three")
@@ -160,7 +164,7 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
     await settled(club, DM, "one", "two", "three")
 
 
-async def test_an_answer_waits_until_the_one_before_it_is_shown(
+async def test_an_answer_is_posted_after_the_previous_one_is_complete(
     club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(3))
@@ -171,7 +175,7 @@ async def test_an_answer_waits_until_the_one_before_it_is_shown(
         is_new = request.method == "POST" and request.path.endswith("/messages")
         if refused or not is_new or not request.body["content"].startswith("Paragraph 1"):
             return 0
-        refused.append(request)  # It is sent again after a second: the other answer is there.
+        refused.append(request)  # It is repeated after a second, when the other answer is there.
         return 500
 
     monkeypatch.setattr(posting, "FIRST_WAIT_SECONDS", 1.0)
@@ -183,7 +187,7 @@ async def test_an_answer_waits_until_the_one_before_it_is_shown(
     assert [said.split()[1] for said in club.server.said(DM)] == ["0.", "1.", "2.", "to"]
 
 
-async def test_what_is_being_written_at_the_end_is_interrupted_and_shown(
+async def test_shutdown_interrupts_a_running_answer_and_shows_its_text(
     club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.features.discord.replies.UNWATCHED_SECONDS", 0.5)
@@ -201,10 +205,10 @@ async def test_what_is_being_written_at_the_end_is_interrupted_and_shown(
     assert club.server.said(DM)[1] == "Answer to two"
 
 
-async def test_a_thread_that_is_begun_is_read_on_by_the_next_process(
+async def test_the_next_process_reads_missed_messages_of_a_new_thread(
     club: Club, wire: WireThread
 ) -> None:
-    """Also if nothing in it concerned the bot, and other places have later messages."""
+    """The thread has no message for the bot yet, and other places have later messages."""
     echo(wire, "one")
     await club.open()
     thread = await club.server.begin_thread()
@@ -220,7 +224,9 @@ async def test_a_thread_that_is_begun_is_read_on_by_the_next_process(
     assert (await turns_of(f"discord:thread:{thread}"))[0] == "Bob: two"
 
 
-async def test_a_hundred_missed_messages_are_read_in_order(club: Club, wire: WireThread) -> None:
+async def test_more_than_a_hundred_missed_messages_are_read_in_order(
+    club: Club, wire: WireThread
+) -> None:
     await club.open()
     await club.shut_down()
     for number in range(130):
@@ -233,10 +239,10 @@ async def test_a_hundred_missed_messages_are_read_in_order(club: Club, wire: Wir
     assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == ["Bob: one", "Bob: two"]
 
 
-async def test_a_message_that_was_accepted_and_not_noted_is_one_turn(
+async def test_a_message_accepted_before_a_crash_becomes_one_turn(
     club: Club, wire: WireThread
 ) -> None:
-    """The process ended between the two; the next one reads the message again."""
+    """The first process ends before it saves its place, so the next one reads the message again."""
     echo(wire, "one")
     await club.open()
     message = await club.server.say(DM, "one")
@@ -251,8 +257,10 @@ async def test_a_message_that_was_accepted_and_not_noted_is_one_turn(
     assert reply.done_at is not None
 
 
-async def test_a_message_whose_id_was_not_kept_is_found_again(club: Club, wire: WireThread) -> None:
-    """Minutes later, when Discord does not know the nonce any more."""
+async def test_a_posted_message_whose_id_was_not_saved_is_found_again(
+    club: Club, wire: WireThread
+) -> None:
+    """The bot searches minutes later, when Discord no longer knows the nonce."""
     text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(3))
     wire.enqueue(Scenario(text=text))
     await club.open()
@@ -271,8 +279,8 @@ async def test_a_message_whose_id_was_not_kept_is_found_again(club: Club, wire: 
         await club.shut_down()
 
 
-async def test_a_post_whose_answer_was_lost_is_not_repeated(club: Club, wire: WireThread) -> None:
-    """Discord posted it and then said that it failed."""
+async def test_a_post_whose_response_was_lost_is_not_repeated(club: Club, wire: WireThread) -> None:
+    """Discord posts the message but responds with an error."""
     echo(wire, "one")
     failures = [500]
 
@@ -289,7 +297,7 @@ async def test_a_post_whose_answer_was_lost_is_not_repeated(club: Club, wire: Wi
     assert not failures
 
 
-async def test_an_answer_comes_where_the_bot_may_not_show_that_it_types(
+async def test_the_bot_answers_without_permission_to_show_typing(
     club: Club, wire: WireThread
 ) -> None:
     echo(wire, "one")
@@ -299,10 +307,13 @@ async def test_an_answer_comes_where_the_bot_may_not_show_that_it_types(
     await settled(club, DM, "one")
 
 
-async def test_a_limit_that_the_library_does_not_wait_for_only_takes_longer(
+async def test_requests_are_repeated_after_a_429_without_a_waiting_time(
     club: Club, wire: WireThread
 ) -> None:
-    """It waits where Discord says for how long, which the network before Discord does not."""
+    """The library waits only if the response says for how long.
+
+    Discord's responses do, but those of the network in front of Discord do not.
+    """
     text = "and the beans grow " * 30
     wire.enqueue(Scenario(text=text, rate=60))
     refused = {"POST": 1, "PATCH": 1}
@@ -321,7 +332,7 @@ async def test_a_limit_that_the_library_does_not_wait_for_only_takes_longer(
 
 
 @pytest.mark.parametrize("status", [429, 403])
-async def test_what_was_missed_comes_first_even_if_it_cannot_be_read_at_once(
+async def test_missed_messages_come_first_after_failed_history_requests(
     club: Club, wire: WireThread, status: int
 ) -> None:
     echo(wire, "one", "two", "three")
@@ -335,12 +346,13 @@ async def test_what_was_missed_comes_first_even_if_it_cannot_be_read_at_once(
         statuses.pop() if statuses and (asked.method, asked.path) == HISTORY else 0
     )
     await club.open()
-    await club.until(lambda: not (statuses and status == 403))  # refused until somebody writes
+    # After a 403, the history is read again with the next message.
+    await club.until(lambda: not (statuses and status == 403))
     await club.server.say(DM, "three")
     await settled(club, DM, "one", "two", "three")
 
 
-async def test_a_place_that_cannot_be_read_back_is_not_asked_for_each_message(
+async def test_a_forbidden_history_is_not_requested_for_every_message(
     club: Club, wire: WireThread
 ) -> None:
     echo(wire, "one", "two", "three", "four")
@@ -362,9 +374,7 @@ async def test_a_place_that_cannot_be_read_back_is_not_asked_for_each_message(
     assert refused() == 2, "once more with the first message, which may come since it is open again"
 
 
-async def test_a_message_whose_id_was_not_kept_is_looked_for_until_that_works(
-    club: Club, wire: WireThread
-) -> None:
+async def test_the_search_for_a_posted_message_is_retried(club: Club, wire: WireThread) -> None:
     echo(wire, "one")
     await club.open()
     await club.server.say(DM, "one")
@@ -372,7 +382,7 @@ async def test_a_message_whose_id_was_not_kept_is_looked_for_until_that_works(
     await club.shut_down()
     await ChannelReply.objects.aupdate(posted="[]", done_at=None)
     club.server.forget_nonces()
-    statuses = [503, 503]  # of the inbox, and of the reply
+    statuses = [503, 503]  # for the inbox, and for the reply
     club.server.fail = lambda asked: (
         statuses.pop() if statuses and (asked.method, asked.path) == HISTORY else 0
     )
@@ -396,16 +406,16 @@ async def test_messages_wait_until_they_can_be_stored(
         for text in texts:
             await club.server.say(DM, text)
         await club.until(lambda: "discord_not_reached" in caplog.text)
-    # It may be one group with writes that are refused.
+    # The writer may group this write with writes that fail.
     await retry_until_done(partial(club.runtime.writer.write, take_writes_again))
-    # Between two tries it waits longer each time.
+    # The waits between the retries become longer, so the timeout is long.
     await club.until(lambda: len(club.server.said(DM)) >= 3 and not club.is_busy, seconds=90)
     assert club.server.said(DM) == texts
     assert (await turns_of(KEY))[::2] == texts
 
 
 def fill_up() -> None:
-    """Earlier tests have left free pages, which would be used."""
+    """Fill the free pages that earlier tests have left, and let the database grow no further."""
     with connection.cursor() as cursor:
         [free] = cursor.execute("PRAGMA freelist_count").fetchone()
         cursor.execute("CREATE TABLE ballast (content)")
@@ -425,7 +435,7 @@ def take_writes_again() -> None:
         cursor.execute("PRAGMA busy_timeout = 20000")
 
 
-async def test_the_end_waits_for_all_places_together(
+async def test_shutdown_waits_for_all_places_at_the_same_time(
     club: Club, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "REST_SECONDS", 1.0)
@@ -434,12 +444,14 @@ async def test_the_end_waits_for_all_places_together(
     club.server.fail = lambda asked: 500 if asked.path.endswith("/messages") else 0
     bot = await club.open()
     assert bot.is_busy
-    async with asyncio.timeout(2.5):  # one place is given a second, and there are three
+    async with asyncio.timeout(2.5):  # each of the three places is given a second
         await club.shut_down()
 
 
-async def test_nothing_from_before_it_joined_is_answered(club: Club, wire: WireThread) -> None:
-    """Also in a server that is younger than all that the bot knows."""
+async def test_messages_from_before_the_bot_joined_are_not_answered(
+    club: Club, wire: WireThread
+) -> None:
+    """The bot joins another server after it has handled messages elsewhere."""
     echo(wire, "one", "two")
     rules = replace(RULES, guilds=frozenset({GUILD, 5}), mentions_only=False)
     await club.open(rules=rules)

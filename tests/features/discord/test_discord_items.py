@@ -1,4 +1,4 @@
-"""What the messages of a reply say."""
+"""The messages of a reply: their texts, approvals, buttons and files."""
 
 import re
 from functools import partial
@@ -49,7 +49,7 @@ def texts(items: list[ReplyItem]) -> list[str]:
     return [item.text for item in items]
 
 
-def test_calls_are_small_lines_below_what_was_said() -> None:
+def test_tool_calls_are_small_lines_below_the_text() -> None:
     payloads = [
         AssistantText(text="I look."),
         used(arguments={"path": "a_b.py"}),
@@ -61,7 +61,7 @@ def test_calls_are_small_lines_below_what_was_said() -> None:
     assert item.text == "I look.\n\n-# Read a\\_b.py · Done\n-# Run ls · Done\n\nDone."
 
 
-def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> None:
+def test_a_pending_approval_is_a_separate_message_with_buttons() -> None:
     before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="file changes")]
     said, question = make_items(before, done=False, most=5)
     assert (said.text, said.call) == ("May I?", "")
@@ -73,7 +73,7 @@ def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> Non
     assert rest.text.endswith("It is edited.")
 
 
-def test_a_question_says_all_of_what_always_allows() -> None:
+def test_an_approval_shows_everything_that_always_would_allow() -> None:
     label = f"exactly “make {'x' * 100}”"
     [question] = make_items([asked(diff="", kind_label=label)], done=False, most=5)
     assert f"-# Always allow {label}" in question.text
@@ -85,14 +85,14 @@ def test_a_question_says_all_of_what_always_allows() -> None:
     assert labels == ["Approve", "Always allow “ls” …", "Deny"]
 
 
-def test_nobody_is_asked_about_a_call_that_is_over() -> None:
+def test_a_call_that_has_ended_offers_no_approval() -> None:
     payloads = [asked(), used("edit_file", call="c1", state="stopped")]
     question, _ = make_items(payloads, done=False, most=5)
     assert (question.call, "no longer needs" in question.text) == ("", True)
     assert all(not item.call for item in make_items([asked()], done=True, most=5))
 
 
-def test_what_a_tool_server_asks_has_the_address_where_it_can_be_answered() -> None:
+def test_a_tool_server_question_links_to_the_session_page() -> None:
     question = ToolQuestion(id="q1", call="c1", server="beds", message="Which *bed*?")
     asks, answered = make_asked_notice(question), make_answered_notice(question, action="cancel")
     [item] = make_items([asks], done=False, most=5)
@@ -102,7 +102,7 @@ def test_what_a_tool_server_asks_has_the_address_where_it_can_be_answered() -> N
     assert PAGE not in make_items([text, asks, answered], done=False, most=3)[-1].text
 
 
-def test_a_question_fits_whatever_is_asked() -> None:
+def test_an_approval_with_long_texts_fits_one_message() -> None:
     wild = "``` _*[x](https://example.org)🌱 " * 400
     [question] = make_items(
         [asked(summary=wild, diff=wild, note=wild, kind_label=wild)], done=False, most=5
@@ -114,12 +114,12 @@ def test_a_question_fits_whatever_is_asked() -> None:
     assert int(more[1].replace(",", "")) >= len(wild) - MAX_MESSAGE_UNITS
 
 
-def test_what_is_being_written_follows_what_was() -> None:
+def test_the_draft_follows_the_saved_text() -> None:
     [item] = make_items([AssistantText(text="One.")], ["Two"], done=False, most=5)
     assert item.text == "One.\n\nTwo"
 
 
-def test_a_long_answer_ends_in_a_file_when_it_is_done() -> None:
+def test_a_long_completed_answer_ends_in_a_file() -> None:
     text = "\n\n".join("Beans. " * 250 for _ in range(4))
     writing = make_items([AssistantText(text=text)], done=False, most=3)
     done = make_items([AssistantText(text=text)], done=True, most=3)
@@ -127,10 +127,10 @@ def test_a_long_answer_ends_in_a_file_when_it_is_done() -> None:
     assert texts(writing)[:2] == texts(done)[:2]
     assert (writing[-1].file, done[-1].file) == ("", text)
     waiting = make_items([AssistantText(text=text), asked()], done=False, most=3)
-    assert waiting[-1].call == "c1"  # what waits for a person is always shown
+    assert waiting[-1].call == "c1"  # a pending approval is always shown
 
 
-def test_how_it_ended_is_said_and_what_can_be_done() -> None:
+def test_the_last_message_shows_how_the_run_ended_and_the_next_action() -> None:
     failed = Info(text="The provider is overloaded. Retry.", kind="error", action="retry")
     [item] = make_items([failed, TurnSeparator(state="failed")], done=True, most=5)
     assert (item.text, item.action) == ("-# The provider is overloaded. Retry.", "retry")
@@ -139,7 +139,7 @@ def test_how_it_ended_is_said_and_what_can_be_done() -> None:
     assert make_items([], done=False, most=5) == []
 
 
-def test_a_damaged_row_says_so() -> None:
+def test_a_damaged_row_is_shown_as_unreadable() -> None:
     [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, most=5)
     assert item.text == "-# Unreadable row: not JSON"
 
@@ -155,7 +155,7 @@ def test_a_damaged_row_says_so() -> None:
         ("make", {"note": "It reaches the network. " * 9}),
     ],
 )
-def test_a_question_that_shows_not_all_is_approved_on_the_page(
+def test_an_approval_that_is_cut_can_only_be_approved_on_the_page(
     command: str, plan: dict[str, str]
 ) -> None:
     [question] = make_items(
@@ -168,7 +168,7 @@ def test_a_question_that_shows_not_all_is_approved_on_the_page(
     assert [button.label for button in make_buttons(question, uuid4())] == ["Deny"]
 
 
-def test_a_question_is_shown_however_long_its_lines_are() -> None:
+def test_an_approval_shows_the_command_despite_very_long_lines() -> None:
     def widest(chars: int) -> str:
         return "\U000e0001" * 10 + "_" * (chars - 10)
 
@@ -184,7 +184,7 @@ def test_a_question_is_shown_however_long_its_lines_are() -> None:
     assert "make" in block
 
 
-def test_a_question_shows_what_does_not_show() -> None:
+def test_an_approval_writes_out_invisible_characters() -> None:
     [question] = make_items(
         [asked(command="rm \u202egpj.x\u200b", summary="Run \u202ex")], done=False, most=5
     )

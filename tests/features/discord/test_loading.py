@@ -1,4 +1,4 @@
-"""The optional package is loaded where it is asked for only."""
+"""The optional package ``discord`` is loaded only where it is needed."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ FEATURE = "conversations.features.discord"
 COMMAND = f"{FEATURE}.management.commands.discord"
 
 
-def test_discord_is_loaded_by_its_own_command_only(tmp_path: Path) -> None:
-    """Nothing else imports the feature (see ``tests/features``)."""
+def test_the_discord_package_is_loaded_only_by_a_running_command(tmp_path: Path) -> None:
+    """Other code does not import the feature (see ``tests/features``)."""
     start = (
         "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'loomweb.settings'; import django;"
         f" django.setup(); import {COMMAND}, {FEATURE}.admin"

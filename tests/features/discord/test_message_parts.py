@@ -1,4 +1,4 @@
-"""Long texts as messages."""
+"""Splitting long texts into messages."""
 
 import re
 
@@ -23,18 +23,21 @@ texts = st.lists(st.tuples(pieces, st.sampled_from(["\n", "\n\n", " "])), max_si
 
 
 def is_left_out(text: str) -> bool:
-    """White space, and the line that closes a block."""
+    """Return whether a split may omit the text: white space, or the closing line of a block."""
     return not text.strip() or re.fullmatch(r"[`~]{3,}", text.strip()) is not None
 
 
 def bodies(message: str) -> list[str]:
-    """What a message can show of the text: without the fence that opens it again, or closes it."""
+    """Return the pieces of the text that a message may hold.
+
+    They may lack the first or the last line, if a fence there was added by the split.
+    """
     opened = re.sub(r"\A[`~]{3,}[^\n]*\n", "", message)
     return [text for one in (message, opened) for text in (one, re.sub(r"\n[`~]{3,}\Z", "", one))]
 
 
 def ends_of(body: str, text: str, at: int) -> set[int]:
-    """Behind each place where it can stand after ``at``, with nothing that counts between."""
+    """Return the ends of all occurrences after ``at`` that have only omissible text before them."""
     starts = (start for start in range(at, len(text) + 1) if text.startswith(body, start))
     return {start + len(body) for start in starts if is_left_out(text[at:start])}
 
@@ -45,7 +48,7 @@ CLOSED_BY_MORE = f"```\naa🌱\n\n````{'x' * 40}\n\n\n\n`\n``\n````a\n```` `\n``
 @given(texts)
 @example(CLOSED_BY_MORE)
 @settings(max_examples=30)
-def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None:
+def test_messages_fit_the_limit_are_not_blank_and_lose_no_text(text: str) -> None:
     ends = {0}
     for message in split_message(text, limit=LIMIT):
         assert message.strip()
@@ -57,7 +60,7 @@ def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None
 
 @given(texts, st.data())
 @settings(max_examples=30)
-def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject) -> None:
+def test_earlier_messages_do_not_change_while_a_text_grows(text: str, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(text)))
     before = split_message(text[:length], limit=LIMIT)[:-1]
     assert split_message(text, limit=LIMIT)[: len(before)] == before
@@ -65,18 +68,20 @@ def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject)
 
 @given(st.lists(words, max_size=9), st.lists(st.text(alphabet="ab c", max_size=20), max_size=3))
 @settings(max_examples=20)
-def test_a_block_that_one_message_can_hold_stays_whole(before: list[str], code: list[str]) -> None:
+def test_a_code_block_that_fits_one_message_is_not_split(
+    before: list[str], code: list[str]
+) -> None:
     block = "\n".join(["```python", *code, "```"])
     text = "\n\n".join([*before, block, "and so on"])
     assert any(block in part for part in split_message(text, limit=LIMIT))
 
 
-def test_a_short_text_is_one_message_as_it_is() -> None:
+def test_a_short_text_is_one_message() -> None:
     assert split_message("One.\n\nTwo.\n") == ["One.\n\nTwo."]
     assert split_message(" \n\n ") == []
 
 
-def test_paragraphs_are_the_first_choice_then_lines_then_sentences_then_words() -> None:
+def test_a_text_is_split_at_paragraphs_lines_sentences_or_words() -> None:
     para = "word " * 11 + "end."
     assert split_message(f"{para}\n\n{para}", limit=LIMIT) == [para, para]
     assert split_message(f"{para}\n{para}", limit=LIMIT) == [para, para]
@@ -86,7 +91,7 @@ def test_paragraphs_are_the_first_choice_then_lines_then_sentences_then_words() 
     assert [len(part) for part in split_message("x" * 150, limit=LIMIT)] == [92, 58]
 
 
-def test_a_long_block_is_closed_and_opened_again_with_its_language() -> None:
+def test_a_long_code_block_is_closed_and_reopened_with_its_language() -> None:
     lines = [f"line {number} of the program" for number in range(10)]
     parts = split_message(
         "\n".join(["So:", "```python title", *lines, "```", "Done."]), limit=LIMIT
@@ -99,7 +104,7 @@ def test_a_long_block_is_closed_and_opened_again_with_its_language() -> None:
     assert parts[-1].endswith("Done.")
 
 
-def test_a_block_that_ends_where_a_message_does_leaves_no_empty_one() -> None:
+def test_a_code_block_ending_at_the_limit_leaves_no_empty_message() -> None:
     code = "\n".join(["x" * 20] * 4)
     for filler in range(20):
         parts = split_message(f"```\n{code}\n{'y' * filler}\n```\n\nEnd.", limit=LIMIT)
@@ -111,7 +116,7 @@ def test_an_answer_that_ends_in_an_open_block_is_shown_as_code() -> None:
 
 
 @pytest.mark.parametrize("joined", ["👩\u200d🌾", "e\u0301", "❤\ufe0f"])
-def test_a_character_of_several_code_points_is_not_torn(joined: str) -> None:
+def test_a_character_of_several_code_points_is_not_split(joined: str) -> None:
     parts = split_message("x" * 91 + joined * 20, limit=LIMIT)
     assert "".join(parts) == "x" * 91 + joined * 20
     assert all(part[0] in ("x", joined[0]) for part in parts)

@@ -1,4 +1,4 @@
-"""Who may talk to the bot, and where."""
+"""The rules for people who may talk to the bot, and for places."""
 
 import pytest
 
@@ -17,12 +17,12 @@ THREAD = MessageLocation(channel=30, guild=5, parent=20)
 ELSEWHERE = MessageLocation(channel=40, guild=6)
 
 
-def test_the_default_is_nobody_nowhere() -> None:
+def test_the_default_rules_admit_no_messages() -> None:
     rules = DiscordRules()
     assert not any(rules.admits(ANN, spot) for spot in (DM, CHANNEL, THREAD))
 
 
-def test_people_who_are_named_may_write_directly_and_in_open_places() -> None:
+def test_listed_people_may_write_directly_and_in_open_places() -> None:
     rules = DiscordRules(channels=frozenset({20}), people={ANN: "ann"})
     assert [rules.admits(ANN, spot) for spot in (DM, CHANNEL, THREAD, ELSEWHERE)] == [
         True,
@@ -34,14 +34,14 @@ def test_people_who_are_named_may_write_directly_and_in_open_places() -> None:
     assert (rules.account_of(ANN), rules.account_of(BOB)) == ("ann", "")
 
 
-def test_everybody_is_not_everybody_in_direct_messages() -> None:
+def test_the_everybody_rule_does_not_cover_direct_messages() -> None:
     rules = DiscordRules(guilds=frozenset({5}), everybody=True)
     assert rules.admits(BOB, THREAD)
     assert not rules.admits(BOB, DM)
     assert not rules.admits(BOB, ELSEWHERE)
 
 
-def test_each_place_has_a_key() -> None:
+def test_each_place_has_a_session_key() -> None:
     assert [spot.key(author=ANN) for spot in (DM, CHANNEL, THREAD)] == [
         "discord:dm:1",
         "discord:channel:20",
@@ -49,7 +49,7 @@ def test_each_place_has_a_key() -> None:
     ]
 
 
-def test_ids_are_numbers() -> None:
+def test_ids_must_be_positive_numbers() -> None:
     assert read_people(["1=ann", " 2 ", "*"]) == ({1: "ann", 2: ""}, True)
     assert read_ids(["3", "4"]) == {3, 4}
     for bad in ("ann", "", "-1", "0", "9" * 30, "①"):
