@@ -1,9 +1,9 @@
-"""Kills the server with SIGKILL while it asks people, and looks at what their browser showed.
+"""Kill the server with SIGKILL while it asks a person, and check what their browser showed.
 
-``python -m tests.features.notices.kill_push --rounds 20``. Each round: messages make the model ask
-for approval, the server dies meanwhile and starts again. In the end each question, and each answer
-that was cut off, has been shown exactly once. Then one each second without kills: how long a
-question takes from its record to the browser.
+``python -m tests.features.notices.kill_push --rounds 20``. In each round, messages make the model
+ask for approval, and the server is killed meanwhile and started again. At the end, each question
+and each interrupted answer must have been shown exactly once. Afterwards the program sends one
+message a second without kills, to measure how long a question takes from its record to the browser.
 """
 
 import argparse
@@ -27,10 +27,10 @@ from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 EARLIEST, LATEST = 0.0, 5.0
-"""Seconds from the messages to the kill: the first question after a start takes some."""
+"""Range of the seconds from the messages to the kill. The first question after a start is slow."""
 
 MESSAGES = 3
-"""Of a round, each in a session of its own."""
+"""Number of messages in a round, each in its own session."""
 
 GOAL_SECONDS = 2.0
 
@@ -104,7 +104,7 @@ class Killing:
         return str(location)
 
     def settle(self, seconds: float = 60) -> None:
-        """Until everything that was asked has been told."""
+        """Wait until no run is active and no message is pending."""
         end = time.monotonic() + seconds
         while not self._read(AT_REST)[0][0] and time.monotonic() < end:
             time.sleep(0.1)
@@ -114,7 +114,7 @@ class Killing:
         self._server.stop()
 
     def problems(self) -> list[str]:
-        """What a person would complain of."""
+        """Return descriptions of the problems that a person would notice."""
         found = []
         notices = self._read(NOTICES)
         shown = Counter(notice["id"] for notice in self.worker.shown)
@@ -131,7 +131,7 @@ class Killing:
         return Counter(event for _, event, _, _, _ in self._read(NOTICES))
 
     def seconds(self, *, since: int) -> list[float]:
-        """From the record of each notice to its being shown, from this one on."""
+        """Return the seconds from each notice's record to its display, from notice ``since`` on."""
         clock = time.time() - time.monotonic()
         return [
             self.worker.at[_uuid(uuid)]
@@ -146,12 +146,12 @@ class Killing:
 
 
 def _uuid(stored: str) -> str:
-    """As JSON has it."""
+    """Return the UUID as it is written in JSON."""
     return f"{stored[:8]}-{stored[8:12]}-{stored[12:16]}-{stored[16:20]}-{stored[20:]}"
 
 
 def play(folder: Path, *, rounds: int, calm: int, seed: int) -> tuple[Killing, list[float]]:
-    """Rounds with a kill, then ``calm`` ones without, whose seconds are given."""
+    """Play rounds with a kill, then ``calm`` ones without; return the seconds of the latter too."""
     wire = WireThread()
     wire.start()
     try:

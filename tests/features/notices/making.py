@@ -1,4 +1,4 @@
-"""People who are told, in their browsers."""
+"""Subscribed browsers for tests."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ SITE = "https://loom.example.org"
 
 
 def subscribe_browser(client: Client, user: User, browser: SubscribedBrowser) -> PushSubscription:
-    """The browser of a signed-in person, as the page subscribes it."""
-    client.get("/account/notifications/")  # by which its device is known
+    """Subscribe the browser of a signed-in person, as the page does."""
+    client.get("/account/notifications/")  # this request creates the device
     given: dict[str, Any] = browser.subscription
     return subscribe(
         user.pk,

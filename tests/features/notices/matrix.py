@@ -20,7 +20,7 @@ PAGES = {
     "notices_manifest": PUBLIC,
     "notices_worker": PUBLIC,
     "notices_offline": PUBLIC,
-    "notifications": Row(get=signed_in(200), post=signed_in(400)),  # no time zone
+    "notifications": Row(get=signed_in(200), post=signed_in(400)),  # no time zone is posted
     "notices_waiting": Row(
         get=for_roles(stranger=401, others=200), post=for_roles(stranger=401, others=405)
     ),
@@ -31,10 +31,10 @@ PAGES = {
         get=for_roles(stranger=401, others=405), post=for_roles(stranger=401, others=400)
     ),
     "notices_unsubscribe": Row(get=REFUSED, post=signed_in(302)),
-    "notices_test": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "notices_test": Row(get=REFUSED, post=signed_in(404)),  # no such device
     "session_mute": Row(get=REFUSED, post=readers(302), reads=False),
     "session_watch": Row(get=REFUSED, post=readers(204), reads=False),
-    "session_decide": Row(get=REFUSED, post=writers(400)),  # no call
+    "session_decide": Row(get=REFUSED, post=writers(400)),  # no call is posted
 }
 
 
@@ -68,7 +68,7 @@ SAYS_NOTHING = {MutedSession, SessionView, Notice}
 
 BROWSER_PAGES = {"notifications": "/account/notifications/", "offline": "/offline/"}
 
-# Somebody who is told on two devices, and has muted a session.
+# A person with a subscribed device and a muted session.
 BROWSER_STOCK = """
 from django.utils import timezone
 from conversations.features.notices.models import MutedSession, NoticeChoice, PushSubscription

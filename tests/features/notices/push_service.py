@@ -1,5 +1,7 @@
-"""A push service, and a browser at it: it decrypts what comes, as RFC 8291 and 8292 say, written
-from their text; and does with it what the service worker does."""
+"""A push service, a browser that is subscribed there, and its service worker.
+
+The decryption follows RFC 8291 and RFC 8292 and was written from their text.
+"""
 
 import base64
 import http.client
@@ -38,8 +40,7 @@ def _derive(secret: bytes, *, salt: bytes, info: bytes, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One that came, decrypted, with the claims of who sent it. ``at`` is of the monotonic
-    clock."""
+    """A received push, decrypted, with the sender's claims. ``at`` is on the monotonic clock."""
 
     content: bytes
     headers: Mapping[str, str]
@@ -50,7 +51,7 @@ class Push:
 
 @dataclass(slots=True)
 class SubscribedBrowser:
-    """``on_push`` is called with each one, outside of the service's answer."""
+    """A browser at the push service. ``on_push`` is called with each push, after the response."""
 
     endpoint: str
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(CURVE))
@@ -64,7 +65,7 @@ class SubscribedBrowser:
 
     @property
     def subscription(self) -> dict[str, Any]:
-        """What a browser's subscription is as JSON."""
+        """Return the subscription in the form that browsers use for JSON."""
         keys = {"p256dh": encode(self.point), "auth": encode(self.secret)}
         return {"endpoint": self.endpoint, "expirationTime": None, "keys": keys}
 
@@ -85,7 +86,7 @@ class SubscribedBrowser:
 
 
 def read_claims(authorization: str, *, site: str) -> dict[str, Any]:
-    """Of a sender who has the key that they name."""
+    """Return the claims, after a check that the sender has the private key to the given key."""
     scheme, _, given = authorization.partition(" ")
     assert scheme == "vapid"
     parts = dict(part.strip().split("=", 1) for part in given.split(","))
@@ -96,7 +97,7 @@ def read_claims(authorization: str, *, site: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class PushService:
-    """``answers`` are given one after the other, the last one for ever."""
+    """A push service that responds with its ``answers`` in order and repeats the last one."""
 
     url: str = ""
     browsers: dict[str, SubscribedBrowser] = field(default_factory=dict)
@@ -156,9 +157,11 @@ def open_push_service() -> Iterator[PushService]:
 
 
 class Worker:
-    """A service worker over HTTP: woken, it asks what there is, shows it and says so. ``again``
-    are notices that it was given once more after it had said so; ``csrf`` is the token of the
-    last page."""
+    """A service worker over HTTP.
+
+    When it is woken, it requests the waiting notices, shows them and confirms them. ``again`` holds
+    notices that it received again after their confirmation. ``csrf`` is the token of the last page.
+    """
 
     def __init__(self, *, port: int, cookie: str) -> None:
         self.shown: list[dict[str, Any]] = []
@@ -188,7 +191,7 @@ class Worker:
         known = {one["id"] for one in self.shown}
         self.again += [one["id"] for one in given["new"] if one["id"] in self._confirmed]
         for notice in given["new"]:
-            if notice["id"] not in known:  # one of the same tag replaces the other silently
+            if notice["id"] not in known:  # a notice silently replaces one with the same tag
                 self.shown.append(notice)
                 self.at[notice["id"]] = monotonic()
         if given["new"]:

@@ -1,4 +1,4 @@
-"""Who is told what, once, and what is not sent after all."""
+"""Notices and their messages: recipients, delays, retries, and messages that are dropped."""
 
 from datetime import UTC, datetime, time, timedelta
 
@@ -77,7 +77,7 @@ def states() -> list[str]:
         (runs.STOPPED, []),
     ],
 )
-def test_it_tells_how_a_run_ended(
+def test_the_notice_says_how_a_run_ended(
     state: str, events: list[str], session: Session, subscription: PushSubscription
 ) -> None:
     end_run(session, state)
@@ -85,7 +85,7 @@ def test_it_tells_how_a_run_ended(
     assert [message.subscription for message in claim()] == [subscription] * len(events)
 
 
-def test_a_question_is_told_once_whatever_is_recorded_again(
+def test_a_question_that_is_recorded_twice_is_sent_once(
     session: Session, subscription: PushSubscription
 ) -> None:
     call = leave_question(session)
@@ -97,7 +97,7 @@ def test_a_question_is_told_once_whatever_is_recorded_again(
     assert claim() == []
 
 
-def test_who_chose_nothing_is_not_told_and_costs_one_statement(session: Session) -> None:
+def test_without_chosen_notices_the_end_of_a_run_takes_one_query(session: Session) -> None:
     call = leave_question(session)
     with CaptureQueriesContext(
         connection,
@@ -107,8 +107,8 @@ def test_who_chose_nothing_is_not_told_and_costs_one_statement(session: Session)
     assert not Notice.objects.exists()
 
 
-def test_with_nothing_to_do_each_look_is_a_statement_by_an_index() -> None:
-    """Every process looks for ever."""
+def test_an_idle_worker_polls_with_one_indexed_query_per_check() -> None:
+    """Every process polls for as long as it runs."""
     with CaptureQueriesContext(connection) as queries:
         assert not has_due(timezone.now())
         assert not service.list_ended()
@@ -119,7 +119,7 @@ def test_with_nothing_to_do_each_look_is_a_statement_by_an_index() -> None:
             assert "INDEX notice_message_due" in cursor.fetchall()[0][3]
 
 
-def test_only_what_was_chosen_is_told(session: Session, subscription: PushSubscription) -> None:
+def test_only_chosen_events_make_a_notice(session: Session, subscription: PushSubscription) -> None:
     NoticeChoice.objects.update(finished=False)
     end_run(session, runs.COMPLETED)
     assert not Notice.objects.exists()
@@ -127,7 +127,7 @@ def test_only_what_was_chosen_is_told(session: Session, subscription: PushSubscr
     assert Notice.objects.get().event == BROKEN
 
 
-def test_the_owner_and_who_asked_are_told_and_nobody_else(
+def test_only_the_owner_and_the_sender_get_a_notice(
     session: Session, subscription: PushSubscription, push_service: PushService
 ) -> None:
     people = [User.objects.create_user(name) for name in ("ben", "cat")]
@@ -142,7 +142,7 @@ def test_the_owner_and_who_asked_are_told_and_nobody_else(
     assert set(Notice.objects.values_list("user", flat=True)) == {session.owner_id, people[0].pk}
 
 
-def test_a_muted_session_tells_nothing_until_it_is_unmuted(
+def test_messages_of_a_muted_session_are_dropped(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -152,7 +152,7 @@ def test_a_muted_session_tells_nothing_until_it_is_unmuted(
     assert Notice.objects.count() == 1
 
 
-def test_a_decided_question_is_not_told_any_more(
+def test_the_message_about_a_decided_question_is_dropped(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     call = leave_question(session)
@@ -161,10 +161,10 @@ def test_a_decided_question_is_not_told_any_more(
     assert states() == [DROPPED]
 
 
-def test_who_may_not_read_the_session_any_more_is_not_told(
+def test_a_message_is_dropped_if_the_person_lost_access_to_the_session(
     session: Session, subscription: PushSubscription
 ) -> None:
-    """Not even a superuser, whose reading would be entered in the audit log."""
+    """This includes superusers, because their reading would be entered in the audit log."""
     leave_question(session)
     admin = User.objects.create_user("root")
     add_member(session.workspace, user_pk=admin.pk, role="owner")
@@ -174,7 +174,7 @@ def test_who_may_not_read_the_session_any_more_is_not_told(
     assert states() == [DROPPED]
 
 
-def test_who_changed_the_password_elsewhere_is_not_told_here(
+def test_a_password_change_ends_messages_to_earlier_sign_ins(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -183,7 +183,7 @@ def test_who_changed_the_password_elsewhere_is_not_told_here(
     assert claim() == []
 
 
-def test_it_waits_while_the_page_is_in_view_and_forgets_what_was_seen(
+def test_messages_wait_while_the_page_is_open_and_drop_when_seen(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     service.record_view(user.pk, session, is_open=True)
@@ -198,7 +198,7 @@ def test_it_waits_while_the_page_is_in_view_and_forgets_what_was_seen(
     assert states() == [DROPPED]
 
 
-def test_a_page_that_is_left_does_not_hold_anything_up(
+def test_a_page_that_was_left_does_not_delay_messages(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     service.record_view(user.pk, session, is_open=True)
@@ -220,14 +220,14 @@ QUIET = NoticeChoice(quiet_from=time(22), quiet_until=time(7), zone="Europe/Berl
         ((2, 6, 0), None),
     ],
 )
-def test_quiet_hours_are_those_of_the_person(
+def test_quiet_hours_use_the_time_zone_of_the_person(
     now: tuple[int, int, int], until: tuple[int, int, int] | None
 ) -> None:
     moment = datetime(2026, 1, *now, tzinfo=UTC)
     assert service.quiet_until(QUIET, moment) == (until and datetime(2026, 1, *until, tzinfo=UTC))
 
 
-def test_quiet_hours_that_end_in_the_hour_that_comes_twice() -> None:
+def test_quiet_hours_may_end_in_the_repeated_hour_of_a_clock_change() -> None:
     choice = NoticeChoice(quiet_from=time(22), quiet_until=time(2, 30), zone="Europe/Berlin")
     for now, until in (((0, 10), (0, 30)), ((0, 40), None), ((1, 10), (1, 30)), ((1, 30), None)):
         moment = datetime(2026, 10, 25, *now, tzinfo=UTC)
@@ -235,7 +235,7 @@ def test_quiet_hours_that_end_in_the_hour_that_comes_twice() -> None:
         assert service.quiet_until(choice, moment) == expected
 
 
-def test_quiet_hours_within_a_day_and_none_at_all() -> None:
+def test_quiet_hours_may_lie_within_one_day_or_be_unset() -> None:
     noon = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
     at_noon = NoticeChoice(quiet_from=time(12), quiet_until=time(13))
     assert service.quiet_until(at_noon, noon) == noon + timedelta(minutes=30)
@@ -243,7 +243,7 @@ def test_quiet_hours_within_a_day_and_none_at_all() -> None:
     assert service.quiet_until(NoticeChoice(), noon) is None
 
 
-def test_what_happens_in_quiet_hours_is_told_at_their_end(
+def test_messages_wait_until_quiet_hours_end(
     session: Session, subscription: PushSubscription
 ) -> None:
     now = timezone.now()
@@ -254,7 +254,7 @@ def test_what_happens_in_quiet_hours_is_told_at_their_end(
     assert len(claim(now + timedelta(hours=1, seconds=1))) == 1
 
 
-def test_what_cannot_be_sent_is_tried_again_and_given_up(
+def test_a_failing_message_is_retried_and_finally_given_up(
     session: Session, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -267,22 +267,22 @@ def test_what_cannot_be_sent_is_tried_again_and_given_up(
     assert states() == [FAILED]
 
 
-def test_an_email_is_not_sent_again_while_its_dialogue_lasts(session: Session, user: User) -> None:
+def test_an_email_is_not_sent_again_during_its_smtp_dialogue(session: Session, user: User) -> None:
     user.email = "ann@example.org"
     user.save()
     NoticeChoice.objects.create(user=user, by_email=True)
     leave_question(session)
     now = NoticeMessage.objects.get().next_at
     assert len(claim(now)) == 1
-    # Connecting, greetings, encryption, signing in, the mail and the server's answers.
+    # The dialogue: connecting, greetings, encryption, signing in, the mail and the responses.
     assert claim(now + timedelta(seconds=15 * SMTP_SECONDS)) == []
     assert len(claim(now + deliveries.EMAIL_LEASE)) == 1
 
 
-def test_what_was_shown_is_not_sent_again(
+def test_a_shown_notice_is_not_sent_again(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
-    """A process has sent a push and died before it could say so."""
+    """A process has sent a push and ended before it could record that."""
     leave_question(session)
     [message] = claim()
     waiting = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
@@ -296,7 +296,7 @@ def test_what_was_shown_is_not_sent_again(
     assert deliveries.read_waiting(user.pk, subscription_pk=subscription.pk).still == []
 
 
-def test_what_a_run_asks_next_replaces_what_it_asked_before(
+def test_a_question_replaces_the_previous_one_of_the_same_run(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     first = leave_question(session)
@@ -319,7 +319,7 @@ def test_what_a_run_asks_next_replaces_what_it_asked_before(
     assert states() == [DROPPED, PENDING]
 
 
-def test_what_was_sent_of_a_session_that_is_muted_since_is_not_shown(
+def test_sent_notices_are_not_shown_once_their_session_is_muted(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -330,7 +330,7 @@ def test_what_was_sent_of_a_session_that_is_muted_since_is_not_shown(
     assert (waiting.new, waiting.still) == ([], [])
 
 
-def test_old_notices_are_forgotten_and_those_of_a_purged_session_go_with_it(
+def test_a_recent_notice_is_kept_until_its_session_is_purged(
     session: Session, user: User, subscription: PushSubscription
 ) -> None:
     end_run(session, runs.FAILED)
@@ -349,7 +349,7 @@ def test_old_notices_are_forgotten_and_those_of_a_purged_session_go_with_it(
     assert not NoticeMessage.objects.exists()
 
 
-def test_notices_of_a_week_ago_are_forgotten(
+def test_notices_of_a_week_ago_are_deleted(
     session: Session, subscription: PushSubscription
 ) -> None:
     end_run(session, runs.FAILED)

@@ -1,4 +1,4 @@
-"""The page of notices, what the service worker asks, and what makes the pages an app."""
+"""The page of notices, the requests of the service worker, and the manifest of the app."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def waiting(client: Client) -> dict[str, Any]:
     return found
 
 
-def test_a_person_chooses_what_to_be_told(owner: Client, user: User) -> None:
+def test_a_person_chooses_which_notices_to_get(owner: Client, user: User) -> None:
     assert owner.post(PAGE, CHOICE).status_code == 302
     chosen = NoticeChoice.objects.get(user=user)
     assert (chosen.asks, chosen.failed, chosen.finished) == (True, False, False)
@@ -54,7 +54,7 @@ def test_a_person_chooses_what_to_be_told(owner: Client, user: User) -> None:
     assert "E-mail" not in owner.get(PAGE).text
 
 
-def test_e_mail_is_offered_where_there_is_a_mail_server(
+def test_e_mail_needs_a_mail_server_and_an_address(
     owner: Client, user: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "mailer", {"host": "mail.example.org"})
@@ -65,7 +65,7 @@ def test_e_mail_is_offered_where_there_is_a_mail_server(
     assert NoticeChoice.objects.get().by_email
 
 
-def test_a_browser_is_subscribed_and_only_to_the_public_internet(
+def test_a_browser_subscribes_only_with_a_valid_public_endpoint(
     owner: Client, user: User, push_service: PushService
 ) -> None:
     good = push_service.make_browser().subscription | {"endpoint": "https://push.example.org/x"}
@@ -82,7 +82,7 @@ def test_a_browser_is_subscribed_and_only_to_the_public_internet(
     assert post_json(owner, f"{PAGE}subscribe/", ["no", "object"]).status_code == 400
     assert not NoticeChoice.objects.exists()
     assert "data-saved" not in owner.get(PAGE).text
-    for zone in ("Europe/Berlin", "Asia/Tokyo"):  # the first one's is the choice
+    for zone in ("Europe/Berlin", "Asia/Tokyo"):  # the first zone is chosen
         answer = post_json(owner, f"{PAGE}subscribe/", good | {"zone": zone})
         assert answer.status_code == 201
     assert NoticeChoice.objects.get().zone == "Europe/Berlin"
@@ -90,7 +90,7 @@ def test_a_browser_is_subscribed_and_only_to_the_public_internet(
     found = PushSubscription.objects.get()
     assert found.endpoint not in owner.get(PAGE).text
     assert "Turn off" in owner.get(PAGE).text
-    # The same browser, now of somebody else.
+    # Another person signs in with the same browser.
     ben = User.objects.create_user("ben")
     other = browser_of(ben)
     other.get(PAGE)
@@ -103,7 +103,7 @@ def test_a_browser_is_subscribed_and_only_to_the_public_internet(
     assert not PushSubscription.objects.exists()
 
 
-def test_the_worker_gets_title_and_state_and_each_notice_once(
+def test_the_service_worker_gets_each_notice_once(
     owner: Client, session: Session, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -121,7 +121,7 @@ def test_the_worker_gets_title_and_state_and_each_notice_once(
     assert post_json(owner, f"{PAGE}shown/", {"notices": ["x"]}).status_code == 400
 
 
-def test_another_browser_of_the_person_and_other_people_get_nothing_of_it(
+def test_only_the_subscribed_browser_gets_a_notice(
     owner: Client, user: User, session: Session, subscription: PushSubscription
 ) -> None:
     leave_question(session)
@@ -155,7 +155,7 @@ def ask_as(call: ToolCall, **asked: str) -> None:
         ({"command": "true; " * 40}, ["deny"]),
     ],
 )
-def test_approve_is_offered_only_where_all_that_would_be_done_is_shown(
+def test_approve_is_offered_only_if_the_whole_call_is_shown(
     owner: Client,
     session: Session,
     subscription: PushSubscription,
@@ -174,7 +174,7 @@ def test_approve_is_offered_only_where_all_that_would_be_done_is_shown(
     assert "actions" not in waiting(owner)["new"][0]
 
 
-def test_who_may_only_read_has_no_buttons(
+def test_a_viewer_gets_a_notice_without_buttons(
     session: Session, subscription: PushSubscription, push_service: PushService
 ) -> None:
     call = leave_question(session)
@@ -191,7 +191,7 @@ def test_who_may_only_read_has_no_buttons(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_a_call_is_answered_from_a_notice_and_only_once(session: Session) -> None:
+async def test_a_call_is_decided_from_a_notice_only_once(session: Session) -> None:
     call = await sync_to_async(leave_question)(session)
     path = f"/s/{session.uuid}/notifications/decide/"
     client = AsyncClient()
@@ -211,7 +211,7 @@ async def test_a_call_is_answered_from_a_notice_and_only_once(session: Session) 
     assert call.decision == "deny"
 
 
-def test_a_session_is_muted_in_its_menu_and_unmuted_on_the_page(
+def test_a_session_is_muted_in_its_menu_and_unmuted_in_the_account(
     owner: Client, user: User, session: Session, subscription: PushSubscription
 ) -> None:
     address = f"/s/{session.uuid}/"
@@ -234,7 +234,7 @@ def test_a_session_is_muted_in_its_menu_and_unmuted_on_the_page(
     assert "Mute notifications" in owner.get(address).text
 
 
-def test_pages_of_who_is_not_told_say_nothing_of_notices(
+def test_pages_do_not_mention_notices_to_people_who_chose_none(
     owner: Client, user: User, session: Session
 ) -> None:
     page = owner.get(f"/s/{session.uuid}/").text
@@ -243,7 +243,7 @@ def test_pages_of_who_is_not_told_say_nothing_of_notices(
     assert service.read_notice_status(user.pk, session.uuid).anything is False
 
 
-def test_a_page_in_view_says_so_and_that_it_is_left(owner: Client, session: Session) -> None:
+def test_an_open_page_reports_that_it_is_viewed_and_left(owner: Client, session: Session) -> None:
     owner.post(f"/s/{session.uuid}/notifications/watch/", {"open": "1"})
     view = SessionView.objects.get()
     assert view.watched_until - view.seen_at == service.VIEW_LIFETIME
@@ -252,7 +252,7 @@ def test_a_page_in_view_says_so_and_that_it_is_left(owner: Client, session: Sess
     assert view.watched_until - view.seen_at < service.VIEW_LIFETIME
 
 
-def test_the_key_is_the_same_in_every_process_and_another_with_another_secret(
+def test_the_vapid_key_depends_only_on_the_secret_key(
     settings: Any,
 ) -> None:
     key = vapid.public_key()
@@ -263,11 +263,11 @@ def test_the_key_is_the_same_in_every_process_and_another_with_another_secret(
     assert vapid.public_key() != key
 
 
-# --- an app ---
+# --- the installable app ---
 
 
-def test_the_manifest_says_what_a_browser_needs_to_install_the_pages(owner: Client) -> None:
-    """What the rules of Lighthouse and Chromium ask for."""
+def test_the_manifest_makes_the_pages_installable(owner: Client) -> None:
+    """The checks follow the rules of Lighthouse and Chromium."""
     page = owner.get("/").text
     link = re.search(r'<link rel="manifest" href="([^"]+)"', page)
     assert link
@@ -289,7 +289,7 @@ def test_the_manifest_says_what_a_browser_needs_to_install_the_pages(owner: Clie
     assert 'name="viewport"' in page
 
 
-def test_the_worker_is_nobodys_and_checked_for_a_new_one_each_time() -> None:
+def test_the_service_worker_is_public_and_revalidated_each_time() -> None:
     response = Client().get("/service-worker.js")
     assert response["Content-Type"].startswith("text/javascript")
     assert response["Cache-Control"] == "no-cache"
@@ -299,7 +299,7 @@ def test_the_worker_is_nobodys_and_checked_for_a_new_one_each_time() -> None:
     assert "loom-person" not in offline.text
 
 
-def test_a_page_names_whose_it_is_without_saying_who(owner: Client) -> None:
+def test_a_page_has_an_opaque_mark_of_its_person(owner: Client) -> None:
     mark = re.search(r'name="loom-person" content="(\w+)"', owner.get("/").text)
     other = browser_of(User.objects.create_user("ben"))
     found = re.search(r'name="loom-person" content="(\w+)"', other.get("/").text)
@@ -309,5 +309,5 @@ def test_a_page_names_whose_it_is_without_saying_who(owner: Client) -> None:
     assert "loom-person" not in Client().get("/sign-in/").text
 
 
-def test_signing_out_clears_what_the_browser_holds_of_pages(owner: Client) -> None:
+def test_signing_out_clears_the_browser_cache(owner: Client) -> None:
     assert owner.post("/sign-out/")["Clear-Site-Data"] == '"cache"'

@@ -1,4 +1,4 @@
-"""Notices on their way: what a push service gets, and what it does not learn."""
+"""Sending notices: the content of a push, failures, refused addresses, and e-mails."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def private(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """The push service is on this machine."""
+    """Allow private addresses, because the push service runs on this machine."""
     monkeypatch.setattr(settings.LOOM, "push_private_addresses", True)
     monkeypatch.setattr(NoticeSender, "interval", 0.02)
     monkeypatch.setattr(SignedOutWorker, "interval", 0.02)
@@ -61,7 +61,7 @@ def subscription(garden: Session, client: Client, browser: SubscribedBrowser) ->
     return subscribe_browser(client, garden.owner, browser)
 
 
-async def test_a_push_says_that_there_is_something_and_no_more(
+async def test_a_push_reveals_only_that_there_is_a_notice(
     start_runtime: Callable[..., Any],
     garden: Session,
     browser: SubscribedBrowser,
@@ -84,7 +84,7 @@ async def test_a_push_says_that_there_is_something_and_no_more(
     assert set(second.headers) == names
 
 
-async def test_a_signed_out_device_is_woken_once_more_and_told_nothing(
+async def test_a_signed_out_device_is_woken_once_more_but_gets_no_notice(
     start_runtime: Callable[..., Any],
     garden: Session,
     client: Client,
@@ -102,7 +102,7 @@ async def test_a_signed_out_device_is_woken_once_more_and_told_nothing(
     assert not await NoticeMessage.objects.aexists()
 
 
-async def test_a_browser_that_is_gone_is_forgotten(
+async def test_a_410_response_deletes_the_subscription(
     start_runtime: Callable[..., Any],
     garden: Session,
     push_service: PushService,
@@ -117,7 +117,7 @@ async def test_a_browser_that_is_gone_is_forgotten(
     assert await Notice.objects.acount() == 1
 
 
-async def test_a_push_service_that_fails_is_asked_again_also_by_another_process(
+async def test_a_failed_push_is_retried_even_by_another_process(
     start_runtime: Callable[..., Any],
     garden: Session,
     browser: SubscribedBrowser,
@@ -137,7 +137,7 @@ async def test_a_push_service_that_fails_is_asked_again_also_by_another_process(
             await asyncio.sleep(0.01)
 
 
-async def test_nothing_is_sent_into_this_network(
+async def test_pushes_to_private_addresses_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     settings: Any,
     browser: SubscribedBrowser,
@@ -149,26 +149,26 @@ async def test_nothing_is_sent_into_this_network(
     assert browser.pushes == []
 
 
-async def test_a_push_fails_at_whatever_address(
+async def test_a_push_to_an_invalid_address_fails_without_an_error_page(
     start_runtime: Callable[..., Any],
     garden: Session,
     client: Client,
     subscription: PushSubscription,
 ) -> None:
-    """A name that has no other form, and no address."""
+    """One address has a host name with an invalid Punycode label, the other is no URL."""
     path = f"/account/notifications/devices/{subscription.uuid}/test/"
     await PushSubscription.objects.aupdate(endpoint="https://xn--a.invalid/")
     assert (await sync_to_async(client.post)(path)).status_code < 500
     await PushSubscription.objects.aupdate(endpoint="https://[/")
     await sync_to_async(leave_question)(garden)
-    await NoticeMessage.objects.aupdate(attempts=len(RETRY_SECONDS))  # this is the last one
+    await NoticeMessage.objects.aupdate(attempts=len(RETRY_SECONDS))  # the next attempt is the last
     await start_runtime()
     async with asyncio.timeout(60):
         while not await NoticeMessage.objects.filter(state=FAILED).aexists():
             await asyncio.sleep(0.01)
 
 
-async def test_an_email_is_sent_where_nobody_has_looked(
+async def test_an_unseen_notice_is_sent_by_email_after_a_delay(
     start_runtime: Callable[..., Any], garden: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await User.objects.filter(pk=garden.owner_id).aupdate(email="ann@example.org")
