@@ -1,4 +1,4 @@
-"""Settings and contents of each test's own."""
+"""Fixtures that give each test its own settings and contents."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ type Configure = Callable[..., None]
 
 @pytest.fixture
 def configure(monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """Set settings of the product, by their names in ``env``."""
+    """Return a function that changes settings of the product, by their names in ``env``."""
 
     def change(**values: Any) -> None:
         for name, value in values.items():
@@ -28,14 +28,14 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Configure:
 
 @pytest.fixture(autouse=True)
 def own_data(configure: Configure, tmp_path: Path) -> None:
-    """Contents of no other test."""
+    """Use a data folder without contents of other tests."""
     folder = tmp_path / "data"
     folder.mkdir()
     configure(data_dir=folder)
 
 
 def age_contents(moment: datetime) -> None:
-    """As if all contents had been in use last at that moment."""
+    """Set the last use of all contents to that moment."""
     for folder, _, names in os.walk(blobs_folder()):
         for name in names:
             os.utime(Path(folder, name), (moment.timestamp(),) * 2)

@@ -20,13 +20,13 @@ from tests.web.rows import (
 
 PAGES = {
     "workspace_retention": Row(get=managers(200), post=managers(302)),
-    "workspace_purge": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
-    "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
+    "workspace_purge": Row(get=REFUSED, post=writers(302)),  # shows a message: no session is chosen
+    "session_purge": Row(get=managers(200), post=managers(400)),  # no reason is posted
     "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
-    "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing
-    "hold_release": Row(get=REFUSED, post=keepers(404)),  # there is none
+    "holds": Row(get=keepers(200), post=keepers(400)),  # no target is posted
+    "hold_release": Row(get=REFUSED, post=keepers(404)),  # no such hold
     "receipts": Row(get=administrators(200), post=signed_in(405)),
-    "receipt": Row(get=administrators(404), post=signed_in(405)),  # there is none
+    "receipt": Row(get=administrators(404), post=signed_in(405)),  # no such receipt
 }
 
 PURGE = "/sessions/{uuid}/purge"
@@ -43,7 +43,7 @@ OPERATIONS = {
     ),
     ("POST", "/holds/{hold}/release"): api.Row(gets=keepers_get(200), scope=MANAGE),
     ("GET", PURGE): api.Row(gets=api.owners(200), reads=False),
-    # Before anything is ordered, there is nothing that members may not call off.
+    # There is no order yet, so members get the same status as owners.
     ("DELETE", PURGE): api.Row(gets=api.writers(409), scope=DELETE),
     ("PUT", PURGE): api.Row(gets=api.owners(409), scope=DELETE, body={"reason": "Done"}),  # held
     ("DELETE", "/conversations/{uuid}"): api.Row(gets=api.owners(409), scope=DELETE),
@@ -76,7 +76,7 @@ BROWSER_PAGES = {
     "receipt": "/receipts/{receipt}/",
 }
 
-# A session on hold is to be purged, and another one was.
+# A session on hold with an ordered purge, and the receipt of another session.
 BROWSER_STOCK = f"""
 from datetime import timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Purges and holds by the API."""
+"""Purges and holds through the API."""
 
 import pytest
 from django.conf import settings
@@ -22,7 +22,7 @@ def owner(user: User) -> Client:
     return caller_of(user)
 
 
-def test_a_delete_is_a_purge_with_a_receipt(
+def test_deleting_a_conversation_is_a_purge_with_a_receipt(
     workspace: Workspace, owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = open_bead(owner, workspace)
@@ -45,7 +45,7 @@ def test_a_delete_is_a_purge_with_a_receipt(
     assert owner.get(f"{API}/conversations/{other['session_id']}").status_code == 404
 
 
-def test_only_those_who_may_purge_delete(workspace: Workspace, owner: Client) -> None:
+def test_deleting_requires_the_right_to_purge(workspace: Workspace, owner: Client) -> None:
     made = open_bead(owner, workspace)
     member = User.objects.create_user("member")
     add_member(workspace, user_pk=member.pk, role="member")
@@ -57,7 +57,7 @@ def test_only_those_who_may_purge_delete(workspace: Workspace, owner: Client) ->
     )
 
 
-def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Session) -> None:
+def test_a_purge_is_previewed_ordered_and_called_off(owner: Client, session: Session) -> None:
     say(session, "Plant the beans", "In May")
     address = f"{API}/sessions/{session.uuid}/purge"
     found = owner.get(address).json()
@@ -81,7 +81,7 @@ def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Sessi
     ]
 
 
-def test_members_call_off_what_the_policy_has_ordered(
+def test_members_can_call_off_only_purges_ordered_by_the_policy(
     workspace: Workspace, session: Session, make_person: MakePerson
 ) -> None:
     member = make_person("member")

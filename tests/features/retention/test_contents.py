@@ -1,4 +1,4 @@
-"""Contents of purged sessions: what somebody counts on stays, and a dead run loses none."""
+"""Contents of purged sessions: those in use stay, and an aborted removal loses none."""
 
 import os
 import time
@@ -31,14 +31,14 @@ def die(*_: object, **__: object) -> Never:
     raise KeyboardInterrupt
 
 
-def test_a_listing_does_not_count_on_a_content_that_went_meanwhile(
+def test_a_listing_stores_a_content_again_after_its_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purged session wrote a file that is still in the folder, as it left it."""
+    """A file that a purged session wrote is still in the folder, unchanged."""
     root = tmp_path / "garden"
     root.mkdir()
     (root / "beds.txt").write_text("Beans")
-    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
+    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # no file counts as fresh
     digest = make_listing(root).entries["beds.txt"].digest
     PurgedContent.objects.create(digest=digest, purged_at=timezone.now())
 
@@ -49,7 +49,7 @@ def test_a_listing_does_not_count_on_a_content_that_went_meanwhile(
     assert has_blob(digest)
 
 
-def test_a_content_that_a_command_may_have_to_put_back_goes_after_it(
+def test_a_content_is_kept_while_a_tool_call_may_restore_it(
     tmp_path: Path, session: Session
 ) -> None:
     root = tmp_path / "garden"
@@ -72,7 +72,7 @@ def test_a_content_that_a_command_may_have_to_put_back_goes_after_it(
     assert not has_blob(digest)
 
 
-def test_a_removal_that_was_cut_off_is_ended_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_removal_completes_one_that_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = put_blob(b"Nobody else has this")
     now = timezone.now()
     age_contents(now - 2 * HOUR)
@@ -83,7 +83,7 @@ def test_a_removal_that_was_cut_off_is_ended_by_the_next(monkeypatch: pytest.Mon
     assert files() == []
 
 
-def test_a_content_in_use_outlasts_a_run_that_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_content_in_use_survives_an_aborted_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = put_blob(b"Somebody is about to name this")
     since = (timezone.now() - HOUR).timestamp()
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
@@ -93,7 +93,7 @@ def test_a_content_in_use_outlasts_a_run_that_was_cut_off(monkeypatch: pytest.Mo
     assert has_blob(digest)
 
 
-def test_what_was_written_anew_after_a_run_was_cut_off_stays(
+def test_a_content_saved_again_after_an_aborted_removal_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     digest = put_blob(b"The same again")

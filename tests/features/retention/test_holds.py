@@ -1,4 +1,4 @@
-"""Holds: while there is one, nothing is purged."""
+"""Holds, which keep sessions from being purged."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,7 +14,7 @@ from tests.archive.test_purge import remove
 pytestmark = pytest.mark.django_db
 
 
-def test_a_session_on_hold_stays(session: Session, user: User) -> None:
+def test_a_session_on_hold_cannot_be_purged(session: Session, user: User) -> None:
     hold = place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     with pytest.raises(Conflict, match="on hold: A dispute"):
         remove(session, user)
@@ -22,7 +22,7 @@ def test_a_session_on_hold_stays(session: Session, user: User) -> None:
     assert remove(session, user).session == session.uuid
 
 
-def test_a_hold_on_a_workspace_keeps_all_its_sessions(
+def test_a_hold_on_a_workspace_protects_all_its_sessions(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     hold = place_hold(workspace, origin=AuditOrigin(user=user), reason="A dispute")
@@ -36,7 +36,7 @@ def test_a_hold_on_a_workspace_keeps_all_its_sessions(
     assert list(actions)[:2] == [(HOLD, "garden"), (RELEASE, "garden")]
 
 
-def test_a_hold_has_a_reason_and_is_released_once(session: Session, user: User) -> None:
+def test_a_hold_needs_a_reason_and_is_released_once(session: Session, user: User) -> None:
     with pytest.raises(Rejected, match="Enter a reason"):
         place_hold(session, origin=AuditOrigin(user=user), reason="  ")
     hold = place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")

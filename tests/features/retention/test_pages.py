@@ -1,4 +1,4 @@
-"""Purging from a session's page, holds, receipts, and a workspace's policies."""
+"""The pages for purges, holds, receipts and the retention policies of a workspace."""
 
 import html
 import re
@@ -42,7 +42,7 @@ def actions() -> list[str]:
     return list(AuditEntry.objects.order_by("number").values_list("action", flat=True))
 
 
-def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Session) -> None:
+def test_a_purge_is_previewed_ordered_and_called_off(owner: Client, session: Session) -> None:
     say(session, "Plant the beans", "In May")
     assert f'href="/s/{session.uuid}/purge/"' in page(owner, "session", session.uuid)
     text = page(owner, "session_purge", session.uuid)
@@ -59,16 +59,16 @@ def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Sessi
     assert actions() == [audit.PURGE_ORDERED, audit.PURGE_CALLED_OFF]
 
 
-def test_an_order_needs_a_reason(owner: Client, session: Session) -> None:
+def test_a_purge_order_needs_a_reason(owner: Client, session: Session) -> None:
     assert order(owner, session, reason="  ") == 400
     assert not PurgeOrder.objects.exists()
 
 
 @pytest.mark.parametrize("where", ["session", "workspace"])
-def test_bringing_back_needs_the_purge_called_off(
+def test_unarchiving_is_refused_while_a_purge_is_ordered(
     owner: Client, session: Session, where: str
 ) -> None:
-    """A page that was open before the order has the button, and says why not."""
+    """A page that was opened before the order still has the button, which leads to a message."""
     order(owner, session)
     stale = {"archived": "0"} | ({"next": "workspace"} if where == "workspace" else {})
     answer = owner.post(reverse("session_archive", args=[session.uuid]), stale, follow=True)
@@ -81,8 +81,8 @@ def test_bringing_back_needs_the_purge_called_off(
     assert actions() == [audit.PURGE_ORDERED]
 
 
-def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Session) -> None:
-    # That of several sessions is for those that are chosen.
+def test_a_session_to_be_purged_offers_no_unarchive_button(owner: Client, session: Session) -> None:
+    # The expression does not match the button for chosen sessions.
     of_one = r'(?<!value="unarchive">)Unarchive ?</button>'
 
     def pages() -> list[str]:
@@ -98,7 +98,7 @@ def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Ses
     assert all(re.search(of_one, text) for text in pages())
 
 
-def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
+def test_a_session_on_hold_offers_no_purge(owner: Client, session: Session, user: User) -> None:
     place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     text = page(owner, "session_purge", session.uuid)
     assert "cannot be permanently deleted: A dispute" in text
@@ -107,7 +107,7 @@ def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user
     assert not PurgeOrder.objects.exists()
 
 
-def test_members_purge_their_own_sessions_where_the_workspace_allows_it(
+def test_members_purge_their_own_sessions_if_the_workspace_allows_it(
     session: Session, workspace: Workspace, make_person: MakePerson
 ) -> None:
     member = make_person("member")
@@ -120,7 +120,7 @@ def test_members_purge_their_own_sessions_where_the_workspace_allows_it(
     assert order(client, own) == 302
 
 
-def test_whose_session_it_is_calls_the_policy_off(
+def test_a_session_owner_can_call_off_only_a_policy_purge(
     workspace: Workspace, session: Session, make_person: MakePerson
 ) -> None:
     member = make_person("member")
@@ -134,7 +134,7 @@ def test_whose_session_it_is_calls_the_policy_off(
     assert not PurgeOrder.objects.exists()
 
 
-def test_an_expired_session_says_so_and_offers_a_new_one(owner: Client, session: Session) -> None:
+def test_an_expired_session_is_shown_as_read_only(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     Session.objects.update(expires_at=timezone.now())
     text = page(owner, "session", session.uuid)
@@ -145,7 +145,7 @@ def test_an_expired_session_says_so_and_offers_a_new_one(owner: Client, session:
     assert "<span>Expired</span>" in page(owner, "workspace", session.workspace.slug)
 
 
-def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace) -> None:
+def test_owners_set_retention_policies(owner: Client, workspace: Workspace) -> None:
     address = reverse("workspace_retention", args=[workspace.slug])
     owner.post(
         address, {"expire_after_hours": "24", "retention_days": "", "members_may_purge": "on"}
@@ -158,7 +158,7 @@ def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace
     refused = owner.post(address, {"retention_days": "0"})
     assert refused.status_code == 400
     assert "greater than or equal to 1" in refused.text
-    # Another owner's page is older than what was set: what they leave alone stays.
+    # Another owner posts an outdated form. A field that they leave alone keeps its newer value.
     shown = dict(owner.get(address).context["form"].shown)
     Workspace.objects.update(expire_after_hours=None)
     owner.post(address, shown | {"expire_after_hours": "24", "retention_days": "30"})
@@ -176,7 +176,7 @@ def administrator(make_person: MakePerson) -> Client:
     return browser_of(make_person("administrator"))
 
 
-def test_holds_are_set_and_released_without_reading_anything(
+def test_holds_are_placed_and_released_without_showing_content(
     administrator: Client, session: Session, workspace: Workspace
 ) -> None:
     say(session, "Plant the beans")
@@ -196,7 +196,7 @@ def test_holds_are_set_and_released_without_reading_anything(
 
 
 @pytest.mark.parametrize("what", ["none-of-that-name", "00000000-0000-4000-8000-000000000000", ""])
-def test_what_is_not_there_is_not_held(administrator: Client, what: str) -> None:
+def test_a_hold_on_an_unknown_target_is_refused(administrator: Client, what: str) -> None:
     sent = administrator.post(reverse("holds"), {"what": what, "reason": "A dispute"})
     assert sent.status_code == 400
     assert not Hold.objects.exists()
@@ -213,7 +213,7 @@ def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User
     assert second.count("Release</button>") == 1
 
 
-def test_a_hold_of_a_workspace_can_be_looked_at_in_the_admin(
+def test_a_hold_of_a_workspace_can_be_viewed_in_the_admin(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
     hold = place_hold(workspace, origin=AuditOrigin(user=user), reason="A dispute")
@@ -230,7 +230,7 @@ def purged(session: Session, user: User, **order: Any) -> Receipt:
     )
 
 
-def test_a_receipt_says_everything_but_what_was_said(
+def test_a_receipt_shows_facts_about_the_session_but_no_content(
     administrator: Client, session: Session, user: User
 ) -> None:
     assert "No receipts yet" in page(administrator, "receipts")
@@ -255,11 +255,13 @@ def test_receipts_are_found_by_session_workspace_and_owner(
         assert "No matching receipts" in page(administrator, "receipts", q=query)
 
 
-# Moments are elements that say them in the reader's zone.
+# Times are elements that show the time in the reader's time zone.
 
 
 @pytest.mark.parametrize("name", ["session", "session_purge"])
-def test_when_a_session_will_be_purged(owner: Client, session: Session, name: str) -> None:
+def test_pages_show_when_a_session_will_be_purged(
+    owner: Client, session: Session, name: str
+) -> None:
     address = reverse(name, args=[session.uuid])
     if name == "session_purge":
         [before] = shown(owner, address)
@@ -269,7 +271,7 @@ def test_when_a_session_will_be_purged(owner: Client, session: Session, name: st
     assert due.replace(microsecond=0) in shown(owner, address)
 
 
-def test_when_a_purged_session_was_used_and_purged(
+def test_receipt_pages_show_when_a_session_was_used_and_purged(
     reader: Client, session: Session, user: User
 ) -> None:
     now = timezone.now().replace(microsecond=0)
@@ -284,7 +286,9 @@ def test_when_a_purged_session_was_used_and_purged(
     assert len(shown(reader, reverse("receipt", args=[made.uuid]))) == 3
 
 
-def test_since_when_a_session_is_on_hold(reader: Client, session: Session, user: User) -> None:
+def test_the_holds_page_shows_when_a_hold_was_placed(
+    reader: Client, session: Session, user: User
+) -> None:
     place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     assert len(shown(reader, reverse("holds"))) == 1
 
@@ -299,7 +303,7 @@ def test_a_session_can_be_put_on_hold_from_its_review(
     assert f'value="{session.uuid}"' in browser.get(address).text
 
 
-def test_a_list_offers_to_delete_where_one_may(
+def test_a_session_list_offers_deletion_only_where_it_is_permitted(
     owner: Client, workspace: Workspace, session: Session, other_user: User
 ) -> None:
     add_member(workspace, user_pk=other_user.pk, role="member")
@@ -316,7 +320,7 @@ def test_a_list_offers_to_delete_where_one_may(
     assert offered(member) == [False, True]
 
 
-def test_several_sessions_are_deleted_for_one_reason(
+def test_several_sessions_are_scheduled_for_deletion_at_once(
     owner: Client, workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
     sessions = [create_session(workspace, owner=user, title=f"Row {n}") for n in range(3)]
@@ -325,7 +329,7 @@ def test_several_sessions_are_deleted_for_one_reason(
     chosen = {"session": [str(session.uuid) for session in sessions]}
     narrowed = "/w/garden/?q=row&order=title"
     came_from = {"Referer": f"http://testserver{narrowed}"}
-    assert owner.post(address, headers=came_from)["Location"] == narrowed  # none is chosen
+    assert owner.post(address, headers=came_from)["Location"] == narrowed  # no session is chosen
     page = owner.post(address, chosen, headers=came_from)
     assert page.status_code == 200
     assert f'href="{html.escape(narrowed)}">Keep the sessions' in page.text

@@ -1,4 +1,4 @@
-"""The whole way by the clock: expiry, policy, hold, grace, purge, receipt."""
+"""Runs of the retention worker: expiry, policies, holds, grace periods, purges and receipts."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
 
 @contextmanager
 def during_first(verb: str, model: type[Model], work: Callable[[], Any]) -> Iterator[None]:
-    """As if somebody else did the work right before the first such statement."""
+    """Call ``work`` right before the first such statement, as if another process did it."""
     waiting = [work]
 
     def execute(call: Any, sql: str, *args: Any) -> Any:
@@ -87,14 +87,14 @@ def during_first(verb: str, model: type[Model], work: Callable[[], Any]) -> Iter
         yield
 
 
-def test_a_session_from_its_expiry_to_its_receipt(workspace: Workspace, user: User) -> None:
-    """Everything by the clock, and each report is what happens."""
+def test_a_session_is_expired_ordered_and_purged_when_due(workspace: Workspace, user: User) -> None:
+    """Each step happens when it is due, and the report says what has happened."""
     set_policies(workspace, user, expire_after_hours=24, retention_days=60)
     start = timezone.now()
     session = create_session(workspace, owner=user, key="bead:1")
     stock(session, user)
     PurgeOrder.objects.all().delete()
-    PurgedContent.objects.all().delete()  # those that features noted
+    PurgedContent.objects.all().delete()  # rows that features have recorded
     age_contents(start)
     session = get_session(session.uuid)
 
@@ -136,7 +136,7 @@ def test_a_session_from_its_expiry_to_its_receipt(workspace: Workspace, user: Us
     assert acts()[-3:] == [audit.RELEASE, audit.PURGE_ORDERED, audit.PURGED]
 
 
-def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, user: User) -> None:
+def test_calling_off_an_ordered_purge_restores_the_session(session: Session, user: User) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
     say(session, "Plant the beans")
     order = order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
@@ -155,7 +155,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
     assert acts() == [audit.PURGE_ORDERED, audit.PURGE_CALLED_OFF]
 
 
-def test_one_that_was_archived_before_stays_archived(session: Session, user: User) -> None:
+def test_a_session_archived_before_the_order_stays_archived(session: Session, user: User) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
     archive_session(session, archived=True)
     order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
@@ -163,7 +163,9 @@ def test_one_that_was_archived_before_stays_archived(session: Session, user: Use
     assert get_session(session.uuid).archived_at is not None
 
 
-def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: User) -> None:
+def test_a_purge_order_needs_a_reason_and_an_idle_session_without_hold(
+    session: Session, user: User
+) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
     with pytest.raises(Rejected, match="Enter a reason"):
         order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
@@ -176,7 +178,7 @@ def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: 
     assert not PurgeOrder.objects.exists()
 
 
-def test_calling_a_policys_order_off_counts_as_using_the_session(
+def test_calling_off_a_policy_purge_counts_as_use_of_the_session(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     set_policies(workspace, user, retention_days=10)
@@ -188,7 +190,7 @@ def test_calling_a_policys_order_off_counts_as_using_the_session(
 
 
 @pytest.mark.parametrize("days", [None, 300])
-def test_a_policy_that_is_taken_back_deletes_nothing(
+def test_relaxing_a_policy_calls_off_the_orders_it_no_longer_covers(
     workspace: Workspace, session: Session, user: User, days: int | None
 ) -> None:
     now = timezone.now()
@@ -206,7 +208,7 @@ def test_a_policy_that_is_taken_back_deletes_nothing(
     assert audit.PURGE_CALLED_OFF in acts()
 
 
-def test_an_order_that_came_while_the_policy_went_is_called_off(
+def test_an_order_made_while_its_policy_is_removed_is_called_off(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     now = timezone.now()
@@ -221,7 +223,7 @@ def test_an_order_that_came_while_the_policy_went_is_called_off(
     assert not PurgeOrder.objects.exists()
 
 
-def test_a_session_in_which_something_waits_is_kept_and_reported(
+def test_a_session_with_an_open_run_is_kept_and_reported_as_busy(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     set_policies(workspace, user, retention_days=1)
@@ -237,7 +239,7 @@ def test_a_session_in_which_something_waits_is_kept_and_reported(
     assert (report.busy, uuids(report, "ordered")) == ([], [str(session.uuid)])
 
 
-def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User) -> None:
+def test_a_hold_placed_after_the_order_stops_the_purge(session: Session, user: User) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
     order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
     hold = place_hold(session, origin=origin, reason="A dispute")
@@ -247,11 +249,13 @@ def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User
     assert uuids(run_retention(now=now + 2 * DAY), "purged") == [str(session.uuid)]
 
 
-def test_what_is_called_off_while_others_are_purged_stays(
+def test_a_purge_called_off_during_the_run_is_reported_as_failed(
     workspace: Workspace, session: Session, user: User
 ) -> None:
-    """What is due is found some at a time, and purged one by one: what fails is reported, and
-    the rest goes on."""
+    """Due sessions are read in batches and purged one by one.
+
+    A failure is reported, and the other sessions are still purged.
+    """
     other, third = (create_session(workspace, owner=user) for _ in range(2))
     now, origin = timezone.now(), AuditOrigin(user=user)
     for each in (session, other, third):
@@ -264,7 +268,7 @@ def test_what_is_called_off_while_others_are_purged_stays(
     assert get_session(other.uuid).archived_at is None
 
 
-def test_what_another_host_purges_meanwhile_stops_nothing(
+def test_a_session_purged_by_another_host_meanwhile_is_skipped(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     second, third = (create_session(workspace, owner=user) for _ in range(2))
@@ -281,10 +285,10 @@ def test_what_another_host_purges_meanwhile_stops_nothing(
     assert report.failed == []
 
 
-def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
+def test_a_session_that_is_used_during_the_run_is_not_ordered(
     workspace: Workspace, session: Session, user: User
 ) -> None:
-    """Orders are given one by one to sessions that were found idle some at a time."""
+    """Idle sessions are read in batches, and their purges are ordered one by one."""
     other = create_session(workspace, owner=user)
     set_policies(workspace, user, retention_days=10)
     later = timezone.now() + 11 * DAY
@@ -300,7 +304,7 @@ def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
     assert not any(run_retention(now=later).counts.values())
 
 
-def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
+def test_a_dry_run_changes_nothing_and_reports_the_same_counts(
     workspace: Workspace, session: Session, user: User, configure: Configure
 ) -> None:
     configure(purge_grace_days=0)
@@ -317,14 +321,14 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
     assert planned.purged[0]["rows"] == sum(counts.values())
 
 
-def test_contents_that_others_name_stay_and_fresh_ones_wait(
+def test_shared_contents_stay_and_recently_used_ones_wait(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     other = create_session(workspace, owner=user)
     for each in (session, other):
         stock(each, user)
     PurgeOrder.objects.all().delete()
-    PurgedContent.objects.all().delete()  # those that features noted
+    PurgedContent.objects.all().delete()  # rows that features have recorded
     now = timezone.now()
     own = contents_of(session.pk) - contents_of(other.pk)
     order_purge(session, origin=AuditOrigin(user=user), reason="Mine", now=now, grace=timedelta(0))
@@ -340,14 +344,14 @@ def test_contents_that_others_name_stay_and_fresh_ones_wait(
     assert not PurgedContent.objects.exists()
 
 
-def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
+def test_contents_of_a_session_purged_during_a_removal_are_removed(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     other = create_session(workspace, owner=user)
     for each in (session, other):
         stock(each, user)
     PurgeOrder.objects.all().delete()
-    PurgedContent.objects.all().delete()  # those that features noted
+    PurgedContent.objects.all().delete()  # rows that features have recorded
     now, order, origin = timezone.now(), PurgeRequest(reason="Mine"), AuditOrigin(user=user)
     contents = contents_of(session.pk) | contents_of(other.pk)
     age_contents(now - DAY)
@@ -363,7 +367,7 @@ def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
     assert not PurgedContent.objects.exists()
 
 
-def test_policies_that_change_are_on_record(workspace: Workspace, user: User) -> None:
+def test_policy_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) -> None:
     set_policies(workspace, user, retention_days=30)
     set_policies(workspace, user, retention_days=30)
     [entry] = AuditEntry.objects.all()
@@ -392,7 +396,7 @@ def receipt(session: Session, user: User) -> Receipt:
         ("DELETE FROM conversations_receipt", "is missing"),
     ],
 )
-def test_a_receipt_that_was_changed_past_the_guards_is_found(
+def test_a_receipt_that_was_changed_past_the_guards_is_reported(
     receipt: Receipt, statement: str, problem: str
 ) -> None:
     with connection.cursor() as cursor:
@@ -414,7 +418,7 @@ def run_command(name: str, *args: str) -> str:
     return out.getvalue()
 
 
-def test_the_command_reports_as_text_and_json(session: Session, user: User) -> None:
+def test_expire_sessions_reports_as_text_and_as_json(session: Session, user: User) -> None:
     Session.objects.update(expires_at=timezone.now() - DAY, key="bead:1")
     planned = load_json(run_command("expire_sessions", "--dry-run", "--json"))
     assert planned["dry_run"] is True
@@ -426,7 +430,7 @@ def test_the_command_reports_as_text_and_json(session: Session, user: User) -> N
     assert load_json(run_command("expire_sessions", "--json"))["expired"] == []
 
 
-def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session) -> None:
+def test_commands_preview_order_and_call_off_a_purge(session: Session) -> None:
     say(session, "Plant the beans")
     uuid = str(session.uuid)
     assert "1 turns" in run_command("purge_session", uuid, "--reason", "x", "--dry-run")
@@ -438,7 +442,7 @@ def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session)
     assert get_session(session.uuid).archived_at is None
 
 
-def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
+def test_an_immediate_purge_needs_confirmation_and_leaves_a_receipt(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(session, "Plant the beans")

@@ -1,4 +1,4 @@
-"""The built-in scheduler: does what is due, one process at a time."""
+"""The built-in scheduler, which runs retention in one process at a time."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def keeper(folder: Path) -> RetentionWorker:
     return RetentionWorker(runtime)
 
 
-async def test_it_does_what_is_due_and_one_at_a_time(
+async def test_the_worker_runs_only_while_it_holds_the_lock(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     await Session.objects.aupdate(expires_at=timezone.now())
@@ -34,7 +34,7 @@ async def test_it_does_what_is_due_and_one_at_a_time(
     assert await Session.objects.filter(expired_at__isnull=False).acount() == 1
 
 
-async def test_a_run_that_fails_is_logged_and_tried_again(
+async def test_a_failed_retention_run_is_logged_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(**_: Any) -> None:
