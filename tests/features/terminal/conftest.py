@@ -1,4 +1,4 @@
-"""A chat in this process: in a pipe, or at a pseudo-terminal where somebody types."""
+"""Chats in this process: in a pipe, or at a pseudo-terminal with a simulated person."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ from tests.wire.server import WireThread
 
 
 class Piped:
-    """What ``manage.py chat`` does with lines of standard input."""
+    """A caller of ``manage.py chat`` that passes lines as standard input and keeps the output."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -57,7 +57,7 @@ type AtTerminal = Callable[..., Typist]
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[AtTerminal]:
-    """Runs ``chat`` with these arguments, while a person does what the function says."""
+    """Return a function that runs ``chat`` while the function ``does`` acts as the person."""
     typists: list[Typist] = []
 
     def chat(does: Callable[[Typist], None], *arguments: str) -> Typist:
@@ -100,7 +100,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[AtTerminal]:
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[WireThread]:
-    """A model whose answers the test says, and tools that change something."""
+    """Provide a model whose answers the test sets, and tools that change something."""
     monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
     with sample_tools():
         yield wire
@@ -108,14 +108,14 @@ def tools(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[WireThr
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch, tools: WireThread, workspace: Workspace) -> None:
-    """A model that calls a tool whose server asks a person for a name."""
+    """Provide a model that calls a tool whose server asks a person for a name."""
     Workspace.objects.update(tool_policy="auto")
     monkeypatch.setattr(settings.LOOM, "mcp", config(plain=plain("asks")))
     tools.enqueue(*answers(("mcp__plain__ask", {})))
 
 
 async def decline_elsewhere(here: ChatConnection, there: ChatConnection, session: UUID) -> None:
-    """What a tool server asks is declined by a chat that finds the run waiting for it."""
+    """Decline a tool server's question in a chat that finds the run waiting for the answer."""
     at = await here.open_session(session)
     own = here.ask(at, "go", client_id="client-1", after=0)
     async with asyncio.timeout(60):

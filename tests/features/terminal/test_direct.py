@@ -1,4 +1,4 @@
-"""Two processes on one data folder: what one carries out, the other follows and steers."""
+"""Two processes on one data folder: each can follow and control the runs of the other."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def two(
         await one.close(at_once=True)
 
 
-async def test_pages_are_told_a_title_and_a_model(
+async def test_pages_receive_a_new_title_and_model(
     two: tuple[DirectConnection, DirectConnection], session: Session
 ) -> None:
     here, told = two[0], list[str]()
@@ -62,14 +62,14 @@ async def test_pages_are_told_a_title_and_a_model(
     await here.rename(session.uuid, " Beans ")
     model = here._runtime.models.listed[0]
     await here.choose_model(session.uuid, model.id)
-    # The watcher may find the title before it is published, and say it as well.
+    # The watcher may find the title before it is published, and publish it as well.
     assert [json.loads(text) for text in dict.fromkeys(told)] == [
         {"type": "title", "title": "Beans"},
         {"type": "model", "model": model.id},
     ]
 
 
-async def test_expired_sessions_take_no_place_in_the_list(
+async def test_expired_sessions_do_not_count_towards_the_list_limit(
     two: tuple[DirectConnection, DirectConnection], session: Session
 ) -> None:
     await Session.objects.aupdate(title="Beds")
@@ -114,11 +114,11 @@ async def test_an_answer_of_another_process_is_followed_and_stopped(
         assert [one async for one in there.watch(at, after=0)] == []
 
 
-async def test_who_leaves_during_an_answer_stops_it(
+async def test_leaving_during_an_answer_stops_the_run(
     two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
 ) -> None:
     here, _ = two
-    _, _own = await begin_long_answer(here, tools, session)  # kept, as its reader keeps it
+    _, _own = await begin_long_answer(here, tools, session)  # readers keep it, too
     async with asyncio.timeout(60):
         await here.close(at_once=True)
     run = await Run.objects.aget()
@@ -146,13 +146,13 @@ async def test_a_question_of_another_process_is_answered(
 
 
 @pytest.mark.usefixtures("questions")
-async def test_what_a_tool_server_asks_in_another_process_is_declined(
+async def test_a_tool_server_question_in_another_process_is_declined(
     two: tuple[DirectConnection, DirectConnection], session: Session
 ) -> None:
     await decline_elsewhere(*two, session.uuid)
 
 
-async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_read(
+async def test_draft_text_comes_before_its_row_even_when_read_late(
     two: tuple[DirectConnection, DirectConnection], session: Session
 ) -> None:
     runtime = two[0]._runtime
@@ -163,7 +163,7 @@ async def test_pieces_of_an_answer_come_before_its_row_however_late_they_are_rea
         ).rows
 
     async def begin() -> Any:
-        """All that the run says is there before anything of it is read."""
+        """Publish everything that the run says before any of it is read."""
         for payload in (UserMessage(text="go"), AssistantText(text="Beans")):
             rows = await runtime.writer.write(say, payload)
             runtime.hub.publish(session.pk, rows_frame(rows))

@@ -1,4 +1,4 @@
-"""What asks while a run is attended to: without a run, by what a session would tell of it."""
+"""Questions during a run. A prepared sequence of rows stands for the run."""
 
 import asyncio
 import io
@@ -32,7 +32,7 @@ from conversations.features.terminal.printing import TranscriptPrinter
 from conversations.features.terminal.screen import Keyboard, TerminalScreen
 
 PAGE = "https://loom.example.org/s/1/"
-QUIET_SECONDS = 0.25  # Nothing comes for a while before the run ends.
+QUIET_SECONDS = 0.25  # Pause without rows before the run ends.
 CALL = uuid4()
 ASKED = ApprovalRequest(call=str(CALL), call_id="1", name="shell_execute", summary="Run rm -rf x")
 ASKS = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=ASKED.as_data())
@@ -42,8 +42,10 @@ STOPPED = ToolCallCompleted(
 
 
 class Typed:
-    """A keyboard at which each of these lines is typed when something has been asked, or at
-    once where there is an ``=`` before it. None is Ctrl-D."""
+    """A keyboard that types each of these lines after a question.
+
+    A line that begins with ``=`` is typed at once. None is Ctrl-D.
+    """
 
     def __init__(self, screen: io.StringIO, *lines: str | None) -> None:
         self._screen = screen
@@ -62,8 +64,10 @@ class Typed:
 
 
 class Chat:
-    """Attends to a run that tells ``rows``, and ends soon after ``until`` was said. Decisions are
-    refused by ``problem``."""
+    """A chat that follows a run with these ``rows``.
+
+    The run ends soon after ``until`` has been printed. A decision raises ``problem``.
+    """
 
     def __init__(self, *rows: Payload, problem: Exception | None = None, until: str = "") -> None:
         self.out = io.StringIO()
@@ -106,7 +110,9 @@ class Chat:
 
 @pytest.mark.parametrize("end", [STOPPED, TurnSeparator(state="stopped")])
 @pytest.mark.parametrize("approve", [None, "all", "keyboard"])
-def test_nobody_is_asked_about_a_call_that_is_over(end: Payload, approve: str | None) -> None:
+def test_no_question_is_asked_about_a_call_that_has_ended(
+    end: Payload, approve: str | None
+) -> None:
     chat = Chat(ASKS, end)
     keyboard = Typed(chat.out, "=and also mention beans") if approve == "keyboard" else None
     said = chat.follow(keyboard=keyboard, approve="all" if approve == "all" else None)
@@ -116,7 +122,7 @@ def test_nobody_is_asked_about_a_call_that_is_over(end: Payload, approve: str | 
     assert list(chat.later) == ([] if keyboard is None else ["and also mention beans"])
 
 
-def test_a_decision_that_fails_leaves_the_question() -> None:
+def test_a_failed_decision_leaves_the_question_open() -> None:
     chat = Chat(ASKS, problem=NotPermitted("The token has no scope."), until="never")
     with pytest.raises(ChatInterrupted):
         chat.follow(keyboard=Typed(chat.out, "y", "n", None))
@@ -124,14 +130,14 @@ def test_a_decision_that_fails_leaves_the_question() -> None:
     assert chat.out.getvalue().count("Allow it?") == 3
 
 
-def test_a_call_that_could_not_be_approved_beforehand_waits_for_the_page() -> None:
+def test_a_call_waits_for_the_page_if_automatic_approval_fails() -> None:
     chat = Chat(ASKS, problem=NotPermitted("The token has no scope."), until=PAGE)
     said = chat.follow(approve="all")
     assert chat.decisions == ["once"]
     assert said.endswith(f"Waiting for approval: Run rm -rf x. Answer at {PAGE}\n")
 
 
-def test_a_call_that_somebody_else_has_decided_asks_no_more() -> None:
+def test_a_call_that_was_decided_elsewhere_is_not_asked_again() -> None:
     chat = Chat(ASKS, problem=Conflict("Already decided."), until="Already decided.")
     said = chat.follow(keyboard=Typed(chat.out, "y"))
     assert said.count("Allow it?") == 1

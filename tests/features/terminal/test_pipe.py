@@ -1,4 +1,4 @@
-"""The chat in a pipe: one line in, one answer out, and codes that scripts go by."""
+"""The chat in a pipe: one answer for each line, and exit codes for scripts."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ from .conftest import Piped
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
 
-def test_each_line_is_a_message_and_only_answers_come_out(piped: Piped) -> None:
+def test_each_line_is_a_message_and_only_answers_are_printed(piped: Piped) -> None:
     piped("table", "", "code")
     turns = read_turns(Session.objects.get(key="cli:default").pk)
     assert [turn.role for turn in turns] == ["user", "assistant"] * 2
@@ -38,7 +38,7 @@ def test_each_line_is_a_message_and_only_answers_come_out(piped: Piped) -> None:
     assert (piped.err, piped.code) == ("", 0)
 
 
-def test_a_name_finds_its_session_again(piped: Piped) -> None:
+def test_a_session_name_finds_the_same_session_again(piped: Piped) -> None:
     for _ in range(2):
         piped("table", arguments=("--session", "garden"))
     piped("table", arguments=("--session", "kitchen"))
@@ -46,12 +46,12 @@ def test_a_name_finds_its_session_again(piped: Piped) -> None:
     assert list(sessions) == [("cli:garden", "cli", 5), ("cli:kitchen", "cli", 3)]
 
 
-def test_a_uuid_names_a_session_too(piped: Piped, session: Session) -> None:
+def test_a_uuid_selects_an_existing_session(piped: Piped, session: Session) -> None:
     piped("table", arguments=("--session", str(session.uuid)))
     assert Session.objects.get().turn_count == 2
 
 
-def test_commands_are_carried_out_and_never_sent(piped: Piped) -> None:
+def test_commands_are_executed_and_not_sent_as_messages(piped: Piped) -> None:
     piped("/rename Beans", "table", "/history", "/history table", "/quit", "code")
     session = Session.objects.get()
     assert (session.title, session.turn_count) == ("Beans", 2)
@@ -61,7 +61,7 @@ def test_commands_are_carried_out_and_never_sent(piped: Piped) -> None:
     assert piped.code == 0
 
 
-def test_what_features_let_download_is_named_by_its_address(
+def test_a_download_command_prints_the_address(
     piped: Piped, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"small": "A bed", "large": "All beds"}
@@ -78,13 +78,13 @@ def test_what_features_let_download_is_named_by_its_address(
     assert "Choose one of these sizes: small, large." in piped.err
 
 
-def test_a_blank_before_it_makes_a_message_of_a_command(piped: Piped) -> None:
+def test_a_leading_space_turns_a_command_into_a_message(piped: Piped) -> None:
     piped(" /quit", "/etc/hosts")
     said = [turn.content for turn in read_turns(Session.objects.get().pk) if turn.role == "user"]
     assert said == [" /quit", "/etc/hosts"]
 
 
-def test_what_is_no_command_is_not_sent_and_fails(piped: Piped) -> None:
+def test_an_invalid_command_is_not_sent_and_exits_with_code_one(piped: Piped) -> None:
     piped("/histery", "/resume nothing like it", "/model no such", "table")
     assert "Did you mean /history?" in piped.err
     assert "This session does not exist." in piped.err
@@ -93,7 +93,7 @@ def test_what_is_no_command_is_not_sent_and_fails(piped: Piped) -> None:
     assert piped.code == 1
 
 
-def test_a_new_session_takes_the_name_and_the_earlier_one_is_found_by_its_words(
+def test_a_new_session_takes_the_name_and_resume_finds_the_old_one(
     piped: Piped,
 ) -> None:
     piped("/rename Beans", "/new", "table", "/resume bean", "code")
@@ -103,14 +103,16 @@ def test_a_new_session_takes_the_name_and_the_earlier_one_is_found_by_its_words(
     assert (second.key, second.parent, second.turn_count) == ("cli:default", first, 4)
 
 
-def test_a_run_that_fails_ends_with_code_one(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_exits_with_code_one(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
     piped("fail")
     assert (piped.out, piped.code) == ("", 1)
     assert "overloaded" in piped.err
 
 
-def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path) -> None:
+def test_an_unclear_workspace_or_session_is_refused(
+    piped: Piped, user: User, tmp_path: Path
+) -> None:
     create_workspace(root=tmp_path, name="Kitchen", owner=user)
     for arguments, reason in (
         ((), "garden, kitchen"),
@@ -127,14 +129,14 @@ def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path)
     assert Session.objects.get().workspace.slug == "kitchen"
 
 
-def test_nothing_that_was_said_moves_a_cursor(piped: Piped, tools: WireThread) -> None:
+def test_control_characters_of_an_answer_are_escaped(piped: Piped, tools: WireThread) -> None:
     tools.enqueue(Scenario(text="a\x1b[2Jb\u202ec\r\nd"))
     piped("go")
     assert piped.out == "a␛[2Jb<U+202E>c\nd\n"
 
 
 @pytest.mark.parametrize(("approve", "done"), [("all", ["beans"]), ("none", [])])
-def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
+def test_the_approve_option_decides_calls_that_need_approval(
     piped: Piped, tools: WireThread, workspace: Workspace, approve: str, done: list[str]
 ) -> None:
     tools.enqueue(*answers(("add", {"line": "beans"})))
@@ -146,7 +148,7 @@ def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
 
 
 @pytest.mark.usefixtures("questions")
-def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(piped: Piped) -> None:
+def test_a_tool_server_question_is_declined_with_approve_none(piped: Piped) -> None:
     piped("go", arguments=("--approve", "none"))
     assert piped.out == "I do it.\nDone.\n"
     assert "[plain asks: What is your name?]\n[Declined by ann: " in piped.err
@@ -155,7 +157,7 @@ def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(piped: Piped)
 
 @pytest.mark.usefixtures("questions")
 @pytest.mark.parametrize("approve", [(), ("--approve", "all")])
-def test_what_a_tool_server_asks_is_named_with_its_page(
+def test_a_tool_server_question_is_printed_with_its_page(
     piped: Piped, approve: tuple[str, ...]
 ) -> None:
     def tell_the_name() -> None:
@@ -180,7 +182,7 @@ def test_what_a_tool_server_asks_is_named_with_its_page(
     assert piped.out == "I do it.\nDone.\n"
 
 
-def test_ctrl_c_keeps_what_had_arrived_and_ends_it_all(
+def test_ctrl_c_keeps_the_partial_answer_and_ends_the_command(
     piped: Piped, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)

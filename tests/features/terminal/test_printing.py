@@ -1,4 +1,4 @@
-"""What streams is written once, whatever comes twice, late or not at all."""
+"""Printing a transcript: streamed text appears once, even if pieces repeat, are late or missing."""
 
 import io
 
@@ -24,7 +24,7 @@ from conversations.models import DraftChunk, Session
 
 
 class Shown:
-    """A printer on a terminal, and what is there to be read."""
+    """A printer on a terminal, with its output."""
 
     def __init__(self, *, terminal: bool = True, term: str = "dumb", client_id: str = "") -> None:
         self._out = io.StringIO()
@@ -43,7 +43,7 @@ class Shown:
         self.printer.show(payload)
 
 
-def test_a_row_adds_what_had_not_streamed() -> None:
+def test_a_row_adds_the_text_that_was_not_streamed() -> None:
     shown = Shown()
     shown.delta("Plant ")
     shown.delta("beans", offset=6)
@@ -51,17 +51,17 @@ def test_a_row_adds_what_had_not_streamed() -> None:
     assert shown.text == "Plant beans now.\n"
 
 
-def test_a_piece_that_comes_again_or_after_a_gap_is_not_written_twice() -> None:
+def test_repeated_pieces_and_pieces_after_a_gap_are_printed_once() -> None:
     shown = Shown()
     shown.delta("Plant beans ")
-    shown.delta("Plant beans and ")  # the whole of it, anew
+    shown.delta("Plant beans and ")  # the whole draft again
     shown.delta("and", offset=12)
-    shown.delta("corn", offset=40)  # something is missing before it
+    shown.delta("corn", offset=40)  # after a gap
     shown.row(AssistantText(text="Plant beans and peas, and corn."))
     assert shown.text == "Plant beans and peas, and corn.\n"
 
 
-def test_an_answer_of_several_rows_is_written_as_they_are() -> None:
+def test_an_answer_of_several_rows_is_printed_row_by_row() -> None:
     shown = Shown()
     shown.delta("One.")
     shown.delta("Hm.", part=1, kind="thinking")
@@ -73,7 +73,7 @@ def test_an_answer_of_several_rows_is_written_as_they_are() -> None:
 
 
 @pytest.mark.django_db
-def test_an_answer_that_was_cut_off_is_not_repeated(session: Session, user: User) -> None:
+def test_a_stopped_answer_is_not_printed_twice(session: Session, user: User) -> None:
     accepted = accept_message(
         session, client_id="mine", text="Go", user_pk=user.pk, max_queued=5, owner="me"
     )
@@ -93,14 +93,14 @@ def test_an_answer_that_was_cut_off_is_not_repeated(session: Session, user: User
     assert shown.text == "One.\nTwo\n"
 
 
-def test_a_row_that_says_something_else_is_written_whole() -> None:
+def test_a_row_that_differs_from_the_draft_is_printed_whole() -> None:
     shown = Shown()
     shown.delta("Plant")
     shown.row(AssistantText(text="Dig first."))
     assert shown.text == "Plant\nDig first.\n"
 
 
-def test_the_message_that_was_typed_here_is_not_repeated_and_others_are() -> None:
+def test_only_messages_that_were_typed_elsewhere_are_printed() -> None:
     shown = Shown(client_id="mine")
     shown.row(UserMessage(text="a", client_id="mine"))
     shown.row(UserMessage(text="b\nc", client_id="other", attachments=[{"name": "bed.png"}]))
@@ -143,13 +143,13 @@ def test_the_message_that_was_typed_here_is_not_repeated_and_others_are() -> Non
         ),
     ],
 )
-def test_other_rows_are_lines(payload: Payload | Fallback, line: str) -> None:
+def test_other_rows_are_printed_as_lines(payload: Payload | Fallback, line: str) -> None:
     shown = Shown()
     shown.row(payload)
     assert shown.text == line
 
 
-def test_a_lost_server_is_told_once_until_it_is_back() -> None:
+def test_a_lost_server_is_reported_once_until_it_is_back() -> None:
     shown = Shown()
     lost = StatusChanged(state=UNKNOWN, text="Lost.")
     for _ in range(3):
@@ -159,7 +159,7 @@ def test_a_lost_server_is_told_once_until_it_is_back() -> None:
     assert shown.text == "[Lost.]\nBack.\n[Lost.]\n"
 
 
-def test_what_passes_leaves_nothing_on_the_line() -> None:
+def test_a_temporary_status_is_erased_from_the_line() -> None:
     shown = Shown(term="xterm")
     shown.printer.print_status(StatusChanged(state="running", text="Trying\x1b[2J again"))
     shown.delta("Beans\n")
@@ -176,7 +176,5 @@ def test_what_passes_leaves_nothing_on_the_line() -> None:
         ({}, False),
     ],
 )
-def test_colours_are_for_terminals_that_have_them(
-    environment: dict[str, str], coloured: bool
-) -> None:
+def test_colours_depend_on_term_and_no_color(environment: dict[str, str], coloured: bool) -> None:
     assert has_colours(environment) is coloured

@@ -1,4 +1,4 @@
-"""Calls of a server that refuses, is busy, breaks off, or is another one altogether."""
+"""Requests to a server that refuses, is busy, breaks off or is not Loom Web."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,7 +33,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "RETRY_DELAYS_SECONDS", (0.0,) * 6)
 
 
-async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
+async def test_a_broken_stream_resumes_after_the_last_event() -> None:
     asked: list[str] = []
 
     async def break_off(request: web.Request) -> web.StreamResponse:
@@ -58,7 +58,7 @@ async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
     assert asked == ["", "2", "4"]
 
 
-async def test_a_busy_server_is_asked_again_with_the_same_key() -> None:
+async def test_a_request_to_a_busy_server_is_retried_with_the_same_key() -> None:
     keys: list[str] = []
 
     async def be_busy(request: web.Request) -> web.StreamResponse:
@@ -75,7 +75,9 @@ async def test_a_busy_server_is_asked_again_with_the_same_key() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, NotPermitted), (403, NotPermitted), (409, Conflict), (422, Rejected)]
 )
-async def test_a_refusal_says_why(status: int, kind: type[LoomError]) -> None:
+async def test_a_refusal_raises_an_error_with_its_reason(
+    status: int, kind: type[LoomError]
+) -> None:
     async def refuse(_: web.Request) -> web.StreamResponse:
         problem = {"detail": "It is so.", "code": "because"}
         return web.json_response(problem, status=status)
@@ -88,7 +90,7 @@ async def test_a_refusal_says_why(status: int, kind: type[LoomError]) -> None:
             _ = [event async for event in api.stream("x")]
 
 
-async def test_another_server_is_told_from_ours() -> None:
+async def test_a_server_that_is_not_loom_web_is_rejected() -> None:
     greetings = ["<html>Hello</html>", '{"hello": "world"}', '{"items": {}}']
 
     async def greet(request: web.Request) -> web.StreamResponse:
@@ -104,7 +106,7 @@ async def test_another_server_is_told_from_ours() -> None:
             await api.get("moved")
 
 
-async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_patience() -> None:
+async def test_requests_to_an_unreachable_server_raise_unavailable() -> None:
     api = ApiClient("http://127.0.0.1:9", "loom_x")
     try:
         with pytest.raises(Unavailable, match="not responding"):
@@ -115,7 +117,7 @@ async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_pat
         await api.close()
 
 
-async def test_a_server_that_hangs_is_given_up_when_the_time_is_over(
+async def test_requests_to_a_hanging_server_end_at_the_time_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(remote, "RETRY_DELAYS_SECONDS", (0.0,) * 200)
@@ -135,7 +137,7 @@ async def test_a_server_that_hangs_is_given_up_when_the_time_is_over(
 
 
 @pytest.mark.parametrize("address", ["chat.example.org", "ftp://chat.example.org", "https://"])
-async def test_an_address_without_http_is_refused(address: str) -> None:
+async def test_an_address_without_http_or_host_is_refused(address: str) -> None:
     with pytest.raises(Rejected, match="https://"):
         ApiClient(address, "loom_x")
 
@@ -151,5 +153,5 @@ async def test_an_address_without_http_is_refused(address: str) -> None:
         ("", False),
     ],
 )
-def test_what_others_can_read_is_known(server: str, readable: bool) -> None:
+def test_unencrypted_connections_to_other_hosts_are_recognised(server: str, readable: bool) -> None:
     assert is_readable_on_the_way(server) is readable

@@ -1,4 +1,4 @@
-"""Text in the columns of a terminal: how wide it is, and where its lines break."""
+"""Text in the columns of a terminal: its width and its line breaks."""
 
 import re
 from itertools import pairwise
@@ -20,7 +20,7 @@ def wrap(text: str, width: int) -> str:
 @pytest.mark.parametrize(
     ("char", "columns"), [("a", 1), ("é", 1), ("中", 2), ("👩", 2), ("\u0301", 0), ("\u200d", 0)]
 )
-def test_a_character_takes_its_columns(char: str, columns: int) -> None:
+def test_char_width_counts_terminal_columns(char: str, columns: int) -> None:
     assert char_width(char) == columns
 
 
@@ -32,34 +32,36 @@ def test_wide_text_breaks_between_characters() -> None:
     assert wrap("中文中文中文", 5) == "中文\n中文\n中文"
 
 
-def test_what_joins_a_character_stays_with_it() -> None:
+def test_joined_characters_are_not_separated() -> None:
     assert wrap("👩\u200d💻👩\u200d💻", 4) == "👩\u200d💻\n👩\u200d💻"
 
 
 @pytest.mark.parametrize("line", ["| a table | of this | width |", "    indented code goes on"])
-def test_tables_and_code_stay_as_they_are(line: str) -> None:
+def test_tables_and_indented_code_are_not_wrapped(line: str) -> None:
     assert wrap(line, 10) == line
 
 
-def test_between_fences_nothing_is_broken() -> None:
+def test_fenced_code_is_not_wrapped() -> None:
     text = "a b c d\n```sh\nls one two three\n```\na b c d"
     assert wrap(text, 5) == "a b c\nd\n```sh\nls one two three\n```\na b c\nd"
 
 
 @given(ORDINARY, st.integers(4, 20))
-def test_nothing_is_lost_but_the_blanks_where_a_line_breaks(text: str, width: int) -> None:
+def test_wrapping_changes_only_white_space(text: str, width: int) -> None:
     assert re.sub(r"\s", "", wrap(text, width)) == re.sub(r"\s", "", text)
 
 
 @given(st.text(alphabet=" \nabc中", max_size=200), st.integers(4, 20))
-def test_a_line_is_as_wide_as_the_terminal_at_most(text: str, width: int) -> None:
+def test_wrapped_lines_fit_the_width_of_the_terminal(text: str, width: int) -> None:
     for line in wrap(text, width).split("\n"):
         is_one_word = len(re.split(r"\s+", line.strip())) == 1
         assert text_width(line.strip()) <= width or is_one_word or line.startswith("    ")
 
 
 @given(ORDINARY, st.lists(st.integers(0, 200)), st.integers(4, 20))
-def test_pieces_give_what_the_whole_gives(text: str, cuts: list[int], width: int) -> None:
+def test_text_fed_in_pieces_wraps_like_the_whole_text(
+    text: str, cuts: list[int], width: int
+) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     wrapper = LineWrapper(width)
     pieces = [text[low:high] for low, high in pairwise(places)]

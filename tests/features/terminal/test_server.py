@@ -1,4 +1,4 @@
-"""The chat with a running server, by its API: that is a process of its own, and killed once."""
+"""The chat with a running server through its API. The server is a separate process."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def server(
 
 
 def converse(typist: Typist, server: Server, wire: WireThread) -> None:
-    """The server is killed in the middle of an answer."""
+    """Chat with the server, which is killed in the middle of an answer and started again."""
     typist.until(READY)
     wire.enqueue(*answers(("write_file", {"path": "beans.md", "content": "Beans\n"})))
     typist.type("go")
@@ -94,7 +94,7 @@ def converse(typist: Typist, server: Server, wire: WireThread) -> None:
 
 
 def leave_while_it_hangs(program: Program, server: Server, wire: WireThread) -> None:
-    """A second Ctrl-C waits for nobody."""
+    """Leave the program with a second Ctrl-C while the server does not respond."""
     wire.enqueue(Scenario(text="Peas, kale and leek. " * 400, rate=40))
     program.until(READY)
     program.type("more")
@@ -106,7 +106,7 @@ def leave_while_it_hangs(program: Program, server: Server, wire: WireThread) -> 
     assert program.wait() == 130
 
 
-def test_a_conversation_with_a_server_survives_its_end_and_can_be_left_while_it_hangs(
+def test_a_chat_survives_a_restart_and_can_be_left_if_the_server_hangs(
     at_terminal: AtTerminal,
     server: Server,
     token: Path,
@@ -135,7 +135,7 @@ def read_token(file: Path) -> str:
 
 
 @pytest.mark.usefixtures("questions")
-async def test_what_a_tool_server_asks_is_found_waiting_and_declined(
+async def test_a_waiting_tool_server_question_is_found_and_declined(
     server: Server, token: Path, session: Session
 ) -> None:
     at, secret = f"http://127.0.0.1:{server.port}", read_token(token)
@@ -148,7 +148,7 @@ async def test_what_a_tool_server_asks_is_found_waiting_and_declined(
 
 
 class Refusal(BaseHTTPRequestHandler):
-    """Of a server that is not to be trusted."""
+    """Responds like a server that is not to be trusted."""
 
     def do_GET(self) -> None:
         body = json.dumps({"detail": "gone\x1b[2J"}).encode()
@@ -158,7 +158,9 @@ class Refusal(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def test_at_a_terminal_a_refusal_of_the_server_moves_no_cursor(piped: Piped, token: Path) -> None:
+def test_control_characters_of_an_error_are_escaped_at_a_terminal(
+    piped: Piped, token: Path
+) -> None:
     with HTTPServer(("127.0.0.1", 0), Refusal) as server, someone_reading() as (_, terminal):
         Thread(target=server.serve_forever, daemon=True).start()
         at = f"http://127.0.0.1:{server.server_port}"
@@ -170,7 +172,7 @@ def test_at_a_terminal_a_refusal_of_the_server_moves_no_cursor(piped: Piped, tok
         server.shutdown()
 
 
-def test_without_a_token_or_a_server_it_says_so(
+def test_a_missing_token_or_server_is_reported(
     piped: Piped, token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = ("--server", "http://127.0.0.1:9")

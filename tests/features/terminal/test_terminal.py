@@ -1,4 +1,4 @@
-"""The chat at a terminal: the list at the start, questions, what is typed meanwhile."""
+"""The chat at a terminal: the list of sessions, questions, and lines typed during an answer."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ def test_a_session_is_chosen_from_the_list(
         typist.until("Type a number from 1 to 3.")
         typist.type("")
         typist.until("2 turns in the archive")
-        typist.until("## A table")  # where it stands
+        typist.until("## A table")  # the end of the transcript
         typist.type("/resume")
         typist.until(": ")
         typist.type("3")
@@ -65,7 +65,7 @@ def test_a_session_is_chosen_from_the_list(
     assert [one.turn_count for one in Session.objects.order_by("pk")] == [0, 2, 2]
 
 
-def test_a_call_that_asks_is_answered_at_the_keyboard(
+def test_a_call_that_needs_approval_is_decided_at_the_keyboard(
     at_terminal: AtTerminal, tools: WireThread, workspace: Workspace
 ) -> None:
     calls = [("add", {"line": line}) for line in ("beans", "peas", "kale", "leek")]
@@ -106,7 +106,7 @@ def test_a_call_that_asks_is_answered_at_the_keyboard(
     ]
 
 
-def test_a_question_that_somebody_else_answers_is_asked_no_more(
+def test_a_question_that_is_answered_elsewhere_ends(
     at_terminal: AtTerminal, tools: WireThread
 ) -> None:
     tools.enqueue(*answers(("add", {"line": "beans"})))
@@ -127,7 +127,7 @@ def test_a_question_that_somebody_else_answers_is_asked_no_more(
     at_terminal(wait)
 
 
-def test_a_question_that_nobody_answered_is_asked_again(
+def test_an_unanswered_question_is_asked_again_in_the_next_chat(
     at_terminal: AtTerminal, tools: WireThread, session: Session
 ) -> None:
     tools.enqueue(*answers(("add", {"line": "beans"})))
@@ -144,7 +144,7 @@ def test_a_question_that_nobody_answered_is_asked_again(
     asyncio.run(leave_at_the_question())
 
     def answer(typist: Typist) -> None:
-        typist.until("> go")  # where the session stands
+        typist.until("> go")  # the end of the transcript
         typist.until(QUESTION)
         typist.type("y")
         typist.until("Done.")
@@ -153,7 +153,7 @@ def test_a_question_that_nobody_answered_is_asked_again(
     assert witness(Path(session.workspace.root)) == ["beans"]
 
 
-def test_ctrl_d_at_a_question_leaves_and_the_call_waits(
+def test_ctrl_d_at_a_question_leaves_the_call_waiting(
     at_terminal: AtTerminal, tools: WireThread, session: Session
 ) -> None:
     tools.enqueue(*answers(("add", {"line": "beans"})))
@@ -169,7 +169,7 @@ def test_ctrl_d_at_a_question_leaves_and_the_call_waits(
     assert waiting_calls() == 1
 
 
-def test_ctrl_d_before_a_question_leaves_after_its_answer(
+def test_ctrl_d_before_a_question_ends_the_chat_after_its_answer(
     at_terminal: AtTerminal, tools: WireThread, workspace: Workspace
 ) -> None:
     call, end = answers(("add", {"line": "beans"}))
@@ -193,7 +193,7 @@ def waiting_calls() -> int:
     return ToolCall.objects.filter(state="waiting_approval").count()
 
 
-def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
+def test_a_line_typed_during_an_answer_is_sent_next_and_stop_works(
     at_terminal: AtTerminal, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
@@ -214,7 +214,7 @@ def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
     assert [turn.complete for turn in turns] == [True, False, True, True]
 
 
-def test_a_line_that_the_terminal_has_cut_is_not_sent(
+def test_a_line_that_the_terminal_may_have_cut_is_not_sent(
     at_terminal: AtTerminal, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
@@ -234,8 +234,8 @@ def test_a_line_that_the_terminal_has_cut_is_not_sent(
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_the_program_at_a_terminal_of_its_own(tmp_path: Path, starts: Starts) -> None:
-    """Line editing and Ctrl-C, in a process of its own on a copy of the test's data."""
+def test_line_editing_and_ctrl_c_work_in_a_separate_process(tmp_path: Path, starts: Starts) -> None:
+    """The process uses a copy of the test's data."""
     connection.ensure_connection()
     with closing(sqlite3.connect(tmp_path / "loom.sqlite3")) as copy:
         connection.connection.backup(copy)
@@ -245,7 +245,7 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path, starts: Starts) ->
     program = Program("chat", environment=environment, starts=starts, columns=60)
     try:
         program.until("New session")
-        program.until(r"\x1b\[\?2004h")  # or a terminal does not mark what is pasted
+        program.until(r"\x1b\[\?2004h")  # makes the terminal mark pasted text
         program.until(READY)
         program.type("long")
         program.until("Part 1")
@@ -255,11 +255,11 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path, starts: Starts) ->
         program.until(READY)
         program.press(ARROW_UP)
         program.until("long")
-        program.press(b"\x15\x1b[200~one\ntwo\x1b[201~\n")  # pasted, as one message
+        program.press(b"\x15\x1b[200~one\ntwo\x1b[201~\n")  # pasted text is one message
         program.until("> one two")
         program.until("demo model · .* out")
         program.until(READY)
-        program.press(b"/quo\x7fi\t\n")  # mends a letter, completes
+        program.press(b"/quo\x7fi\t\n")  # corrects a letter and completes
         assert program.wait() == 0
     finally:
         program.close()
