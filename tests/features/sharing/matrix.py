@@ -34,7 +34,7 @@ PAGES = {
 LINKS = "/sessions/{uuid}/share-links"
 
 OPERATIONS = {
-    ("GET", LINKS): Operation(gets=api_writers(404)),  # switched off
+    ("GET", LINKS): Operation(gets=api_writers(404)),  # sharing is switched off
     ("POST", LINKS): Operation(gets=api_writers(404), scope=WRITE, body={}),
     ("DELETE", LINKS + "/{link}"): Operation(gets=api_writers(204), scope=WRITE),
 }

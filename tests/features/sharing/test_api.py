@@ -1,4 +1,4 @@
-"""Links by the API: made, listed, opened, revoked."""
+"""Share links through the API: making, listing, opening and revoking them."""
 
 from typing import Any
 
@@ -54,14 +54,14 @@ def test_a_link_is_made_opened_and_revoked(
         ({"days": 0}, "invalid"),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused(
+def test_a_link_with_an_invalid_range_or_lifetime_is_refused(
     program: Client, session: Session, wish: dict[str, int], code: str
 ) -> None:
     assert make(program, session, **wish).json()["code"] == code
     assert not ShareLink.objects.exists()
 
 
-def test_where_it_is_switched_off_links_can_still_be_revoked(
+def test_links_can_be_revoked_while_sharing_is_switched_off(
     program: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = make(program, session).json()["uuid"]

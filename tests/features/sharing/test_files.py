@@ -52,7 +52,7 @@ def address(link: FileLink, part: str = "") -> str:
     return f"/shared-file/{service.share_token(link)}/{part}"
 
 
-def test_a_link_is_made_and_shows_the_file_as_it_was(owner: Client, plan: Path) -> None:
+def test_a_link_shows_the_file_as_it_was_when_the_link_was_made(owner: Client, plan: Path) -> None:
     page = owner.get("/w/garden/files/?path=plan.md")
     assert f'href="{SHARE}?path=plan.md">Share…' in page.text
     answer = owner.post(f"{SHARE}?path=plan.md", {"days": "3"}, follow=True)
@@ -76,7 +76,7 @@ def test_a_link_is_made_and_shows_the_file_as_it_was(owner: Client, plan: Path) 
     assert '"path":"plan.md"' in entry.metadata.replace(" ", "")
 
 
-def test_a_name_that_is_not_utf8(owner: Client, plan: Path) -> None:
+def test_a_file_whose_name_is_not_utf8_can_be_shared(owner: Client, plan: Path) -> None:
     odd = plan.rename(plan.with_name(os.fsdecode(b"caf\xe9.md")))
     path = urlencode({"path": stored_path(odd.name)})
     answer = owner.post(f"{SHARE}?{path}", {"days": "3"}, follow=True)
@@ -86,14 +86,16 @@ def test_a_name_that_is_not_utf8(owner: Client, plan: Path) -> None:
     assert Client().get(address(shared, "download/")).content == b"# The plan\n"
 
 
-def test_nothing_of_the_workspace_is_on_the_page(link: FileLink) -> None:
+def test_the_shared_page_does_not_mention_the_workspace(link: FileLink) -> None:
     page = Client().get(address(link)).text
     for hidden in ("garden", "/w/", "Sessions"):
         assert hidden not in page.lower()
 
 
-def test_a_link_ends(owner: Client, link: FileLink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its time, by being revoked, or for all; with the same answer as for a forged one."""
+def test_an_expired_revoked_or_disabled_link_returns_404(
+    owner: Client, link: FileLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response is the same as for a forged link."""
     stranger = Client()
     parts = ("", "preview/", "download/")
 
@@ -114,7 +116,9 @@ def test_a_link_ends(owner: Client, link: FileLink, monkeypatch: pytest.MonkeyPa
     assert answers() == {404}
 
 
-def test_bad_wishes(owner: Client, plan: Path, make_person: MakePerson) -> None:
+def test_invalid_requests_for_a_link_are_refused(
+    owner: Client, plan: Path, make_person: MakePerson
+) -> None:
     assert "days" in owner.post(f"{SHARE}?path=plan.md", {"days": "9999"}).text
     assert owner.post(f"{SHARE}?path=nothing", {"days": "1"}).status_code == 404
     assert owner.post(f"{SHARE}?path=../x", {"days": "1"}).status_code == 400
@@ -133,7 +137,7 @@ def test_a_file_that_is_too_large_is_refused(
 
 
 @pytest.mark.parametrize("becomes", ["gone", "a folder", "too large"])
-def test_links_are_revoked_whatever_became_of_the_file(
+def test_links_can_be_revoked_after_their_file_has_changed_or_gone(
     owner: Client, plan: Path, link: FileLink, monkeypatch: pytest.MonkeyPatch, becomes: str
 ) -> None:
     if becomes == "too large":
@@ -158,8 +162,10 @@ def test_links_are_revoked_whatever_became_of_the_file(
     assert "No file is shared" in owner.get(reverse("shared_files", args=["garden"])).text
 
 
-def test_its_content_is_kept_while_the_link_is_good(link: FileLink, session: Session) -> None:
-    """Whatever removes contents that no session needs."""
+def test_the_content_of_a_file_link_is_kept_while_the_link_is_valid(
+    link: FileLink, session: Session
+) -> None:
+    """Both ``prune_blobs`` and purges ask whether a link needs the content."""
     old = (timezone.now() - timedelta(days=30)).timestamp()
     os.utime(blob_path(link.digest), (old, old))
     call_command("prune_blobs", "--days", "3", stdout=StringIO())

@@ -1,4 +1,4 @@
-"""Links for people without an account: what they show, and what they never show."""
+"""Share links for people without an account: the content that they show and hide."""
 
 import json
 import re
@@ -41,8 +41,10 @@ def _switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[True, False], ids=["journal", "turns"])
 def talk(request: pytest.FixtureRequest, session: Session) -> Session:
-    """Two exchanges; in the second one the model thinks and calls a tool. With and
-    without events of it."""
+    """Return a session of two exchanges; in the second one, the model thinks and calls a tool.
+
+    The turns of the tool call have events only with the parameter ``journal``.
+    """
     is_covered, path = request.param, {"path": "hidden/path.txt"}
     say(session, "Plant the beans", "In May", "And the peas?")
     blocks = [
@@ -97,7 +99,7 @@ def visit(link: ShareLink, **query: str) -> str:
     return response.text
 
 
-def test_a_link_shows_what_was_said_to_somebody_without_an_account(
+def test_a_link_shows_the_messages_to_a_person_without_an_account(
     talk: Session, user: User
 ) -> None:
     html = visit(share(talk, user))
@@ -115,7 +117,9 @@ def test_thinking_and_tools_are_shown_only_if_chosen(talk: Session, user: User) 
 
 
 @pytest.mark.parametrize("with_tools", [False, True])
-def test_nothing_leads_into_the_product(talk: Session, user: User, with_tools: bool) -> None:
+def test_a_shared_page_has_no_links_into_the_product(
+    talk: Session, user: User, with_tools: bool
+) -> None:
     html = visit(share(talk, user, with_tools=with_tools))
     rows = html[html.index('aria-label="Transcript"') :]
     assert "/s/" not in rows
@@ -123,7 +127,7 @@ def test_nothing_leads_into_the_product(talk: Session, user: User, with_tools: b
     assert "<form" not in rows
 
 
-def test_a_title_made_of_what_was_replaced_is_gone_with_it(session: Session, user: User) -> None:
+def test_a_title_from_a_replaced_message_is_no_longer_shown(session: Session, user: User) -> None:
     say(session, "The password is hunter2", "I see")
     link = share(session, user)
     assert "hunter2" in visit(link)
@@ -134,7 +138,7 @@ def test_a_title_made_of_what_was_replaced_is_gone_with_it(session: Session, use
     assert "Beans</h1>" in visit(link)
 
 
-def test_a_title_made_of_an_answer_is_shown_with_that_only(session: Session, user: User) -> None:
+def test_a_title_from_an_answer_is_shown_only_with_the_answer(session: Session, user: User) -> None:
     say(session, "What is in the letter?", "It dismisses Bob.")
     save_title(session.pk, title="Dismissal of Bob")
     session = get_session(session.uuid)
@@ -145,7 +149,9 @@ def test_a_title_made_of_an_answer_is_shown_with_that_only(session: Session, use
     assert "Dismissal" not in visit(link)
 
 
-def test_the_title_of_a_fork_is_made_of_what_may_not_be_in_it(session: Session, user: User) -> None:
+def test_the_title_of_a_fork_from_a_replaced_message_is_not_shown(
+    session: Session, user: User
+) -> None:
     say(session, "The password is hunter2", "I see")
     fork = fork_session(get_session(session.uuid), turn=2, owner=user)
     assert fork.title == "The password is hunter2 (fork)"
@@ -157,9 +163,7 @@ def test_the_title_of_a_fork_is_made_of_what_may_not_be_in_it(session: Session, 
     assert "Beans (fork)</h1>" in visit(share(named, user))
 
 
-def test_a_title_made_of_a_later_message_is_shown_with_that_only(
-    session: Session, user: User
-) -> None:
+def test_a_title_from_a_later_message_is_shown_only_with_it(session: Session, user: User) -> None:
     say(session, "", "A picture of a bed.")
     say(session, "The password is hunter2", "I see")
     assert "hunter2" not in visit(share(session, user, from_turn=1, to_turn=2))
@@ -169,9 +173,7 @@ def test_a_title_made_of_a_later_message_is_shown_with_that_only(
     assert "hunter2" not in visit(link)
 
 
-def test_only_the_range_is_shown_and_no_title_made_of_what_is_not(
-    talk: Session, user: User
-) -> None:
+def test_only_the_shared_range_and_a_title_from_it_are_shown(talk: Session, user: User) -> None:
     Session.objects.filter(pk=talk.pk).update(title="Plant the beans")
     html = visit(share(get_session(talk.uuid), user, from_turn=2, to_turn=3))
     assert "In May" in html
@@ -182,7 +184,7 @@ def test_only_the_range_is_shown_and_no_title_made_of_what_is_not(
     assert "Plant the beans" not in outside
 
 
-def test_what_is_said_or_replaced_later(talk: Session, user: User) -> None:
+def test_turns_that_are_added_or_replaced_later_are_not_shown(talk: Session, user: User) -> None:
     link = share(talk, user)
     say(talk, "Something private")
     append_rewind(get_session(talk.uuid), from_turn=6, from_seq=5, reason="edit", actor_pk=None)
@@ -192,7 +194,9 @@ def test_what_is_said_or_replaced_later(talk: Session, user: User) -> None:
     assert "Plant the beans" in html
 
 
-def test_it_is_read_in_pages(session: Session, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_shared_session_is_split_into_pages(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("conversations.features.sharing.views.MAX_PAGE_TURNS", 3)
     say(session, *(f"message {number}." for number in range(8)))
     link = share(session, user)
@@ -206,7 +210,7 @@ def test_it_is_read_in_pages(session: Session, user: User, monkeypatch: pytest.M
     assert not query
 
 
-def test_openings_are_counted_once_each(talk: Session, user: User) -> None:
+def test_only_requests_for_the_first_page_count_as_openings(talk: Session, user: User) -> None:
     link = share(talk, user)
     visit(link)
     visit(link)
@@ -217,9 +221,7 @@ def test_openings_are_counted_once_each(talk: Session, user: User) -> None:
     assert not AuditEntry.objects.exclude(action="shared").exists()
 
 
-def test_no_search_engine_lists_it_and_no_site_learns_the_address(
-    talk: Session, user: User
-) -> None:
+def test_headers_forbid_indexing_referrers_and_caching(talk: Session, user: User) -> None:
     response = Client().get(address(share(talk, user)))
     assert "noindex" in response["X-Robots-Tag"]
     assert response["Referrer-Policy"] == "no-referrer"
@@ -253,13 +255,13 @@ def signed_for_something_else(link: ShareLink) -> str:
 @pytest.mark.parametrize(
     "make", [ended, revoked, forged, signed_by_another_key, signed_for_something_else]
 )
-def test_a_link_that_is_over_or_forged_leads_nowhere(talk: Session, user: User, make: Any) -> None:
+def test_an_ended_or_forged_link_returns_404(talk: Session, user: User, make: Any) -> None:
     response = Client().get(make(share(talk, user)))
     assert response.status_code == 404
     assert "Plant the beans" not in response.text
 
 
-def test_switching_it_off_ends_all_links(
+def test_switching_sharing_off_ends_all_links(
     talk: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = share(talk, user)
@@ -272,7 +274,7 @@ def test_switching_it_off_ends_all_links(
     assert page in chat.get(reverse("session", args=[talk.uuid])).text
 
 
-def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user: User) -> None:
+def test_only_files_of_the_shared_turns_can_be_opened(talk: Session, user: User) -> None:
     uuids = [
         save_attachment(
             talk.pk, data=image_bytes(), name=f"{turn}.png", user_pk=user.pk, turn=turn
@@ -291,7 +293,7 @@ def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user
     assert opened(share(talk, user, to_turn=5, with_tools=True)) == [*[200] * 4, *[404] * 4]
 
 
-def test_the_file_of_an_edited_message_can_be_opened_where_that_is_shared(
+def test_the_file_of_an_edited_message_needs_that_turn_to_be_shared(
     session: Session, user: User
 ) -> None:
     file = save_attachment(session.pk, data=image_bytes(), name="a.png", user_pk=user.pk)
@@ -317,7 +319,7 @@ def test_the_file_of_an_edited_message_can_be_opened_where_that_is_shared(
     assert opened(named_in_words, named_in_words) == 404
 
 
-def test_the_owner_makes_sees_and_revokes_links(talk: Session, user: User) -> None:
+def test_the_owner_creates_sees_and_revokes_links(talk: Session, user: User) -> None:
     chat = browser_of(user)
     page = reverse("session_share", args=[talk.uuid])
     assert "Only members of the workspace" in chat.get(page).text
@@ -366,7 +368,9 @@ def test_a_session_has_a_limited_number_of_links(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_opening_is_counted_once(client: Client, session: Session, user: User) -> None:
+def test_an_opening_is_counted_once_if_the_connection_is_lost(
+    client: Client, session: Session, user: User
+) -> None:
     say(session, "Plant the beans")
     origin = AuditOrigin(user=user)
     link = service.create_share_link(session, from_turn=1, to_turn=1, days=3, origin=origin)

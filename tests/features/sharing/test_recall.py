@@ -1,4 +1,4 @@
-"""What a link shows of a session that quotes others."""
+"""Share links of a session that quotes other sessions."""
 
 import pytest
 
@@ -9,10 +9,10 @@ from tests.tools.test_recall_audience import Neighbourhood, call_tool, look_for
 pytestmark = pytest.mark.django_db
 
 
-def test_a_link_never_shows_what_was_quoted_after_it_was_made(
+def test_a_link_does_not_show_quotes_made_after_its_creation(
     neighbourhood: Neighbourhood,
 ) -> None:
-    """So its readers need not be counted among those of the session."""
+    """Therefore the readers of a link do not count as readers of the session."""
     session = neighbourhood.sessions["page"]
     session.refresh_from_db()
     link = create_share_link(
