@@ -12,11 +12,11 @@ from tests.api.rows import owners
 from tests.web.rows import REFUSED, Row, managers
 
 PAGES = {
-    "workspace_webhooks": Row(get=managers(200), post=managers(400)),  # no address
+    "workspace_webhooks": Row(get=managers(200), post=managers(400)),  # no address is posted
     "workspace_webhook": Row(get=managers(200), post=managers(400)),
     "workspace_webhook_test": Row(get=REFUSED, post=managers(302)),
     "workspace_webhook_rotate": Row(get=REFUSED, post=managers(200)),
-    "workspace_webhook_again": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_webhook_again": Row(get=REFUSED, post=managers(404)),  # no such delivery
     "workspace_webhook_remove": Row(get=REFUSED, post=managers(302)),
 }
 
@@ -82,7 +82,7 @@ BROWSER_PAGES = {
     "webhook": f"/w/example/webhooks/{WEBHOOK}/",
 }
 
-# A webhook at which nothing arrives.
+# A webhook whose deliveries fail.
 BROWSER_STOCK = f"""
 from django.utils import timezone
 from conversations.features.webhooks.models import Delivery, Webhook

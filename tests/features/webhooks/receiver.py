@@ -1,4 +1,4 @@
-"""Somebody who is told by webhooks: a real server, which keeps what it is sent."""
+"""A real HTTP server that receives webhooks and keeps the requests."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ class Received:
         return found
 
     def is_signed_with(self, secret: str) -> bool:
-        """As the Standard Webhooks specification says, written from its text."""
+        """Check the signature, by code written from the Standard Webhooks specification."""
         kind, _, encoded = secret.partition("_")
         assert kind == "whsec"
         signed = b".".join(
@@ -41,8 +41,11 @@ class Received:
 
 @dataclass(slots=True)
 class Receiver:
-    """``answers`` are given one after the other: a status, or one with headers; the last
-    one for ever. Nothing is answered until ``answering`` is set."""
+    """A receiver of webhooks.
+
+    It responds with ``answers`` in order and repeats the last one. An answer is a status, with or
+    without headers. Requests wait until ``answering`` is set.
+    """
 
     url: str = ""
     received: list[Received] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Webhooks by the API: made once, changed, tried out, and whose they are."""
+"""Webhooks through the API: making, changing and testing them, and permissions."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -31,11 +31,11 @@ def owner(user: User) -> Client:
 
 @pytest.fixture
 def hook(workspace: Workspace, owner: Client) -> str:
-    """The address of a webhook."""
+    """Create a webhook and return its address."""
     return str(make(owner)["Location"])
 
 
-def test_the_description_names_every_event() -> None:
+def test_the_api_description_names_every_event() -> None:
     assert get_args(Event) == tuple(EVENTS)
 
 
@@ -50,7 +50,9 @@ def test_a_webhook_is_made_and_its_secret_shown_once(owner: Client, workspace: W
     assert rotated.json()["secret"] == read_secret(Webhook.objects.get())
 
 
-def test_a_key_makes_one(owner: Client, user: User, other_user: User, workspace: Workspace) -> None:
+def test_an_idempotency_key_creates_one_webhook(
+    owner: Client, user: User, other_user: User, workspace: Workspace
+) -> None:
     headers = {"Idempotency-Key": "deploy-1"}
     first, again = make(owner, headers), make(owner, headers)
     assert (first.status_code, first.json()) == (again.status_code, again.json())
@@ -73,7 +75,9 @@ def test_a_key_makes_one(owner: Client, user: User, other_user: User, workspace:
     "other",
     [{"url": "https://other.example.org/"}, {"events": ["run.failed"]}, {"with_text": True}],
 )
-def test_a_key_is_for_one_webhook(owner: Client, workspace: Workspace, other: Any) -> None:
+def test_an_idempotency_key_is_bound_to_one_request(
+    owner: Client, workspace: Workspace, other: Any
+) -> None:
     headers = {"Idempotency-Key": "deploy-1"}
     first = make(owner, headers)
     refused = make(owner, headers, **other)
@@ -95,13 +99,13 @@ def test_a_key_is_for_one_webhook(owner: Client, workspace: Workspace, other: An
         ({"active": 0}, 422),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_a_webhook_with_invalid_values_is_refused(
     owner: Client, workspace: Workspace, values: dict[str, Any], status: int
 ) -> None:
     assert make(owner, **values).status_code == status
 
 
-def test_one_is_changed_and_removed(owner: Client, hook: str) -> None:
+def test_a_webhook_is_changed_and_removed(owner: Client, hook: str) -> None:
     def patch(**values: Any) -> Any:
         return owner.patch(hook, values, content_type="application/json").json()
 
@@ -134,7 +138,7 @@ def test_deliveries_are_listed_in_pages_and_sent_again(owner: Client, hook: str)
     assert (again.status_code, again.json()["state"]) == (202, "pending")
 
 
-def test_webhooks_are_for_owners_with_the_scope(
+def test_webhooks_require_an_owner_with_the_scope(
     user: User, other_user: User, viewer: User, workspace: Workspace, hook: str
 ) -> None:
     member = User.objects.create_user("mia")
@@ -147,7 +151,7 @@ def test_webhooks_are_for_owners_with_the_scope(
     assert answer.json()["code"] == "insufficient_scope"
 
 
-def test_an_answer_is_repeated_to_who_is_an_owner_still(
+def test_a_response_is_repeated_only_to_a_current_owner(
     owner: Client, hook: str, user: User
 ) -> None:
     def try_out() -> int:

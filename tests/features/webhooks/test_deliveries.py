@@ -1,4 +1,4 @@
-"""The outbox: what is kept of what happens, claims, and what becomes of a message."""
+"""The outbox of webhooks: saved messages, secrets, claims, retries and their end."""
 
 import base64
 import json
@@ -110,7 +110,7 @@ def messages() -> list[dict[str, Any]]:
     return [json.loads(one.payload) for one in Delivery.objects.order_by("pk")]
 
 
-def test_the_end_of_a_run_is_kept_with_it_and_says_nothing_of_what_was_said(
+def test_the_end_of_a_run_makes_a_message_without_content(
     webhook: Webhook, session: Session
 ) -> None:
     claimed = end(session, "failed", error_code="overloaded")
@@ -136,7 +136,7 @@ def test_the_end_of_a_run_is_kept_with_it_and_says_nothing_of_what_was_said(
     assert "«" not in Delivery.objects.get().payload
 
 
-def test_words_are_told_where_they_are_wanted(
+def test_text_is_included_if_the_webhook_asks_for_it(
     workspace: Workspace, user: User, session: Session
 ) -> None:
     make(workspace, user, with_text=True)
@@ -147,7 +147,7 @@ def test_words_are_told_where_they_are_wanted(
     assert message["data"]["text_is_cut"] is False
 
 
-def test_an_answer_that_was_replaced_is_not_told_as_the_new_one(
+def test_a_replaced_answer_is_not_sent_as_the_new_one(
     workspace: Workspace, user: User, session: Session
 ) -> None:
     make(workspace, user, with_text=True)
@@ -159,7 +159,7 @@ def test_an_answer_that_was_replaced_is_not_told_as_the_new_one(
     assert messages()[-1]["data"]["text"] == ""
 
 
-def test_each_webhook_of_the_workspace_is_told_of_what_it_asks_for(
+def test_each_webhook_gets_only_the_events_that_it_asks_for(
     workspace: Workspace, user: User, session: Session
 ) -> None:
     wanted = make(workspace, user, events=[RUN_COMPLETED])
@@ -169,7 +169,7 @@ def test_each_webhook_of_the_workspace_is_told_of_what_it_asks_for(
     assert [one.webhook for one in Delivery.objects.all()] == [wanted]
 
 
-def test_an_interrupted_run_is_told_and_a_summary_is_not(
+def test_an_interrupted_run_makes_a_message_and_a_summary_does_not(
     webhook: Webhook, session: Session
 ) -> None:
     claimed = begin(session)
@@ -180,7 +180,7 @@ def test_an_interrupted_run_is_told_and_a_summary_is_not(
     assert [message["type"] for message in messages()] == ["run.interrupted"]
 
 
-def test_a_question_is_told_when_it_is_asked(
+def test_an_approval_request_makes_a_message(
     workspace: Workspace, user: User, session: Session
 ) -> None:
     make(workspace, user, events=["run.waiting_approval"])
@@ -192,7 +192,7 @@ def test_a_question_is_told_when_it_is_asked(
     assert wordy["data"]["calls"][0]["summary"] == "Add to done.txt"
 
 
-def test_what_a_tool_server_asks_is_told_too(
+def test_a_tool_server_question_makes_a_message(
     workspace: Workspace, user: User, session: Session
 ) -> None:
     call = leave_question(session)
@@ -208,7 +208,7 @@ def test_what_a_tool_server_asks_is_told_too(
     assert wordy["data"]["calls"][0]["summary"] == "beds asks: Which?"
 
 
-def test_what_does_not_happen_is_not_told(webhook: Webhook, session: Session) -> None:
+def test_a_rolled_back_transaction_leaves_no_message(webhook: Webhook, session: Session) -> None:
     claimed = begin(session)
     with transaction.atomic():
         finish_run(claimed, state="completed", payloads=[])
@@ -217,7 +217,7 @@ def test_what_does_not_happen_is_not_told(webhook: Webhook, session: Session) ->
     assert not messages()
 
 
-def test_without_a_webhook_it_costs_one_look(
+def test_without_a_webhook_the_end_of_a_run_takes_one_more_query(
     workspace: Workspace, user: User, session: Session, tmp_path: Any
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -230,7 +230,7 @@ def test_without_a_webhook_it_costs_one_look(
     assert looks[0].strip().startswith("SELECT")
 
 
-def test_too_many_and_unknown_events_are_refused(workspace: Workspace, user: User) -> None:
+def test_too_many_webhooks_and_unknown_events_are_refused(workspace: Workspace, user: User) -> None:
     with pytest.raises(Rejected):
         make(workspace, user, events=[])
     with pytest.raises(Rejected):
@@ -257,7 +257,7 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
     keys = signing_keys(webhook, now=webhook.rotated_at)
     assert [base64.b64encode(key).decode() for key in (keys[0], keys[-1])] == [
         read_secret(webhook).removeprefix("whsec_"),
-        first.removeprefix("whsec_"),  # whoever presses twice has not lost it
+        first.removeprefix("whsec_"),  # still valid after a second rotation
     ]
     assert len(keys) == 3
     stored = str(list(Webhook.objects.values())) + str(list(AuditEntry.objects.values()))
@@ -265,7 +265,7 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
     assert "token-in-the-path" not in str(list(AuditEntry.objects.values()))
 
 
-def test_a_change_undoes_nothing_that_happened_since_it_was_read(
+def test_a_change_keeps_other_changes_made_since_the_webhook_was_read(
     webhook: Webhook, workspace: Workspace, user: User
 ) -> None:
     origin = AuditOrigin(user=user)
@@ -283,7 +283,7 @@ def test_a_change_undoes_nothing_that_happened_since_it_was_read(
     assert (read.generation, read.host) == (2, "b.example.org")
 
 
-def test_only_so_many_secrets_sign_at_a_time(
+def test_the_number_of_valid_secrets_is_limited(
     webhook: Webhook, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(MAX_SECRETS - 1):
@@ -296,7 +296,7 @@ def test_only_so_many_secrets_sign_at_a_time(
     assert len(signing_keys(webhook, now=timezone.now())) == 2
 
 
-def test_a_secret_that_was_replaced_more_than_a_day_ago_does_not_sign_again(
+def test_a_secret_replaced_more_than_a_day_ago_does_not_sign(
     webhook: Webhook, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = timezone.now()
@@ -304,11 +304,11 @@ def test_a_secret_that_was_replaced_more_than_a_day_ago_does_not_sign_again(
         now = began + number * (SECRET_OVERLAP - timedelta(minutes=30))
         monkeypatch.setattr(timezone, "now", lambda now=now: now)
         rotate_secret(webhook, origin=AuditOrigin(user=user))
-        # That of before, and the one before it: it was replaced within the day.
+        # The new secret and the two before it, which were replaced within the last day.
         assert len(signing_keys(webhook, now=now)) == min(number + 1, 3)
 
 
-def test_the_secrets_of_one_that_was_removed_do_not_count_for_the_next(
+def test_secrets_of_a_removed_webhook_do_not_count_for_the_next(
     webhook: Webhook, user: User
 ) -> None:
     for _ in range(MAX_SECRETS - 1):
@@ -319,7 +319,7 @@ def test_the_secrets_of_one_that_was_removed_do_not_count_for_the_next(
     assert (anew.generation, anew.oldest_generation) == (2, 1)
 
 
-def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
+def test_every_change_of_a_webhook_is_entered_in_the_audit_log(
     webhook: Webhook, session: Session, user: User
 ) -> None:
     origin = AuditOrigin(user=user)
@@ -343,7 +343,7 @@ def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
         get_webhook(session.workspace, webhook.uuid)
 
 
-def test_a_purge_takes_what_was_told_of_the_session(
+def test_a_purge_deletes_the_deliveries_about_the_session(
     webhook: Webhook, session: Session, user: User
 ) -> None:
     end(session)
@@ -359,7 +359,7 @@ def claim(**fields: Any) -> list[Delivery]:
     return claim_due(now, **usual | fields)
 
 
-def test_a_message_is_claimed_once_until_the_claim_is_over(webhook: Webhook) -> None:
+def test_a_message_is_claimed_again_only_after_its_lease(webhook: Webhook) -> None:
     delivery = send_test(webhook)
     now = timezone.now()
     assert has_due(now)
@@ -371,13 +371,15 @@ def test_a_message_is_claimed_once_until_the_claim_is_over(webhook: Webhook) -> 
     assert (again.uuid, again.attempts) == (delivery.uuid, 2)
 
 
-def test_of_two_processes_that_see_it_one_gets_it(webhook: Webhook) -> None:
+def test_only_one_of_two_processes_claims_a_message(webhook: Webhook) -> None:
     send_test(webhook)
     seen, now = Delivery.objects.get(), timezone.now()
     assert [deliveries._claim(seen, now) for _ in range(2)] == [True, False]
 
 
-def test_one_webhook_holds_up_no_other(webhook: Webhook, workspace: Workspace, user: User) -> None:
+def test_a_busy_webhook_does_not_delay_another(
+    webhook: Webhook, workspace: Workspace, user: User
+) -> None:
     other = make(workspace, user)
     for _ in range(5):
         send_test(webhook)
@@ -387,10 +389,10 @@ def test_one_webhook_holds_up_no_other(webhook: Webhook, workspace: Workspace, u
     assert len(claim(most=3)) == 3
 
 
-def test_many_that_do_not_answer_hold_up_no_later_one(
+def test_failing_webhooks_do_not_delay_a_later_one(
     webhook: Webhook, workspace: Workspace, user: User
 ) -> None:
-    """As many as there is room for, each with more than is tried here."""
+    """The failing webhooks fill each round's room and have enough messages for all rounds."""
     rounds = 60
     dead = [webhook, make(workspace, user)]
     for one in dead:
@@ -406,8 +408,8 @@ def test_many_that_do_not_answer_hold_up_no_later_one(
     pytest.fail("It was not its turn.")
 
 
-def test_what_was_delivered_costs_nothing(webhook: Webhook) -> None:
-    """Each look goes by the index of what waits."""
+def test_delivered_messages_do_not_slow_down_polling(webhook: Webhook) -> None:
+    """Each query uses the index of the pending deliveries."""
     send_test(webhook)
     with CaptureQueriesContext(connection) as queries:
         has_due(timezone.now())
@@ -423,7 +425,7 @@ def test_what_was_delivered_costs_nothing(webhook: Webhook) -> None:
                 assert "SCAN conversations_delivery" not in plan
 
 
-def test_a_message_arrives(webhook: Webhook) -> None:
+def test_a_delivered_message_ends_the_failure_of_its_webhook(webhook: Webhook) -> None:
     send_test(webhook)
     Webhook.objects.update(failing_since=timezone.now())
     [outgoing] = claim()
@@ -438,7 +440,7 @@ def test_a_message_arrives(webhook: Webhook) -> None:
 BROKEN = DeliveryAttempt(arrived=False, status=500, error="The receiver responded with 500.")
 
 
-def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webhook) -> None:
+def test_a_failing_message_is_retried_until_it_is_given_up(webhook: Webhook) -> None:
     send_test(webhook)
     now = timezone.now()
     for _ in range(len(RETRY_SECONDS) + 1):
@@ -454,7 +456,7 @@ def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webho
     assert (outgoing.uuid, outgoing.attempts) == (delivery.uuid, 1)
 
 
-def test_a_webhook_that_fails_for_long_is_turned_off_and_begins_anew(
+def test_a_long_failing_webhook_is_turned_off_and_can_be_turned_on(
     webhook: Webhook, user: User
 ) -> None:
     now = timezone.now()
@@ -474,7 +476,7 @@ def test_a_webhook_that_fails_for_long_is_turned_off_and_begins_anew(
     assert len(claim()) == 3
 
 
-def test_a_receiver_that_is_gone_is_not_asked_again(webhook: Webhook) -> None:
+def test_a_410_response_turns_the_webhook_off(webhook: Webhook) -> None:
     send_test(webhook)
     [outgoing] = claim()
     gone = DeliveryAttempt(arrived=False, status=410, is_gone=True)
@@ -484,7 +486,7 @@ def test_a_receiver_that_is_gone_is_not_asked_again(webhook: Webhook) -> None:
     assert not webhook.is_active
 
 
-def test_a_message_that_waits_is_not_sent_twice(webhook: Webhook) -> None:
+def test_a_pending_message_cannot_be_sent_again(webhook: Webhook) -> None:
     delivery = send_test(webhook)
     with pytest.raises(Conflict):
         deliver_again(webhook, delivery.uuid)
@@ -493,7 +495,7 @@ def test_a_message_that_waits_is_not_sent_twice(webhook: Webhook) -> None:
     assert delivery.state == PENDING
 
 
-def test_old_deliveries_are_forgotten(webhook: Webhook) -> None:
+def test_old_deliveries_are_deleted(webhook: Webhook) -> None:
     send_test(webhook)
     assert forget_deliveries(timezone.now() - timedelta(days=1)) == 0
     assert forget_deliveries(timezone.now() + timedelta(days=1)) == 1

@@ -1,4 +1,4 @@
-"""Webhooks on the way: what a receiver gets, when it fails, and where nothing is sent."""
+"""Sending webhooks: requests and signatures, failures, retries and refused addresses."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def private(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """The installation lets webhooks lead to private addresses."""
+    """Allow webhooks to private addresses."""
     monkeypatch.setattr(settings.LOOM, "webhook_private_addresses", True)
 
 
@@ -65,14 +65,14 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def outgoing(webhook: Webhook) -> Delivery:
-    """A test message, on its way."""
+    """Return a test message that is claimed for sending."""
     await sync_to_async(send_test)(webhook)
     [claimed] = await sync_to_async(claim_due)(timezone.now(), busy={}, most=1, most_of_one=1)
     return claimed
 
 
 @pytest.mark.usefixtures("private")
-async def test_a_receiver_is_told_of_an_answer_and_can_check_by_whom(
+async def test_a_receiver_gets_a_signed_message_after_retries(
     start_runtime: Callable[..., Any], garden: Session, wire: WireThread, receiver: Receiver
 ) -> None:
     receiver.answers = [(302, {"Location": receiver.url}), 500, 200]
@@ -104,7 +104,7 @@ async def until_status(status: int) -> None:
 
 
 @pytest.mark.usefixtures("private")
-async def test_while_a_secret_changes_both_sign(garden: Session, receiver: Receiver) -> None:
+async def test_both_secrets_sign_during_a_rotation(garden: Session, receiver: Receiver) -> None:
     webhook = await make(garden, receiver.url)
     before = read_secret(webhook)
     await sync_to_async(rotate_secret)(webhook, origin=AuditOrigin(user=garden.owner))
@@ -115,8 +115,10 @@ async def test_while_a_secret_changes_both_sign(garden: Session, receiver: Recei
     assert received.is_signed_with(read_secret(webhook))
 
 
-async def test_nothing_is_sent_into_this_network(garden: Session, receiver: Receiver) -> None:
-    """Whatever the name in the address: what counts is where the socket would connect."""
+async def test_deliveries_to_private_addresses_are_refused(
+    garden: Session, receiver: Receiver
+) -> None:
+    """The check looks at the address to which the socket would connect, not at the host name."""
     by_name = receiver.url.replace("127.0.0.1", "localhost")
     for url in (receiver.url, by_name):
         webhook = await make(garden, url)
@@ -128,7 +130,9 @@ async def test_nothing_is_sent_into_this_network(garden: Session, receiver: Rece
 
 
 @pytest.mark.usefixtures("private")
-async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiver) -> None:
+async def test_error_responses_and_retry_after_are_understood(
+    garden: Session, receiver: Receiver
+) -> None:
     webhook = await make(garden, receiver.url)
     claimed = await outgoing(webhook)
     receiver.answers = [410, (429, {"Retry-After": "3600"}), (503, {"Retry-After": "soon"})]
@@ -146,10 +150,10 @@ async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiv
 
 
 @pytest.mark.parametrize("url", ["https://xn--a.invalid/", "https://[/"])
-async def test_an_attempt_fails_at_whatever_address(
+async def test_an_attempt_with_an_invalid_address_counts_as_a_failure(
     start_runtime: Callable[..., Any], garden: Session, url: str
 ) -> None:
-    """However it came into the database: a name that has no other form, and no address."""
+    """One address has a host name with an invalid Punycode label, the other is no URL."""
     webhook = await make(garden, "https://hooks.example.org/")
     await Webhook.objects.aupdate(url=url)
     await sync_to_async(send_test)(webhook)
@@ -161,7 +165,7 @@ async def test_an_attempt_fails_at_whatever_address(
     assert webhook.failing_since is not None
 
 
-def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
+def test_invalid_and_private_addresses_are_refused_when_entered(settings: Any) -> None:
     assert check_webhook_url(" https://hooks.example.org/a?b=c#d ") == (
         "https://hooks.example.org/a?b=c"
     )
@@ -207,7 +211,7 @@ def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("private")
-async def test_many_messages_do_not_wait_for_the_clock(
+async def test_queued_messages_are_sent_without_waiting_for_the_interval(
     start_runtime: Callable[..., Any],
     garden: Session,
     receiver: Receiver,
@@ -226,7 +230,7 @@ async def test_many_messages_do_not_wait_for_the_clock(
 
 
 @pytest.mark.usefixtures("private")
-async def test_what_was_on_its_way_when_the_server_stopped_is_sent_again(
+async def test_a_message_in_flight_at_shutdown_is_sent_again(
     start_runtime: Callable[..., Any], garden: Session, receiver: Receiver
 ) -> None:
     webhook = await make(garden, receiver.url)
@@ -239,7 +243,7 @@ async def test_what_was_on_its_way_when_the_server_stopped_is_sent_again(
     await runtime.stop()
     receiver.answering.set()
     assert (await Delivery.objects.aget()).state == PENDING
-    await Delivery.objects.aupdate(next_at=timezone.now())  # the claim is over
+    await Delivery.objects.aupdate(next_at=timezone.now())  # the lease has ended
     await start_runtime()
     await until_status(204)
     first, again = receiver.received

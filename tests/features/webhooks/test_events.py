@@ -1,4 +1,4 @@
-"""Signatures as the specification has them."""
+"""Signatures according to the Standard Webhooks specification."""
 
 import base64
 from datetime import UTC, datetime
@@ -8,8 +8,8 @@ from conversations.features.webhooks.worker import sign
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_the_signature_is_the_published_one() -> None:
-    """The example that the libraries of Standard Webhooks are tested with."""
+def test_the_signature_matches_the_published_example() -> None:
+    """The libraries of Standard Webhooks are tested with the same example."""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = sign(
         [key],
@@ -24,7 +24,7 @@ def test_the_signature_is_the_published_one() -> None:
     }
 
 
-def test_each_key_signs() -> None:
+def test_each_key_adds_a_signature() -> None:
     one, two = (
         sign([key], message_id="m", at=NOW, body=b"x")["webhook-signature"] for key in (b"a", b"b")
     )

@@ -1,4 +1,4 @@
-"""The pages of webhooks: made, shown once, tried out, turned off and on, removed."""
+"""The pages of webhooks: making, testing, turning off and on, and removing them."""
 
 import re
 from datetime import timedelta
@@ -51,7 +51,7 @@ def test_an_address_that_cannot_be_used_is_refused(
     assert not Webhook.objects.exists()
 
 
-def test_there_are_only_so_many(owner: Client, workspace: Workspace) -> None:
+def test_the_number_of_webhooks_is_limited(owner: Client, workspace: Workspace) -> None:
     for _ in range(MAX_WEBHOOKS):
         make(owner)
     response = owner.post(LIST, WISH)
@@ -75,7 +75,7 @@ def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace
     assert (delivery.state, delivery.attempts) == ("pending", 0)
 
 
-def test_what_the_server_has_turned_off_can_be_turned_on(
+def test_a_webhook_turned_off_by_the_server_can_be_turned_on(
     owner: Client, workspace: Workspace
 ) -> None:
     webhook, _ = make(owner)
@@ -96,7 +96,8 @@ def test_what_the_server_has_turned_off_can_be_turned_on(
     owner.post(page, WISH | {"is_active": "on"})
     webhook.refresh_from_db()
     assert (webhook.is_active, webhook.failing_since) == (True, None)
-    # What another owner has set since this page was opened stays, where this one leaves it alone.
+    # Another owner has changed fields since this page was opened. The form leaves them alone, so
+    # they keep their new values.
     shown = dict(owner.get(page).context["form"].shown)
     Webhook.objects.update(events='["run.failed"]', with_text=True)
     owner.post(page, shown | WISH)
