@@ -19,7 +19,7 @@ PAGES = {
         get=signed_in(200),
         post=for_roles(stranger=302, others=403, owner=400, administrator=400, superuser=400),
     ),
-    "budget_end": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "budget_end": Row(get=REFUSED, post=signed_in(404)),  # no such budget
     "workspace_usage": Row(get=readers(200), post=signed_in(405)),
 }
 

@@ -1,4 +1,4 @@
-"""Usage and budgets by the API."""
+"""Usage and budgets through the API."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def post(caller: Client, **changes: Any) -> Any:
     return caller.post(BUDGETS, LIMIT | changes, content_type="application/json")
 
 
-def test_what_was_used_by_day_model_person_and_workspace(session: Session, user: User) -> None:
+def test_usage_is_summed_by_day_model_person_and_workspace(session: Session, user: User) -> None:
     caller, yesterday = caller_of(user), today() - timedelta(days=1)
     use(session, user)
     use(session, user, day=yesterday, model="demo", cost_microusd=0)
@@ -45,12 +45,12 @@ def test_what_was_used_by_day_model_person_and_workspace(session: Session, user:
 @pytest.mark.parametrize(
     "query", ["first=2020-01-02&last=2020-01-01", "first=2020-01-01", "workspace=orchard"]
 )
-def test_what_cannot_be_shown_is_said(user: User, query: str) -> None:
+def test_an_invalid_filter_is_refused(user: User, query: str) -> None:
     refused = caller_of(user).get(f"{USAGE}?{query}")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_filter")
 
 
-def test_others_see_their_own_use_only(
+def test_members_see_their_own_usage_and_administrators_see_all(
     session: Session, user: User, make_person: MakePerson
 ) -> None:
     use(session, user)
@@ -84,7 +84,9 @@ def test_a_budget_is_set_listed_replaced_and_ended(session: Session, user: User)
     assert [entry.action for entry in AuditEntry.objects.all()] == [BUDGET] * 3
 
 
-def test_who_may_limit_what(session: Session, user: User, make_person: MakePerson) -> None:
+def test_the_role_decides_which_budgets_a_person_may_set(
+    session: Session, user: User, make_person: MakePerson
+) -> None:
     owner, administrator = caller_of(user), caller_of(make_person("administrator"))
     of_all, of_ann = {"workspace": None}, {"workspace": None, "person": "ann"}
     assert post(owner, **of_all).status_code == 400
@@ -98,10 +100,10 @@ def test_who_may_limit_what(session: Session, user: User, make_person: MakePerso
     assert [one["may_change"] for one in owner.get(BUDGETS).json()["items"]] == [False, False]
 
 
-def test_who_is_stopped_by_a_budget_sees_it(
+def test_people_see_the_budgets_that_limit_them(
     session: Session, user: User, make_person: MakePerson
 ) -> None:
-    """Whoever sent a message in the workspace; nobody sees that of somebody else."""
+    """Members see the budget of their workspace, but not the budget of another person."""
     administrator, member = caller_of(make_person("administrator")), make_person("member")
     stranger = User.objects.create_user("zoe")
     post(administrator, limit=0)

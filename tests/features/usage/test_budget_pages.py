@@ -1,4 +1,4 @@
-"""The page of budgets: who sets what, and that it is entered."""
+"""The page of budgets: permissions, checks of the form, and audit entries."""
 
 import re
 import threading
@@ -44,7 +44,7 @@ def post(client: Client, **data: str) -> tuple[int, str]:
     return response.status_code, response.content.decode()
 
 
-def test_an_administrator_limits_the_installation_a_workspace_and_a_person(
+def test_an_administrator_sets_budgets_of_every_scope(
     administrator: User, workspace: Workspace, user: User
 ) -> None:
     browser = browser_of(administrator)
@@ -72,7 +72,7 @@ def test_an_administrator_limits_the_installation_a_workspace_and_a_person(
     assert "$9.80 of $10.50" in text_of(browser_of(user), "/usage/")
 
 
-def test_an_owner_limits_the_workspace_and_nothing_else(
+def test_an_owner_sets_budgets_only_for_their_workspace(
     workspace: Workspace, user: User, owner: Client, tmp_path: Path
 ) -> None:
     other = create_workspace(name="Other", root=tmp_path)
@@ -90,14 +90,14 @@ def test_an_owner_limits_the_workspace_and_nothing_else(
     assert owner.post(f"/usage/budgets/{foreign.uuid}/end/").status_code == 404
 
 
-def test_a_member_sets_none(workspace: Workspace) -> None:
+def test_a_member_cannot_set_a_budget(workspace: Workspace) -> None:
     bea = User.objects.create_user("bea")
     add_member(workspace, user_pk=bea.pk, role="member")
     assert post(browser_of(bea), of=f"workspace:{workspace.slug}")[0] == 403
     assert "Set a budget" not in text_of(browser_of(bea))
 
 
-def test_a_new_one_takes_the_place_of_the_old_which_stays_on_record(
+def test_a_new_budget_ends_the_old_one_and_keeps_its_record(
     workspace: Workspace, user: User, owner: Client
 ) -> None:
     of = f"workspace:{workspace.slug}"
@@ -116,7 +116,9 @@ def test_a_new_one_takes_the_place_of_the_old_which_stays_on_record(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, user: User) -> None:
+def test_only_one_of_several_concurrent_budgets_is_in_force(
+    workspace: Workspace, user: User
+) -> None:
     earlier = set_budget(
         AuditOrigin(user=user), period="day", unit="tokens", limit=1, warn_percent=80
     )
@@ -139,7 +141,7 @@ def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, use
     assert Budget.objects.filter(ended_at=None).count() == 1
 
 
-def test_a_name_is_never_left_out_of_a_budget(
+def test_a_username_is_refused_for_budgets_of_other_scopes(
     administrator: User, workspace: Workspace, user: User
 ) -> None:
     for of in ("installation", f"workspace:{workspace.slug}"):
@@ -161,7 +163,7 @@ def test_a_name_is_never_left_out_of_a_budget(
         ({"of": "person", "person": "nobody\0"}, "This person does not exist."),
     ],
 )
-def test_what_is_no_budget_is_said_to_be_none(
+def test_an_invalid_budget_is_refused_with_a_message(
     administrator: User, data: dict[str, str], sentence: str
 ) -> None:
     status, page = post(browser_of(administrator), **{"of": "installation"} | data)
@@ -169,7 +171,7 @@ def test_what_is_no_budget_is_said_to_be_none(
     assert sentence in page
 
 
-def test_the_page_takes_the_same_queries_for_any_number_of_budgets(
+def test_the_query_count_does_not_depend_on_the_number_of_budgets(
     workspace: Workspace, owner: Client
 ) -> None:
     counts = []
@@ -182,7 +184,9 @@ def test_the_page_takes_the_same_queries_for_any_number_of_budgets(
     assert counts[0] == counts[1]
 
 
-def test_when_a_budget_begins_anew(make_person: MakePerson, user: User) -> None:
+def test_the_page_shows_when_the_next_budget_period_begins(
+    make_person: MakePerson, user: User
+) -> None:
     set_budget(AuditOrigin(user=user), period="day", unit="usd", limit=10**6, warn_percent=80)
     before = timezone.now()
     [begins] = shown(browser_of(make_person("superuser")), "/usage/budgets/")

@@ -1,4 +1,4 @@
-"""The page of usage: who sees what, what it says, and the same as a file."""
+"""The page of usage: its permissions, its content and its CSV file."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def today() -> date:
 
 
 def use(session: Session, person: User, /, **fields: Any) -> UsageDay:
-    """A day's use: $1.50, and 1 000 tokens of which 800 came from the cache."""
+    """Create a day's usage: $1.50 and 1 000 tokens, of which 800 came from the cache."""
     usual = {
         "day": today(),
         "model": "claude-opus-5-5",
@@ -64,9 +64,7 @@ def text_of(client: Client, address: str = "/usage/", *, status: int = 200) -> s
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", response.content.decode()))
 
 
-def test_a_person_sees_what_they_used_and_nobody_elses(
-    session: Session, user: User, bea: User
-) -> None:
+def test_a_person_sees_only_their_own_usage(session: Session, user: User, bea: User) -> None:
     use(session, user, model="secret-model", cost_microusd=9_000_000)
     use(create_session(session.workspace, owner=bea, title="Beans"), bea)
     text = text_of(browser_of(bea))
@@ -79,9 +77,7 @@ def test_a_person_sees_what_they_used_and_nobody_elses(
     assert "secret-model" not in text_of(browser_of(bea), f"/w/{session.workspace.slug}/usage/")
 
 
-def test_an_owner_sees_what_was_used_in_the_workspace(
-    session: Session, user: User, bea: User
-) -> None:
+def test_an_owner_sees_the_usage_of_the_workspace(session: Session, user: User, bea: User) -> None:
     use(session, bea, day=today() - timedelta(days=2))
     use(session, user, model="claude-sonnet-5-5", cost_microusd=500_000)
     text = text_of(browser_of(user))
@@ -93,7 +89,7 @@ def test_an_owner_sees_what_was_used_in_the_workspace(
     assert "Only person bea" in only
 
 
-def test_the_days_of_a_workspace_can_be_chosen_by_who_used_nothing_there(
+def test_a_member_without_usage_can_choose_days_of_a_workspace(
     workspace: Workspace, bea: User
 ) -> None:
     browser = browser_of(bea)
@@ -103,7 +99,7 @@ def test_the_days_of_a_workspace_can_be_chosen_by_who_used_nothing_there(
         assert "No usage in this period" in text_of(browser, unescape(span))
 
 
-def test_an_administrator_sees_everything_and_no_titles(
+def test_an_administrator_sees_all_usage_but_no_session_titles(
     session: Session, user: User, administrator: User
 ) -> None:
     Session.objects.filter(pk=session.pk).update(title="A private matter")
@@ -122,12 +118,12 @@ def test_a_model_without_a_price_is_named(session: Session, user: User) -> None:
     assert "7 calls of demo have no known price and are not in the cost." in text
 
 
-def test_what_purged_sessions_used_stands_there(session: Session, user: User) -> None:
+def test_the_usage_of_purged_sessions_is_shown(session: Session, user: User) -> None:
     use(session, user, session=None)
     assert "Deleted sessions" in text_of(browser_of(user))
 
 
-def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
+def test_invalid_dates_and_workspaces_are_reported(owner: Client) -> None:
     wrong = {
         "first=2026-02-30": "A date must look like 2026-01-31.",
         "first=2026-02-03&last=2026-02-01": "This must not be before the first date.",
@@ -139,7 +135,7 @@ def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
     assert "No usage in this period" in text_of(owner)
 
 
-def test_only_the_days_that_are_asked_for_count(session: Session, user: User) -> None:
+def test_only_usage_of_the_requested_days_is_shown(session: Session, user: User) -> None:
     use(session, user, day=date(2026, 1, 31))
     use(session, user, day=date(2026, 2, 1), cost_microusd=7_000_000)
     text = text_of(browser_of(user), "/usage/?first=2026-01-01&last=2026-01-31")
@@ -147,7 +143,7 @@ def test_only_the_days_that_are_asked_for_count(session: Session, user: User) ->
     assert "$7" not in text
 
 
-def test_the_page_takes_the_same_queries_for_any_use(
+def test_the_query_count_does_not_depend_on_the_amount_of_usage(
     session: Session, user: User, bea: User
 ) -> None:
     browser = browser_of(user)
@@ -163,7 +159,7 @@ def test_the_page_takes_the_same_queries_for_any_use(
     assert len(many) == len(few)
 
 
-def test_every_plot_says_what_it_shows(session: Session, user: User) -> None:
+def test_every_plot_has_a_description_and_a_table(session: Session, user: User) -> None:
     use(session, user)
     page = browser_of(user).get("/usage/").content.decode()
     said = re.findall(r'role="img"\s+aria-label="([^"]+)"', page)
@@ -182,7 +178,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_file_has_every_row_and_no_formula(session: Session, user: User) -> None:
+async def test_the_csv_file_has_every_row_and_no_formula(session: Session, user: User) -> None:
     def prepare() -> AsyncClient:
         use(session, user)
         use(session, user, model="=HYPERLINK(1)", session=None, unpriced=1, cost_microusd=0)
@@ -208,7 +204,9 @@ async def test_the_file_has_every_row_and_no_formula(session: Session, user: Use
     assert (await browser.get("/usage/usage.csv?first=x")).status_code == 400
 
 
-def test_the_panel_says_what_a_session_used(session: Session, user: User, owner: Client) -> None:
+def test_the_panel_shows_the_usage_of_a_session(
+    session: Session, user: User, owner: Client
+) -> None:
     address = f"/s/{session.uuid}/usage/"
     assert "No model calls yet" in text_of(owner, address)
     use(session, user)

@@ -1,4 +1,4 @@
-"""What model calls use is added up where it is kept, and outlasts the calls."""
+"""The usage of model calls is summed when they are saved, and the sums outlast the calls."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -115,19 +115,19 @@ def test_every_kind_of_call_is_counted_with_its_record(session: Session, user: U
     }
 
 
-def test_a_model_without_a_price_is_counted_as_such(session: Session, user: User) -> None:
+def test_calls_without_a_price_are_counted_as_unpriced(session: Session, user: User) -> None:
     claimed = claim(session, user_pk=user.pk)
     answer(claimed, 0, model="demo", cost_microusd=None)
     answer(claimed, 1, model="demo", cost_microusd=None, first_token_ms=None)
     assert [(row["calls"], row["unpriced"], row["cost_microusd"]) for row in sums()] == [(2, 2, 0)]
 
 
-def test_what_nobody_asked_for_counts_for_the_sessions_owner(session: Session) -> None:
+def test_a_call_without_a_sender_counts_for_the_session_owner(session: Session) -> None:
     answer(claim(session, user_pk=None), 0)
     assert UsageDay.objects.get().person_id == session.owner_id
 
 
-def test_a_call_that_is_not_kept_is_not_counted(session: Session, user: User) -> None:
+def test_a_call_that_is_not_saved_is_not_counted(session: Session, user: User) -> None:
     claimed = claim(session, user_pk=user.pk)
     answer(claimed, 0)
     before = sums(), totals()
@@ -148,7 +148,7 @@ def test_a_call_at_midnight_is_counted_on_the_day_of_its_record(
     assert find_differences() == []
 
 
-def test_counting_takes_two_statements_at_any_age(session: Session, user: User) -> None:
+def test_counting_a_call_always_takes_two_statements(session: Session, user: User) -> None:
     claimed = claim(session, user_pk=user.pk)
 
     def writes(ordinal: int) -> int:
@@ -161,7 +161,7 @@ def test_counting_takes_two_statements_at_any_age(session: Session, user: User) 
     assert [writes(ordinal) for ordinal in range(12)] == [2] * 12
 
 
-def test_a_purged_sessions_use_stays_without_the_session(
+def test_the_usage_of_a_purged_session_stays_without_the_session(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     other = create_session(workspace, owner=user)
@@ -177,7 +177,7 @@ def test_a_purged_sessions_use_stays_without_the_session(
     assert totals() == before
 
 
-def test_the_sums_are_made_anew_from_the_records(session: Session, user: User) -> None:
+def test_rebuilding_restores_the_sums_from_the_model_calls(session: Session, user: User) -> None:
     claimed = claim(session, user_pk=user.pk)
     for ordinal, first_token_ms in enumerate((None, 0, 100, 101, 59_000, 60_001)):
         answer(claimed, ordinal, first_token_ms=first_token_ms)
@@ -193,7 +193,7 @@ def test_the_sums_are_made_anew_from_the_records(session: Session, user: User) -
     assert (sums(), totals()) == before
 
 
-def test_a_call_that_is_counted_meanwhile_is_no_difference(session: Session, user: User) -> None:
+def test_a_call_counted_during_the_check_is_not_a_difference(session: Session, user: User) -> None:
     claimed = claim(session, user_pk=user.pk)
     answer(claimed, 0)
     waiting = [call(1, error_code="x")]
@@ -208,7 +208,7 @@ def test_a_call_that_is_counted_meanwhile_is_no_difference(session: Session, use
     assert not waiting
 
 
-def test_making_anew_leaves_what_purged_sessions_used(session: Session, user: User) -> None:
+def test_rebuilding_keeps_the_usage_of_purged_sessions(session: Session, user: User) -> None:
     answer(claim(session, user_pk=user.pk), 0)
     forget_session(session.pk)
     ModelCall.objects.all().delete()
@@ -217,7 +217,7 @@ def test_making_anew_leaves_what_purged_sessions_used(session: Session, user: Us
     assert (sums(), totals()) == before
 
 
-def test_the_command_names_what_differs_and_mends_it(
+def test_the_command_reports_and_repairs_differences(
     session: Session, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(claim(session, user_pk=user.pk), 0)
@@ -233,7 +233,7 @@ def test_the_command_names_what_differs_and_mends_it(
     assert ended.value.code == 0
 
 
-def test_a_time_is_counted_in_the_range_that_it_is_in() -> None:
+def test_a_time_to_the_first_token_is_counted_in_its_range() -> None:
     assert [first_token_field(time) for time in (0, 100, 101, 60_000, 60_001)] == [
         "first_token_00",
         "first_token_00",
@@ -243,7 +243,7 @@ def test_a_time_is_counted_in_the_range_that_it_is_in() -> None:
     ]
 
 
-def test_a_quantile_lies_in_the_range_of_the_call_that_it_is() -> None:
+def test_a_quantile_lies_in_the_range_of_its_call() -> None:
     counts = [0] * len(FIRST_TOKEN_FIELDS)
     assert find_quantile(counts, 0.5) is None
     counts[4] = 100  # 400 to 600 ms
@@ -266,7 +266,7 @@ def test_periods_follow_each_other(period: str, start: date, following: date) ->
     assert next_start(period, date(2026, 12, 31)) == following
 
 
-def test_what_it_used_stays_without_its_name(
+def test_purges_keep_the_usage_without_the_sessions(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     other = create_session(workspace, owner=user)

@@ -1,5 +1,4 @@
-"""A budget that is nearly used up is said so once; one that is ends the run, and says
-what to do."""
+"""Budgets during runs: one warning when nearly used up, and the end of the run when used up."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ SERVER = AuditOrigin(name="test")
 
 @sync_to_async
 def give(session: Session, **fields: Any) -> Any:
-    """A budget of the session's workspace, of $10 a month, unless said otherwise."""
+    """Set a budget of the session's workspace: $10 a month, unless ``fields`` differ."""
     usual: dict[str, Any] = {
         "workspace": session.workspace,
         "period": "month",
@@ -76,7 +75,7 @@ async def test_a_warning_is_given_once_in_a_period(
 
 
 @pytest.mark.parametrize("protocol", ["messages", "openai"])
-async def test_an_answer_that_is_stopped_has_used_what_it_was_given_and_wrote(
+async def test_a_stopped_answer_counts_its_input_and_output_tokens(
     runtime: Runtime,
     garden: Session,
     wire: WireThread,
@@ -84,7 +83,7 @@ async def test_an_answer_that_is_stopped_has_used_what_it_was_given_and_wrote(
     protocol: str,
 ) -> None:
     await give(garden, unit="tokens", limit=50)
-    # Servers of other makers report nothing before the end.
+    # Servers with the other protocol report no usage before the end.
     wire.enqueue(Scenario(words=3000, rate=200, usage=protocol == "messages"))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="Go " * 100, user_pk=None)
@@ -102,7 +101,7 @@ async def test_an_answer_that_is_stopped_has_used_what_it_was_given_and_wrote(
     assert len(wire.requests) == 1
 
 
-async def test_an_answer_that_breaks_off_has_used_what_it_wrote(
+async def test_an_answer_that_breaks_off_counts_its_output_tokens(
     runtime: Runtime, garden: Session, wire: WireThread
 ) -> None:
     wire.enqueue(Scenario(text="and the beans grow " * 40, error_after=100))
@@ -124,7 +123,7 @@ async def test_no_title_is_written_once_a_budget_is_used_up(
     assert len(wire.requests) == 1
 
 
-async def test_a_budget_that_is_used_up_stops_before_the_model_is_asked(
+async def test_a_used_up_budget_ends_the_run_before_the_model_call(
     runtime: Runtime, garden: Session, wire: WireThread
 ) -> None:
     budget = await give(garden, period="day")
@@ -144,7 +143,7 @@ async def test_a_budget_that_is_used_up_stops_before_the_model_is_asked(
     assert run.state == "completed"
 
 
-async def test_a_budget_that_is_used_up_in_between_keeps_what_there_is(
+async def test_a_budget_that_is_used_up_during_a_run_keeps_its_turns(
     start_runtime: Any, garden: Session, wire: WireThread
 ) -> None:
     runtime: Runtime = await start_runtime()
@@ -161,7 +160,7 @@ async def test_a_budget_that_is_used_up_in_between_keeps_what_there_is(
     roles = [turn.role async for turn in Turn.objects.order_by("number")]
     assert roles == ["user", "assistant", "tool"]
 
-    # Going on too early offers the same again: a retry would discard the work.
+    # If the run continues too early, it offers to continue again: a retry would discard the work.
     await runtime.continue_run(garden, client_id="client-2", user_pk=garden.owner_id)
     await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "failed"
@@ -180,7 +179,7 @@ async def test_other_peoples_budgets_do_not_count(
     assert await notices(garden) == []
 
 
-async def test_a_summary_is_not_written_either(
+async def test_no_summary_is_written_once_a_budget_is_used_up(
     start_runtime: Any, garden: Session, wire: WireThread
 ) -> None:
     runtime: Runtime = await start_runtime(rules=RULES)
@@ -194,7 +193,7 @@ async def test_a_summary_is_not_written_either(
     assert await ModelCall.objects.acount() == calls
 
 
-async def test_looking_at_budgets_takes_one_query(garden: Session) -> None:
+async def test_reading_budgets_takes_one_query(garden: Session) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             read_budgets(garden.pk, person_pk=garden.owner_id)
@@ -207,7 +206,7 @@ async def test_looking_at_budgets_takes_one_query(garden: Session) -> None:
     assert await sync_to_async(count)() == 1
 
 
-async def test_what_counts_is_the_period_that_it_is(garden: Session) -> None:
+async def test_only_spending_in_the_current_period_counts(garden: Session) -> None:
     day = datetime(2026, 3, 1, tzinfo=UTC).date()
     await give(garden)
     await give(garden, period="day", unit="tokens", limit=100)
