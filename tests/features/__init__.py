@@ -1,23 +1,22 @@
-"""Tests of features, a folder each; it goes with the feature's own.
+"""Tests of the features, one folder for each feature.
 
-The tables of the core's tests take in what a feature adds: its module ``matrix``, which may
-have any of these:
+A folder is deleted together with its feature. Its module ``matrix`` extends the tables of the
+core's tests and may define any of these names:
 
 ``PAGES``, ``OPERATIONS``
     rows of the matrices of pages and of the API (``tests.web.rows``, ``tests.api.rows``)
 ``make_page_values(session, monkeypatch)``, ``make_operation_values(session)``
-    make what those are about; return what stands in their addresses, by its name there
+    create the objects that the rows are about, and return the values for their addresses by name
 ``stock(session, run)``
-    makes at least one row in every table of the feature
+    creates at least one row in every table of the feature
 ``COMMANDS``
-    command lines ("{}" is a folder with a file ``all.jsonl`` of one session), with what they
-    end with in a fresh data folder: the code, and words that they say
+    command lines ("{}" is a folder with a file ``all.jsonl`` of one session), with their exit code
+    in a fresh data folder and words of their output
 ``BROWSER_PAGES``, ``BROWSER_STOCK``
-    addresses of pages that are looked at in a browser, by a name; and a script for
-    ``manage.py shell`` that makes what they show, and prints ``name=value`` for what stands
-    in the addresses
+    addresses of pages that are opened in a browser, by name; and a script for ``manage.py shell``
+    that creates their content and prints ``name=value`` for each value in the addresses
 ``SAYS_NOTHING``
-    its tables about sessions that hold nothing of what was said in them
+    the feature's tables about sessions that hold none of their content
 """
 
 from functools import cache
@@ -34,7 +33,7 @@ def _matrices() -> tuple[ModuleType, ...]:
 
 
 def collect(name: str) -> list[Any]:
-    """What the features' matrices have of this name."""
+    """Return the values that the features' ``matrix`` modules have for this name."""
     return [getattr(module, name) for module in _matrices() if hasattr(module, name)]
 
 

@@ -1,5 +1,7 @@
-"""The catalogs of the pages' languages: whole, of this code, and fit to its sentences. Without a
-feature they have more than the code."""
+"""The translation catalogs: complete, up to date with the code and consistent with its sentences.
+
+If a feature is missing, the catalogs have more sentences than the code.
+"""
 
 import gettext
 import json
@@ -31,14 +33,14 @@ def read_catalog(file: Path) -> dict[Any, str]:
 
 
 @needs_gettext
-def test_the_catalogs_are_those_of_the_code(
+def test_catalogs_are_complete_and_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ``make messages`` makes is there, and each sentence has its translation."""
+    """``make messages`` would change nothing, and each sentence has a translation."""
     for folder in ("conversations", "loomweb", "templates", "static/js", "locale"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "LOCALE_PATHS", settings.LOCALE_PATHS)  # puts it back
+    monkeypatch.setattr(settings, "LOCALE_PATHS", settings.LOCALE_PATHS)  # restored at the end
     messages.extract(tmp_path)
     for file in tmp_path.glob("locale/*/LC_MESSAGES/*.po"):
         kept = ROOT / file.relative_to(tmp_path)
@@ -58,13 +60,15 @@ def test_the_catalogs_are_those_of_the_code(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", CATALOGS)
-def test_a_translation_has_the_values_and_tags_of_its_sentence(language: str, name: str) -> None:
+def test_a_translation_has_the_placeholders_and_tags_of_its_sentence(
+    language: str, name: str
+) -> None:
     catalog = read_catalog(ROOT / "locale" / language / "LC_MESSAGES" / f"{name}.mo")
     assert len(catalog) > 100
     for key, text in catalog.items():
         template, is_plural = (key[0], True) if isinstance(key, tuple) else (key, False)
         values, needed = set(VALUE.findall(text)), set(VALUE.findall(template))
-        # The form for one may leave the number out.
+        # The singular may leave the number out.
         assert values <= needed | {"count", "number"} if is_plural else values == needed, template
         if not is_plural and template:
             assert sorted(TAG.findall(text)) == sorted(TAG.findall(template)), template
@@ -72,20 +76,20 @@ def test_a_translation_has_the_values_and_tags_of_its_sentence(language: str, na
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_full_stop_follows_a_time(language: str) -> None:
-    """A time may end with one: "vor 5 Min."."""
+    """A time may itself end with a full stop: "vor 5 Min."."""
     catalog = read_catalog(ROOT / "locale" / language / "LC_MESSAGES" / "django.mo")
     assert [text for text in catalog.values() if re.search(r"%\((time|when)\)s\.", text)] == []
 
 
-def test_the_words_of_scripts_are_a_script() -> None:
+def test_the_german_words_script_holds_valid_translations() -> None:
     text = (ROOT / "static" / "js" / "words" / "de.js").read_text()
     words = json.loads(text.removeprefix("globalThis.words = ").removesuffix(";\n"))
     assert words["Copied"] == "Kopiert"
     assert all(isinstance(word, str) or len(word) == 2 for word in words.values())
 
 
-def test_a_chat_brings_the_words_of_the_scripts_that_come_with_it() -> None:
-    """The others are there when a module asks for them first."""
+def test_chat_words_are_the_sentences_of_the_modules_of_a_chat() -> None:
+    """Modules that are loaded later import ``words.js``, which waits for all translations."""
     modules, waiting = set(), ["chat.js"]
     while waiting:
         modules.add(name := waiting.pop())

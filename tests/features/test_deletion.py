@@ -1,8 +1,8 @@
-"""Each feature can be deleted with its line in the settings.
+"""Each feature can be deleted, together with its line in the settings.
 
-What is left is migrated, checked, asked for pages, and passes the few of its tests here that
-tell most. Several are taken out at a time; ``make test-features`` takes out one by one and
-runs all tests.
+The rest of the product is migrated and checked, its first pages are requested, and it has to pass
+the few tests that reveal most. Several features are removed at a time here; ``make test-features``
+removes them one by one and runs all tests.
 """
 
 import ast
@@ -35,14 +35,16 @@ LEFT = [
     "tests/web/test_matrix.py::test_every_url_has_a_row",
     "tests/api/test_matrix.py::test_every_operation_has_a_row_and_asks_for_its_scope",
 ]
-"""Tests that import most of the product, and know addresses, tables, commands. (The others of
-``test_docs`` read what no feature has a part in.)"""
+"""Tests that import most of the product and read its addresses, tables and commands.
+
+The other tests of ``test_docs`` read nothing to which features contribute.
+"""
 
 NAMED = re.compile(r"""(?:{% url|reverse\(|redirect\() *["'](\w+)["']""")
 
 
 def imports_of(path: Path) -> set[str]:
-    """What a module imports, whenever it does."""
+    """Return the names that a module imports, at its top level or inside functions."""
 
     def walk() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -55,12 +57,12 @@ def imports_of(path: Path) -> set[str]:
 
 
 def feature_of(path: Path) -> str:
-    """The feature that the file is of, or whose tests are in it; empty: of none."""
+    """Return the feature to which a source or test file belongs, or an empty string."""
     found = re.search(r"features/(\w+)/", path.as_posix())
     return found[1] if found else ""
 
 
-def test_nothing_else_imports_a_feature() -> None:
+def test_only_a_feature_imports_its_own_modules() -> None:
     name = re.compile(r"(?:conversations|tests)\.features\.(\w+)\.")
     importers = [
         f"{path.relative_to(BASE_DIR)}: {imported}"
@@ -73,7 +75,7 @@ def test_nothing_else_imports_a_feature() -> None:
     assert importers == []
 
 
-def test_nothing_else_links_to_pages_of_a_feature() -> None:
+def test_only_a_feature_links_to_its_own_pages() -> None:
     pages = {
         name: feature
         for feature in FEATURES
@@ -110,7 +112,7 @@ LOADED = (
     "xdist",
     "xml.sax.xmlreader",
 )
-"""What the tests load; the server's Twisted and the provider's SDK they do not."""
+"""Modules that the tests load. They do not need the server's Twisted and the provider's SDK."""
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +123,11 @@ def starts() -> Iterator[Starts]:
 
 @pytest.fixture(scope="module")
 def product(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy, out of which each feature is taken in turn: what of it is compiled once is
-    compiled for all.
+    """Return a copy of the product, from which the features are removed in turn.
 
-    The migration makes the tables of all features, whichever are there: it is loaded and
-    found to be done here, and done by ``make test-features``.
+    All rounds share the copy, so that a module is compiled only once. The migration creates the
+    tables of all features, even of missing ones. In this copy it is loaded but already applied;
+    ``make test-features`` applies it.
     """
     folder = tmp_path_factory.mktemp("product")
     copy_product(folder)
@@ -135,20 +137,25 @@ def product(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 ROUNDS = 5
-"""Each feature is out in two of them, and no two features in the same two: so any of them is
-once out while any other is there, which would miss it."""
+"""The number of rounds. Each feature is missing in two rounds, and no two features in the same two.
+
+Therefore each feature is once missing while any other one is present, which fails if it needs the
+missing one.
+"""
 
 OUT = dict(zip(FEATURES, combinations(range(ROUNDS), 2), strict=False))
 
 
-def test_each_feature_is_once_out_while_any_other_is_there() -> None:
+def test_each_feature_is_once_missing_while_any_other_is_present() -> None:
     assert set(OUT) == set(FEATURES), "it takes another round"
     for one, other in permutations(FEATURES, 2):
         assert set(OUT[one]) - set(OUT[other])
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_what_is_left_starts_and_passes(number: int, starts: Starts, product: Path) -> None:
+def test_the_product_starts_and_passes_tests_without_some_features(
+    number: int, starts: Starts, product: Path
+) -> None:
     tests = ["-q", "--assert", "plain"]
     for plugin in ("cacheprovider", "playwright", "unraisableexception"):
         tests += ["-p", f"no:{plugin}"]

@@ -1,4 +1,4 @@
-"""What holds where no feature is missing (``scripts.without`` leaves this file out)."""
+"""Tests that need all features (``scripts.without`` leaves this file out)."""
 
 import os
 from datetime import timedelta
@@ -25,28 +25,28 @@ from tests.web.conftest import make_person, owner  # noqa: F401 (fixtures)
 
 
 @pytest.mark.django_db
-def test_every_table_has_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "MIGRATION_MODULES", {})  # the tests' own database needs none
+def test_models_match_the_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "MIGRATION_MODULES", {})  # the test database is made without any
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
-def test_every_described_metric_is_there() -> None:
+def test_every_documented_metric_exists() -> None:
     assert DESCRIBED_METRICS == METRICS
 
 
-def test_every_described_event_of_the_log_is_there() -> None:
+def test_every_documented_log_event_exists() -> None:
     logged, _ = read_logged()
     assert set(DESCRIBED_EVENTS) == set(logged)
     assert len(logged) > 60
 
 
-def test_every_test_of_the_table_of_attacks_is_there() -> None:
+def test_every_test_in_the_table_of_attacks_exists() -> None:
     for test, _ in ROW.findall(DOCUMENT.read_text()):
         assert Path(test.partition("::")[0]).is_file(), test
 
 
 def share_file(owner: Client, workspace: Workspace, data: bytes) -> tuple[str, str]:  # noqa: F811
-    """The uuid of the link, and the digest of what it shows, as if nobody had used that lately."""
+    """Share a file and return the link's uuid and the digest of its blob, which looks unused."""
     (Path(workspace.root) / "plan.md").write_bytes(data)
     owner.post("/w/garden/files/share/?path=plan.md", {"days": "1"})
     link = apps.get_model("conversations", "FileLink").objects.get()
@@ -56,7 +56,7 @@ def share_file(owner: Client, workspace: Workspace, data: bytes) -> tuple[str, s
 
 
 @pytest.mark.django_db
-def test_what_a_purged_session_shares_with_a_file_link_goes_with_the_link(
+def test_a_file_link_keeps_a_blob_of_a_purged_session_until_revoked(
     owner: Client,  # noqa: F811
     session: Session,
     workspace: Workspace,
@@ -78,7 +78,7 @@ def test_what_a_purged_session_shares_with_a_file_link_goes_with_the_link(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_revoked", [True, False])
-def test_the_copy_of_a_file_link_goes_with_the_link(
+def test_the_blob_of_a_revoked_or_expired_file_link_is_deleted(
     owner: Client,  # noqa: F811
     workspace: Workspace,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""The tour: its steps, as the demo model answers them, and the session to look back in."""
+"""The tour: its steps with the demo model, and the long session in which it looks back."""
 
 from typing import Any
 
@@ -26,10 +26,8 @@ def owner(user: User) -> Client:
     return browser_of(user)
 
 
-def test_the_long_session_is_made_once_and_is_a_whole_one(
-    owner: Client, workspace: Workspace
-) -> None:
-    Workspace.objects.update(expire_after_hours=1)  # it begins now, whatever it tells of
+def test_the_long_session_is_valid_and_made_only_once(owner: Client, workspace: Workspace) -> None:
+    Workspace.objects.update(expire_after_hours=1)  # counted from now, although the turns are older
     address = reverse("tour_history", args=[workspace.slug])
     first, second = (owner.post(address)["Location"] for _ in range(2))
     assert first == second
@@ -40,13 +38,13 @@ def test_the_long_session_is_made_once_and_is_a_whole_one(
     page = owner.get(first).text
     assert LOOK_BACK.text in page
     assert LOOK_AROUND.text not in page
-    # Nobody looks back in one that has expired: it is made again.
+    # An expired session cannot be used for the tour, so another one is made.
     Session.objects.update(expires_at=timezone.now())
     assert owner.post(address)["Location"] != first
     assert Session.objects.count() == 2
 
 
-def test_steps_are_offered_where_the_demo_model_answers(
+def test_steps_are_offered_only_with_the_demo_model(
     owner: Client, session: Session, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = reverse("session", args=[session.uuid])
@@ -71,7 +69,7 @@ async def answer(*content: Any, tools: tuple[str, ...]) -> MessageCompleted:
 
 
 @pytest.mark.parametrize("step", TOUR.values(), ids=lambda step: step.text)
-async def test_a_step_calls_its_tools_and_says_what_came_of_them(step: Any) -> None:
+async def test_a_step_calls_its_tools_and_reports_their_results(step: Any) -> None:
     names = tuple(name for name, _ in step.calls)
     asked = await answer(step.text, tools=names)
     calls = [block for block in asked.blocks if block["type"] == "tool_use"]
@@ -88,6 +86,6 @@ async def test_a_step_calls_its_tools_and_says_what_came_of_them(step: Any) -> N
     assert step.failed in done.blocks[0]["text"]
 
 
-async def test_a_step_whose_tool_is_not_there_says_so() -> None:
+async def test_a_step_reports_that_its_tool_is_missing() -> None:
     [said] = (await answer(RUN_COMMAND.text, tools=("read_file",))).blocks
     assert "does not offer it" in said["text"]
