@@ -1,4 +1,4 @@
-"""Files that people attach, made here: good ones, damaged ones and hostile ones."""
+"""Builders of files for attachments: valid, damaged and hostile ones."""
 
 import struct
 import zlib
@@ -14,7 +14,7 @@ from conversations.models import Attachment, Session
 
 
 def send_file(session: Session, file: Attachment, *, client_id: str = "client-1") -> None:
-    """The owner sends it with a message, which is answered by nothing."""
+    """Send the file in a message of the session's owner and end the run without an answer."""
     accepted = accept_message(
         session,
         client_id=client_id,
@@ -37,7 +37,7 @@ def image_bytes(
 
 
 def photo_with_place(*, orientation: int = 6) -> bytes:
-    """A JPEG that says where it was taken and that it lies on its side."""
+    """Return a JPEG whose EXIF data holds a place and says that the picture lies on its side."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     exif[0x010E] = "GPS-SECRET-PLACE"
@@ -53,7 +53,7 @@ def animated_gif() -> bytes:
 
 
 def png_of_size(width: int, height: int) -> bytes:
-    """A PNG of some bytes that says it has so many pixels."""
+    """Return a small PNG whose header claims ``width`` by ``height`` pixels."""
     row = b"\x00" * (width // 8 + 2)
     parts = [
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
@@ -64,7 +64,7 @@ def png_of_size(width: int, height: int) -> bytes:
 
 
 def png_with_bomb_of_text() -> bytes:
-    """A small picture with a text that grows to 100 MB when it is unpacked."""
+    """Return a small PNG with a compressed text that unpacks to 100 MB."""
     whole = image_bytes()
     bomb = _chunk(b"zTXt", b"Comment\x00\x00" + zlib.compress(b"A" * 100_000_000, 9))
     return whole[:33] + bomb + whole[33:]
@@ -86,7 +86,7 @@ def pdf_bytes(pages: int = 2, *, password: str = "") -> bytes:
 
 
 def pdf_that_names_pages_twice(levels: int = 40) -> bytes:
-    """A tree of pages whose nodes name the next one twice: 2^40 pages in 3 KB."""
+    """Return a PDF whose page nodes each name the next node twice: 2^40 pages in 3 KB."""
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>"]
     objects += [
         b"<< /Type /Pages /Count 2 /Kids [%d 0 R %d 0 R] >>" % (number + 1, number + 1)
@@ -97,7 +97,7 @@ def pdf_that_names_pages_twice(levels: int = 40) -> bytes:
 
 
 def pdf_with_script() -> bytes:
-    """A PDF that runs a script when it is opened."""
+    """Return a PDF that runs a script when it is opened."""
     action = b"<< /S /JavaScript /JS (app.alert\\(1\\)) >>"
     return _pdf_of(
         [

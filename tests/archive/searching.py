@@ -1,4 +1,4 @@
-"""Searches for what somebody would type."""
+"""Shortcuts that parse a query as a person would type it and run the search."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Short ways to write the turns that a session state is made of."""
+"""Builders of the turns from which a session state is made."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def answer(text: str = "Done.", *, model: str = "model-a") -> NewTurn:
 
 
 def calls(*wanted: tuple[str, Mapping[str, Any]]) -> NewTurn:
-    """An answer that makes calls; the first one has the id ``c0``."""
+    """Return an answer with tool calls; the first call has the id ``c0``."""
     blocks = [
         {"type": "tool_use", "id": f"c{place}", "name": name, "input": dict(arguments)}
         for place, (name, arguments) in enumerate(wanted)
@@ -48,10 +48,10 @@ def result(
 def used(
     name: str, arguments: Mapping[str, Any], output: str = "", *, ok: bool | None = True
 ) -> list[NewTurn]:
-    """One call and its result: two turns."""
+    """Return two turns: a tool call and its result."""
     return [calls((name, arguments)), result(output, name=name, ok=ok)]
 
 
 def write(session: Session, *turns: NewTurn) -> list[int]:
-    """Append each turn by itself, as a session grows."""
+    """Append the turns one at a time, as a session grows, and return their numbers."""
     return [append(session.pk, session_uuid=session.uuid, turns=[turn]).turns[0] for turn in turns]

@@ -1,4 +1,4 @@
-"""Appending: one transaction, gapless numbers, nothing rewritten."""
+"""Appending to the archive: one transaction, gapless numbers, no changes to stored rows."""
 
 import threading
 from typing import Any
@@ -29,21 +29,21 @@ def say(session: Session, text: str, *, role: str = "user") -> int:
     ).turns[0]
 
 
-def test_it_numbers_turns_and_events_from_one(session: Session) -> None:
+def test_turns_and_events_are_numbered_from_one(session: Session) -> None:
     assert [say(session, "a"), say(session, "b", role="assistant")] == [1, 2]
     assert [event.seq for event in walk_events(session.pk, start=None, limit=9)] == [1, 2]
 
 
-def test_it_keeps_text_verbatim(session: Session) -> None:
+def test_text_is_stored_verbatim(session: Session) -> None:
     text = "  tabs\tand\r\nlines \u2028 emoji 👩‍🚀 and an astral 𝒳  "
     say(session, text)
     assert read_turns(session.pk)[0].content == text
 
 
 @pytest.mark.parametrize("page", [2, 100])
-def test_walking_back_passes_over_what_was_rewound(session: Session, page: int) -> None:
+def test_walking_back_skips_rewound_turns(session: Session, page: int) -> None:
     say(session, "a")
-    for turns, gone in ((5, 3), (4, 6)):  # 3 to 6, then 6 to 10
+    for turns, gone in ((5, 3), (4, 6)):  # rewinds turns 3 to 6, then 6 to 10
         append(
             session.pk,
             session_uuid=session.uuid,
@@ -57,7 +57,7 @@ def test_walking_back_passes_over_what_was_rewound(session: Session, page: int) 
     assert list(walk_active_turns_back(session.pk, page=page, down_to=2)) == walked[:2]
 
 
-def test_turn_and_events_commit_together_or_not_at_all(session: Session) -> None:
+def test_failed_append_stores_nothing_and_uses_no_number(session: Session) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         append(
             session.pk,
@@ -68,7 +68,7 @@ def test_turn_and_events_commit_together_or_not_at_all(session: Session) -> None
     assert (session.next_turn, session.next_seq) == (1, 1)
 
 
-def test_an_event_that_cannot_be_written_never_loses_its_turn(
+def test_failed_event_write_does_not_lose_the_turn(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connection.cursor() as cursor:
@@ -86,7 +86,7 @@ def test_an_event_that_cannot_be_written_never_loses_its_turn(
     assert verify_session(session).problem == ""
 
 
-def test_the_title_is_the_first_message_at_once(session: Session) -> None:
+def test_first_message_becomes_the_title_at_once(session: Session) -> None:
     say(session, "Plant **the** beans\n```sh\nbefore May\n```")
     say(session, "and the peas")
     session.refresh_from_db()
@@ -94,7 +94,7 @@ def test_the_title_is_the_first_message_at_once(session: Session) -> None:
     assert session.preview == "and the peas"
 
 
-def test_an_event_without_a_turn_belongs_to_the_last_one(session: Session) -> None:
+def test_event_without_a_turn_belongs_to_the_last_turn(session: Session) -> None:
     say(session, "hello")
     notice = NewEvent(payload=Info(text="a notice"))
     [row] = append(session.pk, session_uuid=session.uuid, events=[notice]).rows
@@ -113,14 +113,14 @@ def test_an_event_without_a_turn_belongs_to_the_last_one(session: Session) -> No
         "DELETE FROM conversations_chatevent",
     ],
 )
-def test_the_database_refuses_to_rewrite(session: Session, statement: str) -> None:
+def test_database_refuses_to_change_or_delete_rows(session: Session, statement: str) -> None:
     say(session, "hello")
     refused = pytest.raises(DatabaseError, match="append-only")
     with refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
 
 
-def test_insert_or_replace_is_refused_too(session: Session) -> None:
+def test_database_refuses_insert_or_replace(session: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("a statement of SQLite's")
     say(session, "hello")
@@ -134,13 +134,13 @@ def test_insert_or_replace_is_refused_too(session: Session) -> None:
         )
 
 
-def test_the_cache_of_the_rendering_may_change(session: Session) -> None:
+def test_cached_rendering_can_be_updated(session: Session) -> None:
     say(session, "hello")
     assert ChatEvent.objects.update(html="", render_version=0) == 1
     assert Turn.objects.update(html="", render_version=0) == 1
 
 
-def test_rows_may_go_under_a_recorded_permit(session: Session) -> None:
+def test_events_can_be_deleted_under_a_purge_permit(session: Session) -> None:
     say(session, "hello")
     PurgePermit.objects.create(session_pk=session.pk, reason="r", created_at=session.created_at)
     ChatEvent.objects.filter(session=session)._raw_delete("default")
@@ -201,14 +201,14 @@ def test_numbers_are_gapless_under_eight_writers(session: Session) -> None:
     assert verify_session(Session.objects.get(pk=session.pk)).problem == ""
 
 
-def test_append_turn_and_resume_read_back_in_order(session: Session) -> None:
+def test_walk_turns_returns_turns_in_order_from_a_start(session: Session) -> None:
     for number in range(4):
         append_turn(session, NewTurn(role="user", content=str(number)))
     later = walk_turns(session.pk, start=2, is_back=False, limit=9)
     assert [turn.content for turn in later] == ["2", "3"]
 
 
-def test_an_append_costs_the_same_number_of_queries_at_any_age(
+def test_append_needs_the_same_number_of_queries_at_any_length(
     session: Session, django_assert_num_queries: Any
 ) -> None:
     say(session, "first")

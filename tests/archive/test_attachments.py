@@ -1,4 +1,4 @@
-"""Attachments: what a file is, what is kept of it, and whose it is."""
+"""Attachments: recognised types, stored content and access."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -42,7 +42,7 @@ from . import files
         ("WEBP", "image/webp"),
     ],
 )
-def test_it_knows_an_image_by_its_content(kind: str, media_type: str) -> None:
+def test_image_is_recognised_by_its_content(kind: str, media_type: str) -> None:
     content = examine(files.image_bytes(kind), "notes.txt")
     assert (content.kind, content.media_type) == ("image", media_type)
     assert (content.width, content.height) == (40, 30)
@@ -50,7 +50,7 @@ def test_it_knows_an_image_by_its_content(kind: str, media_type: str) -> None:
     assert content.sent_type == media_type
 
 
-def test_it_knows_a_pdf_and_counts_its_pages() -> None:
+def test_pdf_is_recognised_and_its_pages_are_counted() -> None:
     content = examine(files.pdf_bytes(3), "report")
     assert (content.kind, content.media_type, content.pages) == ("document", "application/pdf", 3)
     assert content.tokens == 7_500
@@ -69,7 +69,7 @@ def test_it_knows_a_pdf_and_counts_its_pages() -> None:
         b"MZ is how it begins, and it is still text",
     ],
 )
-def test_what_can_be_read_is_text_and_nothing_else(data: bytes) -> None:
+def test_any_readable_text_is_treated_as_plain_text(data: bytes) -> None:
     content = examine(data, "page.png")
     assert (content.kind, content.media_type) == ("text", "text/plain")
     assert content.thumbnail == b""
@@ -98,7 +98,9 @@ def test_what_can_be_read_is_text_and_nothing_else(data: bytes) -> None:
         (b"x" * 400_001, "attachment_too_large", "the workspace's folder"),
     ],
 )
-def test_it_refuses_with_a_sentence(data: bytes, code: str, words: str) -> None:
+def test_invalid_file_is_refused_with_a_code_and_a_message(
+    data: bytes, code: str, words: str
+) -> None:
     with pytest.raises(Rejected) as caught:
         examine(data, "a.bin")
     assert caught.value.code == code
@@ -106,17 +108,17 @@ def test_it_refuses_with_a_sentence(data: bytes, code: str, words: str) -> None:
     assert caught.value.message.startswith("a.bin")
 
 
-def test_a_text_that_grows_does_no_harm_in_an_image() -> None:
+def test_image_with_a_decompression_bomb_is_refused() -> None:
     with pytest.raises(Rejected, match="damaged image"):
         examine(files.png_with_bomb_of_text(), "bomb.png")
 
 
-def test_pages_that_are_named_again_and_again_are_counted_once() -> None:
+def test_pdf_pages_that_are_named_repeatedly_are_counted_once() -> None:
     content = examine(files.pdf_that_names_pages_twice(), "tree.pdf")
     assert content.pages == 1
 
 
-def test_a_pdf_that_keeps_its_reader_busy_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pdf_that_takes_too_long_to_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = b"%PDF-1.4\ntrailer\n" + b"<<" * 4_000_000 + b"\nstartxref\n9\n%%EOF"
     monkeypatch.setattr("conversations.archive.file_types.READING_SECONDS", 0.3)
     with pytest.raises(Rejected, match="damaged PDF"):
@@ -125,13 +127,13 @@ def test_a_pdf_that_keeps_its_reader_busy_is_given_up(monkeypatch: pytest.Monkey
 
 @given(st.binary(max_size=400), st.sampled_from(["", "GIF89a", "PNG", "WEBP"]))
 @settings(max_examples=50)
-def test_damaged_files_are_refused_and_never_break(data: bytes, start: str) -> None:
+def test_random_data_raises_no_error_but_rejected(data: bytes, start: str) -> None:
     starts = {"PNG": files.image_bytes()[:40], "WEBP": files.image_bytes("WEBP")[:24]}
     with suppress(Rejected):
         examine(starts.get(start, start.encode()) + data, "x")
 
 
-def test_a_large_image_is_sent_smaller_and_kept_whole() -> None:
+def test_large_image_gets_a_smaller_copy_for_the_model() -> None:
     content = examine(files.image_bytes("PNG", (3136, 1000)), "wide.png")
     assert (content.width, content.height) == (3136, 1000)
     assert content.sent is not None
@@ -140,7 +142,7 @@ def test_a_large_image_is_sent_smaller_and_kept_whole() -> None:
     assert content.tokens == 1568 * 500 // 750
 
 
-def test_a_photo_is_sent_upright_and_without_its_place() -> None:
+def test_photo_is_sent_upright_and_without_exif_data() -> None:
     content = examine(files.photo_with_place(), "IMG_1.jpg")
     assert (content.width, content.height) == (20, 60)
     assert content.sent is not None
@@ -151,20 +153,20 @@ def test_a_photo_is_sent_upright_and_without_its_place() -> None:
         assert b"GPS-SECRET-PLACE" not in data
 
 
-def test_of_an_animation_the_first_picture_is_sent() -> None:
+def test_animation_is_sent_as_a_png() -> None:
     content = examine(files.animated_gif(), "a.gif")
     assert content.media_type == "image/gif"
     assert content.sent_type == "image/png"
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16"])
-def test_every_kind_of_colour_gives_a_thumbnail(mode: str) -> None:
+def test_every_colour_mode_gives_a_thumbnail(mode: str) -> None:
     content = examine(files.image_bytes("PNG", (900, 600), mode=mode), "a.png")
     thumbnail = Image.open(BytesIO(content.thumbnail))
     assert (thumbnail.format, thumbnail.size) == ("WEBP", (320, 213))
 
 
-def test_a_grey_of_sixteen_bits_stays_as_dark() -> None:
+def test_sixteen_bit_grey_keeps_its_brightness() -> None:
     large = Image.frombytes("I;16", (2_000, 4), b"\x00\x40" * 8_000)
     drawn = BytesIO()
     large.save(drawn, "PNG")
@@ -175,7 +177,7 @@ def test_a_grey_of_sixteen_bits_stays_as_dark() -> None:
         assert grey == pytest.approx(0x40, abs=3)
 
 
-def test_colours_for_print_are_sent_as_usual_ones() -> None:
+def test_cmyk_image_is_sent_as_rgb() -> None:
     content = examine(files.image_bytes("JPEG", mode="CMYK"), "a.jpg")
     assert content.sent is not None
     assert Image.open(BytesIO(content.sent)).mode == "RGB"
@@ -197,12 +199,12 @@ def test_colours_for_print_are_sent_as_usual_ones() -> None:
         ("\ud800.txt", "txt"),
     ],
 )
-def test_names_are_cleaned(name: str, clean: str) -> None:
+def test_file_names_are_cleaned(name: str, clean: str) -> None:
     assert clean_name(name) == clean
     assert len(clean.encode()) <= 255
 
 
-def test_what_is_kept_is_there_once_for_each_content(session: Session, user: User) -> None:
+def test_same_file_content_is_stored_once(session: Session, user: User) -> None:
     data = files.photo_with_place()
     first = save_attachment(session.pk, data=data, name="a/b/one.jpg", user_pk=user.pk)
     second = save_attachment(session.pk, data=data, name="two.jpg", user_pk=user.pk)
@@ -214,7 +216,7 @@ def test_what_is_kept_is_there_once_for_each_content(session: Session, user: Use
     assert Image.open(BytesIO(read_blob(first.thumbnail))).format == "WEBP"
 
 
-def test_a_block_refers_to_what_is_sent(session: Session, user: User) -> None:
+def test_attachment_block_refers_to_the_sent_copy(session: Session, user: User) -> None:
     kept = save_attachment(
         session.pk, data=files.photo_with_place(), name="one.jpg", user_pk=user.pk
     )
@@ -244,7 +246,7 @@ def test_a_block_refers_to_what_is_sent(session: Session, user: User) -> None:
     }
 
 
-def test_a_file_is_its_senders_alone_until_it_is_sent(
+def test_only_the_uploader_sees_a_file_before_it_is_sent(
     session: Session, user: User, other_user: User
 ) -> None:
     kept = upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)
@@ -261,7 +263,7 @@ def test_a_file_is_its_senders_alone_until_it_is_sent(
         remove_attachment(session.pk, kept.uuid, user_pk=user.pk)
 
 
-def test_a_file_that_waits_in_a_message_stays(session: Session, user: User) -> None:
+def test_file_of_a_queued_message_is_not_removed(session: Session, user: User) -> None:
     kept = upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)
     free = upload_attachment(session.pk, data=b"other", name="b.txt", user_pk=user.pk)
     Run.objects.create(
@@ -280,7 +282,7 @@ def test_a_file_that_waits_in_a_message_stays(session: Session, user: User) -> N
     assert free.uuid != kept.uuid
 
 
-def test_too_many_files_that_wait_are_refused(session: Session, user: User) -> None:
+def test_more_than_100_unsent_files_are_refused(session: Session, user: User) -> None:
     kept = upload_attachment(session.pk, data=b"words", name="a.txt", user_pk=user.pk)
     Attachment.objects.bulk_create(
         Attachment(

@@ -1,4 +1,4 @@
-"""The audit log: numbered, chained, and refused to be changed by the database."""
+"""The audit log: numbered, chained and append-only in the database."""
 
 import threading
 
@@ -29,7 +29,7 @@ def read(session: Session, user: User, *, times: int = 1) -> None:
         record(origin, session_event(session, TRANSCRIPT))
 
 
-def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: User) -> None:
+def test_entry_records_reader_session_origin_and_reason(session: Session, user: User) -> None:
     read(session, user)
     [entry] = readings_of(session.uuid)
     assert (entry.number, entry.actor, entry.actor_name) == (1, user, "ann")
@@ -37,7 +37,7 @@ def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: 
     assert (entry.address, entry.agent, entry.reason) == ("::1", "Browser", "a question")
 
 
-def test_decisions_are_no_readings(session: Session, user: User) -> None:
+def test_decisions_are_not_counted_as_readings(session: Session, user: User) -> None:
     record(AuditOrigin(user=user), session_event(session, FLAG, turn=3))
     assert not readings_of(session.uuid)
     assert AuditEntry.objects.get().metadata == '{"turn":3}'
@@ -51,7 +51,7 @@ def test_decisions_are_no_readings(session: Session, user: User) -> None:
         "DELETE FROM conversations_auditentry",
     ],
 )
-def test_the_database_refuses_changes(session: Session, user: User, statement: str) -> None:
+def test_database_refuses_changes_to_the_log(session: Session, user: User, statement: str) -> None:
     read(session, user)
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         run(statement)
@@ -70,7 +70,7 @@ def test_the_database_refuses_changes(session: Session, user: User, statement: s
         ("UPDATE conversations_audithead SET digest = 'x'", "end of the audit log"),
     ],
 )
-def test_a_change_past_the_guards_is_found(
+def test_verification_finds_a_change_made_without_the_guards(
     session: Session, user: User, statement: str, problem: str
 ) -> None:
     read(session, user, times=3)
@@ -84,7 +84,7 @@ def test_a_change_past_the_guards_is_found(
     assert problem in verify_audit()[1]
 
 
-def test_the_command_verifies_the_log_too(
+def test_verify_archive_command_checks_the_audit_log(
     session: Session, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read(session, user, times=2)
@@ -97,7 +97,7 @@ def test_the_command_verifies_the_log_too(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_readers_at_the_same_time_keep_one_chain(session: Session, user: User) -> None:
+def test_concurrent_readers_keep_one_chain(session: Session, user: User) -> None:
     def work() -> None:
         try:
             read(session, user, times=10)

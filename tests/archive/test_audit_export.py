@@ -1,4 +1,4 @@
-"""The audit log as a file, by the command; its pages have tests of their own."""
+"""The ``export_audit`` command. The pages of the audit log have their own tests."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ def exported() -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("log")
-def test_the_whole_log_is_written_and_the_export_is_entered() -> None:
+def test_whole_log_is_exported_and_the_export_is_recorded() -> None:
     lines = exported()
     assert [(line["number"], line["actor_name"], line["action"]) for line in lines] == [
         (1, "bob", TRANSCRIPT),
@@ -49,7 +49,7 @@ def test_the_whole_log_is_written_and_the_export_is_entered() -> None:
 
 
 @pytest.mark.usefixtures("log")
-def test_the_chain_can_be_followed_in_the_file() -> None:
+def test_digest_chain_can_be_verified_in_the_exported_file() -> None:
     digest = FIRST
     for facts in exported():
         kept = facts.pop("digest")
@@ -62,7 +62,7 @@ def test_the_chain_can_be_followed_in_the_file() -> None:
 
 
 @pytest.mark.usefixtures("log")
-def test_a_part_is_written_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_filtered_export_is_written_to_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "audit.csv"
     call_command("export_audit", format="csv", person="bob", output=str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -71,7 +71,7 @@ def test_a_part_is_written_to_a_file_that_only_its_owner_reads(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("words", [["--person=nobody"], ["--after=x"], ["--action=x"]])
-def test_what_cannot_be_asked_for_is_refused_and_not_entered(words: list[str]) -> None:
+def test_invalid_filter_is_refused_and_not_recorded(words: list[str]) -> None:
     with pytest.raises(CommandError):
         call_command("export_audit", *words)
     assert not AuditEntry.objects.exists()

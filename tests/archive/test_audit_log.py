@@ -1,4 +1,4 @@
-"""Looking things up in the audit log: what is found, in which order, at what cost."""
+"""Reading the audit log: filters, order and cost."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -21,8 +21,11 @@ DAY = datetime(2026, 5, 1, tzinfo=UTC)
 
 @pytest.fixture
 def log(session: Session, user: User, other_user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty entries, an hour apart: of two people, three actions and two workspaces, the
-    even ones of a session."""
+    """Record thirty entries, one an hour.
+
+    The entries are of two people, three actions and two workspaces. Entries with an even
+    number belong to a session.
+    """
     for place in range(30):
         moment = DAY + timedelta(hours=place)
         monkeypatch.setattr("django.utils.timezone.now", lambda moment=moment: moment)
@@ -62,14 +65,14 @@ KINDS = ("person", "action", "session", "workspace", "after", "before")
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("looked_through", [3, 2000])
-def test_any_filters_together_find_what_fits_each_of_them(
+def test_combined_filters_find_the_entries_that_match_all(
     looked_through: int, filters: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However little of the log a page looks at."""
+    """The result does not depend on how many entries a page scans."""
     monkeypatch.setattr(audit_log, "MAX_SCANNED_ENTRIES", looked_through)
     log = list(AuditEntry.objects.select_related("actor"))
     limit = 2 if looked_through == 3 else 20
-    for count in (0, 1, 2, len(KINDS)):  # each is one more condition for all of them
+    for count in (0, 1, 2, len(KINDS)):  # each filter only adds a condition
         for used in combinations(KINDS, count):
             wanted = AuditLogFilter(**{kind: filters[kind] for kind in used})  # type: ignore[arg-type]
             expected = [entry.number for entry in log if fits(entry, wanted)]
@@ -90,19 +93,19 @@ def fits(entry: AuditEntry, wanted: AuditLogFilter) -> bool:
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize(("action", "found"), [("readings", 20), ("decisions", 10)])
-def test_readings_and_decisions_are_asked_for_as_such(action: str, found: int) -> None:
+def test_log_can_be_filtered_by_readings_and_decisions(action: str, found: int) -> None:
     assert len(numbers(all_pages(AuditLogFilter(action=action), limit=7))) == found
 
 
 @pytest.mark.usefixtures("log")
-def test_a_day_after_the_last_entry_finds_nothing() -> None:
+def test_date_after_the_last_entry_is_a_valid_limit() -> None:
     assert numbers(all_pages(AuditLogFilter(after=DAY + timedelta(days=9)), limit=7)) == []
     assert len(numbers(all_pages(AuditLogFilter(before=DAY + timedelta(days=9)), limit=7))) == 30
 
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize("kind", ["", *KINDS])
-def test_a_page_is_read_along_an_index(kind: str, filters: dict[str, object]) -> None:
+def test_log_page_is_read_with_an_index(kind: str, filters: dict[str, object]) -> None:
     wanted = AuditLogFilter(**{kind: filters[kind]} if kind else {})  # type: ignore[arg-type]
     with CaptureQueriesContext(connection) as queries:
         read_log_page(wanted, limit=2)

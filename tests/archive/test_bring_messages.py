@@ -1,4 +1,4 @@
-"""Messages of other programs as the beginning of a session."""
+"""Messages of other programs that are imported as the beginning of a session."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def bring(session: Session, messages: list[Any], *, format: str, model: str = ""
 
 
 def given(session: Session, *, model: str = "claude-test") -> list[dict[str, Any]]:
-    """What the model is given of the session."""
+    """Return the messages that the model is given for the session."""
     caps = MessageCaps(message=10**6, result=10**6)
     turns = read_turns(session.pk)
     return join_pieces(make_piece(turn, model=model, caps=caps) for turn in turns)
@@ -44,13 +44,15 @@ def given(session: Session, *, model: str = "claude-test") -> list[dict[str, Any
         (OPENAI, samples.CHAT_MESSAGES),
     ],
 )
-def test_they_come_out_as_they_came_in(session: Session, name: str, messages: list[Any]) -> None:
+def test_imported_messages_are_exported_unchanged(
+    session: Session, name: str, messages: list[Any]
+) -> None:
     session = bring(session, messages, format=name)
     assert read_messages(session, format=name, limit=100).messages == messages
     assert verify_session(session).problem == ""
 
 
-def test_images_become_attachments_and_come_out_as_the_same_bytes(session: Session) -> None:
+def test_imported_images_become_attachments_and_keep_their_bytes(session: Session) -> None:
     data = image_bytes(size=(3000, 10))
     source = {"type": "base64", "media_type": "image/jpeg", "data": base64.b64encode(data).decode()}
     block = {"type": "image", "source": source, "cache_control": {"type": "ephemeral"}}
@@ -69,7 +71,7 @@ def test_images_become_attachments_and_come_out_as_the_same_bytes(session: Sessi
     assert "user_message" in read_page(session, limit=9).rows[0].html
 
 
-def test_people_see_them_and_what_they_are(session: Session) -> None:
+def test_imported_messages_are_shown_with_an_import_notice(session: Session) -> None:
     session = bring(session, samples.OPENAI[1:6], format=OPENAI)
     rows = read_page(session, limit=50).rows
     assert "What is the weather" in rows[0].html
@@ -77,7 +79,7 @@ def test_people_see_them_and_what_they_are(session: Session) -> None:
     assert session.title == "What is the weather in Paris and in Rome?"
 
 
-def test_the_model_is_given_what_it_can_be_given(session: Session) -> None:
+def test_model_is_given_imported_turns_in_supported_blocks(session: Session) -> None:
     session = bring(session, samples.ANTHROPIC, format=ANTHROPIC)
     first, answer, results, _, attached, _, note = given(session)
     assert first["content"][0]["text"] == "What is the weather in Paris and in Rome?"
@@ -90,27 +92,27 @@ def test_the_model_is_given_what_it_can_be_given(session: Session) -> None:
     assert note["content"][0]["text"] == "[From now on, be brief.]"
 
 
-def test_thinking_is_given_to_the_model_that_thought_it(session: Session) -> None:
+def test_thinking_is_given_only_to_the_model_that_produced_it(session: Session) -> None:
     session = bring(session, samples.ANTHROPIC[:2], format=ANTHROPIC, model="claude-test")
     assert given(session)[1]["content"][0]["type"] == "thinking"
     assert given(session, model="another")[1]["content"][0]["type"] == "text"
 
 
-def test_system_messages_in_front_are_instructions(session: Session) -> None:
+def test_leading_system_messages_become_instructions(session: Session) -> None:
     assert bring(session, samples.CHAT_MESSAGES, format=OPENAI).instructions == (
         "You look after a garden."
     )
     assert given(session)[0]["content"][0]["text"] == "Which plants are dry?"
 
 
-def test_a_session_begins_once(session: Session, user: User) -> None:
+def test_history_can_be_imported_only_once(session: Session, user: User) -> None:
     bring(session, samples.CHAT_MESSAGES, format=OPENAI)
     with pytest.raises(Conflict):
         bring(session, samples.CHAT_MESSAGES, format=OPENAI)
     assert read_messages(session, format=OPENAI, limit=9).next_turn is None
 
 
-def test_what_a_person_says_has_text_and_files() -> None:
+def test_message_content_is_split_into_text_and_files() -> None:
     image = samples.OPENAI[6]["content"][1]
     spoken = read_content(["Hello", [{"type": "text", "text": "and this"}, image]])
     assert spoken.text == "Hello\n\nand this"
@@ -135,13 +137,13 @@ def test_what_a_person_says_has_text_and_files() -> None:
         [{"type": "text", "text": None}],
     ],
 )
-def test_what_cannot_be_sent_is_refused(content: Any) -> None:
+def test_invalid_message_content_is_refused(content: Any) -> None:
     with pytest.raises(Rejected):
         read_content([content])
 
 
 @pytest.mark.parametrize("ids", [("call_0", "call_0", "call_0"), ("", "", "")])
-def test_calls_that_have_the_same_id_keep_their_results(
+def test_tool_calls_with_the_same_id_keep_their_results(
     session: Session, ids: tuple[str, str, str]
 ) -> None:
     def call(place: int) -> dict[str, Any]:

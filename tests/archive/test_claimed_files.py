@@ -1,4 +1,4 @@
-"""Whoever knows the digest of a file, and has not the file, does not get it by its digest."""
+"""The digest of a file alone does not give access to its content."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +30,7 @@ def _data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claim(**more: Any) -> dict[str, Any]:
-    """A block that names the file by its digest."""
+    """Return a block that names the file by its digest."""
     source = {"type": "attachment", "digest": DIGEST, "media_type": "text/plain", "tokens": 9}
     return {"type": "document", "title": "pots.txt", "source": source} | more
 
@@ -40,7 +40,7 @@ def exported(session: Session) -> str:
     return dump_json(page.messages)
 
 
-def test_a_turn_that_names_a_content_does_not_get_it(session: Session) -> None:
+def test_turn_with_only_a_digest_does_not_get_the_file(session: Session) -> None:
     put_blob(SECRET)
     turn = NewTurn(role="user", content="Hi", blocks=dump_json([claim()]))
     append(session.pk, session_uuid=session.uuid, turns=[turn])
@@ -49,6 +49,6 @@ def test_a_turn_that_names_a_content_does_not_get_it(session: Session) -> None:
     assert withhold(session.pk, [claim()]) == {DIGEST: MISSING}
 
 
-def test_what_was_attached_is_given(session: Session, user: User) -> None:
+def test_attached_file_is_not_withheld(session: Session, user: User) -> None:
     kept = save_attachment(session.pk, data=SECRET, name="a.txt", user_pk=user.pk, turn=1)
     assert withhold(session.pk, [attachment_block(kept)]) == {}

@@ -1,4 +1,4 @@
-"""Loaded skills and summaries: kept, interpreted, undone, and taken along."""
+"""Loaded skills and summaries: storing, applying, undoing and verifying."""
 
 from uuid import uuid4
 
@@ -93,7 +93,7 @@ def floor(session: Session) -> int:
     return get_session(session.uuid).floor_turn
 
 
-def test_keeping_a_summary_ends_its_run_and_counts_its_call(talked: Session) -> None:
+def test_storing_a_summary_completes_its_run_and_counts_tokens(talked: Session) -> None:
     compact(talked, to_turn=4)
     run = Run.objects.get(session=talked)
     assert (run.kind, run.state, run.model_calls.count()) == ("compact", "completed", 1)
@@ -102,7 +102,7 @@ def test_keeping_a_summary_ends_its_run_and_counts_its_call(talked: Session) -> 
     assert verify_session(counted).problem == ""
 
 
-def test_the_newest_summary_is_in_force(talked: Session) -> None:
+def test_newest_summary_is_in_force(talked: Session) -> None:
     assert in_force(talked) is None
     first = compact(talked, to_turn=4)
     compact(talked, to_turn=8)
@@ -112,7 +112,9 @@ def test_the_newest_summary_is_in_force(talked: Session) -> None:
         read_compaction(first.pk + 100)
 
 
-def test_undoing_one_brings_back_the_one_before_and_the_floor(talked: Session, user: User) -> None:
+def test_undoing_a_summary_restores_the_previous_one_and_the_floor(
+    talked: Session, user: User
+) -> None:
     first = compact(talked, to_turn=4, floor=3)
     second = compact(talked, to_turn=8, floor=5)
     rows = undo_compaction(talked, uuid=second.uuid, user_pk=user.pk).rows
@@ -128,7 +130,7 @@ def test_undoing_one_brings_back_the_one_before_and_the_floor(talked: Session, u
         undo_compaction(talked, uuid=uuid4(), user_pk=user.pk)
 
 
-def test_one_that_a_later_summary_was_made_from_is_undone_after_that(
+def test_summary_cannot_be_undone_before_a_later_one_made_from_it(
     talked: Session, user: User
 ) -> None:
     first = compact(talked, to_turn=4)
@@ -137,20 +139,20 @@ def test_one_that_a_later_summary_was_made_from_is_undone_after_that(
         undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
     assert (in_force(talked), floor(talked)) == (8, 9)
     append_rewind(talked, from_turn=7, from_seq=None, reason="edit", actor_pk=None)
-    assert in_force(talked) == 4  # the later one is not in force
+    assert in_force(talked) == 4  # the rewind put the later summary out of force
     undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
     assert in_force(talked) is None
     assert Compaction.objects.get(pk=second.pk).undone_at is None
 
 
-def test_a_floor_that_moved_on_stays(talked: Session, user: User) -> None:
+def test_undoing_a_summary_keeps_a_floor_that_has_moved(talked: Session, user: User) -> None:
     only = compact(talked, to_turn=4)
     save_floor(talked.pk, floor=7)
     undo_compaction(talked, uuid=only.uuid, user_pk=user.pk)
     assert floor(talked) == 7
 
 
-def test_a_summary_of_rewound_turns_is_not_in_force(talked: Session) -> None:
+def test_summary_of_rewound_turns_is_not_in_force(talked: Session) -> None:
     append_rewind(talked, from_turn=3, from_seq=None, reason="edit", actor_pk=None)
     append(talked.pk, session_uuid=talked.uuid, turns=[NewTurn(role="user", content="anew")])
     compact(talked, to_turn=2)
@@ -160,7 +162,7 @@ def test_a_summary_of_rewound_turns_is_not_in_force(talked: Session) -> None:
     assert in_force(talked) == 2
 
 
-def test_only_the_undoing_can_be_written(talked: Session) -> None:
+def test_stored_summaries_and_skills_cannot_be_changed(talked: Session) -> None:
     compact(talked, to_turn=4)
     append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
     for table, column in (("compaction", "summary"), ("sessionskill", "content")):
@@ -172,7 +174,9 @@ def test_only_the_undoing_can_be_written(talked: Session) -> None:
                 connection.cursor().execute(sql)
 
 
-def test_it_waits_for_nobody_and_needs_something_to_say(session: Session, talked: Session) -> None:
+def test_repeated_request_starts_one_run_and_a_second_conflicts(
+    session: Session, talked: Session
+) -> None:
     def ask(session: Session, reason: str = "manual") -> None:
         request_compaction(
             session,
@@ -196,7 +200,7 @@ def test_it_waits_for_nobody_and_needs_something_to_say(session: Session, talked
     finish_run(claimed, state="stopped", payloads=[])
 
 
-def test_an_archived_session_is_summarised_at_its_end_only(talked: Session) -> None:
+def test_archived_session_accepts_only_the_compaction_at_its_end(talked: Session) -> None:
     archive_session(talked, archived=True)
     for reason in ("manual", "threshold"):
         with pytest.raises(Conflict):
@@ -212,7 +216,7 @@ def test_an_archived_session_is_summarised_at_its_end_only(talked: Session) -> N
     assert Run.objects.get().kind == "compact"
 
 
-def test_an_empty_session_has_nothing_to_summarise(session: Session) -> None:
+def test_empty_session_cannot_be_summarised(session: Session) -> None:
     with pytest.raises(Rejected):
         request_compaction(
             session,
@@ -222,7 +226,7 @@ def test_an_empty_session_has_nothing_to_summarise(session: Session) -> None:
         )
 
 
-def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User) -> None:
+def test_undone_compaction_counts_as_a_useless_attempt(talked: Session, user: User) -> None:
     assert read_useless_attempt(talked.pk) is None
     done = compact(talked, to_turn=4, tokens=5000)
     assert read_useless_attempt(talked.pk) is None
@@ -238,7 +242,9 @@ def test_an_attempt_that_did_not_help_is_remembered(talked: Session, user: User)
         ("UPDATE conversations_compaction SET to_turn = 99", "turn 99, which is missing"),
     ],
 )
-def test_verifying_finds_what_was_changed(talked: Session, sql: str, found: str) -> None:
+def test_verification_finds_changed_skills_and_summaries(
+    talked: Session, sql: str, found: str
+) -> None:
     append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
     compact(talked, to_turn=4)
     assert verify_session(get_session(talked.uuid)).problem == ""

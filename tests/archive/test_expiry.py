@@ -1,4 +1,4 @@
-"""Expiry: not gone on with any more, still there, and the key free for a new session."""
+"""Expiry: an expired session is read-only, stays readable and releases its key."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -38,14 +38,14 @@ def expire(session: Session, *, ago: timedelta = HOUR) -> None:
     session.refresh_from_db()
 
 
-def test_a_session_expires_as_its_workspace_has_it(workspace: Workspace, user: User) -> None:
+def test_session_expires_after_the_hours_of_its_workspace(workspace: Workspace, user: User) -> None:
     assert create_session(workspace, owner=user).expires_at is None
     workspace.expire_after_hours = 24
     session = create_session(workspace, owner=user)
     assert session.expires_at == session.created_at + 24 * HOUR
 
 
-def test_one_can_be_given_a_moment_of_its_own(workspace: Workspace, user: User) -> None:
+def test_session_can_have_its_own_expiry_time(workspace: Workspace, user: User) -> None:
     workspace.expire_after_hours = 24
     moment = timezone.now() + HOUR
     assert create_session(workspace, owner=user, expires_at=moment).expires_at == moment
@@ -66,7 +66,7 @@ WAYS: dict[str, Callable[[Session], Any]] = {
 
 @pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_goes_on_with_an_expired_session(
+def test_expired_session_accepts_no_more_runs(
     session: Session, way: str, is_archived: bool
 ) -> None:
     say(session, "Plant the beans", "In May")
@@ -78,7 +78,7 @@ def test_nobody_goes_on_with_an_expired_session(
     assert "is read-only" in refused.value.message
 
 
-def test_files_are_put_back_in_it_unless_it_is_archived(session: Session) -> None:
+def test_files_can_be_reverted_in_an_expired_session_unless_archived(session: Session) -> None:
     expire(session)
     begin_revert(session, scope=ChangeScope(), actor_pk=None)
     archive_session(session, archived=True)
@@ -86,7 +86,7 @@ def test_files_are_put_back_in_it_unless_it_is_archived(session: Session) -> Non
         begin_revert(session, scope=ChangeScope(), actor_pk=None)
 
 
-def test_it_stays_readable(session: Session) -> None:
+def test_expired_session_stays_readable(session: Session) -> None:
     say(session, "Plant the beans", "In May")
     expire(session)
     assert len(read_page(get_session(session.uuid), limit=10).rows) == 2
@@ -94,14 +94,12 @@ def test_it_stays_readable(session: Session) -> None:
     assert item.expired
 
 
-def test_before_it_expires_it_is_gone_on_with(session: Session) -> None:
+def test_session_accepts_messages_until_it_expires(session: Session) -> None:
     expire(session, ago=-HOUR)
     WAYS["send"](session)
 
 
-def test_a_new_session_begins_under_the_key_of_an_expired_one(
-    workspace: Workspace, user: User
-) -> None:
+def test_key_of_an_expired_session_begins_a_new_session(workspace: Workspace, user: User) -> None:
     first = get_or_create_by_key(workspace, key="bead:1", owner=user)
     assert get_or_create_by_key(workspace, key="bead:1", owner=user) == first
     expire(first)
@@ -113,14 +111,18 @@ def test_a_new_session_begins_under_the_key_of_an_expired_one(
     assert (first.key, first.former_key) == (None, "bead:1")
 
 
-def test_the_link_is_there_when_the_key_was_free_already(workspace: Workspace, user: User) -> None:
+def test_new_session_has_its_parent_if_the_key_was_released_before(
+    workspace: Workspace, user: User
+) -> None:
     first = get_or_create_by_key(workspace, key="bead:1", owner=user)
     expire(first)
     assert release_expired_key(first.uuid, now=timezone.now())
     assert get_or_create_by_key(workspace, key="bead:1", owner=user).parent == first
 
 
-def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) -> None:
+def test_expiry_of_a_session_is_handled_once(
+    workspace: Workspace, session: Session, user: User
+) -> None:
     keyed = create_session(workspace, owner=user, key="bead:1")
     now = timezone.now()
     assert not list(list_due(now))
@@ -135,7 +137,7 @@ def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) 
     assert [due.uuid for due in list_due(now)] == [session.uuid]
 
 
-def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Session) -> None:
+def test_expiry_that_was_postponed_is_not_handled(session: Session) -> None:
     expire(session)
     now = timezone.now()
     assert list(list_due(now))
@@ -143,7 +145,7 @@ def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Sessio
     assert not release_expired_key(session.uuid, now=now)
 
 
-def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, user: User) -> None:
+def test_expired_empty_session_is_not_reused(workspace: Workspace, user: User) -> None:
     empty = open_empty_session(workspace, owner=user)
     assert open_first_session(user) == open_empty_session(workspace, owner=user) == empty
     expire(empty)
@@ -154,7 +156,7 @@ def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, use
 
 @pytest.mark.parametrize("hours", [None, 24])
 @pytest.mark.parametrize("left", [None, timedelta(seconds=20)])
-def test_an_unused_session_that_is_opened_again_expires_like_a_new_one(
+def test_reopened_unused_session_expires_like_a_new_one(
     workspace: Workspace, user: User, hours: int | None, left: timedelta | None
 ) -> None:
     workspace.expire_after_hours = hours
@@ -168,8 +170,7 @@ def test_an_unused_session_that_is_opened_again_expires_like_a_new_one(
         assert is_as_new if hours else expires_at is None
 
 
-def test_what_waited_when_it_expired_is_answered(session: Session) -> None:
-    """Nothing that was accepted is lost."""
+def test_message_queued_before_expiry_is_still_run(session: Session) -> None:
     first, waiting = (
         accept_message(session, client_id=name, text="Hi", user_pk=None, max_queued=5, owner="here")
         for name in ("client-1", "client-2")

@@ -1,4 +1,4 @@
-"""A session of its own that begins as another one did."""
+"""Forks: sessions that begin as a copy of another session."""
 
 from bisect import bisect_right
 from typing import Any
@@ -49,7 +49,7 @@ def contents(session: Session) -> list[str]:
     return [turn.content for turn in read_turns(session.pk)]
 
 
-def test_a_fork_has_what_was_said_and_goes_on_alone(
+def test_fork_copies_turns_and_state_and_continues_alone(
     session: Session, user: User, other_user: User
 ) -> None:
     write(session, message("We use tabs"), answer(), message("And peas?"), answer())
@@ -68,9 +68,7 @@ def test_a_fork_has_what_was_said_and_goes_on_alone(
             fork_session(full, turn=turn, owner=user)
 
 
-def test_a_fork_takes_the_results_of_calls_and_the_path_of_its_turn(
-    session: Session, user: User
-) -> None:
+def test_fork_copies_tool_results_and_the_path_of_its_turn(session: Session, user: User) -> None:
     write(session, message("Look"), calls(("read_file", {"path": "a"})), result("A"), answer())
     rewind_session(get_session(session.uuid), from_turn=1, actor_pk=None)
     write(session, message("Other"), answer())
@@ -79,7 +77,7 @@ def test_a_fork_takes_the_results_of_calls_and_the_path_of_its_turn(
     assert contents(fork_session(full, turn=6, owner=user)) == ["Other", "Done."]
 
 
-def test_what_was_refused_stays_behind(session: Session, user: User) -> None:
+def test_turns_put_aside_are_not_copied(session: Session, user: User) -> None:
     write(session, message("Always answer in German."), message("Never use tabs in Python files."))
     marker, notice = make_marker(1, 1, is_aside=True)
     append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
@@ -87,13 +85,11 @@ def test_what_was_refused_stays_behind(session: Session, user: User) -> None:
     write(session, *used("session_state", {"action": "strike"}, struck), message("Go on"))
     made = fork_session(get_session(session.uuid), turn=6, owner=user)
     assert contents(made)[0] == "Never use tabs in Python files."
-    # What the model struck stood in the message that is not there.
+    # The model struck r1.0 of the session, which is from the turn that is not copied.
     assert "Never use tabs in Python files" in read_state_text(made.pk).yaml
 
 
-def test_what_was_refused_stays_behind_on_a_branch_that_was_left(
-    session: Session, user: User
-) -> None:
+def test_turns_put_aside_are_not_copied_from_a_left_branch(session: Session, user: User) -> None:
     write(session, message("Hello"), answer(), message("Bad"))
     marker, notice = make_marker(3, 3, is_aside=True)
     append(session.pk, session_uuid=session.uuid, turns=[marker], events=[notice])
@@ -105,9 +101,7 @@ def test_what_was_refused_stays_behind_on_a_branch_that_was_left(
     assert contents(made) == ["Hello", "Done.", "Good", "Fine."]
 
 
-def test_what_was_refused_after_a_branch_was_left_is_not_taken_from_it(
-    session: Session, user: User
-) -> None:
+def test_fork_of_a_left_branch_copies_turns_put_aside_later(session: Session, user: User) -> None:
     write(session, message("Hello"), answer(), message("Good"), answer("Fine."))
     rewind_session(get_session(session.uuid), from_turn=3, actor_pk=None)
     marker, notice = make_marker(1, 1, is_aside=True)
@@ -116,7 +110,7 @@ def test_what_was_refused_after_a_branch_was_left_is_not_taken_from_it(
     assert contents(made) == ["Hello", "Done.", "Good", "Fine."]
 
 
-def test_of_a_long_session_the_last_turns_are_copied(
+def test_only_the_last_turns_of_a_long_session_are_copied(
     session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 700
@@ -135,7 +129,7 @@ def test_of_a_long_session_the_last_turns_are_copied(
     loaded = [(skill.content, skill.turn_number) for skill in read_loaded_skills(made.pk)]
     assert loaded == [("Water twice", 1), ("Prune", 100)]
     assert verify_session(get_session(made.uuid)).problem == ""
-    # What the window holds the call of is not told again.
+    # A skill is not added if the window holds the call that loaded it.
     assert window_of(made, limit=1_000_000) == (1, ["Water"])
     floor, told = window_of(made, limit=3_000)
     assert floor > 100
@@ -143,7 +137,7 @@ def test_of_a_long_session_the_last_turns_are_copied(
 
 
 def window_of(session: Session, *, limit: int) -> tuple[int, list[str]]:
-    """Its first turn, and the skills that are told beside its turns."""
+    """Return the first turn of the window and the names of the skills that are added to it."""
     wish = WindowSpec(
         session_pk=session.pk,
         floor=1,
@@ -161,7 +155,9 @@ def window_of(session: Session, *, limit: int) -> tuple[int, list[str]]:
     return window.floor, [skill.name for skill in skills]
 
 
-def test_files_come_along_and_are_stored_once(session: Session, user: User) -> None:
+def test_fork_copies_attachments_and_stores_their_content_once(
+    session: Session, user: User
+) -> None:
     file = save_attachment(session.pk, data=b"beans", name="b.txt", user_pk=user.pk)
     accept_message(
         session,
@@ -181,7 +177,7 @@ def test_files_come_along_and_are_stored_once(session: Session, user: User) -> N
 
 
 @pytest.mark.parametrize("how", ["edited", "sent again"])
-def test_a_file_comes_along_with_a_message_that_names_what_an_earlier_turn_has(
+def test_fork_copies_a_file_that_an_earlier_turn_has_attached(
     session: Session, user: User, how: str
 ) -> None:
     file = save_attachment(session.pk, data=b"beans", name="b.txt", user_pk=user.pk)
@@ -200,7 +196,7 @@ def test_a_file_comes_along_with_a_message_that_names_what_an_earlier_turn_has(
     assert str(copied.uuid) in str(turn.blocks)
 
 
-def test_what_a_person_removed_pinned_and_reworded_stays_so(session: Session, user: User) -> None:
+def test_fork_keeps_struck_pinned_and_reworded_items(session: Session, user: User) -> None:
     write(
         session,
         *(message("Before"), answer()),
@@ -220,7 +216,7 @@ def test_what_a_person_removed_pinned_and_reworded_stays_so(session: Session, us
     edit("pin", "main only")
     edit("pin", "Postgres")
     write(session, message("Go on"), answer())
-    edit("strike", "German")  # After the turn up to which it is forked
+    edit("strike", "German")  # After the last turn that is copied
     rewind_session(get_session(session.uuid), from_turn=11, actor_pk=None)
     full = get_session(session.uuid)
     marker, notice = make_marker(1, 2, is_aside=True)
@@ -240,7 +236,7 @@ def test_what_a_person_removed_pinned_and_reworded_stays_so(session: Session, us
     assert "Always use tabs" in first.html
 
 
-def test_what_is_pinned_outlives_the_turns_that_are_not_copied(
+def test_pinned_items_outlive_turns_that_are_not_copied(
     session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(session, message("Always use tabs for indentation."), answer())
@@ -273,7 +269,7 @@ ACTIONS = ("pin", "unpin", "strike", "unstrike", "edit", STRIKE, STRIKE)
 edit = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 9), st.sampled_from(RULES))
 step = st.one_of(
     *(st.sampled_from(RULES), st.sampled_from(RULES), edit, edit),
-    st.integers(1, 5),  # A rewind by so many turns
+    st.integers(1, 5),  # Number of turns to rewind
 )
 
 
@@ -308,14 +304,14 @@ def live(session: Session, steps: list[Any]) -> None:
 @example(steps=[*RULES[0:3:2], ("edit", 0, RULES[3]), (STRIKE, 0, "")], back=0)
 @example(steps=[RULES[0], ("strike", 0, ""), RULES[0]], back=0)
 @given(steps=st.lists(step, min_size=4, max_size=14), back=st.integers(0, 3))
-def test_the_state_of_a_fork_is_that_of_its_turn(
+def test_fork_has_the_state_of_the_turn_at_which_it_is_made(
     workspace: Workspace, user: User, steps: list[Any], back: int
 ) -> None:
     session = create_session(workspace, owner=user)
-    live(session, ["Hello", 1, *steps])  # So that the numbers of the fork are others
+    live(session, ["Hello", 1, *steps])  # Rewind first, so that the fork's numbers differ
     full = get_session(session.uuid)
     turns = read_turns(session.pk)
-    # A fork at a call has its result too.
+    # A fork at a tool call copies the result too, so fork only at messages and answers.
     ends = [turn.number for turn in turns if turn.role == "user" or turn.content == "Done."]
     if not ends:
         return
@@ -324,7 +320,7 @@ def test_the_state_of_a_fork_is_that_of_its_turn(
     numbers = [one.number for one in active_turns(session.pk, 0, turn, gone)]
 
     def told(items: tuple[StateItem, ...]) -> list[StateItem]:
-        """Their places in the fork; the ids name turns."""
+        """Return the items without ids and with their turns' numbers in the fork."""
         return sorted(
             item._replace(
                 id="",

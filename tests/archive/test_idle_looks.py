@@ -1,4 +1,4 @@
-"""What every process asks now and then, and every page that is open, all the time."""
+"""Queries that every process repeats now and then and every open page repeats constantly."""
 
 import pytest
 from django.db import connection
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
-def test_runs_that_have_ended_are_not_read(session: Session) -> None:
-    """There may be a million of them."""
+def test_idle_queries_do_not_read_ended_runs(session: Session) -> None:
+    """A database may hold a million ended runs."""
     with CaptureQueriesContext(connection) as queries:
         assert active_runs(stale_seconds=60) == []
         assert active_runs(stale_seconds=60, session_pks=[session.pk]) == []

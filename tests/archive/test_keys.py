@@ -1,4 +1,4 @@
-"""Sessions under a key: found, begun anew, free again."""
+"""Sessions with a key: finding, replacing and releasing."""
 
 import threading
 from datetime import timedelta
@@ -25,14 +25,14 @@ def of_key(workspace: Workspace, user: User) -> Session:
 
 
 @pytest.mark.django_db
-def test_a_key_names_the_channel(workspace: Workspace, user: User) -> None:
+def test_channel_is_taken_from_the_key(workspace: Workspace, user: User) -> None:
     assert of_key(workspace, user).channel == "discord"
     old = get_or_create_by_key(workspace, key="default", owner=user, channel="cli")
     assert old.channel == "cli"
 
 
 @pytest.mark.django_db
-def test_a_new_session_under_the_key_continues_the_old(workspace: Workspace, user: User) -> None:
+def test_new_session_with_the_key_continues_the_old_one(workspace: Workspace, user: User) -> None:
     first = of_key(workspace, user)
     second = begin_anew(workspace, key=KEY, owner=user)
     assert second.parent == first
@@ -44,7 +44,7 @@ def test_a_new_session_under_the_key_continues_the_old(workspace: Workspace, use
 
 
 @pytest.mark.django_db
-def test_what_expires_later_is_still_known_by_the_key_it_had(
+def test_former_key_is_kept_when_the_session_expires_later(
     workspace: Workspace, user: User
 ) -> None:
     first = of_key(workspace, user)
@@ -57,7 +57,7 @@ def test_what_expires_later_is_still_known_by_the_key_it_had(
 
 
 @pytest.mark.django_db
-def test_a_purge_that_is_ordered_frees_the_key(workspace: Workspace, user: User) -> None:
+def test_ordered_purge_releases_the_key(workspace: Workspace, user: User) -> None:
     first, now = of_key(workspace, user), timezone.now()
     order = PurgeOrder.objects.create(
         session=first, reason="Asked", ordered_at=now, due_at=now + timedelta(days=1)
@@ -70,7 +70,9 @@ def test_a_purge_that_is_ordered_frees_the_key(workspace: Workspace, user: User)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_callers_begin_one_session(workspace: Workspace, user: User) -> None:
+def test_concurrent_restarts_leave_one_session_with_the_key(
+    workspace: Workspace, user: User
+) -> None:
     first = of_key(workspace, user)
     found: list[Any] = []
 

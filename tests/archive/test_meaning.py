@@ -1,4 +1,4 @@
-"""Vectors of turns: made behind their words, found by what they mean, gone with their session."""
+"""Vectors of turns: created in the background, found by meaning, deleted with their session."""
 
 import hashlib
 import re
@@ -54,7 +54,9 @@ def say(session: Session, *contents: str, role: str = "user") -> None:
     index_session(session.pk)
 
 
-def test_the_page_says_what_is_only_similar(session: Session, user: User, client: Client) -> None:
+def test_search_page_marks_hits_that_are_only_similar(
+    session: Session, user: User, client: Client
+) -> None:
     say(session, RENT, "The tenants are here.", *["Nothing of note today."] * 20)
     embed_waiting()
     client.force_login(user)
@@ -70,7 +72,7 @@ def nearest(session: Session, text: str, *, last: int = 1000) -> int | None:
     return None if found is None else found.best(1)[0] - entry_id(session.pk, 0)
 
 
-def test_the_model_is_the_published_one() -> None:
+def test_embedding_model_is_the_published_one() -> None:
     assert MODEL is not None
     weights = hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
     vocabulary = hashlib.sha256((MODEL / "vocab.txt").read_bytes()).hexdigest()
@@ -78,9 +80,9 @@ def test_the_model_is_the_published_one() -> None:
     assert "Apache License" in (MODEL / "LICENSE").read_text()
 
 
-def test_it_reads_words_as_the_original_does() -> None:
+def test_tokens_match_those_of_the_original_tokenizer() -> None:
     read_tokens = meaning.load_embedding()._read_tokens
-    # By tokenizers 0.23.3 from the original's tokenizer.json.
+    # The result of tokenizers 0.23.3 with the original's tokenizer.json.
     hall = [101, 7668, 1011, 7251, 2123, 1005, 1056, 4906, 1999, 15743, 1035, 3415, 1024]
     assert read_tokens("Café-Tables don't fit\tin naïve_names: 東京!") == [
         *hall,
@@ -95,18 +97,18 @@ ASKED = "When is the flat to be paid?"
 WATER = "The tomatoes need water every evening."
 
 
-def test_it_finds_texts_as_similar_as_the_original_does() -> None:
+def test_similarities_match_those_of_the_original_model() -> None:
     embedding = meaning.load_embedding()
     vectors = [embedding.embed(text) for text in (RENT, WATER)]
     matrix = embedding.VectorMatrix.read([(1, vectors[1]), (0, vectors[0])])
     found = matrix.compare(embedding.embed(ASKED), low=0, high=1)
-    # By the original's weights with the exact error function.
+    # The result of the original's weights with the exact error function.
     assert found.values.tolist() == pytest.approx([0.3419, 0.0697], abs=0.01)
 
 
-def test_a_turn_is_found_by_what_it_means(session: Session) -> None:
+def test_turn_is_found_by_meaning_after_its_vector_is_stored(session: Session) -> None:
     say(session, WATER, RENT, "The roof of the shed leaks.")
-    assert nearest(session, ASKED) is None  # in the background, not with the words
+    assert nearest(session, ASKED) is None  # vectors are made in the background
     assert embed_waiting() == 3
     assert nearest(session, ASKED) == 2
     assert nearest(session, ASKED, last=1) == 1
@@ -116,7 +118,7 @@ def test_a_turn_is_found_by_what_it_means(session: Session) -> None:
     assert nearest(session, ASKED) == 4
 
 
-def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
+def test_search_finds_a_similar_turn_without_a_common_word(session: Session) -> None:
     say(
         session,
         WATER,
@@ -132,13 +134,13 @@ def test_a_search_finds_it_without_a_word_in_common(session: Session) -> None:
     assert (hit.turn, hit.is_near) == (3, True)
     assert not find_in(session.pk, "quantum chromodynamics", with_neighbours=True).hits
     assert find_in(session.pk, "tenants payday").hits[0].turn == 3
-    # Filters hold, and who names a phrase or a part of the entries wants these very words.
+    # Filters apply. A phrase or a field filter requires exactly these words.
     assert find_in(session.pk, "tenants payday role:user").hits[0].turn == 3
     for query in ("role:assistant tenants payday", "'tenants payday'", "in:text tenants payday"):
         assert not find_in(session.pk, query.replace("'", '"')).hits
 
 
-def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> None:
+def test_pages_do_not_repeat_hits_when_vectors_are_stored_between(session: Session) -> None:
     say(session, *[f"The flat costs {n} a month." for n in range(100, 140)])
     first = find_in(session.pk, "rent of the flat", limit=5, with_neighbours=True)
     batch = read_batch()
@@ -153,7 +155,7 @@ def test_pages_stay_what_they_are_while_vectors_are_made(session: Session) -> No
     assert sorted(shown) == list(range(1, 41))
 
 
-def test_a_page_goes_on_where_the_first_had_no_vectors_yet(session: Session) -> None:
+def test_second_page_continues_a_page_from_before_the_vectors(session: Session) -> None:
     say(session, *[f"The flat costs {n} a month." for n in range(100, 110)])
     query = "rent of the flat after:2"
     first = find_in(session.pk, query, limit=5)
@@ -163,7 +165,7 @@ def test_a_page_goes_on_where_the_first_had_no_vectors_yet(session: Session) -> 
     assert sorted(shown) == list(range(3, 11))
 
 
-def test_later_searches_read_what_is_new(session: Session) -> None:
+def test_later_searches_read_only_new_vectors(session: Session) -> None:
     say(session, WATER, RENT)
     embed_waiting()
     nearest(session, ASKED)
@@ -175,7 +177,7 @@ def test_later_searches_read_what_is_new(session: Session) -> None:
     assert str(entry_id(session.pk, 2)) in query["sql"]
 
 
-def test_it_leaves_out_what_has_no_meaning_of_its_own(session: Session) -> None:
+def test_turns_without_a_useful_meaning_get_no_vector(session: Session) -> None:
     say(session, "東京の天気はどうですか", "12 + 30")
     say(session, RENT, role="tool")
     say(session, RENT, "word " * meaning.MAX_ANSWER_WORDS, "word " * 100, role="assistant")
@@ -186,7 +188,7 @@ def test_it_leaves_out_what_has_no_meaning_of_its_own(session: Session) -> None:
     assert check_session(session.pk) == ""
 
 
-def test_only_so_many_vectors_are_kept_in_memory(
+def test_number_of_vectors_in_memory_is_limited(
     session: Session, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meaning, "MAX_VECTORS", 2)
@@ -195,7 +197,7 @@ def test_only_so_many_vectors_are_kept_in_memory(
     for each in (session, garden):
         say(each, RENT, WATER, "The roof of the shed leaks.")
     embed_waiting()
-    assert nearest(session, ASKED) != 1  # which is none of the newest two
+    assert nearest(session, ASKED) != 1  # turn 1 is not one of the newest two
     nearest(garden, ASKED)
     assert list(meaning._cached) == [garden.pk]
 
@@ -210,7 +212,7 @@ def test_two_processes_store_a_batch_once(session: Session) -> None:
     assert not store_embeddings(second, vectors)
 
 
-def test_it_goes_with_its_session(session: Session) -> None:
+def test_vectors_are_deleted_with_their_session(session: Session) -> None:
     say(session, RENT)
     batch = read_batch()
     assert batch is not None
@@ -221,7 +223,7 @@ def test_it_goes_with_its_session(session: Session) -> None:
     assert not TurnEmbedding.objects.exists()
 
 
-def test_the_command_makes_vectors_anew(
+def test_rebuild_index_command_makes_vectors_again(
     session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say(session, RENT, WATER)
@@ -237,7 +239,9 @@ def test_the_command_makes_vectors_anew(
     assert list(TurnEmbedding.objects.values_list("pk", "vector")) == before
 
 
-def test_without_it_words_have_to_do(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_model_no_vectors_are_made(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(settings.LOOM, "embedding_model", None)
     say(session, RENT)
     assert embed_waiting() == 0

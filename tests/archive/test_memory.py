@@ -1,4 +1,4 @@
-"""The workspace's memory: in which sessions it stands, and what is entered of its changes."""
+"""The workspace memory: the sessions that it applies to and its audit entries."""
 
 from pathlib import Path
 from threading import Barrier, Thread
@@ -56,7 +56,7 @@ def bob(workspace: Workspace) -> User:
     return person
 
 
-def test_what_is_for_the_workspace_stands_in_every_session(
+def test_workspace_entry_stands_in_every_session(
     workspace: Workspace, session: Session, user: User, bob: User
 ) -> None:
     keep(workspace, user, "All dates must be UTC")
@@ -66,7 +66,7 @@ def test_what_is_for_the_workspace_stands_in_every_session(
         assert rules_in(one) == ["All dates must be UTC (kept for the workspace)"]
 
 
-def test_what_is_for_a_person_stands_in_their_own_sessions_alone(
+def test_personal_entry_stands_only_in_that_persons_sessions(
     workspace: Workspace, session: Session, user: User, bob: User
 ) -> None:
     keep(workspace, user, "Call me Sam", scope="person")
@@ -78,7 +78,7 @@ def test_what_is_for_a_person_stands_in_their_own_sessions_alone(
 @pytest.mark.parametrize(
     ("channel", "key"), [("discord", None), ("api", None), ("web", "bead:ac-1")]
 )
-def test_what_is_for_a_person_is_not_told_to_channels_and_programs(
+def test_personal_entry_does_not_stand_in_channels_and_programs(
     workspace: Workspace, user: User, channel: str, key: str | None
 ) -> None:
     keep(workspace, user, "Call me Sam", scope="person")
@@ -87,14 +87,14 @@ def test_what_is_for_a_person_is_not_told_to_channels_and_programs(
     assert rules_in(session) == ["All dates must be UTC (kept for the workspace)"]
 
 
-def test_another_workspace_knows_nothing_of_it(workspace: Workspace, user: User) -> None:
+def test_memory_does_not_apply_to_another_workspace(workspace: Workspace, user: User) -> None:
     other_workspace = create_workspace(root=Path(workspace.root), name="Other", owner=user)
     keep(workspace, user, "All dates must be UTC")
     keep(workspace, user, "Call me Sam", scope="person")
     assert rules_in(create_session(other_workspace, owner=user)) == []
 
 
-def test_a_rule_of_the_session_stands_in_its_place(
+def test_rule_of_the_session_replaces_a_kept_rule(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     keep(workspace, user, "Use tabs, not spaces")
@@ -104,7 +104,7 @@ def test_a_rule_of_the_session_stands_in_its_place(
     assert (view.kept, [one.text for one in view.replaced]) == ((), ["Use tabs, not spaces"])
 
 
-def test_a_person_s_own_stands_in_the_place_of_the_workspace_s(
+def test_personal_rule_replaces_a_rule_of_the_workspace(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     keep(workspace, user, "Always answer in English")
@@ -112,7 +112,7 @@ def test_a_person_s_own_stands_in_the_place_of_the_workspace_s(
     assert rules_in(session) == ["Always answer in German (kept for the person)"]
 
 
-def test_a_preference_does_not_lift_a_rule_that_is_kept(
+def test_preference_does_not_replace_a_kept_rule(
     session: Session, workspace: Workspace, user: User
 ) -> None:
     rule = "Never use tabs for indentation"
@@ -125,7 +125,7 @@ def test_a_preference_does_not_lift_a_rule_that_is_kept(
     assert rules_in(session) == ["Always use tabs for indentation (turn 3)"]
 
 
-def test_a_full_memory_costs_no_more_than_the_state_may(
+def test_full_memory_stays_within_the_limit_of_the_state(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     for number in range(MAX_ENTRIES):
@@ -137,7 +137,7 @@ def test_a_full_memory_costs_no_more_than_the_state_may(
     assert "Always quote the paths first (turn 1)" in text
 
 
-def test_the_state_of_a_moment_is_made_again_with_what_was_kept_then(
+def test_past_state_is_rebuilt_with_the_memory_of_that_moment(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     entry = keep(workspace, user, "All dates must be UTC")
@@ -151,9 +151,7 @@ def test_the_state_of_a_moment_is_made_again_with_what_was_kept_then(
     assert "UTC" not in read_state_text(session.pk).yaml
 
 
-def test_an_item_is_kept_with_its_source(
-    workspace: Workspace, session: Session, user: User
-) -> None:
+def test_kept_item_stores_its_source(workspace: Workspace, session: Session, user: User) -> None:
     write(session, message("All dates must be UTC"))
     item = find_statement(session.pk, "r1.0")
     origin = AuditOrigin(user=user)
@@ -170,7 +168,7 @@ def test_an_item_is_kept_with_its_source(
     assert (entry.session, entry.turn, entry.item) == (session, 1, "r1.0")
 
 
-def test_the_same_text_is_kept_once(workspace: Workspace, user: User, bob: User) -> None:
+def test_same_text_is_kept_once(workspace: Workspace, user: User, bob: User) -> None:
     first = keep(workspace, user, "Use tabs")
     assert keep(workspace, user, "use tabs").pk == first.pk
     assert keep(workspace, bob, "Use tabs", scope="person").pk != first.pk
@@ -178,11 +176,11 @@ def test_the_same_text_is_kept_once(workspace: Workspace, user: User, bob: User)
     assert (preference.kind, preference.pk != first.pk) == ("preference", True)
 
 
-def test_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) -> None:
+def test_changes_are_recorded_in_the_audit_log(workspace: Workspace, user: User) -> None:
     origin = AuditOrigin(user=user)
     entry = keep(workspace, user, "Use tabs")
     change_entry(entry, text="Use spaces", origin=origin)
-    change_entry(entry, text="Use spaces", origin=origin)  # is so
+    change_entry(entry, text="Use spaces", origin=origin)  # changes nothing
     remove_entry(entry, origin=origin)
     keep(workspace, user, "Call me Sam", scope="person")
     entries = AuditEntry.objects.filter(action=MEMORY).order_by("number")
@@ -195,7 +193,9 @@ def test_changes_are_entered_in_the_audit_log(workspace: Workspace, user: User) 
     ]
 
 
-def test_what_somebody_else_has_removed_is_not_there(workspace: Workspace, user: User) -> None:
+def test_entry_that_was_removed_cannot_be_changed_or_removed(
+    workspace: Workspace, user: User
+) -> None:
     origin = AuditOrigin(user=user)
     keep(workspace, user, "Use tabs")
     first, second = (MemoryEntry.objects.get() for _ in range(2))
@@ -207,7 +207,7 @@ def test_what_somebody_else_has_removed_is_not_there(workspace: Workspace, user:
     assert AuditEntry.objects.filter(action=MEMORY).count() == 2
 
 
-def test_there_is_an_end_to_it(workspace: Workspace, user: User) -> None:
+def test_number_of_entries_is_limited(workspace: Workspace, user: User) -> None:
     for number in range(MAX_ENTRIES):
         keep(workspace, user, f"Rule {number}")
     with pytest.raises(Conflict, match="Remove one"):
@@ -224,15 +224,13 @@ def test_there_is_an_end_to_it(workspace: Workspace, user: User) -> None:
         {"text": "x", "scope": ""},
     ],
 )
-def test_what_cannot_be_kept_is_refused(
-    workspace: Workspace, user: User, wrong: dict[str, str]
-) -> None:
+def test_invalid_entry_is_refused(workspace: Workspace, user: User, wrong: dict[str, str]) -> None:
     with pytest.raises(Rejected):
         keep(workspace, user, **wrong)
     assert not MemoryEntry.objects.exists()
 
 
-def test_what_was_declined_stands_nowhere(
+def test_declined_item_is_not_kept(
     workspace: Workspace, session: Session, user: User, bob: User
 ) -> None:
     write(session, message("All dates must be UTC"))
@@ -246,9 +244,7 @@ def test_what_was_declined_stands_nowhere(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_declined_several_times_at_once_is_declined_once(
-    session: Session, user: User
-) -> None:
+def test_concurrent_requests_decline_an_item_once(session: Session, user: User) -> None:
     write(session, message("All dates must be UTC"))
     item = find_statement(session.pk, "r1.0")
     all_are_there = Barrier(4)
@@ -267,6 +263,6 @@ def test_what_is_declined_several_times_at_once_is_declined_once(
         thread.join()
     [row] = MemoryEntry.objects.all()
     row.pk, row.uuid = None, uuid4()
-    row.save()  # as there are where it was possible
+    row.save()  # a duplicate, which old databases may hold
     decline_item(session, item, by=user)
     assert list_declined(session, user.pk) == {"r1.0"}

@@ -1,4 +1,4 @@
-"""What a person said, as a list, and the first turn of a day."""
+"""The outline of a person's messages, and the first turn of a day."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,7 +20,7 @@ BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def fill(session: Session, turns: int) -> Session:
-    """One turn an hour, by turns of a person and of the model."""
+    """Append one turn an hour, alternating between the person and the model."""
     append(
         session.pk,
         session_uuid=session.uuid,
@@ -49,10 +49,10 @@ def test_pages_of_the_outline_hold_each_message_once(session: Session) -> None:
 
 
 FIRST_TURNS = {-50: 1, 0: 1, 0.5: 2, 11.9: 13, 12: 13, 997: 998, 5000: 1000}
-"""By hours after the beginning."""
+"""The expected turn by hours after the beginning."""
 
 
-def test_the_first_turn_of_a_moment_is_found_by_few_reads(session: Session) -> None:
+def test_first_turn_since_a_moment_is_found_with_few_queries(session: Session) -> None:
     full = fill(session, 1000)
     for hours, turn in FIRST_TURNS.items():
         with CaptureQueriesContext(connection) as queries:

@@ -1,4 +1,4 @@
-"""Groups that the provider decides about."""
+"""Groups that the identity provider manages."""
 
 import json
 
@@ -18,7 +18,7 @@ def groups_of(user: User) -> set[str]:
     return set(user.groups.values_list("name", flat=True))
 
 
-def test_a_person_is_in_those_that_are_named_and_stays_in_all_others(user: User) -> None:
+def test_sign_in_changes_only_the_groups_that_the_provider_manages(user: User) -> None:
     user.groups.add(Group.objects.create(name="Ours"), Group.objects.create(name="Reading"))
     set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=AuditOrigin(user=user))
     assert groups_of(user) == {"Ours", "Running"}
@@ -28,7 +28,7 @@ def test_a_person_is_in_those_that_are_named_and_stays_in_all_others(user: User)
     assert json.loads(entry.metadata) == expected
 
 
-def test_what_stays_as_it_is_leaves_no_entry(user: User) -> None:
+def test_unchanged_groups_leave_no_audit_entry(user: User) -> None:
     for _ in range(2):
         set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=AuditOrigin(user=user))
     set_provided_groups(user, named=set(), offered=set(), origin=AuditOrigin(user=user))

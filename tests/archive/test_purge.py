@@ -1,4 +1,4 @@
-"""Purging: what goes, what stays, what it leaves, and when it is refused."""
+"""Purging: the rows that are deleted, the receipt that remains, and refusals."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -75,7 +75,7 @@ SHARED = b"the same file in two sessions"
 
 
 def stock(session: Session, user: User) -> None:
-    """Something in every table that has rows of sessions."""
+    """Store a row in every table that has rows of sessions."""
     now = timezone.now()
     append(
         session.pk,
@@ -154,7 +154,7 @@ def count_all() -> dict[str, int]:
 
 
 def leads_to_session(model: type[Model], seen: frozenset[type[Model]] = frozenset()) -> bool:
-    """Whether a row belongs to a session, by whatever way."""
+    """Return whether rows of the model belong to a session, directly or through other models."""
     targets = [f.related_model for f in model._meta.concrete_fields if isinstance(f, ForeignKey)]
     return any(
         target is Session
@@ -170,17 +170,17 @@ def leads_to_session(model: type[Model], seen: frozenset[type[Model]] = frozense
 
 def test_every_table_that_leads_to_a_session_is_covered() -> None:
     leading = {model for model in every_table() if leads_to_session(model)}
-    assert {Run, DraftChunk, FileChange, PurgeOrder} <= leading  # the walk finds the way
+    assert {Run, DraftChunk, FileChange, PurgeOrder} <= leading  # checks the search itself
     tables = purged_tables()
     assert leading == tables.removed.keys() - {PromptText} | tables.folded.keys()
 
 
-def test_what_remains_is_what_the_plan_left_out_to_the_row(
+def test_purge_removes_exactly_the_rows_of_its_plan(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     record(
         AuditOrigin(user=user), session_event(session, TRANSCRIPT)
-    )  # or the purge's is the first
+    )  # otherwise the purge's audit entry would be the first
     other = create_session(workspace, owner=user)
     stock(session, user)
     stock(other, user)
@@ -197,11 +197,13 @@ def test_what_remains_is_what_the_plan_left_out_to_the_row(
     expected = {name: -count for name, count in plan.counts.items()} | added | words
     changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
     assert changed == expected
-    assert plan.shared >= 2  # the file and the picture of the other session
+    assert plan.shared >= 2  # the file and the picture that the other session has too
     assert [verified.problem for verified in verify_sessions()] == [""]
 
 
-def test_another_session_is_not_touched(workspace: Workspace, session: Session, user: User) -> None:
+def test_purge_does_not_touch_another_session(
+    workspace: Workspace, session: Session, user: User
+) -> None:
     other = create_session(workspace, owner=user)
     stock(session, user)
     stock(other, user)
@@ -212,7 +214,7 @@ def test_another_session_is_not_touched(workspace: Workspace, session: Session, 
     assert {model: list(rows(other.pk).values()) for model, rows in tables.items()} == before
 
 
-def test_a_receipt_says_what_went_who_ordered_it_and_why(session: Session, user: User) -> None:
+def test_receipt_records_the_counts_digests_person_and_reason(session: Session, user: User) -> None:
     stock(session, user)
     kept = get_session(session.uuid)
     receipt = remove(session, user)
@@ -235,7 +237,7 @@ def test_a_receipt_says_what_went_who_ordered_it_and_why(session: Session, user:
         "DELETE FROM conversations_receipt",
     ],
 )
-def test_a_receipt_is_kept_for_ever(session: Session, user: User, statement: str) -> None:
+def test_receipt_cannot_be_changed_or_deleted(session: Session, user: User, statement: str) -> None:
     remove(session, user)
     with (
         pytest.raises(DatabaseError, match="append-only"),
@@ -245,7 +247,9 @@ def test_a_receipt_is_kept_for_ever(session: Session, user: User, statement: str
         cursor.execute(statement)
 
 
-def test_rows_go_under_a_permit_only_and_it_goes_too(session: Session, user: User) -> None:
+def test_rows_are_deleted_only_under_a_permit_that_is_removed_after(
+    session: Session, user: User
+) -> None:
     stock(session, user)
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         Turn.objects.filter(session=session.pk)._raw_delete("default")
@@ -253,7 +257,7 @@ def test_rows_go_under_a_permit_only_and_it_goes_too(session: Session, user: Use
     assert not PurgePermit.objects.exists()
 
 
-def test_a_failure_leaves_everything(
+def test_failed_purge_changes_nothing(
     session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stock(session, user)
@@ -268,15 +272,13 @@ def test_a_failure_leaves_everything(
     assert count_all() == before
 
 
-def test_a_session_at_work_stays(session: Session, user: User) -> None:
+def test_session_with_a_running_answer_cannot_be_purged(session: Session, user: User) -> None:
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
     with pytest.raises(Conflict, match="An answer is still running"):
         remove(session, user)
 
 
-def test_forks_lose_their_parent_and_nothing_else(
-    workspace: Workspace, session: Session, user: User
-) -> None:
+def test_forks_lose_only_their_parent(workspace: Workspace, session: Session, user: User) -> None:
     fork = create_session(workspace, owner=user, continues=session)
     assert plan_purge(session).forks == 1
     remove(session, user)
@@ -284,7 +286,7 @@ def test_forks_lose_their_parent_and_nothing_else(
     assert fork.parent is None
 
 
-def test_what_was_kept_of_it_stays_without_its_source(
+def test_kept_memory_entries_stay_without_their_source(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     now = timezone.now()
@@ -298,7 +300,7 @@ def test_what_was_kept_of_it_stays_without_its_source(
     assert (entry.text, entry.session, entry.turn, entry.item) == ("Use tabs", None, None, "")
 
 
-def test_a_purged_session_is_gone(session: Session, user: User) -> None:
+def test_purged_session_is_not_found(session: Session, user: User) -> None:
     remove(session, user)
     with pytest.raises(NotFound):
         get_session(session.uuid)
@@ -313,7 +315,9 @@ def test_a_purged_session_is_gone(session: Session, user: User) -> None:
     assert AuditHead.objects.get().number == AuditEntry.objects.count()
 
 
-def test_contents_are_noted_once(workspace: Workspace, session: Session, user: User) -> None:
+def test_shared_contents_are_recorded_once(
+    workspace: Workspace, session: Session, user: User
+) -> None:
     other = create_session(workspace, owner=user)
     stock(session, user)
     stock(other, user)
@@ -324,6 +328,6 @@ def test_contents_are_noted_once(workspace: Workspace, session: Session, user: U
     assert noted - purging.named_by_features(noted) == both
 
 
-def test_an_empty_session_has_only_itself(session: Session, user: User) -> None:
+def test_purge_of_an_empty_session_counts_only_the_session(session: Session, user: User) -> None:
     assert count_rows(session.pk) == {"sessions": 1}
     assert load_json(remove(session, user).counts) == {"sessions": 1}

@@ -1,4 +1,4 @@
-"""What reviewers see in their lists, and what they leave behind."""
+"""Review: the lists that reviewers see, and their notes, flags and marks."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -47,7 +47,7 @@ def reviewer(db: None) -> AuditOrigin:
 
 @pytest.fixture
 def talk(workspace: Workspace, user: User) -> Talk:
-    """A session of ``turns`` turns that was last used ``age`` hours ago."""
+    """Return a function that makes a session of ``turns`` turns, last used ``age`` hours ago."""
 
     def make(*, turns: int = 2, age: float = 0, **columns: Any) -> Session:
         columns = {"workspace": workspace, "owner": user} | columns
@@ -63,7 +63,7 @@ def talk(workspace: Workspace, user: User) -> Talk:
 
 
 def walk(filters: QueueFilters, *, limit: int = 2) -> Iterator[Session]:
-    """All sessions of the list, page by page."""
+    """Yield all sessions of the list, page by page."""
     before = ""
     while True:
         items, before = read_queue(filters, before=before, limit=limit)
@@ -81,7 +81,7 @@ def entries_of(session: Session) -> list[str]:
     return list(entries.values_list("action", flat=True))
 
 
-def test_what_is_not_reviewed_is_listed_the_last_used_first(
+def test_unreviewed_sessions_are_listed_with_the_last_used_first(
     talk: Talk, reviewer: AuditOrigin
 ) -> None:
     sessions = [talk(age=age) for age in (1, 3, 2, 0, 4)]
@@ -90,12 +90,14 @@ def test_what_is_not_reviewed_is_listed_the_last_used_first(
     assert queue_of() == [sessions[place] for place in (3, 0, 2, 4)]
 
 
-def test_a_page_follows_also_where_sessions_share_their_moment(talk: Talk) -> None:
+def test_pages_are_complete_if_sessions_share_their_last_use(talk: Talk) -> None:
     sessions = [talk(age=1) for _ in range(5)]
     assert queue_of() == sessions[::-1]
 
 
-def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_reviewed_session_is_listed_again_after_a_new_turn(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     session = talk()
     mark_reviewed(session, reviewer, through=2)
     assert queue_of() == []
@@ -105,10 +107,10 @@ def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: A
     assert (item.reviewed_turn, item.new_turns, item.reviewed_by) == (2, 1, "rita")
 
 
-def test_nothing_is_missing_from_the_list_of_all(
+def test_list_of_all_includes_every_kind_of_session(
     talk: Talk, other_user: User, tmp_path: Path
 ) -> None:
-    """Archived, expired, empty, of a closed account, of another workspace."""
+    """Archived, expired, empty, of a closed account, and of another workspace."""
     elsewhere = create_workspace(root=tmp_path, name="Shed", owner=other_user)
     other_user.is_active = False
     other_user.save()
@@ -126,7 +128,7 @@ def test_nothing_is_missing_from_the_list_of_all(
     assert items[4].channel == "import"
 
 
-def test_the_list_can_be_narrowed(talk: Talk, other_user: User, tmp_path: Path) -> None:
+def test_list_can_be_filtered(talk: Talk, other_user: User, tmp_path: Path) -> None:
     elsewhere = create_workspace(root=tmp_path, name="Shed", owner=other_user)
     own = talk(age=30, created_at=NOW - timedelta(hours=40))
     shed = talk(age=1, workspace=elsewhere, owner=other_user, channel="api")
@@ -139,7 +141,7 @@ def test_the_list_can_be_narrowed(talk: Talk, other_user: User, tmp_path: Path) 
     assert queue_of(until=NOW - timedelta(hours=41)) == []
 
 
-def test_a_person_is_found_in_what_others_own(
+def test_filter_by_person_finds_sessions_in_which_they_wrote(
     talk: Talk, workspace: Workspace, other_user: User
 ) -> None:
     add_member(workspace, user_pk=other_user.pk, role="member")
@@ -159,7 +161,7 @@ def ask(session: Session, *, state: str, requested_by: User | None = None) -> Ru
     )
 
 
-def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
+def test_error_filter_finds_failed_runs_and_failed_tool_calls(talk: Talk) -> None:
     fine, failed, cut_off, refused = (talk(age=age) for age in range(4))
     calls = ((ask(fine, state="completed"), True), (ask(refused, state="completed"), False))
     ask(failed, state="failed")
@@ -176,7 +178,7 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
             created_at=NOW,
         )
     assert queue_of(with_errors=True) == [failed, cut_off, refused]
-    # What is imported has neither runs nor calls, and is known by its turns alone.
+    # An imported session has neither runs nor tool calls. Only its turns show an error.
     fine, half, broken = (talk(age=age, channel="import") for age in (4, 5, 6))
     append_turn(half, NewTurn(role="assistant", content="It is", complete=False))
     output = {"content": "No such file", "tool_call_id": "c", "tool_name": "ls"}
@@ -191,7 +193,7 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
     assert queue_of(with_errors=True) == [broken, half, failed, cut_off, refused]
 
 
-def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
+def test_next_session_follows_the_current_one_and_wraps_around(
     talk: Talk, reviewer: AuditOrigin
 ) -> None:
     first, second, third = (talk(age=age) for age in range(3))
@@ -208,7 +210,7 @@ def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
     assert next_unreviewed(filters, after=first) == third
 
 
-def test_a_page_takes_the_same_queries_for_any_number_of_sessions(
+def test_list_needs_the_same_queries_for_any_number_of_sessions(
     talk: Talk, reviewer: AuditOrigin
 ) -> None:
     def count() -> int:
@@ -226,7 +228,7 @@ def test_a_page_takes_the_same_queries_for_any_number_of_sessions(
 @pytest.mark.parametrize(
     ("queue", "index"), [("unreviewed", "session_unreviewed"), ("all", "session_by_time")]
 )
-def test_a_page_is_one_range_of_an_index(
+def test_list_page_is_read_from_one_range_of_an_index(
     talk: Talk, reviewer: AuditOrigin, queue: str, index: str
 ) -> None:
     for age in range(3):
@@ -237,7 +239,7 @@ def test_a_page_is_one_range_of_an_index(
     assert index in plan
 
 
-def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> None:
+def test_errors_are_looked_up_in_indexes_of_errors_only(talk: Talk) -> None:
     talk()
     plan = plan_of(lambda: read_queue(QueueFilters(with_errors=True), limit=50))
     assert "run_broken_of_session" in plan
@@ -246,7 +248,7 @@ def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> N
 
 
 def plan_of(read: Callable[[], Any]) -> str:
-    """How the database carries out the first statement, its values bound."""
+    """Return the database's plan for the first statement of ``read``, with its values bound."""
     statements: list[tuple[str, Any]] = []
 
     def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -258,7 +260,7 @@ def plan_of(read: Callable[[], Any]) -> str:
     sql, params = statements[0]
     keyword = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":  # where a few rows are cheaper to sort
+        if connection.vendor == "postgresql":  # which would rather sort so few rows
             cursor.execute("SET LOCAL enable_seqscan = off")
             cursor.execute("SET LOCAL enable_sort = off")
             cursor.execute("SET LOCAL enable_bitmapscan = off")
@@ -266,7 +268,7 @@ def plan_of(read: Callable[[], Any]) -> str:
         return "\n".join(str(row) for row in cursor.fetchall())
 
 
-def test_a_note_stays_with_its_turn(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_note_stays_with_its_turn(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     write_note(session, reviewer, text="  Check this.\0 ", turn=2)
     write_note(session, reviewer, text="All of it.", turn=None)
@@ -277,7 +279,7 @@ def test_a_note_stays_with_its_turn(talk: Talk, reviewer: AuditOrigin) -> None:
     ]
 
 
-def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_withdrawn_note_keeps_its_text(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     note = write_note(session, reviewer, text="Wrong.", turn=1)
     withdraw_note(session, reviewer, uuid=note.uuid)
@@ -289,7 +291,9 @@ def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: AuditOrigin) -> N
         withdraw_note(talk(), reviewer, uuid=note.uuid)
 
 
-def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_flagged_session_is_listed_until_its_flags_are_resolved(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     session, _ = talk(), talk()
     flags = [set_flag(session, reviewer, label=label, turn=1) for label in ("safety", "privacy")]
     assert queue_of(queue="flagged") == [session]
@@ -303,7 +307,7 @@ def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Aud
         resolve_flag(talk(), reviewer, uuid=flags[1].uuid)
 
 
-def test_a_mark_does_not_reach_further_than_what_was_seen(
+def test_review_mark_covers_only_the_turns_that_were_seen(
     talk: Talk, reviewer: AuditOrigin
 ) -> None:
     session = talk(turns=4)
@@ -321,7 +325,9 @@ def test_a_mark_does_not_reach_further_than_what_was_seen(
     assert [mark.through_turn for mark in read_remarks(session).marks] == [0, 4, 3]
 
 
-def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_each_review_action_leaves_one_entry_and_is_no_reading(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     session = talk()
     note = write_note(session, reviewer, text="x", turn=1)
     withdraw_note(session, reviewer, uuid=note.uuid)
@@ -337,7 +343,7 @@ def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Audit
     assert entry.metadata == f'{{"flag":"{flag.uuid}","label":"other"}}'
 
 
-def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_invalid_remark_is_refused_and_leaves_no_trace(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     with pytest.raises(Rejected):
         write_note(session, reviewer, text=" ", turn=1)
@@ -355,9 +361,7 @@ def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: AuditOrigin) -
 
 
 @pytest.mark.parametrize("table", ["reviewnote", "reviewflag", "reviewmark"])
-def test_the_database_refuses_to_rewrite_a_review(
-    talk: Talk, reviewer: AuditOrigin, table: str
-) -> None:
+def test_database_refuses_to_change_a_review(talk: Talk, reviewer: AuditOrigin, table: str) -> None:
     session = talk()
     write_note(session, reviewer, text="x", turn=1)
     set_flag(session, reviewer, label="other", turn=1)
@@ -374,7 +378,9 @@ def test_the_database_refuses_to_rewrite_a_review(
             cursor.execute(statement)
 
 
-def test_a_review_changes_nothing_archived(talk: Talk, reviewer: AuditOrigin) -> None:
+def test_review_of_an_archived_session_changes_only_its_mark(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     session = talk()
     archive_session(session, archived=True)
     session.refresh_from_db()
@@ -386,7 +392,7 @@ def test_a_review_changes_nothing_archived(talk: Talk, reviewer: AuditOrigin) ->
     assert after == before | {"reviewed_turn": 2}
 
 
-def test_a_sample_takes_the_same_queries_for_any_number_of_sessions(talk: Talk) -> None:
+def test_sample_needs_the_same_queries_for_any_number_of_sessions(talk: Talk) -> None:
     filters = QueueFilters(
         queue="all", since=NOW - timedelta(hours=1), until=timezone.now() + timedelta(hours=1)
     )

@@ -29,7 +29,7 @@ def active(session: Session) -> list[int]:
     return sorted(turn.number for turn in walk_active_turns_back(session.pk))
 
 
-def test_what_follows_a_message_leaves_the_active_path(session: Session, user: User) -> None:
+def test_rewind_takes_a_message_and_later_turns_off_the_path(session: Session, user: User) -> None:
     say(session, "One", "First", "Two", "Second")
     rewound = rewind_session(session, from_turn=3, actor_pk=user.pk)
     assert (rewound.from_seq, rewound.to_seq, rewound.count) == (3, 4, 1)
@@ -38,19 +38,19 @@ def test_what_follows_a_message_leaves_the_active_path(session: Session, user: U
     say(session, "Other")
     assert active(session) == [1, 2, 5]
     with pytest.raises(Rejected):
-        rewind_session(session, from_turn=3, actor_pk=user.pk)  # left already
+        rewind_session(session, from_turn=3, actor_pk=user.pk)  # already off the active path
     rewind_session(session, from_turn=1, actor_pk=user.pk)
     assert active(session) == []
 
 
 @pytest.mark.parametrize("turn", [2, 99, 0, -1])
-def test_only_a_message_of_the_person_can_be_gone_back_to(session: Session, turn: int) -> None:
+def test_only_a_message_of_a_person_can_be_rewound_to(session: Session, turn: int) -> None:
     say(session, "One", "First")
     with pytest.raises(Rejected):
         rewind_session(session, from_turn=turn, actor_pk=None)
 
 
-def test_nothing_is_rewound_while_an_answer_is_written(session: Session) -> None:
+def test_rewind_and_reset_are_refused_while_a_run_is_queued(session: Session) -> None:
     say(session, "One")
     run = Run(session=session, client_id="client-1", kind="message", state="queued")
     run.created_at = session.created_at
@@ -62,7 +62,7 @@ def test_nothing_is_rewound_while_an_answer_is_written(session: Session) -> None
 
 
 @pytest.mark.parametrize(("keeps", "left"), [(True, [1]), (False, [])])
-def test_a_reset_keeps_the_system_message_or_not(
+def test_reset_keeps_or_removes_the_system_message(
     workspace: Workspace, user: User, keeps: bool, left: list[int]
 ) -> None:
     session = create_session(workspace, owner=user, instructions="Be brief.")
@@ -76,12 +76,12 @@ def test_a_reset_keeps_the_system_message_or_not(
     assert not verify_session(session).problem
 
 
-def test_a_reset_of_nothing_changes_nothing(session: Session) -> None:
+def test_reset_of_an_empty_session_changes_nothing(session: Session) -> None:
     assert reset_session(session, keeps_instructions=True, actor_pk=None).count == 0
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_second_reset_finds_nothing_to_reset(session: Session, user: User, keeps: bool) -> None:
+def test_second_reset_rewinds_nothing(session: Session, user: User, keeps: bool) -> None:
     append_turn(session, NewTurn(role="system", content="You are a gardener."))
     say(session, "One", "First")
     rewind_session(session, from_turn=2, actor_pk=user.pk)
@@ -96,18 +96,18 @@ def test_a_second_reset_finds_nothing_to_reset(session: Session, user: User, kee
     assert active(session) == ([1] if keeps else [])
 
 
-def test_a_reset_keeps_a_system_message_that_nothing_follows(session: Session) -> None:
+def test_reset_keeps_a_system_message_without_later_turns(session: Session) -> None:
     append_turn(session, NewTurn(role="system", content="You are a gardener."))
     reset_session(session, keeps_instructions=True, actor_pk=None)
     assert active(session) == [1]
     assert not Rewind.objects.exists()
 
 
-MANY = 1_100  # SQLite takes a thousand terms in one condition.
+MANY = 1_100  # SQLite accepts a thousand terms in one condition.
 
 
 def rewind_often(session: Session) -> Session:
-    """Every second message was taken back."""
+    """Append messages and rewind every second one."""
     turns = [NewTurn(role="user", content=f"Row {number}") for number in range(1, 2 * MANY + 1)]
     append(session.pk, session_uuid=session.uuid, turns=turns)
     Rewind.objects.bulk_create(
@@ -126,7 +126,7 @@ def rewind_often(session: Session) -> Session:
     return get_session(session.uuid)
 
 
-def test_a_session_may_have_any_number_of_rewinds(session: Session, user: User) -> None:
+def test_session_may_have_any_number_of_rewinds(session: Session, user: User) -> None:
     full = rewind_often(session)
     left = list(range(1, 2 * MANY + 1, 2))
     rewound = read_rewound(full.pk, "turn")

@@ -1,4 +1,4 @@
-"""Searching: everything is found at once, by any text, ranked within the session."""
+"""Searching a session: turns are found at once, by any text, and ranked."""
 
 import sqlite3
 from dataclasses import replace
@@ -63,7 +63,7 @@ def search(session: Session, query: str, **options: Any) -> list[int]:
 
 @pytest.fixture(params=["indexed", "fresh"])
 def keep(request: pytest.FixtureRequest) -> Any:
-    """Whether turns are in the index or too new for it makes no difference."""
+    """Return a function that indexes the session or leaves it unindexed, to test both cases."""
 
     def do(session: Session) -> None:
         if request.param == "indexed":
@@ -72,7 +72,7 @@ def keep(request: pytest.FixtureRequest) -> Any:
     return do
 
 
-def test_a_turn_is_found_at_once(session: Session) -> None:
+def test_turn_is_found_at_once(session: Session) -> None:
     write(session, "The beans are in the shed")
     assert search(session, "beans") == [1]
     index_session(session.pk)
@@ -80,7 +80,7 @@ def test_a_turn_is_found_at_once(session: Session) -> None:
     assert sorted(search(session, "beans")) == [1, 2]
 
 
-def test_what_was_said_read_and_run_is_found(session: Session, keep: Any) -> None:
+def test_messages_tool_calls_and_results_are_found(session: Session, keep: Any) -> None:
     write(
         session,
         "Look at the harvester",
@@ -97,7 +97,7 @@ def test_what_was_said_read_and_run_is_found(session: Session, keep: Any) -> Non
     assert sorted(search(session, "read_file")) == [2, 3]
 
 
-def test_looking_things_up_is_not_found_again(session: Session, keep: Any) -> None:
+def test_calls_and_results_of_recall_are_not_found(session: Session, keep: Any) -> None:
     write(
         session,
         "Where did we bury the anchor?",
@@ -120,7 +120,7 @@ def test_thinking_is_not_found(session: Session, keep: Any) -> None:
     assert search(session, "secretly") == []
 
 
-def test_a_damaged_turn_is_found_by_its_text(session: Session, keep: Any) -> None:
+def test_damaged_turn_is_found_by_its_text(session: Session, keep: Any) -> None:
     write(session, NewTurn(role="assistant", content="half a story", blocks="[{"))
     keep(session)
     assert search(session, "story") == [1]
@@ -183,7 +183,7 @@ IDENTIFIERS = [
 ]
 
 
-def test_words_meet_in_every_form(session: Session, keep: Any, workspace: Workspace) -> None:
+def test_words_match_in_different_forms(session: Session, keep: Any, workspace: Workspace) -> None:
     for text, query in IDENTIFIERS:
         another = create_session(workspace, owner=session.owner)
         write(another, "nothing of the kind", text)
@@ -198,7 +198,7 @@ def test_english_contractions_stay_one_word(session: Session, keep: Any) -> None
         assert search(session, query) == [], query
 
 
-def test_phrases_have_to_be_there(session: Session, keep: Any) -> None:
+def test_phrases_match_only_exact_word_order(session: Session, keep: Any) -> None:
     write(session, "the red door", "the door is red", "a red, old door", "Red doors!")
     keep(session)
     assert sorted(search(session, '"red door"')) == [1, 4]
@@ -230,7 +230,7 @@ FILTERS = [
 ]
 
 
-def test_filters(session: Session, keep: Any) -> None:
+def test_filters_select_the_expected_turns(session: Session, keep: Any) -> None:
     days = [NOW + timedelta(days=number) for number in range(5)]
     made = [
         user("a stone"),
@@ -246,7 +246,7 @@ def test_filters(session: Session, keep: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["best", "newest"])
-def test_a_workspace_that_is_none_is_named(session: Session, keep: Any, order: str) -> None:
+def test_unknown_workspace_is_reported_as_missing(session: Session, keep: Any, order: str) -> None:
     write(session, "the stone is in:progress")
     keep(session)
     for query in ("stone in:Progress", "in:progress"):
@@ -259,14 +259,14 @@ def test_a_workspace_that_is_none_is_named(session: Session, keep: Any, order: s
     assert turns_of(find_among(Session.objects.all(), query, order=order)) == [1]
 
 
-def test_turns_before_the_window(session: Session, keep: Any) -> None:
+def test_search_can_be_limited_to_turns_before_the_window(session: Session, keep: Any) -> None:
     write(session, *["a stone"] * 5)
     keep(session)
     assert sorted(search(session, "stone", before_turn=4)) == [1, 2, 3]
     assert search(session, "stone", before_turn=1) == []
 
 
-def test_it_names_what_is_missing(session: Session, keep: Any) -> None:
+def test_missing_words_and_phrases_are_reported(session: Session, keep: Any) -> None:
     write(session, "a stone wall")
     keep(session)
     found = find_in(session.pk, 'a Stone of Marble "wall stone" "stone wall"')
@@ -276,7 +276,7 @@ def test_it_names_what_is_missing(session: Session, keep: Any) -> None:
     assert (turns_of(found), found.missing) == ([1], ("marble",))
 
 
-def test_a_phrase_further_back_is_not_said_to_be_nowhere(
+def test_phrase_that_was_not_looked_for_everywhere_is_not_missing(
     session: Session, keep: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
@@ -302,14 +302,14 @@ def test_a_phrase_further_back_is_not_said_to_be_nowhere(
     assert (found.missing, found.is_phrase_cut) == (('"wall a"',), False)
 
 
-def test_words_without_a_subject_count_only_alone(session: Session, keep: Any) -> None:
+def test_stop_words_count_only_in_queries_without_other_words(session: Session, keep: Any) -> None:
     write(session, "who is it", "a plum")
     keep(session)
     assert search(session, "what is it about the plum") == [2]
     assert search(session, "who is it") == [1]
 
 
-def test_it_counts_what_matched(session: Session, keep: Any) -> None:
+def test_all_matches_are_counted(session: Session, keep: Any) -> None:
     write(session, *["a stone"] * 30)
     keep(session)
     found = find_in(session.pk, "stone", limit=7)
@@ -317,7 +317,7 @@ def test_it_counts_what_matched(session: Session, keep: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["best", "newest"])
-def test_pages_follow_each_other_while_the_session_grows(
+def test_pages_stay_consistent_while_the_session_grows(
     session: Session, keep: Any, order: str
 ) -> None:
     write(session, *[f"stone {'and sand ' * (n % 5)}{n}" for n in range(20)])
@@ -337,7 +337,7 @@ def test_pages_follow_each_other_while_the_session_grows(
         assert whole == sorted(whole, reverse=True)
 
 
-def test_any_cursor_will_do(session: Session) -> None:
+def test_invalid_cursor_gives_the_first_page(session: Session) -> None:
     write(session, "a stone")
     for cursor in ("x", "best.1", "newest.zz", "newest.1.2", "9" * 50, "best.."):
         assert search(session, "stone", cursor=cursor) == [1], cursor
@@ -354,7 +354,7 @@ def test_any_cursor_will_do(session: Session) -> None:
     ),
     order=st.sampled_from(["best", "newest"]),
 )
-def test_any_text_is_a_query(session: Session, query: str, order: str) -> None:
+def test_any_text_is_a_valid_query(session: Session, query: str, order: str) -> None:
     if not SearchEntry.objects.filter(session=session).exists():
         write(session, "some AND words NOT NEAR", result("x: y", "tool"))
         index_session(session.pk)
@@ -370,14 +370,14 @@ ODD_QUERIES = (
 )
 
 
-def test_odd_queries(session: Session) -> None:
+def test_odd_queries_raise_no_error(session: Session) -> None:
     write(session, "one word")
     index_session(session.pk)
     for query, order in product(ODD_QUERIES, ("best", "newest")):
         assert len(search(session, query, order=order)) <= 1
 
 
-def test_the_number_of_queries_does_not_grow(session: Session) -> None:
+def test_number_of_queries_does_not_grow_with_the_session(session: Session) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             find_in(session.pk, "stone wall of sand", limit=50)
@@ -393,7 +393,7 @@ def test_the_number_of_queries_does_not_grow(session: Session) -> None:
     assert count() == few + 1
 
 
-def test_a_long_tail_is_indexed_before_a_search(session: Session) -> None:
+def test_many_unindexed_turns_are_indexed_before_a_search(session: Session) -> None:
     write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))
     assert len(search(session, "stone", limit=100)) == MAX_UNINDEXED_TURNS + 1
     progress = read_progress(session.pk)
@@ -402,7 +402,7 @@ def test_a_long_tail_is_indexed_before_a_search(session: Session) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_search_does_not_wait_for_the_write_lock(session: Session) -> None:
+def test_search_does_not_wait_for_the_write_lock(session: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL has no lock for all writes")
     write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))

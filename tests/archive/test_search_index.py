@@ -1,4 +1,4 @@
-"""The index: made from the turns, made again to the same bytes, taken out by a purge."""
+"""The search index: building it, rebuilding it to the same bytes, and purging."""
 
 import pytest
 from django.db import connection, transaction
@@ -41,7 +41,7 @@ def damage(statement: str) -> None:
         cursor.execute(statement)
 
 
-def test_the_watermark_follows_the_turns(session: Session) -> None:
+def test_progress_follows_the_indexed_turns(session: Session) -> None:
     assert index_waiting() == 0
     write(session, "one", "two words")
     [waiting] = sessions_to_index()
@@ -67,7 +67,7 @@ def test_two_indexers_store_a_batch_once(session: Session) -> None:
     assert check_session(session.pk) == ""
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(session: Session) -> None:
+def test_batch_is_stored_completely_or_not_at_all(session: Session) -> None:
     write(session, "one", "two")
     progress = read_progress(session.pk)
     assert progress is not None
@@ -109,7 +109,7 @@ def test_batches_of_any_size_give_the_same_bytes(session: Session) -> None:
         ("DELETE FROM conversations_searchprogress", "turn 1"),
     ],
 )
-def test_damage_is_named_and_mended(session: Session, statement: str, problem: str) -> None:
+def test_damage_is_named_and_repaired(session: Session, statement: str, problem: str) -> None:
     write(session, "one", "two", "three")
     index_session(session.pk)
     assert check_session(session.pk) == ""
@@ -123,7 +123,7 @@ def test_damage_is_named_and_mended(session: Session, statement: str, problem: s
     assert check_index() == ""
 
 
-def test_other_rules_for_words_make_the_index_anew(
+def test_change_of_the_word_rules_rebuilds_the_index(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(session, "one", "two")
@@ -137,7 +137,7 @@ def test_other_rules_for_words_make_the_index_anew(
     assert check_index() == ""
 
 
-def test_a_purge_takes_a_session_out(session: Session) -> None:
+def test_purge_removes_a_session_from_the_index(session: Session) -> None:
     write(session, "a secret")
     index_session(session.pk)
     assert remove_session(session.pk) == 1
@@ -154,7 +154,7 @@ def test_a_purge_takes_a_session_out(session: Session) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_session_that_is_purged_while_it_is_indexed_leaves_nothing(session: Session) -> None:
+def test_session_purged_during_indexing_leaves_no_entries(session: Session) -> None:
     write(session, "one")
     [progress] = sessions_to_index()
     batch = prepare_batch(progress)
@@ -164,7 +164,7 @@ def test_a_session_that_is_purged_while_it_is_indexed_leaves_nothing(session: Se
     assert not SearchProgress.objects.exists()
 
 
-def test_a_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> None:
+def test_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> None:
     """PostgreSQL's index refuses words of more than 2,700 bytes."""
     name = "𐐷" * 9_000
     call = dump_json([{"type": "tool_use", "id": "c", "name": name, "input": {}}])
@@ -177,9 +177,9 @@ def test_a_tool_with_a_very_long_name_is_indexed_and_found(session: Session) -> 
     assert find_in(session.pk, "tool:another").total == 0
 
 
-def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Session) -> None:
+def test_session_that_cannot_be_indexed_does_not_block_others(session: Session) -> None:
     other = create_session(session.workspace, owner=session.owner)
-    for one in (other, session):  # the latest active is indexed first
+    for one in (other, session):  # the session that was used last is indexed first
         write(one, *["a stone"] * (MAX_UNINDEXED_TURNS // 2 + 1))
     with refused_entries(session):
         found = find_among(Session.objects.all(), "stone")
@@ -187,7 +187,7 @@ def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(session: Sessi
         assert [progress.session_pk for progress in sessions_to_index()] == [session.pk]
 
 
-def test_a_session_that_cannot_be_indexed_is_left_alone_for_a_while(
+def test_session_that_cannot_be_indexed_is_not_retried_at_once(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(session, *["a stone"] * (MAX_UNINDEXED_TURNS + 1))
@@ -199,7 +199,7 @@ def test_a_session_that_cannot_be_indexed_is_left_alone_for_a_while(
     assert [record.getMessage() for record in ours] == ["session_not_indexed"]
 
 
-def test_merging_changes_nothing_that_is_found(session: Session) -> None:
+def test_merging_the_index_keeps_all_hits(session: Session) -> None:
     for number in range(40):
         write(session, f"stone {number}")
         index_session(session.pk)
@@ -212,7 +212,7 @@ def test_merging_changes_nothing_that_is_found(session: Session) -> None:
     assert check_index() == ""
 
 
-def test_an_index_that_lost_its_words_is_found_out(session: Session) -> None:
+def test_index_without_its_words_fails_the_check(session: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL keeps its index itself")
     write(session, "a stone")

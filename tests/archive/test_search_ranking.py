@@ -1,5 +1,7 @@
-"""What the ranking is for: a small conversation whose answers share few words with the
-questions."""
+"""Ranking of search results in a small conversation.
+
+Its answers share few words with the questions.
+"""
 
 import pytest
 
@@ -52,12 +54,12 @@ def ranked(session: Session, query: str, *, with_neighbours: bool = True) -> lis
     return [hit.turn for hit in found.hits]
 
 
-def test_an_answer_beside_its_question_is_among_the_first(talk: Session) -> None:
+def test_answer_next_to_its_question_is_among_the_first_hits(talk: Session) -> None:
     for question, turn in QUESTIONS:
         assert turn in ranked(talk, question)[:5], question
 
 
-def test_turns_without_a_word_are_marked_or_left_out(talk: Session) -> None:
+def test_turns_without_a_query_word_are_marked_or_left_out(talk: Session) -> None:
     found = find_in(talk.pk, "kiln", limit=50, with_neighbours=True)
     assert [hit.turn for hit in found.hits if not hit.is_near] == [11]
     assert {12, 13} <= {hit.turn for hit in found.hits if hit.is_near}
@@ -65,13 +67,13 @@ def test_turns_without_a_word_are_marked_or_left_out(talk: Session) -> None:
     assert ranked(talk, "kiln", with_neighbours=False) == [11]
 
 
-def test_inflected_and_irregular_forms_meet(talk: Session) -> None:
+def test_inflected_and_irregular_forms_match(talk: Session) -> None:
     assert ranked(talk, "buy kilns")[0] == 11
     assert ranked(talk, "complaint complaining")[0] == 10
 
 
-def test_what_is_rare_is_judged_by_the_session(talk: Session) -> None:
-    """Another session is full of kilns; here the word is as telling as before."""
+def test_rarity_of_a_word_depends_only_on_its_session(talk: Session) -> None:
+    """A word that is frequent in another session keeps its weight here."""
     before = find_in(talk.pk, "kiln clock").hits
     other = create_session(talk.workspace, owner=talk.owner)
     turns = [NewTurn(role="user", content="kiln kiln kiln")] * 50
@@ -81,7 +83,7 @@ def test_what_is_rare_is_judged_by_the_session(talk: Session) -> None:
     assert before[0].turn == 11
 
 
-def test_a_question_with_a_phrase_leads_with_it(talk: Session) -> None:
+def test_phrase_within_a_question_is_ranked_first(talk: Session) -> None:
     found = find_in(talk.pk, 'price of the "pottery class" kiln', with_neighbours=True)
     assert found.hits[0].turn == 11
     assert len(found.hits) > 1
@@ -93,14 +95,14 @@ LONG = " ".join(f"Here is thought number {number} about it." for number in range
 
 
 def write(session: Session, *texts: str) -> None:
-    """Turns of the person and the assistant, one after the other."""
+    """Append turns that alternate between the person and the assistant."""
     roles = ("user", "assistant")
     turns = [NewTurn(role=roles[n % 2], content=text) for n, text in enumerate(texts)]
     append(session.pk, session_uuid=session.uuid, turns=turns)
 
 
 @pytest.mark.parametrize("with_neighbours", [True, False])
-def test_a_short_message_is_not_drowned_by_long_answers(
+def test_short_message_is_not_ranked_below_long_answers(
     session: Session, with_neighbours: bool
 ) -> None:
     answers = [f"Beans need poles, nets and water. {LONG}"] * 3
@@ -110,26 +112,26 @@ def test_a_short_message_is_not_drowned_by_long_answers(
     assert ranked(session, "poles for beans", with_neighbours=with_neighbours)[0] == 5
 
 
-def test_turns_of_equal_length_count_alike(session: Session) -> None:
+def test_turns_of_equal_length_are_ranked_by_their_words(session: Session) -> None:
     write(session, "Roses here.", "Beans on poles.", "Herbs here.", "Water there.", "Nothing more.")
     assert ranked(session, "beans poles", with_neighbours=False) == [2]
     assert ranked(session, "beans poles")[0] == 2
 
 
-def test_a_rule_of_the_person_counts_more_in_questions(session: Session) -> None:
+def test_rule_of_the_person_is_ranked_first_for_a_question(session: Session) -> None:
     said = ["Beans in May, I think.", "Yes."] * 5
     said += ["Always name the month when I ask about beans.", "I will.", "Beans are fine.", "Good."]
     write(session, *said)
     assert ranked(session, "what should I do about beans")[0] == 11
 
 
-def test_a_summary_has_the_answers_beside_the_messages(session: Session) -> None:
+def test_query_for_a_summary_ranks_answers_next_to_messages(session: Session) -> None:
     write(session, "What do beans need?", f"Poles. {LONG}", "And roses?", f"Shears. {LONG}")
     assert ranked(session, "summary of the beans", with_neighbours=True)[:2] == [1, 2]
     assert ranked(session, "about the beans")[1] != 2
 
 
-def test_a_course_of_events_is_spread_over_time(session: Session) -> None:
+def test_query_for_an_order_of_events_finds_later_turns(session: Session) -> None:
     said = ["Nothing of note today."] * 60
     said[9:12] = ["The beans came up by the pole."] * 3
     said[50] = "The beans were late this year, it seems to me."

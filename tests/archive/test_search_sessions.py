@@ -1,4 +1,4 @@
-"""Searching many sessions: only those given, ranked or in order of time, page by page."""
+"""Searching many sessions: access, ranking, order of time and pages."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -37,14 +37,14 @@ def sessions(workspace: Workspace, user: User) -> list[Session]:
 
 @pytest.fixture(params=["few", "many"])
 def _is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions one by one, or all of them in one range."""
+    """Search sessions one by one, or all of them in one range."""
     if request.param == "many":
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_NAMED", 0)
 
 
 @pytest.fixture(params=["all", "walked"])
 def _is_walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All matches put in order of time, or the sessions walked through."""
+    """Sort all matches by time at once, or walk through the sessions in small batches."""
     if request.param == "walked":
         monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
 
@@ -90,7 +90,7 @@ def test_rare_words_count_more(sessions: list[Session]) -> None:
 
 
 @pytest.mark.usefixtures("_is_few")
-def test_filters_hold_everywhere(sessions: list[Session], workspace: Workspace) -> None:
+def test_filters_apply_to_all_sessions(sessions: list[Session], workspace: Workspace) -> None:
     write(sessions[0], "a stone", "a stone")
     write(sessions[1], "a stone", at=START + timedelta(days=2))
     index_waiting()
@@ -108,7 +108,7 @@ def test_filters_hold_everywhere(sessions: list[Session], workspace: Workspace) 
 
 
 @pytest.mark.usefixtures("_is_few", "_is_walked")
-def test_the_newest_come_first_whatever_the_session(sessions: list[Session]) -> None:
+def test_newest_hits_come_first_across_sessions(sessions: list[Session]) -> None:
     for hour, session in zip((3, 0, 4, 1, 2), sessions, strict=True):
         write(session, "a stone", "sand", "a stone", at=START + timedelta(hours=hour))
     index_waiting()
@@ -120,10 +120,10 @@ def test_the_newest_come_first_whatever_the_session(sessions: list[Session]) -> 
 
 @pytest.mark.usefixtures("_is_few")
 @pytest.mark.parametrize("is_one_moment", [True, False])
-def test_pages_have_every_hit_once(
+def test_pages_contain_every_hit_once(
     sessions: list[Session], is_one_moment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Best first, all matches put in order of time, and the sessions walked through."""
+    """Ranked, by time in one batch, and by time in small batches."""
     for number, session in enumerate(sessions):
         at = START if is_one_moment else START + timedelta(minutes=number * 2)
         turns = [
@@ -150,7 +150,9 @@ def test_pages_have_every_hit_once(
         assert pages == places(whole)
 
 
-def test_the_number_of_queries_does_not_grow(workspace: Workspace, user: User) -> None:
+def test_number_of_queries_does_not_grow_with_the_sessions(
+    workspace: Workspace, user: User
+) -> None:
     def count(order: str) -> int:
         with CaptureQueriesContext(connection) as queries:
             find_among(everything(), "stone wall", order=order)
@@ -168,7 +170,7 @@ def test_the_number_of_queries_does_not_grow(workspace: Workspace, user: User) -
     assert [count("best"), count("newest")] == few
     add(2)
     add(2)
-    each = 5  # these are looked for, and read one by one
+    each = 5  # unindexed sessions are looked up and read one by one
     assert [count("best"), count("newest")] == [few[0] + each, few[1] + each]
 
 
@@ -196,7 +198,7 @@ def answer(session: Session, *, model: str, complete: bool = True) -> None:
 
 
 @pytest.mark.parametrize("is_indexed", [True, False])
-def test_errors_and_models_are_found(sessions: list[Session], is_indexed: bool) -> None:
+def test_errors_and_models_can_be_searched_for(sessions: list[Session], is_indexed: bool) -> None:
     first = sessions[0]
     fail(first, ok=True)
     fail(first, ok=False)
@@ -225,7 +227,7 @@ def others(workspace: Workspace) -> list[Session]:
 
 @pytest.mark.usefixtures("_is_few")
 @pytest.mark.parametrize("is_indexed", [True, False])
-def test_a_person_and_a_workspace_narrow_it_down(
+def test_search_can_be_limited_to_a_person_and_workspaces(
     sessions: list[Session], others: list[Session], is_indexed: bool
 ) -> None:
     for session in (*sessions, *others):
@@ -251,7 +253,7 @@ def test_a_person_and_a_workspace_narrow_it_down(
 
 
 @pytest.mark.usefixtures("_is_few")
-def test_a_person_is_found_in_sessions_of_others_too(
+def test_filter_by_person_finds_sessions_in_which_they_wrote(
     sessions: list[Session], others: list[Session]
 ) -> None:
     write(sessions[1], "a stone")
@@ -263,7 +265,7 @@ def test_a_person_is_found_in_sessions_of_others_too(
     assert {pk for pk, _ in places(found)} == {sessions[1].pk}
 
 
-def test_however_sessions_are_singled_out_the_same_is_found(
+def test_every_way_to_select_sessions_finds_the_same_hits(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, session in enumerate(sessions):
@@ -271,7 +273,8 @@ def test_however_sessions_are_singled_out_the_same_is_found(
     index_waiting()
     chosen = [sessions[0].pk, sessions[3].pk]
     few = Session.objects.filter(pk__in=chosen)
-    # Each by its range, those of a list, or by a statement; whose entries are looked up or not.
+    # Sessions are selected by their ranges, by a list of keys or by a subquery. With a subquery,
+    # each entry's session is looked up if the share is at least ``MIN_MAJORITY_SHARE``.
     for named, listed, share in ((24, 100, 0), (0, 100, 0), (0, 1, 0.0), (0, 1, 2.0)):
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_NAMED", named)
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", listed)
@@ -286,7 +289,7 @@ def test_however_sessions_are_singled_out_the_same_is_found(
         assert len(everywhere.hits) == 10, how
 
 
-def test_a_rare_phrase_of_frequent_words_is_found_further_back(
+def test_rare_phrase_of_frequent_words_is_found_on_a_later_page(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
@@ -306,7 +309,7 @@ def test_a_rare_phrase_of_frequent_words_is_found_further_back(
     assert pages == 2
 
 
-def test_stretches_of_time_with_nothing_are_passed_over_together(
+def test_empty_periods_are_skipped_with_few_queries(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
@@ -320,7 +323,7 @@ def test_stretches_of_time_with_nothing_are_passed_over_together(
 
 
 @pytest.mark.usefixtures("_is_walked")
-def test_turns_of_any_year_are_put_in_order(sessions: list[Session]) -> None:
+def test_turns_of_any_year_are_sorted_by_time(sessions: list[Session]) -> None:
     for session, year in zip(sessions, (1815, 1969, 2026, 2120), strict=False):
         write(session, *["a stone"] * 6, at=datetime(year, 5, 1, tzinfo=UTC))
     index_waiting()
@@ -336,7 +339,7 @@ def test_turns_of_any_year_are_put_in_order(sessions: list[Session]) -> None:
     assert pages == sorted(pages, reverse=True)
 
 
-def test_what_is_to_be_indexed_is_found_by_an_index() -> None:
+def test_unindexed_sessions_are_found_with_an_index() -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL reads a small table whole")
     plan = Session.objects.filter(UNINDEXED).order_by().values("pk").explain()

@@ -1,4 +1,4 @@
-"""The session state as it is kept: right at every commit, after edits and rewinds."""
+"""The stored session state: correct after every commit, edit and rewind."""
 
 from typing import Any
 
@@ -48,11 +48,11 @@ def rules_of(session: Session) -> list[str]:
     return [one.text for one in read_state_view(session.pk).items if one.kind == "rule"]
 
 
-def test_a_new_session_has_nothing_to_say(session: Session) -> None:
+def test_state_of_a_new_session_is_empty(session: Session) -> None:
     assert read_state_text(session.pk).yaml == ""
 
 
-def test_the_state_has_the_form_that_models_know(session: Session) -> None:
+def test_state_has_the_documented_form(session: Session) -> None:
     write(session, message("Never use an ORM.\nThanks"))
     write(session, *used("write_file", {"path": "src/auth.py"}), answer())
     assert state_of(session) == {
@@ -69,7 +69,7 @@ def test_the_state_has_the_form_that_models_know(session: Session) -> None:
     }
 
 
-def test_an_edit_is_an_event_and_changes_the_state_at_once(session: Session, user: User) -> None:
+def test_edit_is_an_event_and_changes_the_state_at_once(session: Session, user: User) -> None:
     write(session, message("We use tabs"))
     [decision] = ids(session, "decision")
     [row] = edit_state(
@@ -88,7 +88,7 @@ def test_an_edit_is_an_event_and_changes_the_state_at_once(session: Session, use
     assert state_of(session)["key_decisions"] == ["We use two spaces (turn 1)"]
 
 
-def test_what_is_so_already_appends_nothing(session: Session) -> None:
+def test_edit_that_changes_nothing_appends_no_event(session: Session) -> None:
     write(session, message("We use tabs"))
     [decision] = ids(session, "decision")
     edit_state(session, actor_pk=None, action="pin", item=decision)
@@ -96,7 +96,7 @@ def test_what_is_so_already_appends_nothing(session: Session) -> None:
     assert ChatEvent.objects.filter(session=session).count() == 1
 
 
-def test_a_pinned_decision_outlives_any_number_of_others(session: Session) -> None:
+def test_pinned_decision_outlives_any_number_of_others(session: Session) -> None:
     write(session, message("We use tabs"))
     [decision] = ids(session, "decision")
     edit_state(session, actor_pk=None, action="pin", item=decision)
@@ -117,7 +117,7 @@ def test_a_pinned_decision_outlives_any_number_of_others(session: Session) -> No
         ("edit", "c1", "x" * 101, "state_text_too_long"),
     ],
 )
-def test_it_refuses_what_cannot_be(
+def test_invalid_edit_is_refused(
     session: Session, action: str, item: str, text: str, code: str
 ) -> None:
     write(session, message("We use tabs"))
@@ -128,7 +128,7 @@ def test_it_refuses_what_cannot_be(
 
 
 @pytest.mark.parametrize("text", ["Always use tabs for indentation.", "We use Postgres 16."])
-def test_what_is_said_again_after_its_removal_stands(session: Session, text: str) -> None:
+def test_rule_that_is_repeated_after_its_removal_applies_again(session: Session, text: str) -> None:
     write(session, message(text), answer())
     act(session, "strike", text)
     write(session, message(text), answer(), message("Thanks, go on with the parser"))
@@ -142,9 +142,7 @@ def test_what_is_said_again_after_its_removal_stands(session: Session, text: str
 
 
 @pytest.mark.parametrize("wording", ["", "Always write in German"])
-def test_what_was_removed_and_replaced_since_is_restored_at_once(
-    session: Session, wording: str
-) -> None:
+def test_removed_and_replaced_rule_is_restored_at_once(session: Session, wording: str) -> None:
     write(session, message("Always answer in German."), answer())
     if wording:
         act(session, "edit", "Always answer in German", wording=wording)
@@ -157,7 +155,7 @@ def test_what_was_removed_and_replaced_since_is_restored_at_once(
     assert check_state(session.pk) == ""
 
 
-def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Session) -> None:
+def test_rule_that_is_repeated_after_a_rewording_applies_as_said(session: Session) -> None:
     write(session, message("Always use tabs for indentation."), answer())
     act(session, "edit", "Always use tabs", wording="Always use 4 spaces for indentation")
     write(session, message("Always use tabs for indentation."), answer())
@@ -177,7 +175,7 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
             ["Never add a summary at the end"],
             "Always add a summary at the end",
         ),
-        # The opposite of what it was before
+        # The opposite of the original
         (
             "Always use tabs",
             "Always wrap lines at 80 characters",
@@ -185,7 +183,7 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
             ["Always wrap lines at 80 characters", "Never use tabs"],
             None,
         ),
-        # Of both
+        # The opposite of both
         (
             "Always use tabs",
             "Always use tabs, never spaces",
@@ -193,7 +191,7 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
             ["Never use tabs, always spaces"],
             "Always use tabs, never spaces",
         ),
-        # The rewording as it is
+        # The rewording itself
         (
             "Always use tabs",
             "Always wrap lines at 80 characters",
@@ -201,7 +199,7 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
             ["Always wrap lines at 80 characters"],
             "Always wrap lines at 80 characters",
         ),
-        # A part of it again
+        # A part of the rewording
         (
             "Always use tabs",
             "Always use tabs and wrap lines at 80 characters",
@@ -214,7 +212,7 @@ def test_what_is_said_again_after_a_rewording_stands_as_it_was_said(session: Ses
         ),
     ],
 )
-def test_what_is_said_later_meets_a_rule_as_a_person_reworded_it(
+def test_later_rule_is_compared_with_the_wording_of_the_person(
     session: Session,
     said: str,
     wording: str,
@@ -233,7 +231,7 @@ def test_what_is_said_later_meets_a_rule_as_a_person_reworded_it(
     assert check_state(session.pk) == ""
 
 
-def test_a_rewording_stands_beside_what_was_said_before_it(session: Session) -> None:
+def test_rewording_does_not_replace_rules_that_were_said_before(session: Session) -> None:
     write(session, message("Always answer in German."), answer())
     write(session, message("Never add a summary at the end."), answer())
     act(session, "edit", "Always answer", wording="Always add a summary at the end")
@@ -243,7 +241,7 @@ def test_a_rewording_stands_beside_what_was_said_before_it(session: Session) -> 
     assert rules_of(session) == ["Never add a summary at the end"]
 
 
-def test_a_rewording_outlives_any_number_of_values(session: Session) -> None:
+def test_rewording_outlives_any_number_of_values(session: Session) -> None:
     write(session, message("Always use tabs."), answer())
     act(session, "edit", "Always use tabs", wording="Always wrap lines at 80 characters")
     write(session, message("Never use tabs."))
@@ -253,7 +251,7 @@ def test_a_rewording_outlives_any_number_of_values(session: Session) -> None:
     assert check_state(session.pk) == ""
 
 
-def test_a_replaced_rewording_stays_so_when_the_model_strikes_more(session: Session) -> None:
+def test_replaced_rewording_stays_replaced_after_later_strikes(session: Session) -> None:
     write(session, message("Always answer in German."), answer())
     act(session, "edit", "Always answer", wording="Always add a summary at the end")
     later = ["Never add a summary at the end", "Never use eval", "Never push to main"]
@@ -267,7 +265,7 @@ def test_a_replaced_rewording_stays_so_when_the_model_strikes_more(session: Sess
 
 
 @pytest.mark.parametrize("later", ["Go on", "Never use tabs"])
-def test_a_reworded_rule_is_struck_by_its_wording(session: Session, later: str) -> None:
+def test_reworded_rule_is_struck_by_its_wording(session: Session, later: str) -> None:
     write(session, message("Always use tabs."), answer())
     act(session, "edit", "Always use tabs", wording="Always wrap lines at 80 characters")
     write(session, message(later), answer())
@@ -285,7 +283,7 @@ def test_a_reworded_rule_is_struck_by_its_wording(session: Session, later: str) 
     assert check_state(session.pk) == ""
 
 
-def test_what_earlier_rules_knew_by_its_first_turn_stays_removed(session: Session) -> None:
+def test_old_edit_that_names_a_rules_first_turn_still_removes_it(session: Session) -> None:
     text = "Always use tabs for indentation"
     write(session, message(f"{text}."), answer(), message(f"{text}."), answer())
     item = ItemMark("r1.0", "rule", text, 1, "", "said")
@@ -296,7 +294,7 @@ def test_what_earlier_rules_knew_by_its_first_turn_stays_removed(session: Sessio
     assert check_state(session.pk) == ""
 
 
-def test_what_is_pinned_and_said_again_is_one_item(session: Session) -> None:
+def test_pinned_rule_that_is_repeated_remains_one_item(session: Session) -> None:
     write(session, message("Always use tabs for indentation."), answer())
     act(session, "pin", "Always use tabs")
     write(session, message("Always use tabs for indentation."), answer())
@@ -307,7 +305,7 @@ def test_what_is_pinned_and_said_again_is_one_item(session: Session) -> None:
     assert item.is_pinned is False
 
 
-def test_a_file_can_be_struck_but_not_reworded(session: Session) -> None:
+def test_file_can_be_struck_but_not_reworded(session: Session) -> None:
     write(session, *used("read_file", {"path": "a.py"}))
     [file] = ids(session, "file")
     with pytest.raises(Rejected) as raised:
@@ -317,7 +315,7 @@ def test_a_file_can_be_struck_but_not_reworded(session: Session) -> None:
     assert ids(session, "file") == []
 
 
-def test_only_so_many_items_are_pinned(session: Session) -> None:
+def test_number_of_pinned_items_is_limited(session: Session) -> None:
     for number in range(21):
         write(session, *used("read_file", {"path": f"{number}.py"}))
         last = read_state_view(session.pk).items[-1].id
@@ -329,7 +327,7 @@ def test_only_so_many_items_are_pinned(session: Session) -> None:
     assert raised.value.code == "state_pins_full"
 
 
-def test_an_edit_whose_row_cannot_be_written_is_refused(session: Session) -> None:
+def test_edit_whose_event_cannot_be_written_is_refused(session: Session) -> None:
     write(session, message("We use tabs"))
     before = read_state_text(session.pk)
     with connection.cursor() as cursor:
@@ -341,26 +339,26 @@ def test_an_edit_whose_row_cannot_be_written_is_refused(session: Session) -> Non
     assert read_state_text(session.pk) == before
 
 
-def test_a_session_that_is_not_there_has_no_state() -> None:
+def test_state_of_an_unknown_session_is_not_found() -> None:
     with pytest.raises(NotFound):
         read_state_text(7)
 
 
-def test_a_turn_is_kept_whatever_the_rules_make_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_in_the_state_rules_does_not_lose_a_turn(caplog: pytest.LogCaptureFixture) -> None:
     odd: Any = None
     facts = read_facts_of(NewTurn(role="user", content=odd, token_count=3))
     assert (facts.tokens, facts.focus) == (3, "")
     assert "state_facts_failed" in caplog.text
 
 
-def test_a_rewind_of_a_state_that_is_behind_is_read_right(session: Session) -> None:
+def test_rewind_of_an_outdated_state_gives_the_right_state(session: Session) -> None:
     write(session, message("We use tabs"), message("Never use eval"))
     Session.objects.filter(pk=session.pk).update(state_turn=0)
     append_rewind(session, from_turn=2, from_seq=None, reason="reset", actor_pk=None)
     assert state_of(session)["key_decisions"] == ["We use tabs (turn 1)"]
 
 
-def test_reading_the_state_is_one_query_however_long_the_session(
+def test_state_is_read_with_one_query_at_any_session_length(
     session: Session, django_assert_num_queries: Any
 ) -> None:
     write(session, *(message(f"We decided to plant row {n}") for n in range(120)))
@@ -370,7 +368,7 @@ def test_reading_the_state_is_one_query_however_long_the_session(
         read_state_view(session.pk)
 
 
-def test_a_rewind_takes_back_what_its_turns_said(session: Session) -> None:
+def test_rewind_removes_the_items_of_its_turns(session: Session) -> None:
     write(session, message("We use tabs"), *used("read_file", {"path": "a.py"}))
     write(session, message("We decided to use spaces"), *used("edit_file", {"path": "a.py"}))
     before = read_state_text(session.pk)
@@ -383,9 +381,7 @@ def test_a_rewind_takes_back_what_its_turns_said(session: Session) -> None:
 
 
 @pytest.mark.parametrize("action", ["strike", "pin"])
-def test_a_mark_stays_where_what_was_said_again_is_taken_back(
-    session: Session, action: str
-) -> None:
+def test_mark_stays_if_the_repetition_of_a_rule_is_rewound(session: Session, action: str) -> None:
     text = "Always use tabs for indentation."
     write(session, message(text), answer(), message(text), answer())
     act(session, action, text)
@@ -401,7 +397,7 @@ def test_a_mark_stays_where_what_was_said_again_is_taken_back(
     assert check_state(session.pk) == ""
 
 
-def test_a_rewind_reaches_back_behind_checkpoints(session: Session) -> None:
+def test_rewind_can_reach_behind_checkpoints(session: Session) -> None:
     write(session, *(message(f"We decided to plant row {n}") for n in range(250)))
     texts = {150: read_state_text(session.pk)}
     append_rewind(session, from_turn=151, from_seq=None, reason="reset", actor_pk=None)

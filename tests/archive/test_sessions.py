@@ -1,4 +1,4 @@
-"""Sessions: begun, found by key, listed, resumed, their state kept."""
+"""Sessions: beginning, finding by key, listing and changing."""
 
 import threading
 from datetime import datetime
@@ -36,14 +36,14 @@ def list_in(workspace: Workspace, **filters: Any) -> SessionPage:
     return list_sessions(workspace, filters=SessionListFilters(**filters), limit=9)
 
 
-def test_an_unused_session_is_used_again(workspace: Workspace, user: User) -> None:
+def test_unused_session_is_reused(workspace: Workspace, user: User) -> None:
     first = open_empty_session(workspace, owner=user)
     assert open_empty_session(workspace, owner=user) == first
     append_turn(first, NewTurn(role="user", content="hello"))
     assert open_empty_session(workspace, owner=user) != first
 
 
-def test_a_person_begins_where_they_were_last(workspace: Workspace, user: User) -> None:
+def test_person_begins_in_the_session_that_they_used_last(workspace: Workspace, user: User) -> None:
     session = open_first_session(user)
     assert session is not None
     append_turn(session, NewTurn(role="user", content="hello"))
@@ -56,12 +56,12 @@ def test_a_person_begins_where_they_were_last(workspace: Workspace, user: User) 
     assert open_first_session(user) == session
 
 
-def test_somebody_without_a_workspace_begins_nowhere(other_user: User) -> None:
+def test_person_without_a_workspace_gets_no_session(other_user: User) -> None:
     assert open_first_session(other_user) is None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_key_is_created_once_by_many_callers(workspace: Workspace, user: User) -> None:
+def test_key_is_created_once_by_many_callers(workspace: Workspace, user: User) -> None:
     found: list[Any] = []
 
     def find() -> None:
@@ -77,7 +77,7 @@ def test_a_key_is_created_once_by_many_callers(workspace: Workspace, user: User)
     assert len(set(found)) == 1
 
 
-def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) -> None:
+def test_list_filters_pins_and_archives(workspace: Workspace, user: User) -> None:
     beans = create_session(workspace, owner=user, title="Beans")
     peas = create_session(workspace, owner=user, title="Peas")
     pin_session(beans, pinned=True)
@@ -89,7 +89,7 @@ def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) ->
 
 
 @pytest.mark.parametrize("pinned", range(7))
-def test_all_are_paged_however_many_are_pinned(
+def test_all_sessions_are_paged_with_any_number_of_pins(
     workspace: Workspace, user: User, pinned: int
 ) -> None:
     made = [create_session(workspace, owner=user) for _ in range(6)]
@@ -105,7 +105,7 @@ def test_all_are_paged_however_many_are_pinned(
     assert listed == [session.pk for session in order]
 
 
-def test_what_is_archived_or_pinned_already_stays_so_since_when_it_was(session: Session) -> None:
+def test_repeated_archiving_or_pinning_keeps_the_first_time(session: Session) -> None:
     def times() -> dict[str, datetime | None]:
         return Session.objects.values("archived_at", "pinned_at").get()
 
@@ -122,13 +122,13 @@ def test_what_is_archived_or_pinned_already_stays_so_since_when_it_was(session: 
     assert not change_session(session, {"archived": True})
 
 
-def test_a_title_is_one_short_line(session: Session) -> None:
+def test_title_is_one_short_line(session: Session) -> None:
     assert rename_session(session, title=" a\n b ") == "a b"
     with pytest.raises(Rejected):
         rename_session(session, title=" \n ")
 
 
-def test_an_unknown_session_is_not_found(session: Session) -> None:
+def test_unknown_session_is_not_found(session: Session) -> None:
     unknown = type(session.uuid)(int=7)
     with pytest.raises(NotFound):
         get_session(unknown)

@@ -1,4 +1,4 @@
-"""However a session came about, its turns and edits give the state that it has."""
+"""Rebuilding session states: the turns and edits of any session give its stored state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,13 +81,13 @@ step = st.one_of(
 
 
 def items_of(text: StateText) -> list[str]:
-    """Without what is counted of the whole session."""
+    """Return the lines of the text without the count of the session's turns."""
     return [line for line in text.yaml.splitlines() if "turn_count:" not in line]
 
 
 @dataclass(slots=True)
 class Life:
-    """A session that is written to, and the states that it was seen to have."""
+    """A session that is written to, and the states that it had after each step."""
 
     session: Session
     seen: list[tuple[StateText, int]] = field(default_factory=list)
@@ -114,7 +114,10 @@ class Life:
         self.seen.append((read_state_text(self.session.pk), rewinds))
 
     def switch(self, place: int) -> None:
-        """Where there are branches. The state is then what it was when that one was left."""
+        """Switch to a branch and check that its state is the one with which it was left.
+
+        Do nothing if the session has no branches.
+        """
         branches = list_branches(get_session(self.session.uuid))
         if branches:
             branch = branches[place % len(branches)]
@@ -135,7 +138,9 @@ class Life:
 
 @costly
 @given(steps=st.lists(step, min_size=1, max_size=14))
-def test_any_life_can_be_rebuilt(workspace: Workspace, user: User, steps: list[Any]) -> None:
+def test_state_of_any_history_can_be_rebuilt(
+    workspace: Workspace, user: User, steps: list[Any]
+) -> None:
     life = Life(create_session(workspace, owner=user))
     for kind, value in steps:
         life.live(kind, value)
@@ -151,7 +156,7 @@ def test_any_life_can_be_rebuilt(workspace: Workspace, user: User, steps: list[A
     assert read_state_text(life.session.pk) == life.seen[-1][0]
 
 
-def test_an_early_state_reads_few_rows_of_a_long_session(session: Session) -> None:
+def test_early_state_is_rebuilt_from_few_rows_of_a_long_session(session: Session) -> None:
     append(session.pk, session_uuid=session.uuid, turns=[message(f"row {n}") for n in range(990)])
     with CaptureQueriesContext(
         connection,
@@ -163,7 +168,7 @@ def test_an_early_state_reads_few_rows_of_a_long_session(session: Session) -> No
     assert all("LIMIT" in sql for sql in reading)
 
 
-def test_a_session_from_before_is_read_and_rebuilt(session: Session) -> None:
+def test_session_without_a_stored_state_is_read_and_rebuilt(session: Session) -> None:
     write(session, message("We use tabs"), *used("read_file", {"path": "a.py"}))
     before = read_state_text(session.pk)
     Session.objects.filter(pk=session.pk).update(state="{}", state_turn=0)
@@ -176,7 +181,7 @@ def test_a_session_from_before_is_read_and_rebuilt(session: Session) -> None:
     assert check_state(session.pk) == ""
 
 
-def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
+def test_edit_of_a_session_without_a_stored_state_is_kept(session: Session) -> None:
     write(session, message("We use tabs"))
     Session.objects.filter(pk=session.pk).update(state="{}", state_turn=0)
     edit_state(session, actor_pk=None, action="strike", item="d1.0")
@@ -184,7 +189,7 @@ def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
     assert check_state(session.pk) == ""
 
 
-def test_a_damaged_checkpoint_is_said_and_mended(session: Session) -> None:
+def test_damaged_checkpoint_is_reported_and_repaired(session: Session) -> None:
     write(session, message("We use tabs"))
     edit_state(session, actor_pk=None, action="pin", item="d1.0")
     StateCheckpoint.objects.filter(session=session).update(state=PREFIX)
@@ -204,7 +209,7 @@ def test_events_that_only_look_like_edits_change_nothing(session: Session) -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_writers_leave_the_state_that_their_turns_give(session: Session) -> None:
+def test_concurrent_writers_leave_the_state_of_their_turns(session: Session) -> None:
     def work(number: int) -> None:
         try:
             for step in range(8):
@@ -221,7 +226,7 @@ def test_many_writers_leave_the_state_that_their_turns_give(session: Session) ->
     assert check_state(session.pk) == ""
 
 
-def test_a_damaged_state_stops_nothing(session: Session) -> None:
+def test_damaged_state_does_not_prevent_reading_or_writing(session: Session) -> None:
     write(session, message("We use tabs"))
     before = read_state_text(session.pk)
     Session.objects.filter(pk=session.pk).update(state='{"v":1,"tokens"')
@@ -252,7 +257,7 @@ def run(*arguments: str) -> tuple[int, str]:
         ),
     ],
 )
-def test_the_command_finds_what_differs_and_mends_it(
+def test_rebuild_state_command_finds_and_repairs_differences(
     session: Session, damage: Callable[[Any], object], problem: str
 ) -> None:
     write(session, message("We use tabs"), answer())

@@ -1,4 +1,4 @@
-"""What the drivers' errors mean for whoever asked; the errors are real ones."""
+"""Translation of storage errors, tested with exceptions of the drivers and the system."""
 
 import errno
 import os
@@ -67,13 +67,13 @@ AWAY = [
     raising(postgres.TooManyConnections),
     raising(postgres.ConnectionFailure),
     raising(postgres.ReadOnlySqlTransaction),
-    raising(psycopg.OperationalError),  # as for a connection that the server closed
+    raising(psycopg.OperationalError),  # as when the server closed the connection
 ]
 OTHER = [raising(postgres.UniqueViolation), raising(postgres.QueryCanceled), raising(psycopg.Error)]
 
 
 def catch(fail: Callable[[Path], None], folder: Path, *, wrapped: bool) -> Exception:
-    """The error as it is, or as a Django database error that it is the cause of."""
+    """Return the error that ``fail`` raises, or an error that has it as its cause."""
     try:
         try:
             fail(folder)
@@ -92,7 +92,7 @@ def catch(fail: Callable[[Path], None], folder: Path, *, wrapped: bool) -> Excep
     [(FULL, StorageFull, "storage_full"), (AWAY, Unavailable, "database_unavailable")],
     ids=["full", "away"],
 )
-def test_a_failure_of_the_storage_is_one_of_two_errors(
+def test_storage_failure_is_translated_into_one_of_two_errors(
     fails: list[Callable[[Path], None]],
     expected: type[StorageFull | Unavailable],
     code: str,
@@ -106,11 +106,11 @@ def test_a_failure_of_the_storage_is_one_of_two_errors(
 
 
 @pytest.mark.parametrize("fail", OTHER)
-def test_any_other_error_is_left_alone(fail: Callable[[Path], None], tmp_path: Path) -> None:
+def test_other_errors_are_not_translated(fail: Callable[[Path], None], tmp_path: Path) -> None:
     assert translate_storage_error(catch(fail, tmp_path, wrapped=True)) is None
 
 
-def test_an_error_of_ours_stays_what_it_is() -> None:
+def test_own_errors_keep_their_type() -> None:
     full = StorageFull("No room.")
     assert translate_storage_error(full) is full
     busy = Conflict("This session is busy.")

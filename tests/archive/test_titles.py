@@ -1,4 +1,4 @@
-"""Titles and names have no characters that do not show, wherever they come from."""
+"""Titles of sessions contain no invisible characters, whatever their source."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,7 +15,7 @@ HOSTILE = "Ro\x1b[31mses\x85\u202e\u200b \u2066and\x07\n\tbeans\x9b"
 PLAIN = "Ro [31mses and beans"
 
 
-def test_no_way_in_keeps_them(workspace: Workspace, user: User) -> None:
+def test_titles_are_stored_without_invisible_characters(workspace: Workspace, user: User) -> None:
     session = create_session(workspace, owner=user, title=HOSTILE)
     assert session.title == PLAIN
     assert rename_session(session, title=HOSTILE) == PLAIN
@@ -27,7 +27,7 @@ def test_no_way_in_keeps_them(workspace: Workspace, user: User) -> None:
         rename_session(session, title="\u202e\x1b")
 
 
-def test_what_was_stored_before_is_read_without_them(session: Session) -> None:
+def test_stored_titles_are_read_without_invisible_characters(session: Session) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE conversations_session SET title = %s", ["A\x1bB\u202eC"])
     assert Session.objects.get().title == "A BC"

@@ -59,7 +59,7 @@ def texts(page: TranscriptPage) -> list[str]:
 
 
 def walk_back(session: Session, *, limit: int, **options: Any) -> list[str]:
-    """All rows, page by page from the newest."""
+    """Return the texts of all rows, read page by page from the newest."""
     page = read_page(session, limit=limit, **options)
     rows = texts(page)
     while page.older is not None:
@@ -70,7 +70,7 @@ def walk_back(session: Session, *, limit: int, **options: Any) -> list[str]:
 
 
 def walk_on(session: Session, *, limit: int) -> list[str]:
-    """All rows, page by page from the oldest."""
+    """Return the texts of all rows, read page by page from the oldest."""
     page = read_page(session, limit=limit, after=TranscriptCursor("seq", 0))
     rows = texts(page)
     while page.newer is not None:
@@ -80,7 +80,7 @@ def walk_on(session: Session, *, limit: int) -> list[str]:
     return rows
 
 
-def test_the_newest_page_comes_first_and_older_ones_follow(session: Session) -> None:
+def test_newest_page_comes_first_and_older_pages_follow(session: Session) -> None:
     for number in range(25):
         add(session, f"«{number}»")
     page = read_page(reload(session), limit=10)
@@ -91,7 +91,7 @@ def test_the_newest_page_comes_first_and_older_ones_follow(session: Session) -> 
     assert older.newer == "seq:15"
 
 
-def test_a_legacy_session_is_synthesised_with_the_same_paging(session: Session) -> None:
+def test_session_without_a_journal_is_synthesised_with_same_paging(session: Session) -> None:
     for number in range(25):
         add(session, f"«{number}»", covered=False)
     page = read_page(reload(session), limit=10)
@@ -102,7 +102,7 @@ def test_a_legacy_session_is_synthesised_with_the_same_paging(session: Session) 
     assert 'data-seq="turn:25.0"' in page.rows[-1].html
 
 
-def test_a_journal_that_stops_early_never_hides_newer_turns(session: Session) -> None:
+def test_incomplete_journal_does_not_hide_newer_turns(session: Session) -> None:
     for number in range(6):
         add(session, f"«{number}»", covered=number < 3)
     assert walk_back(reload(session), limit=2) == [str(n) for n in range(6)]
@@ -119,7 +119,7 @@ def test_a_journal_that_stops_early_never_hides_newer_turns(session: Session) ->
     ),
     limit=st.integers(1, 7),
 )
-def test_paging_any_mixture_either_way_gives_each_row_once(
+def test_paging_any_mixture_in_either_direction_gives_each_row_once(
     workspace: Workspace, steps: list[Any], limit: int
 ) -> None:
     session = create_session(workspace, owner=workspace.memberships.get().user)
@@ -142,7 +142,7 @@ def test_paging_any_mixture_either_way_gives_each_row_once(
     assert everything == [str(n) for n, step in enumerate(steps) if isinstance(step, bool)]
 
 
-def test_a_plan_of_many_gaps_is_walked_once_for_a_cut() -> None:
+def test_plan_of_many_gaps_is_walked_at_most_twice_for_a_cut() -> None:
     class Counted(list[PlanSegment]):
         walks = 0
 
@@ -160,7 +160,7 @@ def test_a_plan_of_many_gaps_is_walked_once_for_a_cut() -> None:
         assert plan.walks <= 2
 
 
-def test_the_page_around_a_turn_reaches_both_ways(session: Session) -> None:
+def test_page_around_a_turn_reaches_both_ways(session: Session) -> None:
     for number in range(60):
         add(session, f"«{number}»", covered=number % 20 != 7)
     for turn in (1, 8, 30, 60):
@@ -170,7 +170,7 @@ def test_the_page_around_a_turn_reaches_both_ways(session: Session) -> None:
         assert (page.newer is None) == ("59" in texts(page))
 
 
-def test_replaced_rows_leave_a_marker_that_leads_to_them(session: Session) -> None:
+def test_replaced_rows_leave_a_marker_that_links_to_them(session: Session) -> None:
     for number in range(5):
         add(session, f"«{number}»")
     append_rewind(session, from_turn=3, from_seq=3, reason="edit", actor_pk=None)
@@ -181,7 +181,7 @@ def test_replaced_rows_leave_a_marker_that_leads_to_them(session: Session) -> No
     assert "all=1" in page.rows[2].html
 
 
-def test_without_the_journal_everything_is_synthesised(session: Session) -> None:
+def test_transcript_without_the_journal_is_synthesised(session: Session) -> None:
     for number in range(5):
         add(session, f"«{number}»")
     notice = NewEvent(payload=Info(text="only in the journal"))
@@ -190,7 +190,7 @@ def test_without_the_journal_everything_is_synthesised(session: Session) -> None
     assert texts(page) == ["0", "1", "2", "3", "4"]
 
 
-def test_without_the_legacy_fallback_only_the_journal_is_shown(session: Session) -> None:
+def test_transcript_without_synthesis_shows_only_the_journal(session: Session) -> None:
     add(session, "«0»", covered=False)
     add(session, "«1»")
     assert texts(read_page(reload(session), limit=10, synthesise=False)) == ["1"]
@@ -209,7 +209,7 @@ def test_without_the_legacy_fallback_only_the_journal_is_shown(session: Session)
         ("info", "[" * 100_000),
     ],
 )
-def test_a_malformed_row_is_one_fallback_row_and_one_diagnostic(
+def test_malformed_event_gives_one_fallback_row_and_one_log_entry(
     session: Session, caplog: pytest.LogCaptureFixture, event_type: str, payload: str
 ) -> None:
     add(session, "«before»")
@@ -241,7 +241,7 @@ def test_a_malformed_row_is_one_fallback_row_and_one_diagnostic(
         {"role": "user", "blocks": "7"},
     ],
 )
-def test_a_malformed_turn_is_one_fallback_row(session: Session, fields: dict[str, str]) -> None:
+def test_malformed_turn_gives_one_fallback_row(session: Session, fields: dict[str, str]) -> None:
     append(
         session.pk,
         session_uuid=session.uuid,
@@ -252,7 +252,7 @@ def test_a_malformed_turn_is_one_fallback_row(session: Session, fields: dict[str
     assert "what it said" in page.rows[0].html
 
 
-def test_tool_turns_replay_readably_without_a_journal(session: Session) -> None:
+def test_tool_turns_are_readable_without_a_journal(session: Session) -> None:
     append(
         session.pk,
         session_uuid=session.uuid,
@@ -290,7 +290,7 @@ def test_tool_turns_replay_readably_without_a_journal(session: Session) -> None:
     assert "internal hint" not in html
 
 
-def test_live_catch_up_never_synthesises(session: Session) -> None:
+def test_live_catch_up_never_synthesises_rows(session: Session) -> None:
     add(session, "«0»", covered=False)
     add(session, "«1»")
     add(session, "«2»", covered=False)
@@ -298,7 +298,7 @@ def test_live_catch_up_never_synthesises(session: Session) -> None:
     assert [row.seq for row in rows] == [1]
 
 
-def test_a_page_that_ends_in_synthesised_rows_misses_only_what_came_after(
+def test_live_rows_follow_a_page_that_ends_in_synthesised_rows(
     session: Session,
 ) -> None:
     add(session, "«0»")
@@ -309,7 +309,7 @@ def test_a_page_that_ends_in_synthesised_rows_misses_only_what_came_after(
     assert live_seq_of(reload(session), TranscriptCursor("turn", 2)) == 1
 
 
-def test_the_journal_pages_by_seq(session: Session) -> None:
+def test_journal_is_paged_by_seq(session: Session) -> None:
     for number in range(12):
         add(session, str(number))
 
@@ -320,7 +320,7 @@ def test_the_journal_pages_by_seq(session: Session) -> None:
     assert (seqs(None, is_back=True), seqs(5, is_back=True)) == ([12, 11, 10], [4, 3, 2])
 
 
-def test_a_page_is_capped_at_500_rows(session: Session) -> None:
+def test_page_is_capped_at_500_rows(session: Session) -> None:
     append(
         session.pk,
         session_uuid=session.uuid,
@@ -331,17 +331,17 @@ def test_a_page_is_capped_at_500_rows(session: Session) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "seq:", "seq:x", "turn:1.", "seq:-1", "seq:1;drop"])
-def test_a_cursor_that_is_none_is_refused(text: str) -> None:
+def test_invalid_cursor_is_refused(text: str) -> None:
     with pytest.raises(Rejected, match="cursor"):
         parse_cursor(text)
 
 
 @pytest.mark.parametrize("covered", [True, False])
-def test_the_number_of_queries_does_not_grow_with_age(
+def test_number_of_queries_does_not_grow_with_the_transcript(
     session: Session, django_assert_max_num_queries: Any, covered: bool
 ) -> None:
     def count(**where: Any) -> int:
-        read_page(found, limit=20, **where)  # what is not rendered yet is, once
+        read_page(found, limit=20, **where)  # the first read renders the rows
         with django_assert_max_num_queries(6) as captured:
             read_page(found, limit=20, **where)
         return len(captured)
@@ -357,7 +357,7 @@ def test_the_number_of_queries_does_not_grow_with_age(
     assert (count(), count(before=before)) == young
 
 
-def test_rendered_rows_are_cached_and_made_anew_when_stale(session: Session) -> None:
+def test_rendered_rows_are_cached_and_rendered_again_when_stale(session: Session) -> None:
     add(session, "«0»")
     add(session, "«1»", covered=False)
     first = read_page(reload(session), limit=10)
@@ -368,14 +368,14 @@ def test_rendered_rows_are_cached_and_made_anew_when_stale(session: Session) -> 
     assert not ChatEvent.objects.filter(html="stale").exists()
 
 
-def test_large_rows_open_and_lead_to_the_whole(session: Session) -> None:
+def test_large_row_is_cut_and_links_to_its_whole_text(session: Session) -> None:
     add(session, "x" * 5_000_000)
     page = read_page(reload(session), limit=10)
     assert len(page.rows[0].html) < 200_000
     assert f"/s/{session.uuid}/t/1/source/" in page.rows[0].html
 
 
-def test_the_page_query_uses_the_unique_index(session: Session) -> None:
+def test_page_query_uses_the_unique_index(session: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("the plan is read from SQLite")
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Verifying: whatever is done to the file past the product is found."""
+"""Verifying the archive: changes that bypass the product are found."""
 
 from uuid import UUID, uuid4
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def full(session: Session) -> Session:
-    """Five turns with events, one without, a gap and a rewind."""
+    """A session of five turns, four of them with events, with a gap and a rewind."""
     for number in range(1, 6):
         append(
             session.pk,
@@ -41,7 +41,7 @@ def full(session: Session) -> Session:
     return get_session(session.uuid)
 
 
-def test_a_session_that_is_purged_meanwhile_is_no_damage(
+def test_session_purged_during_verification_is_not_damage(
     workspace: Workspace, full: Session, user: User
 ) -> None:
     other = create_session(workspace, owner=user)
@@ -51,7 +51,7 @@ def test_a_session_that_is_purged_meanwhile_is_no_damage(
     assert list(walk) == []
 
 
-def test_a_model_call_that_is_purged_meanwhile_is_no_damage(
+def test_model_call_purged_during_verification_is_not_damage(
     workspace: Workspace, user: User
 ) -> None:
     sessions = [create_session(workspace, owner=user) for _ in range(2)]
@@ -69,7 +69,7 @@ def test_a_model_call_that_is_purged_meanwhile_is_no_damage(
 
 
 def tamper(sql: str) -> None:
-    """Change the file as somebody with another program would."""
+    """Change the database as another program would, without the guards."""
     with connection.cursor() as cursor:
         for table in GUARDED:
             for name in guard_names(table, connection.vendor):
@@ -83,7 +83,7 @@ def problem(session: Session) -> str:
     return verify_session(get_session(session.uuid)).problem
 
 
-def test_an_untouched_session_is_whole(full: Session) -> None:
+def test_untouched_session_is_intact(full: Session) -> None:
     verified = verify_session(full)
     assert (verified.turns, verified.events, verified.problem) == (5, 4, "")
 
@@ -125,14 +125,14 @@ def test_damage_is_named(full: Session, sql: str, found: str) -> None:
     assert found in problem(full)
 
 
-def test_what_cannot_even_be_read_is_damage(full: Session) -> None:
+def test_unreadable_value_is_damage(full: Session) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL does not store such a value")
     tamper("UPDATE conversations_turn SET created_at = 'never' WHERE number = 2")
     assert "a stored turn cannot be read" in problem(full)
 
 
-def test_a_row_that_the_session_does_not_count_is_damage(full: Session) -> None:
+def test_row_that_the_session_does_not_count_is_damage(full: Session) -> None:
     Session.objects.filter(pk=full.pk).update(
         next_turn=5, turn_digest=Turn.objects.get(session=full, number=4).digest
     )
@@ -153,14 +153,14 @@ def test_every_session_is_verified(full: Session, workspace: Workspace) -> None:
 # The command
 
 
-def test_the_command_is_silent_about_whole_sessions(
+def test_command_reports_only_totals_of_intact_sessions(
     full: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("verify_archive")
     assert capsys.readouterr().out == "1 sessions, 5 turns, 4 events: all intact\n"
 
 
-def test_the_command_names_the_first_wrong_row_of_each_session(
+def test_command_names_the_first_wrong_row_of_each_session(
     full: Session, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_session(workspace, owner=full.owner)
@@ -174,9 +174,7 @@ def test_the_command_names_the_first_wrong_row_of_each_session(
     ]
 
 
-def test_the_command_reports_a_missing_guard(
-    full: Session, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_reports_a_missing_guard(full: Session, capsys: pytest.CaptureFixture[str]) -> None:
     name = guard_names("conversations_turn", connection.vendor)[0]
     with connection.cursor() as cursor:
         on_table = " ON conversations_turn" if connection.vendor == "postgresql" else ""
@@ -189,7 +187,7 @@ def test_the_command_reports_a_missing_guard(
     assert missing_guards(connection) == []
 
 
-def test_the_command_reports_a_damaged_file(
+def test_command_reports_a_damaged_file(
     full: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = "conversations.management.commands.verify_archive.check_database_file"
@@ -201,12 +199,12 @@ def test_the_command_reports_a_damaged_file(
 
 
 @pytest.mark.parametrize("uuid", ["no-uuid", str(UUID(int=0))])
-def test_the_command_refuses_a_session_that_is_none(full: Session, uuid: str) -> None:
+def test_command_refuses_an_unknown_session(full: Session, uuid: str) -> None:
     with pytest.raises(CommandError):
         call_command("verify_archive", f"--session={uuid}")
 
 
-def test_one_session_can_be_verified(
+def test_command_can_verify_one_session(
     full: Session, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_session(workspace, owner=full.owner, uuid=uuid4())

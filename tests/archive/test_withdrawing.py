@@ -1,4 +1,4 @@
-"""A waiting message that is taken back while its run is about to begin."""
+"""Withdrawing a queued message while its run is about to begin."""
 
 import threading
 import time
@@ -19,13 +19,16 @@ WAITING = """
       SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))
     )
 """
-"""Whether somebody waits for us. ``pg_stat_activity`` does not change in a transaction."""
+"""Whether another connection waits for this one.
+
+``pg_stat_activity`` does not change within a transaction, so ``pg_locks`` is read.
+"""
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite has one writer at a time")
-def test_what_is_about_to_begin_is_not_taken_back(session: Session) -> None:
-    """PostgreSQL: who withdraws waits for who claims, and is told that it is too late."""
+def test_message_whose_run_is_being_claimed_is_not_withdrawn(session: Session) -> None:
+    """On PostgreSQL, the withdrawal waits for the claim and then raises ``Conflict``."""
     first, accepted = (
         accept_message(session, client_id=name, text="hello", user_pk=None, max_queued=9)
         for name in ("client-1", "client-2")
