@@ -1,4 +1,4 @@
-"""Calling the tools that run commands, as the runtime does once a call may run."""
+"""Calling the tools that run commands in the same way as the runtime."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.changes.conftest import Calls, crossing
 
 @dataclass
 class Commands:
-    """``commands.run("shell_execute", command="ls")``."""
+    """Calls tools that run commands: ``commands.run("shell_execute", command="ls")``."""
 
     session: Session
     scope: ToolScope = field(default_factory=lambda: ToolScope(workspace="garden", policy="auto"))
@@ -79,5 +79,5 @@ def root(commands: Commands) -> Path:
 
 
 def set_loom(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """Settings, for one test."""
+    """Change settings for one test."""
     monkeypatch.setattr(settings, "LOOM", SimpleNamespace(**(vars(settings.LOOM) | changes)))

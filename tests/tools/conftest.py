@@ -1,4 +1,4 @@
-"""A tool is tried in a real run: the runtime's fixtures."""
+"""Fixtures of the runtime, so that tools are tested in a real run."""
 
 from tests.runtime.conftest import garden, options, runtime, start_runtime
 

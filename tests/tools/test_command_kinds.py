@@ -1,4 +1,4 @@
-"""What "always" stands for in a question about a shell command."""
+"""The kinds of shell command that a person can approve for the future."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from conversations.domain.tool_calls import PLAIN_PROGRAMS, is_kind
         ("rm -rf build", "rm"),
     ],
 )
-def test_it_is_a_program_that_runs_no_other(command: str, program: str) -> None:
+def test_kind_of_a_plain_command_is_its_program(command: str, program: str) -> None:
     for folder in ("", "src"):
         kind = kind_of(command, folder=folder)
         assert kind is not None
@@ -157,13 +157,13 @@ l* x
 
 
 @pytest.mark.parametrize("command", RUNS_OTHERS.strip("\n").split("\n"))
-def test_everything_else_is_allowed_letter_for_letter(command: str) -> None:
+def test_kind_of_any_other_command_is_its_exact_line(command: str) -> None:
     kind = kind_of(command)
     assert kind is None or kind.key == f"line:{json.dumps(['', command], ensure_ascii=False)}"
     assert kind is None or kind.label == f"exactly “{command}”"
 
 
-def test_a_line_is_one_command_in_one_folder() -> None:
+def test_kind_of_a_line_depends_on_its_text_and_folder() -> None:
     keys = [
         kind_of(command, folder=folder)
         for command, folder in [("make", ""), ("make ", ""), ("make", "a"), ('a", "make', "")]
@@ -185,7 +185,7 @@ def test_a_line_is_one_command_in_one_folder() -> None:
         "make " + "x" * MAX_LINE_CHARS,
     ],
 )
-def test_what_cannot_be_read_is_allowed_one_at_a_time(command: str) -> None:
+def test_unreadable_command_has_no_kind(command: str) -> None:
     assert kind_of(command) is None
 
 
@@ -203,13 +203,11 @@ def test_what_cannot_be_read_is_allowed_one_at_a_time(command: str) -> None:
         ("make > .envrc", ""),
     ],
 )
-def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
-    command: str, folder: str
-) -> None:
+def test_command_that_names_a_self_running_file_has_no_kind(command: str, folder: str) -> None:
     assert kind_of(command, folder=folder) is None
 
 
-def test_a_kind_that_is_none_any_more_stops_to_apply() -> None:
+def test_outdated_kind_is_not_accepted() -> None:
     programs = ("shell:setsid", "shell:pytest", "shell:./gradlew", "shell:/bin/sh", "shell:")
     for key in (*programs, "mcp:a:b", ""):
         assert not is_kind(key)
@@ -229,7 +227,7 @@ SHELL_TEXT = st.text("ls -ab'\"\\$`(){};&|<>*?[]~#!=/.,\n\t \u00e9", max_size=20
 
 @pytest.fixture(scope="module")
 def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with programs that only tell what they were called with."""
+    """A folder with programs that only print their name and arguments."""
     folder = tmp_path_factory.mktemp("bin")
     for name in ("ls", "a", "b", "s", "l"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\0" RAN "${0##*/}" "$@"\n')
@@ -238,8 +236,8 @@ def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(text=SHELL_TEXT)
-def test_a_shell_runs_the_program_alone(text: str, bin_folder: Path) -> None:
-    """Of whatever counts as the program, bash makes one call of it, and nothing else."""
+def test_bash_runs_only_the_program_of_a_plain_command(text: str, bin_folder: Path) -> None:
+    """If a command counts as its program, bash runs that program once and nothing else."""
     command = f"ls {text}"
     kind = kind_of(command)
     if kind is None or kind.key != "shell:ls":
@@ -258,5 +256,5 @@ def test_a_shell_runs_the_program_alone(text: str, bin_folder: Path) -> None:
     assert not os.listdir(empty)
 
 
-def test_no_program_of_the_list_is_one_that_a_shell_expands_for() -> None:
+def test_plain_programs_exclude_builtins_that_expand_arguments() -> None:
     assert not PLAIN_PROGRAMS & {"printf", "test", "[", "declare", "let", "read", "type", "hash"}

@@ -1,4 +1,4 @@
-"""``conversation_recall``: what each action finds, refuses and never says."""
+"""``conversation_recall``: the results, refusals and quotation format of each action."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def keep(session: Session, *turns: NewTurn) -> list[int]:
 
 
 def say(session: Session, *texts: str) -> list[int]:
-    """Turns of the person and of the assistant by turns, a minute apart."""
+    """Append turns of the person and the assistant alternately, a minute apart."""
     return keep(
         session,
         *(
@@ -55,7 +55,7 @@ def say(session: Session, *texts: str) -> list[int]:
 def call_tool(
     session: Session, name: str, arguments: dict[str, Any], result: str, *, ok: bool = True
 ) -> list[int]:
-    """An answer that calls a tool, and the tool's result."""
+    """Append an answer that calls a tool, and the tool's result."""
     call_id = f"toolu_{session.next_turn}"
     calls = dump_json([{"id": call_id, "name": name, "input": arguments}])
     return keep(
@@ -76,8 +76,10 @@ type Look = Callable[..., ToolResult]
 
 
 def look_for(session: Session, user_pk: int | None, **more: Any) -> Look:
-    """Calls the tool in a session for a person; the call follows the last turn. ``more`` is
-    for its context."""
+    """Return a function that calls the tool in a session for a person.
+
+    The call follows the last turn. ``more`` holds fields of its context.
+    """
 
     async def read(function: Any, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -96,7 +98,7 @@ def look_for(session: Session, user_pk: int | None, **more: Any) -> Look:
             call_pk=0,
             **more,
         )
-        # Nothing in it waits, so it needs no loop and no thread.
+        # The tool awaits nothing, so it needs no event loop and no thread.
         try:
             next(TOOL.run(context, arguments).__await__())
         except StopIteration as done:
@@ -112,7 +114,7 @@ def look(session: Session, user: User) -> Look:
 
 
 def turns_in(output: str) -> list[int]:
-    """The turns that an answer quotes, in its order; calls of a turn count with it."""
+    """Return the turns that an answer quotes, in its order and each only once."""
     found = [int(number) for number in re.findall(r"^\[Turn (\d+)\]", output, re.M)]
     return list(dict.fromkeys(found))
 
@@ -123,13 +125,13 @@ def hits_in(output: str) -> list[int]:
 
 
 def cursor_in(output: str) -> str:
-    """The cursor that an answer hands out, empty if none."""
+    """Return the cursor in an answer, or an empty string."""
     found = re.search(r'^More: .* cursor="([^"]+)"\.$', output, re.M)
     return found[1] if found else ""
 
 
 def all_pages(look: Look, **arguments: Any) -> list[str]:
-    """The answers to a call and to those with the cursors that follow."""
+    """Return the answers to a call and to the calls with the cursors that follow."""
     pages = [look(**arguments).output]
     while cursor := cursor_in(pages[-1]):
         assert len(pages) < 50
@@ -138,7 +140,7 @@ def all_pages(look: Look, **arguments: Any) -> list[str]:
 
 
 def quoted_text(output: str) -> str:
-    """What stands under the heads, without the indentation."""
+    """Return the quoted text without its heads and its indentation."""
     inside = output.split(f"{BEGIN}\n")[1].split(f"\n{END}")[0]
     return "\n".join(line[2:] for line in inside.split("\n") if line.startswith("  "))
 
@@ -197,7 +199,7 @@ def foreign(other_user: User, tmp_path: Path) -> Session:
         ({"action": "summary", "session": str(uuid4())}, "There is no such session"),
     ],
 )
-def test_a_bad_argument_says_what_to_send_instead(
+def test_invalid_argument_is_refused_with_an_explanation(
     session: Session, look: Look, arguments: dict[str, Any], sentence: str
 ) -> None:
     say(session, "one", "two", "three")
@@ -206,14 +208,14 @@ def test_a_bad_argument_says_what_to_send_instead(
     assert sentence in answer.output
 
 
-def test_numbers_are_taken_as_models_send_them(session: Session, look: Look) -> None:
+def test_numbers_are_accepted_as_texts_and_floats(session: Session, look: Look) -> None:
     say(session, "one", "two", "three")
     for start, end in (("2", 3), (2.0, "3 "), (2, 3_000)):
         assert turns_in(look(action="range", start_turn=start, end_turn=end).output) == [2, 3]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_empty_session_is_no_error_of_the_server(look: Look, action: str) -> None:
+def test_every_action_answers_in_an_empty_session(look: Look, action: str) -> None:
     answer = look(action=action, query="bean", tool_name="bash", start_turn=1, end_turn=2)
     assert BEGIN not in answer.output or action == "summary"
 
@@ -221,7 +223,7 @@ def test_an_empty_session_is_no_error_of_the_server(look: Look, action: str) -> 
 # Search
 
 
-def test_a_search_quotes_each_hit_with_its_neighbours(session: Session, look: Look) -> None:
+def test_search_quotes_each_hit_with_its_neighbours(session: Session, look: Look) -> None:
     say(session, "one", "two", "The key is zinnia.", "four", "five", "thanks", "ok")
     found = look(action="search", query="zinnia")
     assert found.ok
@@ -239,7 +241,7 @@ def test_hits_that_share_a_neighbour_are_quoted_once_and_in_order(
     assert sorted(groups) == [[1, 2, 3, 4, 5], [7, 8, 9]]
 
 
-def test_nothing_found_says_so(session: Session, look: Look) -> None:
+def test_search_without_hits_says_nothing_found(session: Session, look: Look) -> None:
     say(session, "one", "two")
     answer = look(action="search", query="zinnia")
     assert answer.ok
@@ -257,7 +259,7 @@ def test_words_without_a_match_are_named(session: Session, look: Look) -> None:
     ]
 
 
-def test_a_phrase_that_may_be_further_back_is_not_said_to_be_nowhere(
+def test_phrase_not_searched_everywhere_is_not_called_missing(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
@@ -268,13 +270,13 @@ def test_a_phrase_that_may_be_further_back_is_not_said_to_be_nowhere(
     assert turns_in(older)[0] == 1
 
 
-def test_a_word_in_another_form_is_found_and_shown(session: Session, look: Look) -> None:
+def test_word_in_another_form_is_found_and_shown(session: Session, look: Look) -> None:
     say(session, "x " * 9_000 + "fitToContextWindow" + " y" * 9_000, "Noted.", "thanks")
     found = look(action="search", query="context windows").output
     assert "fitToContextWindow y" in found
 
 
-def test_a_word_in_colour_is_found_and_shown(session: Session, look: Look) -> None:
+def test_word_between_colour_codes_is_found_and_shown(session: Session, look: Look) -> None:
     output = "\x1b[1mx\x1b[0m " * 9_000 + "\x1b[1mzinnia\x1b[0m" + " y" * 9_000
     call_tool(session, "bash", {"command": "ls"}, output)
     say(session, "thanks")
@@ -298,7 +300,7 @@ def test_words_in_json_are_found_and_shown(
     assert "zinnia red" in look(action="search", query=query).output
 
 
-def test_words_of_a_log_are_left_as_they_are(session: Session, look: Look) -> None:
+def test_backslashes_in_a_log_are_not_read_as_escapes(session: Session, look: Look) -> None:
     call_tool(session, "bash", {"command": "cat log"}, r"[INFO] opened C:\new\fern")
     say(session, "thanks")
     assert look(action="search", query="new fern").output.startswith("1 turn matched")
@@ -314,27 +316,23 @@ def test_filters_narrow_a_search(session: Session, look: Look) -> None:
 
 
 @pytest.mark.parametrize("query", ['"', "AND", "a-b*c", "near/2", "%_\\", "\x00", "role:", "🌻"])
-def test_any_text_is_a_query(session: Session, look: Look, query: str) -> None:
+def test_any_text_is_a_valid_query(session: Session, look: Look, query: str) -> None:
     say(session, "The zinnia is red.", "Noted.", "thanks")
     assert look(action="search", query=query).ok
     assert look(action="sessions", query=query).ok
 
 
-def test_the_running_exchange_is_no_answer_to_its_own_question(
-    session: Session, look: Look
-) -> None:
+def test_running_exchange_is_not_found_by_its_own_search(session: Session, look: Look) -> None:
     say(session, "The zinnia is red.", "Noted.", "What colour is the zinnia?")
     call_tool(session, "read_file", {"path": "zinnia.txt"}, "zinnia")
     assert hits_in(look(action="search", query="zinnia").output) == [1]
 
 
-def test_what_left_the_window_within_the_running_exchange_is_found(
-    session: Session, look: Look
-) -> None:
+def test_running_exchange_is_searched_before_the_floor(session: Session, look: Look) -> None:
     say(session, "Find the file with the colour.")
     for name in ("first", "second", "third"):
         call_tool(session, "read_file", {"path": name}, f"zinnia {name}")
-    save_floor(session.pk, floor=4)  # the first result is left out, the others are not
+    save_floor(session.pk, floor=4)  # only the first call is before the window
     assert hits_in(look(action="search", query="zinnia").output) == [3]
     found = look(action="tool_calls", tool_name="read_file").output
     assert found.startswith("3 calls of 'read_file', newest first.")
@@ -343,7 +341,7 @@ def test_what_left_the_window_within_the_running_exchange_is_found(
 
 
 @pytest.mark.parametrize("name", ["\x00", "read\ud800file", "\ud83c"])
-def test_a_tool_by_any_name_is_no_error(session: Session, look: Look, name: str) -> None:
+def test_malformed_tool_name_is_no_error(session: Session, look: Look, name: str) -> None:
     call_tool(session, "read_file", {"path": "a.py"}, "zinnia")
     found = look(action="tool_calls", tool_name=name)
     assert found.ok
@@ -351,7 +349,7 @@ def test_a_tool_by_any_name_is_no_error(session: Session, look: Look, name: str)
     found.output.encode()
 
 
-def test_turns_that_were_replaced_say_so(session: Session, look: Look) -> None:
+def test_replaced_turns_are_marked(session: Session, look: Look) -> None:
     say(session, "The zinnia is red.", "Noted.", "other", "thing")
     append_rewind(session, from_turn=1, from_seq=None, reason="edit", actor_pk=None)
     say(session, "The zinnia is blue.", "Noted.", "thanks")
@@ -360,9 +358,7 @@ def test_turns_that_were_replaced_say_so(session: Session, look: Look) -> None:
     assert "[Turn 5] user: (2026-03-01 14:22Z, match)\n" in found
 
 
-def test_the_passage_that_matched_is_shown_however_long_the_turn_is(
-    session: Session, look: Look
-) -> None:
+def test_matching_passage_of_a_long_turn_is_shown(session: Session, look: Look) -> None:
     long = "word " * 9_000 + "the zinnia is red " + "word " * 9_000
     for _ in range(8):
         say(session, long, "long answer " * 2_000)
@@ -373,7 +369,7 @@ def test_the_passage_that_matched_is_shown_however_long_the_turn_is(
     assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
-def test_results_of_tools_are_shortened_before_what_was_said(session: Session, look: Look) -> None:
+def test_tool_results_are_shortened_before_messages(session: Session, look: Look) -> None:
     call_tool(session, "read_file", {"path": "a.py"}, "line\n" * 8_000)
     said = "The zinnia is red. " * 300
     say(session, said, "answer " * 500, "thanks")
@@ -383,7 +379,7 @@ def test_results_of_tools_are_shortened_before_what_was_said(session: Session, l
     assert "[40,000 characters; range turns=2 shows all]" in found
 
 
-def test_a_match_in_the_arguments_of_a_call_is_shown(session: Session, look: Look) -> None:
+def test_match_in_the_arguments_of_a_call_is_shown(session: Session, look: Look) -> None:
     calls = [{"id": "a", "name": "write_file", "input": {"text": "x " * 9_000 + "zinnia" + " y"}}]
     keep(session, NewTurn(role="user", content="write"))
     keep(session, NewTurn(role="assistant", content="zinnia", tool_calls=dump_json(calls)))
@@ -391,7 +387,7 @@ def test_a_match_in_the_arguments_of_a_call_is_shown(session: Session, look: Loo
     assert "zinnia y" in look(action="range", start_turn=2, end_turn=2).output.replace("\n", " ")
 
 
-def test_a_cursor_leads_through_all_hits(session: Session, look: Look) -> None:
+def test_cursor_leads_through_all_hits(session: Session, look: Look) -> None:
     for number in range(35):
         say(session, f"zinnia {number}", "a", "b", "c")
     say(session, "thanks")
@@ -400,7 +396,7 @@ def test_a_cursor_leads_through_all_hits(session: Session, look: Look) -> None:
     assert len(hits) == len(set(hits)) == 35
 
 
-def test_a_cursor_goes_with_its_own_call_only(session: Session, look: Look) -> None:
+def test_cursor_is_valid_only_for_its_own_call(session: Session, look: Look) -> None:
     for _ in range(12):
         say(session, "zinnia and dahlia", "a", "b", "c")
     say(session, "thanks")
@@ -411,16 +407,16 @@ def test_a_cursor_goes_with_its_own_call_only(session: Session, look: Look) -> N
         assert not look(**arguments).ok
 
 
-# What to ask next
+# Offers of further calls
 
 
 def offers_in(output: str) -> dict[str, dict[str, Any]]:
-    """What an answer offers to ask next: the arguments by what they are said to give."""
+    """Return the calls that an answer offers: arguments by the description of their result."""
     offers = re.findall(r"^- ([^:]+): (.*)$", output.split(END)[-1], re.M)
     return {what: dict(re.findall(r'(\w+)="?([^",]*)"?', arguments)) for arguments, what in offers}
 
 
-def test_each_offer_of_a_search_gives_what_it_says(session: Session, look: Look) -> None:
+def test_each_offer_of_a_search_gives_what_it_describes(session: Session, look: Look) -> None:
     say(session, "A zinnia, long ago.", "I see.", "The zinnia is red.", "A red zinnia, noted.")
     call_tool(session, "bash", {"command": "ls"}, "zinnia.txt")
     say(session, "zinnia", "and?", "The zinnia is blue.", "No more zinnia.", "thanks")
@@ -442,9 +438,7 @@ def test_each_offer_of_a_search_gives_what_it_says(session: Session, look: Look)
     assert turns_in(found["the turns around the best match"])[:8] == list(range(1, 9))
 
 
-def test_what_narrows_a_search_replaces_the_filters_of_its_query(
-    session: Session, look: Look
-) -> None:
+def test_arguments_of_a_search_replace_filters_in_its_query(session: Session, look: Look) -> None:
     say(session, *(f"the deploy number {number} of the gateway" for number in range(40)), "now?")
 
     def found(query: str, **more: Any) -> list[int]:
@@ -459,7 +453,9 @@ def test_what_narrows_a_search_replaces_the_filters_of_its_query(
     assert found("gateway before:20 before:2027-01-01", before="5") == [1, 2, 3, 4]
 
 
-def test_a_day_is_offered_where_a_session_has_several(session: Session, look: Look) -> None:
+def test_search_offers_the_day_of_a_hit_in_a_session_of_many_days(
+    session: Session, look: Look
+) -> None:
     turns = [
         NewTurn(role="user", content=text, created_at=START + timedelta(days=place))
         for place, text in enumerate(["zinnia", "The zinnia is red.", "zinnia", "thanks"])
@@ -471,7 +467,7 @@ def test_a_day_is_offered_where_a_session_has_several(session: Session, look: Lo
     assert hits_in(look(action="search", query="zinnia", **offer).output) == [2]
 
 
-def test_only_one_role_comes_without_neighbours(session: Session, look: Look) -> None:
+def test_search_for_one_role_quotes_no_neighbours(session: Session, look: Look) -> None:
     say(session, "The zinnia is red.", "A zinnia, I see.", "And a dahlia.", "Noted.", "thanks")
     found = look(action="search", query="zinnia", only="user").output
     assert turns_in(found) == [1]
@@ -480,7 +476,7 @@ def test_only_one_role_comes_without_neighbours(session: Session, look: Look) ->
     assert turns_in(listed) == [3, 1]
 
 
-def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
+def test_hits_without_room_are_named(session: Session, look: Look) -> None:
     for number in range(50):
         say(session, f"zinnia {number} " + "漢字" * 400)
     say(session, "thanks")
@@ -492,7 +488,7 @@ def test_what_has_no_room_is_named(session: Session, look: Look) -> None:
     assert estimate_tokens(found) <= MAX_OUTPUT_TOKENS
 
 
-def test_what_has_no_room_is_named_with_its_session(session: Session, user: User) -> None:
+def test_hits_without_room_are_named_with_their_session(session: Session, user: User) -> None:
     said = set()
     for number in range(6):
         other = create_session(session.workspace, owner=user, title=f"Garden {number}")
@@ -517,7 +513,7 @@ def test_what_has_no_room_is_named_with_its_session(session: Session, user: User
     assert estimate_tokens(found) <= 4_000
 
 
-def test_turns_and_calls_that_have_no_room_are_named(session: Session, look: Look) -> None:
+def test_turns_and_calls_without_room_are_named(session: Session, look: Look) -> None:
     for number in range(60):
         call_tool(session, "bash", {"command": f"make {number} " + "漢字" * 90}, "漢字" * 500)
     for answer, asked in (
@@ -533,7 +529,7 @@ def test_turns_and_calls_that_have_no_room_are_named(session: Session, look: Loo
 
 
 @pytest.mark.parametrize("cap", [400, 1_000, 3_000])
-def test_a_small_window_takes_whole_answers(session: Session, user: User, cap: int) -> None:
+def test_answers_fit_into_a_small_window(session: Session, user: User, cap: int) -> None:
     for number in range(30):
         say(session, f"zinnia {number} " + "word " * 60, "answer " * 90)
         call_tool(session, "bash", {"command": f"zinnia {number}"}, "line\n" * 300)
@@ -553,7 +549,7 @@ def test_a_small_window_takes_whole_answers(session: Session, user: User, cap: i
     assert int(told[1]) == len(hits_in(answers[0]))
 
 
-def test_no_window_is_so_small_that_a_turn_cannot_be_read(session: Session, user: User) -> None:
+def test_turn_can_be_read_in_pages_in_the_smallest_window(session: Session, user: User) -> None:
     say(session, "small", "line of the report\n" * 100, "thanks")
     pages = all_pages(look_for(session, user.pk, result_cap=40), action="range", turns="2")
     assert sum(quoted_text(page).count("line of the report") for page in pages) == 100
@@ -562,14 +558,14 @@ def test_no_window_is_so_small_that_a_turn_cannot_be_read(session: Session, user
 # Range
 
 
-def test_a_turn_that_is_named_alone_comes_whole(session: Session, look: Look) -> None:
+def test_single_turn_is_quoted_completely_in_pages(session: Session, look: Look) -> None:
     text = "line of the report\n" * 3_000
     say(session, "small", text, "thanks")
     pages = all_pages(look, action="range", turns="2")
     assert sum(quoted_text(page).count("line of the report") for page in pages) == 3_000
 
 
-def test_turns_around_one_are_shortened_to_fit(session: Session, look: Look) -> None:
+def test_turns_around_a_turn_are_shortened_to_fit(session: Session, look: Look) -> None:
     say(session, *(f"turn {number} " + "word " * 900 for number in range(1, 31)))
     found = look(action="range", around=12)
     assert turns_in(found.output) == list(range(7, 18))
@@ -590,34 +586,32 @@ def test_turns_are_read_by_their_numbers(session: Session, look: Look) -> None:
     assert "at most" in look(action="range", turns="1-999999999999999").output
 
 
-def test_a_range_gives_turns_in_order(session: Session, look: Look) -> None:
+def test_range_returns_turns_in_order(session: Session, look: Look) -> None:
     say(session, "one", "two", "three", "four")
     assert turns_in(look(action="range", start_turn=2, end_turn=3).output) == [2, 3]
 
 
-def test_one_end_is_enough_for_a_range(session: Session, look: Look) -> None:
+def test_range_accepts_a_start_or_an_end_alone(session: Session, look: Look) -> None:
     say(session, *"abcdefghijklmnop")
     assert turns_in(look(action="range", start_turn=3).output) == list(range(3, 13))
     assert turns_in(look(action="range", end_turn=4, limit=2).output) == [3, 4]
 
 
-def test_a_long_range_comes_in_pages_without_gap_or_repetition(
-    session: Session, look: Look
-) -> None:
+def test_long_range_is_paged_without_gaps_or_repetition(session: Session, look: Look) -> None:
     say(session, *(f"turn {number} " + "word " * 400 for number in range(1, 101)))
     pages = all_pages(look, action="range", start_turn=5, end_turn=95)
     assert [turn for page in pages for turn in turns_in(page)] == list(range(5, 96))
     assert all(estimate_tokens(page) <= MAX_OUTPUT_TOKENS for page in pages)
 
 
-def test_short_turns_come_in_pages_too(session: Session, look: Look) -> None:
+def test_range_of_many_short_turns_is_paged(session: Session, look: Look) -> None:
     say(session, *(str(number) for number in range(150)))
     pages = all_pages(look, action="range", start_turn=1, end_turn=150)
     assert [turn for page in pages for turn in turns_in(page)] == list(range(1, 151))
 
 
 @pytest.mark.parametrize("text", ["abcdefg " * 20_000, "漢字" * 30_000, "🌻é" * 20_000])
-def test_a_huge_turn_is_readable_in_pieces(session: Session, look: Look, text: str) -> None:
+def test_huge_turn_is_readable_in_pieces(session: Session, look: Look, text: str) -> None:
     say(session, "small", text, "small too", "thanks")
     pages = all_pages(look, action="range", start_turn=2, end_turn=3)
     assert all(estimate_tokens(page) <= MAX_OUTPUT_TOKENS for page in pages)
@@ -626,7 +620,7 @@ def test_a_huge_turn_is_readable_in_pieces(session: Session, look: Look, text: s
     assert turns_in(pages[-1]) == [3]
 
 
-def test_a_large_result_in_a_range_is_shortened_and_says_how_to_read_it(
+def test_large_result_in_a_range_is_shortened_and_names_its_turn(
     session: Session, look: Look
 ) -> None:
     say(session, "run it", "yes")
@@ -639,7 +633,7 @@ def test_a_large_result_in_a_range_is_shortened_and_says_how_to_read_it(
     assert sum(quoted_text(page).count("line") for page in pages) == 9_000
 
 
-def test_a_turn_alone_shows_the_arguments_of_its_calls_whole(session: Session, look: Look) -> None:
+def test_single_turn_shows_the_full_arguments_of_its_calls(session: Session, look: Look) -> None:
     text = "\n".join(f"row {number}" for number in range(200))
     call_tool(session, "write_file", {"path": "a.txt", "text": text}, "written")
     assert "row 199" not in look(action="range", start_turn=1, end_turn=2).output
@@ -649,7 +643,7 @@ def test_a_turn_alone_shows_the_arguments_of_its_calls_whole(session: Session, l
 # Past calls
 
 
-def test_past_calls_come_newest_first_with_arguments_and_outcome(
+def test_past_calls_are_listed_newest_first_with_their_outcome(
     session: Session, look: Look
 ) -> None:
     call_tool(session, "read_file", {"path": "a.py"}, "first")
@@ -659,16 +653,14 @@ def test_past_calls_come_newest_first_with_arguments_and_outcome(
     assert '[Turn 4] tool:read_file(path="b.py"): (2026-03-01 14:22Z, failed)' in found
 
 
-def test_past_calls_of_a_tool_that_was_not_used_name_those_that_were(
-    session: Session, look: Look
-) -> None:
+def test_search_for_an_unused_tool_names_the_used_tools(session: Session, look: Look) -> None:
     call_tool(session, "bash", {"command": "ls"}, "a b")
     answer = look(action="tool_calls", tool_name="read_file")
     assert answer.ok
     assert "No call of 'read_file' found. Tools that were used: bash (1)." in answer.output
 
 
-def test_past_calls_can_be_narrowed_by_words(session: Session, look: Look) -> None:
+def test_past_calls_can_be_filtered_by_words(session: Session, look: Look) -> None:
     call_tool(session, "bash", {"command": "pytest tests/auth"}, "3 failed")
     call_tool(session, "bash", {"command": "pytest tests/web"}, "all passed")
     call_tool(session, "bash", {"command": "ls"}, "auth web")
@@ -693,7 +685,7 @@ def test_past_calls_can_be_narrowed_by_words(session: Session, look: Look) -> No
         ('"make test"', [2]),
     ],
 )
-def test_past_calls_are_narrowed_as_a_search_is(
+def test_past_calls_accept_the_query_syntax_of_a_search(
     session: Session, look: Look, query: str, found: list[int]
 ) -> None:
     refused = "psycopg.OperationalError: connection refused at 10.0.0.5:5432"
@@ -705,14 +697,14 @@ def test_past_calls_are_narrowed_as_a_search_is(
     assert (answer.ok, turns_in(answer.output)) == (True, found)
 
 
-def test_filters_that_past_calls_do_not_have_are_refused(session: Session, look: Look) -> None:
+def test_filters_that_do_not_apply_to_past_calls_are_refused(session: Session, look: Look) -> None:
     call_tool(session, "bash", {"command": "ls"}, "beans")
     for query in ("role:user beans", "in:path beans", "tool:git beans"):
         answer = look(action="tool_calls", tool_name="bash", query=query)
         assert (answer.ok, "takes words" in answer.output) == (False, True)
 
 
-def test_a_cursor_leads_through_all_past_calls(session: Session, look: Look) -> None:
+def test_cursor_leads_through_all_past_calls(session: Session, look: Look) -> None:
     for number in range(25):
         call_tool(session, "bash", {"command": f"echo {number}"}, "x" * 3_000)
     pages = all_pages(look, action="tool_calls", tool_name="bash", limit=10)
@@ -735,7 +727,7 @@ def test_parallel_calls_keep_their_own_arguments(session: Session, look: Look) -
 # Summary
 
 
-def test_the_summary_has_the_figures(session: Session, look: Look) -> None:
+def test_summary_contains_the_figures_of_the_session(session: Session, look: Look) -> None:
     say(session, "one", "two")
     call_tool(session, "bash", {"command": "ls"}, "a")
     call_tool(session, "bash", {"command": "ls"}, "a")
@@ -749,7 +741,9 @@ def test_the_summary_has_the_figures(session: Session, look: Look) -> None:
 # Other sessions
 
 
-def test_sessions_lists_the_others_and_pages(session: Session, look: Look, user: User) -> None:
+def test_sessions_action_lists_other_sessions_in_pages(
+    session: Session, look: Look, user: User
+) -> None:
     others = [create_session(session.workspace, owner=user, title=f"No {n}") for n in range(7)]
     for other in others:
         say(other, "hello", "there")
@@ -762,7 +756,9 @@ def test_sessions_lists_the_others_and_pages(session: Session, look: Look, user:
     assert "cannot be quoted any more" in gone.output
 
 
-def test_titles_count_among_what_one_call_says(session: Session, look: Look, user: User) -> None:
+def test_long_titles_count_towards_the_size_of_an_answer(
+    session: Session, look: Look, user: User
+) -> None:
     for number in range(50):
         title = f"{number} " + "漢字" * 98
         say(create_session(session.workspace, owner=user, title=title), "The dahlias are red.")
@@ -777,14 +773,16 @@ def test_titles_count_among_what_one_call_says(session: Session, look: Look, use
     assert len(listed) == len(set(listed)) == 50
 
 
-def test_sessions_searches_the_others(session: Session, look: Look, sibling: Session) -> None:
+def test_sessions_action_searches_other_sessions(
+    session: Session, look: Look, sibling: Session
+) -> None:
     say(session, "Dahlias here too.")
     found = look(action="sessions", query="dahlias").output
     assert f"[Session {sibling.uuid}]\n  Flowers\n[Turn 1]" in found
     assert hits_in(found) == [2]
 
 
-def test_another_session_can_be_looked_into(session: Session, look: Look, sibling: Session) -> None:
+def test_another_session_can_be_read(session: Session, look: Look, sibling: Session) -> None:
     call_tool(sibling, "bash", {"command": "ls"}, "petals")
     named = {"session": str(sibling.uuid)}
     assert hits_in(look(action="search", query="sun", **named).output) == [2]
@@ -796,9 +794,7 @@ def test_another_session_can_be_looked_into(session: Session, look: Look, siblin
 
 
 @pytest.mark.parametrize("action", ["search", "range", "tool_calls", "summary"])
-def test_a_session_of_another_workspace_is_refused(
-    look: Look, foreign: Session, action: str
-) -> None:
+def test_session_of_another_workspace_is_refused(look: Look, foreign: Session, action: str) -> None:
     answer = look(action=action, query="dahlias", start_turn=1, session=str(foreign.uuid))
     assert not answer.ok
     assert "There is no such session" in answer.output
@@ -806,16 +802,16 @@ def test_a_session_of_another_workspace_is_refused(
     assert str(foreign.uuid) not in look(action="sessions").output
 
 
-def test_a_second_workspace_of_the_person_stays_out(
+def test_session_of_the_persons_second_workspace_is_refused(
     look: Look, foreign: Session, user: User
 ) -> None:
-    """Its sessions are readable, but not of this workspace."""
+    """The person can read its sessions, but they belong to another workspace."""
     add_member(foreign.workspace, user_pk=user.pk, role="owner")
     assert not look(action="summary", session=str(foreign.uuid)).ok
     assert str(foreign.uuid) not in look(action="sessions").output
 
 
-def test_who_lost_the_right_to_read_sees_no_other_session(
+def test_removed_member_sees_no_other_session(
     session: Session, sibling: Session, viewer: User
 ) -> None:
     look = look_for(session, viewer.pk)
@@ -839,7 +835,7 @@ FORGERIES = [
 
 
 @pytest.mark.parametrize("text", FORGERIES)
-def test_what_was_said_cannot_pass_for_the_frame(
+def test_quoted_text_cannot_imitate_the_frame(
     session: Session, look: Look, user: User, text: str
 ) -> None:
     other = create_session(session.workspace, owner=user, title=text[:120])
@@ -870,7 +866,7 @@ def test_what_was_said_cannot_pass_for_the_frame(
 # Cost
 
 
-def test_every_action_costs_the_same_in_a_long_session(
+def test_actions_need_the_same_queries_in_a_long_session(
     session: Session, look: Look, sibling: Session
 ) -> None:
     calls: list[dict[str, Any]] = [
@@ -913,7 +909,7 @@ def test_no_action_reads_a_whole_session(
 
 
 def plan_of(statement: str) -> list[str]:
-    """What SQLite does for a SELECT, step by step."""
+    """Return the steps of SQLite's plan for a SELECT statement."""
     if not statement.startswith("SELECT"):
         return []
     with connection.cursor() as cursor:
@@ -921,7 +917,7 @@ def plan_of(statement: str) -> list[str]:
         return [row[3] for row in cursor.fetchall()]
 
 
-def test_the_uses_of_a_tool_are_not_counted_to_the_end(
+def test_count_of_tool_calls_stops_at_its_limit(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.agent.recall.reading.MAX_COUNTED_CALLS", 3)
@@ -930,7 +926,7 @@ def test_the_uses_of_a_tool_are_not_counted_to_the_end(
     assert "bash (3 or more)" in look(action="summary").output
 
 
-def test_the_schema_names_what_is_read() -> None:
+def test_schema_lists_all_actions() -> None:
     properties = TOOL.input_schema["properties"]
     assert properties["action"]["enum"] == list(ACTIONS)
     assert TOOL.input_schema["required"] == ["action"]

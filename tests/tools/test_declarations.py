@@ -1,4 +1,4 @@
-"""Every tool of ours is declared once: its schema and what it takes are the same thing."""
+"""Declarations of the product's tools: one source for the schema and the parsing."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ every_tool = pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
 
 
 @every_tool
-def test_a_schema_comes_from_the_declaration(tool: Tool) -> None:
+def test_schema_comes_from_the_declaration(tool: Tool) -> None:
     declared, schema = declaration_of(tool), tool.input_schema
     assert schema == schema_of(declared)
     assert (schema["type"], schema["additionalProperties"]) == ("object", False)
@@ -61,7 +61,7 @@ def test_a_schema_comes_from_the_declaration(tool: Tool) -> None:
         assert not {"title", "default"} & set(rule)
 
 
-def test_a_tool_without_a_declaration_is_found() -> None:
+def test_tool_without_a_declaration_is_detected() -> None:
     async def run(*_: Any) -> ToolResult:
         return ToolResult(ok=True, output="")
 
@@ -70,7 +70,7 @@ def test_a_tool_without_a_declaration_is_found() -> None:
 
 
 @every_tool
-def test_what_fits_the_schema_is_taken(tool: Tool) -> None:
+def test_arguments_that_fit_the_schema_are_accepted(tool: Tool) -> None:
     declared = declaration_of(tool)
     sent = example(tool)
     assert declared.read(sent).model_dump() == sent
@@ -78,14 +78,14 @@ def test_what_fits_the_schema_is_taken(tool: Tool) -> None:
 
 
 @every_tool
-def test_null_is_as_good_as_nothing(tool: Tool) -> None:
+def test_null_is_the_same_as_a_missing_argument(tool: Tool) -> None:
     declared, needed = declaration_of(tool), example(tool, whole=False)
     optional = {name: None for name in tool.input_schema["properties"] if name not in needed}
     assert declared.read({**needed, **optional}) == declared.read(needed)
 
 
 @every_tool
-def test_numbers_and_truth_values_may_come_as_texts(tool: Tool) -> None:
+def test_numbers_and_booleans_may_be_sent_as_texts(tool: Tool) -> None:
     declared, sent = declaration_of(tool), example(tool)
     texts = {name: " 2 " for name, value in sent.items() if value == 2}
     texts |= {name: "True" for name, value in sent.items() if value is True}
@@ -93,7 +93,7 @@ def test_numbers_and_truth_values_may_come_as_texts(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize(("tool", "name"), PROPERTIES)
-async def test_what_does_not_fit_is_told_and_nothing_is_done(tool: Tool, name: str) -> None:
+async def test_argument_of_a_wrong_type_is_refused_before_any_action(tool: Tool, name: str) -> None:
     nowhere: Any = None
     for value in wrong(tool.input_schema["properties"][name]):
         for step in (tool.run, tool.plan):
@@ -104,7 +104,7 @@ async def test_what_does_not_fit_is_told_and_nothing_is_done(tool: Tool, name: s
 
 
 @every_tool
-async def test_all_that_is_missing_is_told_at_once(tool: Tool) -> None:
+async def test_all_missing_arguments_are_named_at_once(tool: Tool) -> None:
     nowhere: Any = None
     answer = await tool.run(nowhere, {}) if tool.input_schema["required"] else None
     for name in tool.input_schema["required"]:
@@ -130,7 +130,9 @@ async def test_all_that_is_missing_is_told_at_once(tool: Tool) -> None:
         ("search_files", "pattern", "query"),
     ],
 )
-async def test_names_of_well_known_tools_are_taken(tool: str, ours: str, theirs: str) -> None:
+async def test_argument_names_of_well_known_tools_are_accepted(
+    tool: str, ours: str, theirs: str
+) -> None:
     declared, sent = declaration_of(TOOLS[tool]), example(TOOLS[tool])
     named = {theirs if name == ours else name: value for name, value in sent.items()}
     assert declared.read(named) == declared.read(sent)

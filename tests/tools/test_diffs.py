@@ -1,4 +1,4 @@
-"""A diff leads from the one text to the other, whatever they are."""
+"""Diffs: applying a diff to the old text gives the new text."""
 
 import re
 
@@ -22,7 +22,7 @@ def with_ends(text: str) -> list[str]:
 
 
 def apply_diff(before: str, diff: str) -> str:
-    """As ``patch`` does it, and as strict as it can be."""
+    """Apply the diff as ``patch`` does, but without any tolerance."""
     old, new, at = with_ends(before), list[str](), 0
     marked = re.sub(r"\n\\ No newline at end of file\n", "\0", diff)
     _, _, *lines = re.findall(r"[^\n\0]*[\n\0]", marked)
@@ -45,7 +45,7 @@ def apply_diff(before: str, diff: str) -> str:
 
 @settings(max_examples=60)
 @given(before=texts, after=texts)
-def test_applied_it_gives_the_new_text(before: str, after: str) -> None:
+def test_applying_a_diff_gives_the_new_text(before: str, after: str) -> None:
     diff = unified_diff("a.txt", before, after)
     assert (diff == "") == (before == after)
     if diff:
@@ -53,14 +53,14 @@ def test_applied_it_gives_the_new_text(before: str, after: str) -> None:
         assert apply_diff(before, diff) == after
 
 
-def test_texts_without_anything_in_common_are_replaced_whole() -> None:
+def test_lines_without_common_text_are_replaced_as_a_whole() -> None:
     before = "".join(f"old {n}\n" for n in range(3000))
     diff = unified_diff("a.txt", f"head\n{before}tail\n", "head\nnew\ntail\n")
     assert diff.startswith("--- a/a.txt\n+++ b/a.txt\n@@ -1,3002 +1,3 @@\n head\n-old 0\n")
     assert diff.endswith("-old 2999\n+new\n tail\n")
 
 
-def test_a_diff_is_bounded() -> None:
+def test_diff_is_limited_in_length() -> None:
     before = "".join(f"old line number {n}\n" for n in range(50_000))
     diff = unified_diff("a.txt", before, None)
     assert len(diff) < MAX_DIFF_CHARS + 100
@@ -68,7 +68,7 @@ def test_a_diff_is_bounded() -> None:
     assert len(unified_diff("a.txt", None, "x" * 1_000_000)) < 6000
 
 
-def test_long_lines_are_shown_where_they_begin_to_differ() -> None:
+def test_long_lines_are_shown_from_their_first_difference() -> None:
     rows = ",".join(f'{{"id":{n}}}' for n in range(4000))
     diff = unified_diff("a.json", f"{rows},false,{rows}\n", f"{rows},true,{rows}\n")
     lines = diff.split("\n")[3:]
@@ -81,7 +81,7 @@ def test_long_lines_are_shown_where_they_begin_to_differ() -> None:
     assert is_cut_short(diff)
 
 
-def test_a_diff_says_whether_it_is_whole() -> None:
+def test_cut_diff_is_recognised() -> None:
     long = "x" * (MAX_LINE_CHARS + 1)
     assert not is_cut_short(unified_diff("a", f"{long}\nold", f"{long}\nnew"))
     assert not is_cut_short(unified_diff("a", "\\ 3 more lines of this diff\n", "\u2028\\ \r\\ x"))

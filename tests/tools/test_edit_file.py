@@ -1,4 +1,4 @@
-"""``edit_file``: finds the place, nearly so if need be, and says what it did."""
+"""``edit_file``: finding the place, tolerating small differences and reporting the edit."""
 
 import stat
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 POEM = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n"
 
 
-def test_it_replaces_the_text_and_shows_the_place(use: Use, root: Path) -> None:
+def test_edit_replaces_the_text_and_shows_the_place(use: Use, root: Path) -> None:
     (root / "poem.txt").write_text(POEM)
     (root / "poem.txt").chmod(0o640)
     result = use("edit_file", path="poem.txt", old_text="four\nfive", new_text="4\n5\n5½")
@@ -37,13 +37,13 @@ def test_it_replaces_the_text_and_shows_the_place(use: Use, root: Path) -> None:
     assert list(FileChange.objects.values_list("path", flat=True)) == ["poem.txt"]
 
 
-def test_it_takes_the_names_that_others_use_and_an_empty_new_text(use: Use, root: Path) -> None:
+def test_edit_accepts_other_argument_names_and_an_empty_new_text(use: Use, root: Path) -> None:
     (root / "poem.txt").write_text(POEM)
     assert use("edit_file", file_path="poem.txt", old_string="two\n", new_string="").ok
     assert (root / "poem.txt").read_text() == POEM.replace("two\n", "")
 
 
-def test_a_text_that_is_there_often_is_replaced_only_if_all_are_meant(use: Use, root: Path) -> None:
+def test_text_that_occurs_often_is_replaced_only_with_replace_all(use: Use, root: Path) -> None:
     (root / "a.py").write_text("x = 1\ny = 2\nx = 1\n")
     refused = use("edit_file", path="a.py", old_text="x = 1", new_text="x = 3")
     assert not refused.ok
@@ -102,7 +102,7 @@ def test_a_text_that_is_there_often_is_replaced_only_if_all_are_meant(use: Use, 
         ),
     ],
 )  # fmt: skip
-def test_drift_is_tolerated_where_one_place_is_meant(
+def test_small_differences_are_tolerated_if_one_place_matches(
     use: Use, root: Path, there: str, old: str, new: str, after: str, drift: str | None
 ) -> None:
     (root / "a.txt").write_bytes(there.encode())
@@ -114,7 +114,7 @@ def test_drift_is_tolerated_where_one_place_is_meant(
         assert drift in result.output
 
 
-def test_drift_that_fits_several_places_is_not_guessed(use: Use, root: Path) -> None:
+def test_near_match_in_several_places_is_refused(use: Use, root: Path) -> None:
     (root / "a.py").write_text("\tx = 1\n    x = 1\n")
     result = use(
         "edit_file", path="a.py", old_text="        x  =  1", new_text="y", replace_all=True
@@ -124,7 +124,7 @@ def test_drift_that_fits_several_places_is_not_guessed(use: Use, root: Path) -> 
     assert (root / "a.py").read_text() == "\tx = 1\n    x = 1\n"
 
 
-def test_newlines_of_both_kinds_are_the_same_for_all_places(use: Use, root: Path) -> None:
+def test_mixed_newlines_match_in_all_places(use: Use, root: Path) -> None:
     (root / "a.txt").write_bytes(b"a\r\nx\nx\r\n")
     sent = {"path": "a.txt", "old_text": "\nx", "new_text": "\ny"}
     assert "is there 2 times" in use("edit_file", **sent).output
@@ -132,7 +132,7 @@ def test_newlines_of_both_kinds_are_the_same_for_all_places(use: Use, root: Path
     assert (root / "a.txt").read_bytes() == b"a\r\ny\r\ny\r\n"
 
 
-def test_what_is_not_found_is_compared_with_what_is_nearest(use: Use, root: Path) -> None:
+def test_missing_text_is_compared_with_the_most_similar_lines(use: Use, root: Path) -> None:
     (root / "a.py").write_text("import os\n\n\ndef total(items):\n    return sum(items)\n")
     near = use(
         "edit_file", path="a.py", old_text="def total(rows):\n    return sum(rows)", new_text="x"
@@ -145,7 +145,7 @@ def test_what_is_not_found_is_compared_with_what_is_nearest(use: Use, root: Path
     assert "No text in it is similar" in far.output
 
 
-def test_encoding_and_byte_order_mark_stay(use: Use, root: Path) -> None:
+def test_edit_keeps_encoding_and_byte_order_mark(use: Use, root: Path) -> None:
     (root / "utf8").write_bytes("\ufeffgrün\n".encode())
     (root / "utf16").write_bytes("\ufeffgrün\r\n".encode("utf-16-le"))
     (root / "latin").write_bytes("grün\n".encode("latin-1"))
@@ -172,7 +172,7 @@ def test_encoding_and_byte_order_mark_stay(use: Use, root: Path) -> None:
         ({"old_text": "one", "new_text": "x", "path": "empty"}, "is empty"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_invalid_edit_is_refused_with_an_explanation(
     use: Use, root: Path, arguments: dict[str, object], said: str
 ) -> None:
     (root / "poem.txt").write_text(POEM)
@@ -190,7 +190,7 @@ def test_what_cannot_be_done_is_said(
     assert FileChange.objects.count() == 0
 
 
-def test_a_plan_shows_the_edit_and_holds_only_for_the_file_as_it_was(use: Use, root: Path) -> None:
+def test_plan_shows_the_edit_and_expires_when_the_file_changes(use: Use, root: Path) -> None:
     file = root / "poem.txt"
     file.write_text(POEM)
     plan = use.plan("edit_file", path="poem.txt", old_text="four", new_text="4")
@@ -208,14 +208,14 @@ def test_a_plan_shows_the_edit_and_holds_only_for_the_file_as_it_was(use: Use, r
     assert use("edit_file", path="poem.txt", old_text="four", new_text="4").ok
 
 
-def test_the_line_most_like_it_is_shown_where_none_is_the_same(use: Use, root: Path) -> None:
+def test_most_similar_line_is_shown_if_none_matches(use: Use, root: Path) -> None:
     (root / "a.py").write_text("x = 1\n\ndef total_of(items, tax):\n    return 0\n")
     result = use("edit_file", path="a.py", old_text="def total_of(item, taxes):", new_text="x")
     assert "Lines 3–3 are like it" in result.output
     assert "+ def total_of(items, tax):" in result.output
 
 
-def test_long_texts_are_replaced_often_and_told_in_short(
+def test_edit_of_many_places_gives_a_short_answer(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "a.txt").write_text("word\n" * 1000)
@@ -228,7 +228,7 @@ def test_long_texts_are_replaced_often_and_told_in_short(
     refused = use("edit_file", path="a.txt", old_text="w", new_text="x")
     assert "is there 1000 times, in lines 1, 2," in refused.output
     assert len(refused.output) < 600
-    # Each counts from the file's beginning.
+    # Each call of ``line_of`` counts from the beginning of the file.
     assert len(counted) == 2 * file_changes.MAX_NAMED_PLACES
 
 
@@ -242,7 +242,7 @@ def test_long_texts_are_replaced_often_and_told_in_short(
         ("move_file", {"source": "x", "destination": "current/x"}),
     ],
 )
-def test_what_was_approved_through_a_link_is_not_done_elsewhere(
+def test_approval_does_not_apply_after_a_link_was_redirected(
     use: Use, root: Path, tool: str, more: dict[str, str]
 ) -> None:
     for name in ("v1", "v2"):
@@ -265,7 +265,7 @@ def test_what_was_approved_through_a_link_is_not_done_elsewhere(
     assert use(tool, **more).ok
 
 
-def test_only_a_path_that_leads_elsewhere_is_explained(use: Use, root: Path) -> None:
+def test_plan_explains_a_path_only_if_it_leads_elsewhere(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("a\n")
     for path in ("a.txt", "./a.txt", f"{root}/a.txt", "b/../a.txt"):
         plan = use.plan("edit_file", path=path, old_text="a", new_text="b")
@@ -273,7 +273,7 @@ def test_only_a_path_that_leads_elsewhere_is_explained(use: Use, root: Path) -> 
         assert plan.note == ""
 
 
-def test_newlines_alone_are_not_changed_by_an_edit(use: Use, root: Path) -> None:
+def test_edit_that_changes_only_newlines_is_refused(use: Use, root: Path) -> None:
     (root / "a.txt").write_bytes(b"one\ntwo\n")
     plan = use.plan("edit_file", path="a.txt", old_text="one\n", new_text="one\r\n")
     assert not isinstance(plan, CallPlan)

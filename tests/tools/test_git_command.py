@@ -1,4 +1,4 @@
-"""``git_command``: what only looks, what changes, and what a repository cannot make it do."""
+"""``git_command``: reading calls, changing calls and programs that a repository configures."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["commands", "root"]
 
 @pytest.fixture
 def repository(commands: Commands, root: Path) -> Commands:
-    """With one commit, and a change that is not committed."""
+    """A repository with one commit and an uncommitted change."""
     (root / "a.txt").write_text("one\n")
     identity = ("-c", "user.name=x", "-c", "user.email=x@y")
     for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
@@ -26,7 +26,7 @@ def repository(commands: Commands, root: Path) -> Commands:
     return commands
 
 
-def test_it_looks_and_commits_in_the_persons_name(repository: Commands, user: User) -> None:
+def test_status_diff_and_commit_work_in_the_persons_name(repository: Commands, user: User) -> None:
     assert repository.git("status", "--short").output == " M a.txt\n"
     assert "-one\n+two\n" in repository.git("diff").output
     assert repository.git("add", "a.txt").ok
@@ -35,7 +35,9 @@ def test_it_looks_and_commits_in_the_persons_name(repository: Commands, user: Us
     assert log == f"{user.username} <user@loom.invalid> second\n"
 
 
-def test_a_name_is_only_a_name(commands: Commands, user: User) -> None:
+def test_special_characters_in_a_name_do_not_change_the_config(
+    commands: Commands, user: User
+) -> None:
     user.first_name, user.last_name = 'A"\n[core]\npager=x', "\\B"
     user.save()
     commands.git("init", "-q")
@@ -43,7 +45,7 @@ def test_a_name_is_only_a_name(commands: Commands, user: User) -> None:
     assert commands.git("log", "--format=%an").output == 'A"[core]pager=x \\B\n'
 
 
-def test_the_repositorys_own_identity_goes_first(repository: Commands) -> None:
+def test_identity_of_the_repository_takes_precedence(repository: Commands) -> None:
     repository.git("config", "user.name", "Rose")
     repository.git("config", "user.email", "rose@example.org")
     repository.git("commit", "-qam", "second")
@@ -52,7 +54,7 @@ def test_the_repositorys_own_identity_goes_first(repository: Commands) -> None:
     )
 
 
-def test_a_person_is_asked_only_for_what_changes_something(commands: Commands) -> None:
+def test_only_calls_that_change_something_need_approval(commands: Commands) -> None:
     for arguments, kind in [
         ("status", None),
         ("log --oneline -20 --stat --text", None),
@@ -100,7 +102,7 @@ def test_a_person_is_asked_only_for_what_changes_something(commands: Commands) -
         ("mv payload pre-commit", ".husky"),
     ],
 )
-def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
+def test_call_that_names_a_self_running_file_needs_approval_each_time(
     commands: Commands, root: Path, arguments: str, folder: str
 ) -> None:
     (root / folder).mkdir(exist_ok=True)
@@ -111,7 +113,7 @@ def test_what_names_files_that_others_run_is_allowed_one_at_a_time(
     assert NAMES_SELF_RUNNING in plan.note
 
 
-def test_what_is_not_offered_is_refused_before_anybody_is_asked(commands: Commands) -> None:
+def test_disallowed_arguments_are_refused_before_approval(commands: Commands) -> None:
     for arguments in [
         None,
         "",
@@ -155,7 +157,7 @@ def test_what_is_not_offered_is_refused_before_anybody_is_asked(commands: Comman
         assert not (commands.root / "stolen").exists(), arguments
 
 
-def test_looking_is_on_offer_where_nothing_may_be_changed(repository: Commands) -> None:
+def test_reading_calls_are_offered_in_a_read_only_scope(repository: Commands) -> None:
     repository.allow(policy="read_only")
     assert repository.offers("git_command")
     assert repository.git("status", "--short").output == " M a.txt\n"
@@ -163,10 +165,8 @@ def test_looking_is_on_offer_where_nothing_may_be_changed(repository: Commands) 
     assert (refused.ok, refused.output) == (False, "git add is not allowed here.")
 
 
-def test_a_command_that_looks_finds_the_workspace_read_only(
-    repository: Commands, root: Path
-) -> None:
-    """Whatever the repository's configuration lets it run."""
+def test_reading_call_has_a_read_only_workspace(repository: Commands, root: Path) -> None:
+    """The workspace is read-only for every program that the repository configures."""
     (root / ".gitattributes").write_text("*.txt filter=x diff=x\n")
     with (root / ".git/config").open("a") as file:
         file.write('[filter "x"]\n\tclean = touch made-by-clean; cat\n')
@@ -178,7 +178,7 @@ def test_a_command_that_looks_finds_the_workspace_read_only(
     assert not list(root.glob("made*"))
 
 
-def test_without_a_sandbox_every_call_is_asked_for(
+def test_every_call_needs_approval_without_a_sandbox(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(support.find_support().bwrap).removesuffix("bwrap")
@@ -197,7 +197,7 @@ def test_without_a_sandbox_every_call_is_asked_for(
         support.find_support.cache_clear()
 
 
-def test_the_network_is_used_only_where_it_is_allowed(
+def test_network_is_used_only_if_it_is_allowed(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, shell_network=True)

@@ -1,4 +1,4 @@
-"""Which options git is given: read as git reads them, and held against git itself."""
+"""Options of git calls: parsed as git parses them and compared with git itself."""
 
 import os
 import re
@@ -181,13 +181,13 @@ RUNS_PROGRAMS = [
 
 
 @pytest.mark.parametrize("line", RUNS_PROGRAMS)
-def test_an_option_that_could_run_a_program_is_refused_however_it_is_written(line: str) -> None:
+def test_options_that_can_run_a_program_are_refused_in_every_form(line: str) -> None:
     with pytest.raises(WordNotAllowed) as refused:
         read_call(line.split())
     assert str(refused.value).endswith(".")
 
 
-def test_the_reason_names_the_option() -> None:
+def test_refusal_names_the_option() -> None:
     for line, reason in {
         "grep -nO./x one": "The option -O (in -nO./x) is not allowed here.",
         "log --onel": "The option --onel is not allowed: write options in full, as in --oneline.",
@@ -239,7 +239,7 @@ def test_the_reason_names_the_option() -> None:
         ("config advice.detachedHead false", "changes"),
     ],
 )
-def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
+def test_ordinary_options_are_accepted(line: str, effect: str | None) -> None:
     if effect is None:
         with pytest.raises(WordNotAllowed):
             read_call(line.split())
@@ -247,7 +247,7 @@ def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
     assert read_call(line.split()).changes == (effect == "changes")
 
 
-def test_it_says_which_calls_write_the_configuration() -> None:
+def test_calls_that_write_the_configuration_are_recognised() -> None:
     for line, writes in [
         ("config user.name Rose", True),
         ("config user.name", False),
@@ -275,7 +275,7 @@ def test_it_says_which_calls_write_the_configuration() -> None:
         assert read_call(line.split()).writes_config == writes, (line, writes)
 
 
-# Against git itself
+# Comparison with git itself
 
 
 def run_git(*words: str, folder: Path | None = None, **environment: str) -> str:
@@ -298,7 +298,7 @@ WRITTEN_BY_HAND = ("rev-list", "range-diff")
 
 @cache
 def help_of(form: str) -> dict[str, str]:
-    """The options that git's own help names, with marks as in the lists."""
+    """Return the options in git's own help, with marks as in the lists."""
     found = {}
     for line in re.findall(
         r"^ {4}(-.*?)(?:\s{2,}.*)?$", run_git(*form.split(), "-h"), re.MULTILINE
@@ -311,7 +311,7 @@ def help_of(form: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMS) - set(WRITTEN_BY_HAND)))
-def test_the_lists_say_of_each_option_what_git_says_about_its_value(form: str) -> None:
+def test_lists_agree_with_git_about_the_values_of_options(form: str) -> None:
     known = help_of(form)
     ours = read_list(FORMS[form].options).items()
     said = [(name, mark[:1]) for name, mark in ours if name in known and mark != "~"]
@@ -325,7 +325,7 @@ def long_options() -> Iterator[tuple[str, str]]:
                 yield form, word.rstrip("=")
 
 
-def test_what_git_takes_beside_the_lists_is_refused_with_all_its_beginnings() -> None:
+def test_unlisted_options_of_git_and_their_prefixes_are_refused() -> None:
     tried: set[tuple[str, str]] = set()
     for form, option in long_options():
         allowed = read_list(FORMS[form].options)
@@ -356,7 +356,7 @@ NOT_ALLOWED = {
 
 
 @given(st.data())
-def test_no_bundle_hides_a_letter_that_is_not_allowed(data: st.DataObject) -> None:
+def test_bundle_of_flags_cannot_hide_a_disallowed_flag(data: st.DataObject) -> None:
     form = data.draw(st.sampled_from(sorted(NOT_ALLOWED)))
     allowed = read_list(f"{LISTS[form]} {CONFIG_WRITES if form == 'config' else ''}")
     flags = [
@@ -370,7 +370,7 @@ def test_no_bundle_hides_a_letter_that_is_not_allowed(data: st.DataObject) -> No
         read_call([form, *plain, f"-{''.join(before)}{bad}{after}", "./x"])
 
 
-# What a repository names is not run by looking
+# Reading calls do not run programs that a repository configures
 
 
 TRAPS = (
@@ -381,8 +381,7 @@ TRAPS = (
     ("gpg", "program"),
     ('remote "origin"', "uploadpack"),
 )
-"""Where git runs a program for a command that looks: each of them fires without the options
-that a call adds."""
+"""Settings that make git run a program in a reading call, unless ``git_command`` prevents it."""
 
 
 def made_link(trap: Path, name: str) -> Path:
@@ -393,8 +392,10 @@ def made_link(trap: Path, name: str) -> Path:
 
 @pytest.fixture
 def traps(commands: Commands, root: Path) -> Iterator[int]:
-    """A repository that names a program wherever git runs one for a command that looks.
-    The program says that it ran through a pipe, which works on a read-only folder too."""
+    """A repository that configures a program for each setting in ``TRAPS``.
+
+    The program reports through a pipe that it ran, because a pipe works in a read-only folder.
+    """
 
     def git(*words: str) -> None:
         run_git("-c", "user.name=x", "-c", "user.email=x@y", *words, folder=root)
@@ -490,10 +491,10 @@ LOOKING = [
 ]
 
 
-def test_looking_runs_nothing_that_the_repository_names(
+def test_reading_calls_run_no_program_of_the_repository(
     commands: Commands, traps: int, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what git is given alone: no sandbox is around it here."""
+    """Only git's options and environment prevent it, because this test uses no sandbox."""
 
     async def execute(
         context: ToolContext, words: Sequence[str], *, environment: dict[str, str], **_: object
@@ -509,7 +510,7 @@ def test_looking_runs_nothing_that_the_repository_names(
         assert not read_pipe(traps), line
 
 
-def test_plain_git_runs_all_of_it(traps: int, root: Path) -> None:
+def test_plain_git_runs_every_program_of_the_repository(traps: int, root: Path) -> None:
     fired: set[bytes] = set()
     for line in LOOKING:
         run_git(*line.split(), folder=root)

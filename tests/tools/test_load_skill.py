@@ -1,4 +1,4 @@
-"""``load_skill``: what it gives, and what is kept of it with the session."""
+"""``load_skill``: the result, and the skill that is stored with the session."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ def load(
     wire: WireThread,
     garden: Session,
 ) -> Callable[..., Any]:
-    """Let the model call the tool; returns the result as the model reads it."""
+    """Return a function that lets the model call the tool and returns the result."""
 
     async def load(arguments: dict[str, Any]) -> dict[str, Any]:
         call = ToolCall(name="load_skill", input=arguments)
@@ -48,7 +48,7 @@ def load(
     return load
 
 
-async def test_it_gives_the_text_and_keeps_it(
+async def test_skill_is_returned_and_stored(
     load: Callable[..., Any],
     garden: Session,
     tmp_path: Path,
@@ -64,7 +64,7 @@ async def test_it_gives_the_text_and_keeps_it(
     assert skill.path == "skills/roses/SKILL.md"
 
 
-async def test_loading_it_again_gives_it_only_if_it_has_changed(
+async def test_loaded_skill_is_returned_again_only_if_it_changed(
     load: Callable[..., Any],
     garden: Session,
     tmp_path: Path,
@@ -80,7 +80,7 @@ async def test_loading_it_again_gives_it_only_if_it_has_changed(
 
 
 @pytest.mark.parametrize("name", ["tulips", "../roses", "/etc/passwd", "", "x" * 5000])
-async def test_an_unknown_name_is_told_what_there_is(
+async def test_unknown_name_is_answered_with_the_available_skills(
     load: Callable[..., Any],
     garden: Session,
     tmp_path: Path,
@@ -96,12 +96,12 @@ async def test_an_unknown_name_is_told_what_there_is(
     assert await loaded(garden) == []
 
 
-async def test_without_skills_it_says_where_they_would_lie(load: Callable[..., Any]) -> None:
+async def test_answer_without_skills_names_their_folders(load: Callable[..., Any]) -> None:
     result = await load({"name": "roses"})
     assert "no .claude/skills/*/SKILL.md" in result["content"]
 
 
-async def test_a_link_out_of_the_workspace_is_not_followed(
+async def test_link_out_of_the_workspace_is_not_followed(
     load: Callable[..., Any],
     garden: Session,
     tmp_path: Path,
@@ -115,7 +115,7 @@ async def test_a_link_out_of_the_workspace_is_not_followed(
     assert await loaded(garden) == []
 
 
-async def test_a_long_skill_is_cut_and_says_so(
+async def test_long_skill_is_cut_with_a_notice(
     load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_skill_bytes", 10)
@@ -126,7 +126,7 @@ async def test_a_long_skill_is_cut_and_says_so(
     )
 
 
-async def test_a_rewound_load_counts_no_more(
+async def test_skill_can_be_loaded_again_after_a_rewind(
     load: Callable[..., Any],
     runtime: Runtime,
     wire: WireThread,
@@ -143,7 +143,7 @@ async def test_a_rewound_load_counts_no_more(
 
 
 @pytest.mark.django_db
-def test_of_each_name_the_newest_load_counts_in_the_order_of_loading(session: Session) -> None:
+def test_newest_load_of_each_skill_counts_in_order_of_loading(session: Session) -> None:
     for turn, (name, content) in enumerate((("a", "1"), ("b", "1"), ("a", "2")), start=1):
         append_loaded_skill(session.pk, name=name, path="p", content=content, turn=turn)
     found = [(skill.name, skill.content) for skill in read_loaded_skills(session.pk)]

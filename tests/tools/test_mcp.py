@@ -1,4 +1,4 @@
-"""Connections to tool servers, good and bad ones, and the tools that they offer."""
+"""Connections to tool servers, working and faulty, and the tools that they offer."""
 
 import asyncio
 import json
@@ -34,17 +34,17 @@ from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, until
 
 PYTHON = str(Path(sys.executable).resolve())
-"""Not the link to it in a virtual environment, which a sandbox does not hold."""
+"""The resolved path, because a sandbox does not contain the link in a virtual environment."""
 
 QUICK = ConnectionTiming(wait=60, connect=60, first_wait=0.05, longest_wait=0.2)
-"""Nothing of these tests is waited for so long, unless it does not happen."""
+"""Long timeouts that only a failing test reaches, and short pauses between attempts."""
 
 type Open = Callable[..., Awaitable[ToolServers]]
 
 
 @pytest.fixture
 async def open_servers(tmp_path: Path) -> AsyncIterator[Open]:
-    """Servers of a workspace ``garden`` whose folder is the temporary one."""
+    """Return a function that starts servers for a workspace ``garden`` in the temporary folder."""
     opened: list[ToolServers] = []
 
     async def start(made: McpConfig, root: Path = tmp_path, **timing: float) -> ToolServers:
@@ -60,7 +60,7 @@ async def open_servers(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 def arguments_of(pid: int) -> str:
-    """What every user of the machine can see."""
+    """Return the arguments of a process, which every user of the machine can see."""
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
@@ -82,7 +82,7 @@ async def call(servers: ToolServers, tool: str, server: str = "plain", **argumen
     return str(result["content"][0]["text"])
 
 
-async def test_tools_are_listed_in_order_after_our_own(open_servers: Open) -> None:
+async def test_server_tools_are_listed_in_order_after_own_tools(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain(), b2=plain(tools=["wait", "spade"])))
     tools = servers.tools_of("garden")
     assert list(tools) == [
@@ -105,7 +105,7 @@ async def test_tools_are_listed_in_order_after_our_own(open_servers: Open) -> No
     assert "in the server's own words: It does echo well." in tools["mcp__plain__echo"].description
 
 
-async def test_a_server_is_believed_only_if_that_is_configured(open_servers: Open) -> None:
+async def test_hints_of_a_server_are_trusted_only_if_configured(open_servers: Open) -> None:
     servers = await open_servers(
         config(doubted=plain(), trusted=plain(trust_hints=True), harmless=plain(effect="reads"))
     )
@@ -115,7 +115,7 @@ async def test_a_server_is_believed_only_if_that_is_configured(open_servers: Ope
     assert (effects["mcp__harmless__echo"], effects["mcp__harmless__wait"]) == ("reads",) * 2
 
 
-async def test_what_a_provider_would_not_take_is_left_out_and_said(open_servers: Open) -> None:
+async def test_unsupported_tools_are_omitted_and_reported(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("odd")))
     names = list(servers.tools_of("garden"))
     assert len([name for name in names if name.startswith("mcp__plain__files_read_me")]) == 3
@@ -135,7 +135,7 @@ def listed(names: Iterable[str], kind: str = "string") -> list[dict[str, Any]]:
     ]
 
 
-def test_no_more_tools_are_checked_than_are_offered() -> None:
+def test_number_of_checked_tools_is_limited() -> None:
     server = config(plain=plain()).servers["plain"]
     tools = listed(f"t{number}" for number in reversed(range(300)))
     tools += listed(["unchecked"], "soup")
@@ -150,7 +150,7 @@ def test_no_more_tools_are_checked_than_are_offered() -> None:
     assert check_schema.cache_info().misses == checked
 
 
-async def test_whoever_decides_a_call_sees_the_whole_name_of_its_tool() -> None:
+async def test_approval_shows_the_full_name_of_the_tool() -> None:
     server = config(plain=plain()).servers["plain"]
     name = "delete_".ljust(MAX_OWN_NAME_CHARS, "x")
     [offer], _ = make_offers(server, [{"name": name, "inputSchema": {"type": "object"}}])
@@ -162,7 +162,7 @@ async def test_whoever_decides_a_call_sees_the_whole_name_of_its_tool() -> None:
     assert plan.summary == f"{name} of plain"
 
 
-async def test_a_malformed_tool_takes_no_other_with_it(open_servers: Open) -> None:
+async def test_malformed_tool_does_not_affect_others(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("malformed", trust_hints=True)))
     assert state_of(servers).state == "ready"
     assert set(state_of(servers).left_out) == {
@@ -177,7 +177,7 @@ async def test_a_malformed_tool_takes_no_other_with_it(open_servers: Open) -> No
     assert await call(servers, "pictured", a=1) == '{"a": 1}'
 
 
-async def test_a_program_sees_the_folder_and_no_secret(
+async def test_server_program_sees_its_folder_and_no_secrets(
     open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "the-key")
@@ -192,7 +192,7 @@ async def test_a_program_sees_the_folder_and_no_secret(
 
 
 @pytest.mark.skipif(not find_support().bwrap, reason="NO SANDBOX HERE")
-async def test_a_program_in_a_sandbox_sees_the_folder_only(
+async def test_sandboxed_server_program_sees_only_its_folder(
     open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "sandbox_paths", [HERE])
@@ -225,7 +225,7 @@ async def test_a_program_in_a_sandbox_sees_the_folder_only(
         ),
     ],
 )
-async def test_a_server_that_does_not_come_up_is_failed(
+async def test_server_that_does_not_start_is_failed(
     open_servers: Open, behaviour: str, reason: str
 ) -> None:
     connect = 1 if behaviour == "silent" else 60
@@ -241,18 +241,18 @@ async def test_a_server_that_does_not_come_up_is_failed(
         await call(servers, "echo")
 
 
-async def test_a_program_that_is_not_there_is_failed(open_servers: Open) -> None:
+async def test_server_with_a_missing_program_is_failed(open_servers: Open) -> None:
     servers = await open_servers(config(plain={"command": "/no/such/program"}))
     await until(lambda: state_of(servers).is_failed)
     assert "/no/such/program: No such file or directory" in state_of(servers).reason
 
 
-async def test_noise_beside_the_messages_harms_nothing(open_servers: Open) -> None:
+async def test_noise_between_messages_is_ignored(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("babble", "complain")))
     assert await call(servers, "echo", a=1) == '{"a": 1}'
 
 
-async def test_a_flood_of_noise_leaves_the_loop_to_others(
+async def test_flood_of_noise_does_not_block_the_event_loop(
     open_servers: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = most = 0
@@ -279,27 +279,27 @@ async def test_a_flood_of_noise_leaves_the_loop_to_others(
     assert most <= 2 * NOISE_LINES_PER_PAUSE
 
 
-async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: Open) -> None:
+async def test_unreadable_message_ends_the_connection(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain("odd", "abyss")))
     await until(lambda: state_of(servers).is_failed)
     assert state_of(servers).reason == "It sent an unreadable message."
 
 
-async def test_a_server_says_with_any_code_why_a_call_failed(open_servers: Open) -> None:
+async def test_error_message_of_a_call_is_reported_for_any_code(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain()))
-    for code in (-32603, -32000):  # the SDK has the second one for a lost connection, too
+    for code in (-32603, -32000):  # the SDK also uses the second code for a lost connection
         with pytest.raises(CallRefused, match=r"^boom$"):
             await call(servers, "echo", error={"code": code, "message": "boom"})
     assert state_of(servers).state == "ready"
 
 
-async def test_half_a_character_in_a_result_is_replaced(open_servers: Open) -> None:
+async def test_lone_surrogate_in_a_result_is_replaced(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain()))
     assert await call(servers, "echo", cut=True) == "half a smile: \ufffd"
 
 
 @pytest.mark.parametrize("given", ['"a \\ud83d"', b'"a \\uD83D"', b'"a \xed"'])
-def test_half_a_character_in_a_response_is_replaced(given: Any) -> None:
+def test_lone_surrogate_in_a_response_is_replaced(given: Any) -> None:
     from mcp.client import streamable_http
 
     from conversations.agent.mcp import session  # noqa: F401
@@ -309,14 +309,14 @@ def test_half_a_character_in_a_response_is_replaced(given: Any) -> None:
     adapter: Any = vars(streamable_http)["jsonrpc_message_adapter"]
     read = adapter.validate_json(before + given + after, by_name=False)
     assert read.result == {"text": "a \ufffd"}
-    with pytest.raises(ValidationError):  # which the SDK expects
+    with pytest.raises(ValidationError):  # the SDK expects this error
         adapter.validate_json(given + given, by_name=False)
 
 
-async def test_a_message_of_very_many_values_ends_the_connection(
+async def test_message_with_too_many_values_ends_the_connection(
     open_servers: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes many times its bytes, and the server waits while they are parsed."""
+    """Parsed values take many times the bytes of the message, and parsing blocks the server."""
     monkeypatch.setattr("conversations.agent.mcp.session.MAX_JSON_VALUES", 1_000)
     servers = await open_servers(config(plain=plain()))
     assert await call(servers, "echo", a="[" * 1_000)
@@ -324,7 +324,7 @@ async def test_a_message_of_very_many_values_ends_the_connection(
         await call(servers, "echo", structured=[[]] * 1_000)
 
 
-async def test_a_model_call_waits_for_a_beginning_connection_only_once(
+async def test_model_call_waits_only_once_for_a_connecting_server(
     open_servers: Open, tmp_path: Path
 ) -> None:
     servers = await open_servers(config(plain=plain("silent")), wait=0.2)
@@ -337,7 +337,7 @@ async def test_a_model_call_waits_for_a_beginning_connection_only_once(
     assert connection.state == "connecting"
 
 
-async def test_prompts_are_written_with_the_words_that_follow(
+async def test_prompts_are_filled_with_the_words_that_follow(
     open_servers: Open, tmp_path: Path
 ) -> None:
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
@@ -363,11 +363,11 @@ async def test_prompts_are_written_with_the_words_that_follow(
         ("bed", ["bed"]),
     ],
 )
-def test_quotes_go_only_from_around_one_word(text: str, words: list[str]) -> None:
+def test_quotes_are_removed_only_around_a_whole_argument(text: str, words: list[str]) -> None:
     assert split_words(text, 2) == words
 
 
-async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path: Path) -> None:
+async def test_connection_can_be_closed_while_it_is_timing_out(tmp_path: Path) -> None:
     made = config(plain=plain("silent", "stubborn"))
     timing = replace(QUICK, connect=0.3)
     connection = ToolServerConnection(made.servers["plain"], root=tmp_path, timing=timing)
@@ -377,8 +377,8 @@ async def test_one_that_did_not_respond_in_time_is_closed_while_it_ends(tmp_path
     assert connection.state == "off"
 
 
-async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open, tmp_path: Path) -> None:
-    """The server was away for long, and is there again."""
+async def test_call_does_not_wait_for_the_next_attempt(open_servers: Open, tmp_path: Path) -> None:
+    """The server is reachable again after a long time, before the next attempt is due."""
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
         port = server.port
         made = config(web={"url": server.url})
@@ -390,7 +390,7 @@ async def test_a_call_does_not_wait_for_the_next_try(open_servers: Open, tmp_pat
         assert state_of(servers, "web").state == "ready"
 
 
-async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(
+async def test_server_that_dies_in_a_call_is_failed_and_then_ready_again(
     open_servers: Open, tmp_path: Path
 ) -> None:
     servers = await open_servers(config(plain=plain()), first_wait=0.3)
@@ -398,12 +398,12 @@ async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(
         await call(servers, "die")
     assert str(caught.value) == "It ended with exit code 7. Last output: it was too much"
     assert state_of(servers).is_failed
-    tools = await servers.prepare("garden", tmp_path)  # it is hoped for, so it is waited for
+    tools = await servers.prepare("garden", tmp_path)  # waits for the server
     assert "mcp__plain__echo" in tools
     assert await call(servers, "echo") == "{}"
 
 
-async def test_a_cancelled_call_is_cancelled_there_and_the_connection_holds(
+async def test_cancelling_a_call_keeps_the_connection_and_other_calls(
     open_servers: Open, tmp_path: Path
 ) -> None:
     servers = await open_servers(config(plain=plain()))
@@ -418,21 +418,21 @@ async def test_a_cancelled_call_is_cancelled_there_and_the_connection_holds(
     assert (waiting.cancelled(), state_of(servers).state) == (True, "ready")
 
 
-async def test_a_call_without_an_answer_ends(open_servers: Open) -> None:
+async def test_call_without_an_answer_times_out(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain(timeout_seconds=1)))
     with pytest.raises(CallRefused, match="No answer within 1 s; the call was cancelled"):
         await call(servers, "deaf")
     assert await call(servers, "echo") == "{}"
 
 
-async def test_a_new_list_is_noticed(open_servers: Open) -> None:
+async def test_new_tool_of_a_server_is_noticed(open_servers: Open) -> None:
     servers = await open_servers(config(plain=plain()))
     before = len(servers.tools_of("garden"))
     await call(servers, "echo", grow=True)
     await until(lambda: len(servers.tools_of("garden")) == before + 1)
 
 
-async def test_unused_programs_are_ended_and_started_again(
+async def test_unused_programs_are_ended_and_started_when_needed(
     open_servers: Open, tmp_path: Path
 ) -> None:
     servers = await open_servers(config(plain=plain()))
@@ -447,9 +447,7 @@ async def test_unused_programs_are_ended_and_started_again(
     assert "mcp__plain__echo" in await servers.prepare("garden", tmp_path)
 
 
-async def test_a_connection_that_was_given_up_does_not_start_again(
-    open_servers: Open, tmp_path: Path
-) -> None:
+async def test_stopped_connection_does_not_start_again(open_servers: Open, tmp_path: Path) -> None:
     servers = await open_servers(config(plain=plain()))
     connection = connection_of(servers)
     await servers.stop()
@@ -463,9 +461,7 @@ async def test_a_connection_that_was_given_up_does_not_start_again(
     assert not (tmp_path / "touched").exists()
 
 
-async def test_a_server_with_an_address_is_shared_and_comes_back(
-    open_servers: Open, tmp_path: Path
-) -> None:
+async def test_http_server_is_shared_and_reconnected(open_servers: Open, tmp_path: Path) -> None:
     with HttpServer() as http, HttpServer("session_server.py", FOLDER=str(tmp_path)) as later:
         server = {"url": http.url, "headers": {"X-Key": "k"}, "timeout_seconds": 5}
         servers = await open_servers(config(web=server), look=0.1)
@@ -482,11 +478,11 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(
             await call(servers, "die", "web")
         await until(lambda: state_of(servers, "web").is_failed)
         assert "cannot be reached" in state_of(servers, "web").reason
-        later.start(port=http.port)  # another one in its place, which starts sooner
+        later.start(port=http.port)  # another server in its place, which starts faster
         await until(lambda: state_of(servers, "web").state == "ready")
         tools = servers.tools_of("shed")
         assert list(tools) == ["mcp__web__echo"]
-        later.stop()  # nobody calls: its absence is noticed all the same
+        later.stop()  # the loss is noticed without a call
         await until(lambda: state_of(servers, "web").is_failed)
         later.start(port=http.port)
         await until(lambda: state_of(servers, "web").state == "ready")
@@ -503,7 +499,7 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(
     ],
     ids=["tool", "prompt", "resource"],
 )
-async def test_a_server_that_has_forgotten_its_session_is_connected_anew(
+async def test_connection_is_renewed_if_the_server_forgot_its_session(
     open_servers: Open, tmp_path: Path, ask: Callable[[ToolServerConnection], Awaitable[Any]]
 ) -> None:
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
@@ -517,7 +513,7 @@ async def test_a_server_that_has_forgotten_its_session_is_connected_anew(
         assert await call(servers, "echo", "web") == "hello"
 
 
-async def test_a_stream_that_ends_without_a_result_is_a_lost_connection(
+async def test_stream_without_a_result_is_a_lost_connection(
     open_servers: Open, tmp_path: Path
 ) -> None:
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
@@ -528,14 +524,12 @@ async def test_a_stream_that_ends_without_a_result_is_a_lost_connection(
 
 
 def hang(connection: ToolServerConnection, folder: Path) -> None:
-    """Have the server of sessions answer nothing, and not be waited for long."""
+    """Make the server of sessions answer nothing, and shorten the connection's timeout."""
     connection._timing = replace(QUICK, connect=0.5)
     (folder / "hang").touch()
 
 
-async def test_a_server_that_hangs_is_failed_and_tried_again(
-    open_servers: Open, tmp_path: Path
-) -> None:
+async def test_hanging_server_is_failed_and_tried_again(open_servers: Open, tmp_path: Path) -> None:
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
         servers = await open_servers(config(web={"url": server.url}), look=0.1)
         connection = connection_of(servers, "web")
@@ -549,7 +543,7 @@ async def test_a_server_that_hangs_is_failed_and_tried_again(
         assert await call(servers, "echo", "web") == "hello"
 
 
-async def test_a_server_that_is_busy_with_a_call_is_not_asked_for_its_lists(
+async def test_server_busy_with_a_call_is_not_asked_for_its_lists(
     open_servers: Open, tmp_path: Path
 ) -> None:
     with HttpServer("session_server.py", FOLDER=str(tmp_path)) as server:
@@ -562,7 +556,7 @@ async def test_a_server_that_is_busy_with_a_call_is_not_asked_for_its_lists(
         assert await calling == "hello"
 
 
-async def test_the_end_of_a_session_is_not_waited_for_long(
+async def test_wait_for_the_end_of_a_session_is_limited(
     open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.agent.mcp.http.END_SECONDS", 0.2)
@@ -588,7 +582,7 @@ async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: 
     assert [one["cwd"] for one in seen] == [str(tmp_path), str(tmp_path / "shed")]
 
 
-async def test_a_person_can_have_it_connected_again(open_servers: Open, tmp_path: Path) -> None:
+async def test_person_can_reconnect_a_server(open_servers: Open, tmp_path: Path) -> None:
     servers = await open_servers(config(plain=plain()), first_wait=60)
     pid = json.loads(await call(servers, "environment"))["pid"]
     with pytest.raises(ServerFailed):
@@ -600,7 +594,9 @@ async def test_a_person_can_have_it_connected_again(open_servers: Open, tmp_path
     assert json.loads(await call(servers, "environment"))["pid"] != pid
 
 
-async def test_nothing_is_left_of_stubborn_servers(open_servers: Open, tmp_path: Path) -> None:
+async def test_stubborn_server_processes_are_killed_at_stop(
+    open_servers: Open, tmp_path: Path
+) -> None:
     servers = await open_servers(config(plain=plain("stubborn", "child")))
     pid = json.loads(await call(servers, "environment"))["pid"]
     child = int((tmp_path / "child").read_text())
@@ -628,7 +624,7 @@ asyncio.run(main())
 """
 
 
-def test_nothing_is_left_when_the_server_is_killed(tmp_path: Path) -> None:
+def test_server_processes_end_if_the_main_process_is_killed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)],
         cwd=BASE_DIR,
@@ -641,5 +637,5 @@ def test_nothing_is_left_when_the_server_is_killed(tmp_path: Path) -> None:
     asyncio.run(until(lambda: not is_running(child)))
 
 
-def test_the_tools_of_the_product_cannot_be_taken_over() -> None:
+def test_built_in_tools_do_not_use_the_prefix_of_server_tools() -> None:
     assert not [name for name in TOOLS if name.startswith("mcp__")]

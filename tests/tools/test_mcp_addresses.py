@@ -1,4 +1,4 @@
-"""Which hosts a tool server can have requests sent to."""
+"""Hosts to which a tool server can have requests sent."""
 
 from typing import Any
 
@@ -29,7 +29,9 @@ NAMED = ServerConfig(name="a", url="http://tickets:8080/mcp")
         (IN_IPV6, "http://auth.example.org/authorize", False),
     ],
 )
-def test_a_named_address_is_of_https(config: ServerConfig, url: str, is_allowed: bool) -> None:
+def test_address_named_by_a_public_server_must_use_https(
+    config: ServerConfig, url: str, is_allowed: bool
+) -> None:
     if is_allowed:
         require_secure(url, config)
     else:
@@ -38,13 +40,13 @@ def test_a_named_address_is_of_https(config: ServerConfig, url: str, is_allowed:
 
 
 @pytest.mark.parametrize("url", ["http://tickets:80/mcp", "https://Tickets.example:443/mcp"])
-def test_a_default_port_may_be_written(url: str) -> None:
+def test_default_port_may_be_written_in_the_url(url: str) -> None:
     request = httpx2.Request("POST", url)
     transport = ServerTransport(ServerConfig(name="a", url=url))
     assert transport.is_own(request)
 
 
-async def test_a_public_server_names_no_private_host() -> None:
+async def test_public_server_cannot_name_a_private_host() -> None:
     async with httpx2.AsyncClient(transport=ServerTransport(PUBLIC), timeout=5) as client:
         for url in ("https://127.0.0.1:1/", "https://localhost:1/", "https://169.254.169.254/"):
             with pytest.raises(httpx2.ConnectError, match="private address"):
@@ -52,12 +54,12 @@ async def test_a_public_server_names_no_private_host() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["http://auth.example.org/revoke", "https://127.0.0.1:1/"])
-async def test_a_grant_is_forgotten_wherever_it_could_be_revoked(endpoint: str) -> None:
+async def test_revocation_at_an_unusable_endpoint_raises_no_error(endpoint: str) -> None:
     kept = {"tokens": {"access_token": "a"}, "oauth_metadata": {"revocation_endpoint": endpoint}}
     await revoke(PUBLIC, kept)
 
 
-async def test_a_response_of_a_named_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_of_a_named_host_is_limited_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conversations.agent.mcp.http.MAX_FOREIGN_RESPONSE_BYTES", 10)
     with HttpServer("oauth_server.py") as server:
         async with httpx2.AsyncClient(transport=ServerTransport(PRIVATE)) as client:
@@ -66,6 +68,6 @@ async def test_a_response_of_a_named_host_is_bounded(monkeypatch: pytest.MonkeyP
                 await client.get(where)
 
 
-def test_a_password_in_the_configuration_is_not_shown() -> None:
+def test_client_secret_is_not_shown_in_the_repr() -> None:
     made: dict[str, Any] = {"client_id": "a", "client_secret": "hidden"}
     assert "hidden" not in repr(ServerConfig(name="a", oauth=OAuthConfig(**made)))

@@ -1,4 +1,4 @@
-"""The file that names the tool servers."""
+"""The configuration file of tool servers."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def parse(data: Any) -> McpConfig:
     return parse_config(data, environment=ENVIRONMENT)
 
 
-def test_a_server_is_a_program_or_an_address(tmp_path: Path) -> None:
+def test_server_is_a_program_or_an_address(tmp_path: Path) -> None:
     config = parse(
         {
             "servers": {
@@ -45,7 +45,7 @@ def test_a_server_is_a_program_or_an_address(tmp_path: Path) -> None:
     assert "s3cret" not in repr(tickets)
 
 
-def test_a_workspace_adds_replaces_and_turns_off() -> None:
+def test_workspace_can_add_replace_and_turn_off_servers() -> None:
     config = parse(
         {
             "servers": {"a": {"command": "one"}, "b": {"command": "two"}},
@@ -97,17 +97,17 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
         ({"workspaces": {"garden": {"of": []}}}, "workspaces.garden: unknown key 'of'"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_sentence(data: Any, sentence: str) -> None:
+def test_invalid_configuration_is_refused_with_an_explanation(data: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(data)
     assert sentence in str(caught.value)
 
 
-def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
+def test_missing_file_gives_no_servers(tmp_path: Path) -> None:
     assert read_config(tmp_path / "mcp.json", environment={}).is_empty
 
 
-def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_error_about_invalid_json_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     for text in ("{", "[" * 100_000):
         path.write_text(text)
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
             read_config(path, environment={})
 
 
-def test_secrets_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
+def test_warning_is_given_if_others_can_read_secrets(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"servers": {"a": {"command": "x", "env": {"K": "v"}}}}))
     path.chmod(0o644)

@@ -1,4 +1,4 @@
-"""Quotations stay within their size, whatever is quoted."""
+"""Quotations stay within their size limit, whatever they quote."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -56,7 +56,7 @@ TURNS = st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, CALLS)
 
 @costly
 @given(groups=st.lists(st.lists(TURNS, min_size=1, max_size=3), min_size=1, max_size=MAX_LIMIT))
-def test_any_hits_with_their_neighbours_fit(
+def test_any_hits_with_their_neighbours_fit_the_limit(
     groups: list[list[tuple[str, str, list[dict[str, str]]]]],
 ) -> None:
     find = make_finder("zinnia")

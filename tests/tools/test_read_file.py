@@ -1,4 +1,4 @@
-"""``read_file``: lines with numbers, where to go on, and what is no text."""
+"""``read_file``: numbered lines, pages and files that are not text."""
 
 import base64
 import json
@@ -20,14 +20,14 @@ __all__ = ["root", "use"]
 pytestmark = pytest.mark.django_db
 
 
-def test_lines_come_with_their_numbers(use: Use, root: Path) -> None:
+def test_lines_are_returned_with_their_numbers(use: Use, root: Path) -> None:
     (root / "a.txt").write_bytes("one\r\n\ntwo\u2028half\nlast".encode())
     result = use("read_file", path="a.txt")
     assert result.ok
     assert result.output == "     1\tone\n     2\t\n     3\ttwo\u2028half\n     4\tlast"
 
 
-def test_a_part_says_where_the_rest_is(use: Use, root: Path) -> None:
+def test_partial_answer_names_the_next_offset(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 5001)))
     first = use("read_file", path="a.txt").output.split("\n")
     assert first[1999:] == [
@@ -40,7 +40,7 @@ def test_a_part_says_where_the_rest_is(use: Use, root: Path) -> None:
     assert (beyond.ok, beyond.output) == (False, "a.txt has only 5,000 lines.")
 
 
-def test_what_is_beyond_the_limit_is_not_said_to_be_missing(use: Use, root: Path) -> None:
+def test_lines_beyond_the_read_limit_are_not_called_missing(use: Use, root: Path) -> None:
     (root / "a.log").write_text("a line\n" * 1_500_000)
     rest = "The file has 10.5 MB; only its first 10.0 MB are read here. A command reaches the rest."
     first = use("read_file", path="a.log", limit=1)
@@ -52,7 +52,7 @@ def test_what_is_beyond_the_limit_is_not_said_to_be_missing(use: Use, root: Path
     assert beyond.output == f"a.log: only 1,428,572 lines are read. {rest}"
 
 
-def test_an_answer_is_bounded_however_long_the_lines_are(use: Use, root: Path) -> None:
+def test_answer_is_limited_even_for_long_lines(use: Use, root: Path) -> None:
     (root / "long.js").write_text("x" * 1_000_000 + "\nend\n")
     result = use("read_file", path="long.js").output
     assert "… [998,000 more characters in this line]\n     2\tend" in result
@@ -74,14 +74,16 @@ def test_an_answer_is_bounded_however_long_the_lines_are(use: Use, root: Path) -
         (b"x" * 9_999_999 + "é€".encode(), "only its first 10.0 MB are read here"),
     ],
 )
-def test_what_a_file_holds_is_told(use: Use, root: Path, data: bytes, said: str) -> None:
+def test_type_and_encoding_of_a_file_are_reported(
+    use: Use, root: Path, data: bytes, said: str
+) -> None:
     (root / "file").write_bytes(data)
     result = use("read_file", path="file")
     assert result.ok
     assert said in result.output
 
 
-def test_an_image_is_given_as_content(use: Use, root: Path) -> None:
+def test_image_is_returned_as_content(use: Use, root: Path) -> None:
     (root / "rose.png").write_bytes(image_bytes())
     result = use("read_file", path="rose.png")
     assert result.ok, result.output
@@ -94,19 +96,19 @@ def test_an_image_is_given_as_content(use: Use, root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "GIF", "WEBP"])
-def test_images_are_known_by_content_and_not_by_name(use: Use, root: Path, kind: str) -> None:
+def test_images_are_recognised_by_content_and_not_by_name(use: Use, root: Path, kind: str) -> None:
     (root / "rose.txt").write_bytes(image_bytes(kind))
     [block] = use("read_file", path="rose.txt").blocks
     assert block["source"]["media_type"] == f"image/{kind.lower()}"
 
 
-def test_a_pdf_is_given_as_content(use: Use, root: Path) -> None:
+def test_pdf_is_returned_as_content(use: Use, root: Path) -> None:
     (root / "plan.pdf").write_bytes(pdf_bytes(pages=3))
     [block] = use("read_file", path="plan.pdf").blocks
     assert (block["type"], block["pages"]) == ("document", 3)
 
 
-def test_a_damaged_image_is_an_error(use: Use, root: Path) -> None:
+def test_damaged_image_is_an_error(use: Use, root: Path) -> None:
     (root / "rose.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
     result = use("read_file", path="rose.png")
     assert not result.ok
@@ -114,14 +116,16 @@ def test_a_damaged_image_is_an_error(use: Use, root: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": 3}, {"path": " "}, {"path": "a", "offset": -1}])
-def test_bad_arguments_are_told(use: Use, arguments: dict[str, object]) -> None:
+def test_invalid_arguments_are_refused_with_an_explanation(
+    use: Use, arguments: dict[str, object]
+) -> None:
     result = use("read_file", **arguments)
     assert not result.ok
     assert "must be a" in result.output
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_model_is_sent_the_image(
+async def test_image_is_sent_to_the_model(
     runtime: Runtime, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "rose.png").write_bytes(image_bytes())
@@ -135,7 +139,7 @@ async def test_the_model_is_sent_the_image(
     assert '"media_type": "image/png"' in text
 
 
-def test_a_folder_that_is_gone_is_told_from_a_file_that_is_not_there(use: Use, root: Path) -> None:
+def test_missing_workspace_folder_is_reported_by_every_tool(use: Use, root: Path) -> None:
     root.rename(root.with_name("elsewhere"))
     gone = "The workspace's folder does not exist."
     for name, arguments in (
@@ -147,11 +151,11 @@ def test_a_folder_that_is_gone_is_told_from_a_file_that_is_not_there(use: Use, r
     ):
         assert use(name, **arguments).output == gone, name
     answer = use.plan("shell_execute", command="ls")
-    assert isinstance(answer, ToolResult)  # nobody is asked
+    assert isinstance(answer, ToolResult)  # no approval is requested
     assert answer.output == gone
 
 
-def test_a_tilde_means_no_other_place(use: Use, root: Path) -> None:
+def test_tilde_is_not_expanded(use: Use, root: Path) -> None:
     (root / "~").mkdir()
     for name in ("~/a.txt", "~a.txt"):
         (root / name).write_text("words\n")

@@ -1,5 +1,8 @@
-"""Which session quotes which: each kind of session, and each kind of person, with every
-action of ``conversation_recall`` and with what is in the window by itself."""
+"""The sessions that each session may quote, by kind of session and of person.
+
+The tests cover every action of ``conversation_recall`` and the contents of the window that
+are added without a call.
+"""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
@@ -46,7 +49,10 @@ from .test_conversation_recall import Look, call_tool, cursor_in, look_for, say
 pytestmark = pytest.mark.django_db
 
 FLOOR = 20
-"""Where the windows of these sessions start. What tells them apart was said before."""
+"""The turn at which the windows of these sessions start.
+
+The word that identifies a session stands in an earlier turn.
+"""
 
 WORDS = (  # noqa: SIM905 (a list of them would be a word a line)
     "abelia azalea begonia camellia dahlia erica freesia gardenia hibiscus iris jasmine"
@@ -56,7 +62,7 @@ WORDS = (  # noqa: SIM905 (a list of them would be a word a line)
 
 
 class Neighbourhood:
-    """A workspace with a session of every kind, each of which was told a word of its own."""
+    """A workspace with a session of every kind, each with a word of its own."""
 
     def __init__(self, workspace: Workspace, owner: User, other: Workspace) -> None:
         self.workspace, self.owner, self.other = workspace, owner, other
@@ -87,7 +93,7 @@ class Neighbourhood:
         self.sessions[kind], self.uuids[kind], self.words[kind] = session, session.uuid, word
 
     def words_in(self, text: str) -> set[str]:
-        """The kinds of session that the text says something of."""
+        """Return the kinds of session whose word occurs in the text."""
         return {kind for kind, word in self.words.items() if word in text.lower()}
 
 
@@ -135,7 +141,7 @@ OUTSIDE = {
     *("key of the terminal", "key with the page's channel"),
     *("program without a key", "program with its own channel", "fork of a program"),
 }
-"""Kinds of session whose answers somebody may read who reads nothing else here."""
+"""Kinds of session with readers who may read no other session of the workspace."""
 
 
 def _expire(_: Neighbourhood, session: Session) -> None:
@@ -160,7 +166,7 @@ CHANGES: dict[str, Callable[[Neighbourhood, Session], object]] = {
     "purged": _purge,
 }
 
-# Each action into another session, and what it says there. ``sessions`` names none.
+# The arguments with which each action reads another session. ``sessions`` names no session.
 INTO: dict[str, dict[str, Any]] = {
     "search": {"query": "blue"},
     "range": {"start_turn": 1, "end_turn": 3},
@@ -171,7 +177,7 @@ AMONG = ("sessions",)
 
 
 def test_every_action_has_its_row() -> None:
-    """A new action reaches other sessions by a row of this matrix or not at all."""
+    """A new action may read other sessions only if it has a row in this matrix."""
     declared = TOOL.input_schema["properties"]["action"]["enum"]
     assert sorted(declared) == sorted([*INTO, *AMONG])
 
@@ -185,8 +191,11 @@ def neighbourhood(workspace: Workspace, user: User, tmp_path: Path) -> Neighbour
 
 
 def read_by_all(neighbourhood: Neighbourhood, *, outside: set[str]) -> dict[str, set[str]]:
-    """Kind of session → the kinds that everybody who can read it can read too, asked
-    person by person. ``outside``: the kinds that somebody reads who reads nothing else."""
+    """Return for each kind of session the kinds that all its readers can read too.
+
+    The sessions are determined person by person. ``outside`` holds the kinds with readers who
+    can read no other session.
+    """
     kinds = {session.pk: kind for kind, session in neighbourhood.sessions.items()}
     shelves = [
         {kinds[pk] for pk in readable_sessions(person).values_list("pk", flat=True) if pk in kinds}
@@ -199,14 +208,16 @@ def read_by_all(neighbourhood: Neighbourhood, *, outside: set[str]) -> dict[str,
 
 
 type Quoted = set[tuple[str, str]]
-"""Actions, and kinds of session of which they said something."""
+"""Actions with the kinds of session that they quoted."""
 
 
 def quote_from(
     neighbourhood: Neighbourhood, look: Look, asked: Iterable[tuple[str, str]], **among: Any
 ) -> Quoted:
-    """What is quoted when each action is asked for each kind, and what ``sessions`` shows.
-    Whatever is not quoted is answered as a session is that does not exist."""
+    """Return the quotations of each action for each kind, and the sessions that ``sessions`` shows.
+
+    Check that a refusal is the same as for a session that does not exist.
+    """
     found: Quoted = set()
     missing: dict[str, ToolResult] = {}
     for action, kind in asked:
@@ -239,7 +250,10 @@ def all_asked() -> list[tuple[str, str]]:
 
 
 def some_asked(number: int) -> list[tuple[str, str]]:
-    """Every fourth kind, each by another action; other ones for each number."""
+    """Return every fourth kind of session, each with another action.
+
+    Each ``number`` gives other pairs.
+    """
     actions = list(INTO)
     return [
         (actions[(number // 4 + n) % len(actions)], kind)
@@ -253,9 +267,14 @@ def expect(asked: Iterable[tuple[str, str]], seen: set[str], *, own: str) -> Quo
     return {(action, kind) for action, kind in asked if kind in seen} | among
 
 
-def test_a_session_quotes_what_all_its_readers_can_read(neighbourhood: Neighbourhood) -> None:
-    """All kinds of session, each in each of them. Where the workspace counts everybody who
-    reads in a channel as its member, nobody is outside; other workspaces stay closed."""
+def test_session_quotes_the_sessions_that_all_its_readers_can_read(
+    neighbourhood: Neighbourhood,
+) -> None:
+    """Sessions of every kind are requested from sessions of every kind.
+
+    If the workspace treats readers of its channels as members, no kind has readers outside.
+    Sessions of other workspaces are never quoted.
+    """
     for setting in Workspace.ChannelRecall.values:
         Workspace.objects.update(channel_recall=setting)
         readable = read_by_all(neighbourhood, outside=OUTSIDE if setting == "session" else set())
@@ -267,8 +286,8 @@ def test_a_session_quotes_what_all_its_readers_can_read(neighbourhood: Neighbour
             assert found == expect(asked, readable[kind], own=kind), kind
 
 
-def test_every_action_looks_into_the_same_sessions(neighbourhood: Neighbourhood) -> None:
-    """Every action with every kind of session, in one of each audience."""
+def test_every_action_reads_the_same_sessions(neighbourhood: Neighbourhood) -> None:
+    """Every action is called for every kind of session, from one session of each audience."""
     for kind in ("page", "direct message", "work item"):
         seen = set(neighbourhood.sessions) - {"other workspace"}
         seen = {str(kind)} if kind in OUTSIDE else seen
@@ -291,8 +310,11 @@ PEOPLE = {
     "closed": False,
     "nobody": False,
 }
-"""Who asks → whether they belong to the workspace. A reviewer reads every session on the
-pages, where each reading is entered in the audit log; the model reads none for them."""
+"""Whether each person who asks belongs to the workspace.
+
+A reviewer can read every session on the pages, where each reading is recorded in the audit
+log. The model cannot read those sessions for a reviewer.
+"""
 
 
 def make_person(workspace: Workspace, role: str) -> int | None:
@@ -315,7 +337,7 @@ def make_person(workspace: Workspace, role: str) -> int | None:
     return person.pk
 
 
-def test_only_for_members_other_sessions_are_quoted(neighbourhood: Neighbourhood) -> None:
+def test_other_sessions_are_quoted_only_for_members(neighbourhood: Neighbourhood) -> None:
     everything = set(neighbourhood.sessions) - {"other workspace"}
     people = {role: make_person(neighbourhood.workspace, role) for role in PEOPLE}
     for kind, setting in (
@@ -327,18 +349,22 @@ def test_only_for_members_other_sessions_are_quoted(neighbourhood: Neighbourhood
         is_alone = setting == "session" and kind in OUTSIDE
         for number, (role, is_member) in enumerate(PEOPLE.items()):
             if is_alone and role not in ("owner", "member", "reviewer", "superuser", "nobody"):
-                continue  # It quotes nothing to whoever reads most: nor to the others.
+                # If members are quoted nothing, people with fewer rights are quoted nothing either.
+                continue
             look = look_for(neighbourhood.sessions[kind], people[role])
             asked = some_asked(number)
             seen = everything if is_member and not is_alone else {kind}
             assert quote_from(neighbourhood, look, asked) == expect(asked, seen, own=kind), role
 
 
-def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
+def test_window_contents_quote_only_their_own_session(
     neighbourhood: Neighbourhood,
 ) -> None:
-    """The hint, what stands for turns that were left out, and the turns themselves, for
-    messages about each session, in each of them; whatever the workspace allows."""
+    """The hint, the stand-ins for omitted turns and the turns quote no other session.
+
+    This holds for messages about every session, although the workspace's channels may quote
+    other sessions.
+    """
     Workspace.objects.update(channel_recall="workspace")
     kinds = list(KINDS)
     for number, (kind, session) in enumerate(neighbourhood.sessions.items()):
@@ -364,15 +390,18 @@ def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
         assert neighbourhood.words_in(given) <= {kind}
 
 
-def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
-    """Whatever gives sessions or their tables is out of reach of tools and windows, but for
-    what asks the one function. A table may name the type of a row that was handed on."""
+def test_tools_and_windows_have_no_other_way_to_read_sessions() -> None:
+    """Tools and windows import no function or table that gives sessions.
+
+    The only exception is ``quotable_sessions``. An annotation may name the type of a row that
+    the code was given.
+    """
     folders = [BASE_DIR / "conversations/agent" / name for name in ("tools", "recall", "window")]
     found = {
         f"{path.relative_to(BASE_DIR)}: {node.module}.{name.name}"
         for folder in folders
         for path in folder.rglob("*.py")
-        if path.name != "reading.py"  # what all of them read with
+        if path.name != "reading.py"  # the queries that all of them use
         for tree in [ast.parse(path.read_text())]
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
@@ -387,7 +416,7 @@ def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
 
 
 def named_in_code(tree: ast.AST) -> Iterator[str]:
-    """The names that are used in other places than annotations."""
+    """Yield the names that are used outside annotations."""
     for field, value in ast.iter_fields(tree):
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.Name) and field not in ("annotation", "returns"):
@@ -398,7 +427,7 @@ def named_in_code(tree: ast.AST) -> Iterator[str]:
 
 @cache
 def giving_sessions() -> frozenset[str]:
-    """The functions of the archive that return sessions, or lists and queries of them."""
+    """Return the archive's functions that return sessions, or lists and queries of sessions."""
     return frozenset(
         function.name
         for path in (BASE_DIR / "conversations" / "archive").rglob("*.py")

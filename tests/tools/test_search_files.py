@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(params=["ripgrep", "python"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Each search is made with both engines."""
+    """Run each search with both engines."""
     if request.param == "python":
         monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
     return str(request.param)
@@ -69,7 +69,7 @@ def files_in(output: str) -> list[str]:
     return [line for line in output.split("\n") if line and line[0] not in " ["]
 
 
-def test_lines_are_found_by_expression(use: Use, garden: Path, engine: str) -> None:
+def test_lines_are_found_by_regular_expression(use: Use, garden: Path, engine: str) -> None:
     result = use("search_files", pattern=r"\brose?s\b")
     assert result.ok
     assert files_in(result.output) == FOUND
@@ -94,7 +94,7 @@ def test_lines_are_found_by_expression(use: Use, garden: Path, engine: str) -> N
         ("a .quote", ["a \x93quote\x94"]),
     ],
 )
-def test_a_file_in_latin_1_is_searched_as_it_is_read(
+def test_latin_1_file_is_searched_in_its_encoding(
     use: Use, root: Path, engine: str, pattern: str, words: list[str]
 ) -> None:
     text = "größe\r\ngrün\rgrün\ngrün\nStraße\nKüche\nplain\na \x93quote\x94\n"
@@ -107,9 +107,7 @@ def test_a_file_in_latin_1_is_searched_as_it_is_read(
         assert f"{result.output}\n".count(f": {word}\n") == 4
 
 
-def test_case_literal_path_glob_and_ignored_narrow_and_widen(
-    use: Use, garden: Path, engine: str
-) -> None:
+def test_options_narrow_and_widen_a_search(use: Use, garden: Path, engine: str) -> None:
     def found(**arguments: object) -> list[str]:
         return files_in(use("search_files", **arguments).output)
 
@@ -163,7 +161,7 @@ def test_pages_follow_each_other_without_gaps(use: Use, root: Path, engine: str)
     assert len(pages) == 6
 
 
-def test_an_answer_is_bounded(use: Use, root: Path, engine: str) -> None:
+def test_answer_is_limited_in_size(use: Use, root: Path, engine: str) -> None:
     (root / "wide.txt").write_text(("x" * 5000 + "\n") * 1000)
     (root / "min.js").write_text("x" * 5_000_000)
     output = use("search_files", pattern="x", limit=500).output
@@ -172,7 +170,7 @@ def test_an_answer_is_bounded(use: Use, root: Path, engine: str) -> None:
     assert "more characters in this line]" in output
 
 
-def test_an_expression_that_ripgrep_lacks_is_left_to_python(use: Use, garden: Path) -> None:
+def test_expression_that_ripgrep_lacks_is_run_by_python(use: Use, garden: Path) -> None:
     result = use("search_files", pattern=r"(?<=def )(\w+)\((?!rose)")
     assert files_in(result.output)[0] == "src/beds.py"
     assert "     1: def water(bed):" in result.output
@@ -191,7 +189,7 @@ def test_an_expression_that_ripgrep_lacks_is_left_to_python(use: Use, garden: Pa
         ({"pattern": "x", "literal": "perhaps"}, "true or false"),
     ],
 )
-def test_what_cannot_be_searched_is_said(
+def test_invalid_search_is_refused_with_an_explanation(
     use: Use, root: Path, engine: str, arguments: dict[str, object], said: str
 ) -> None:
     result = use("search_files", **arguments)
@@ -199,7 +197,7 @@ def test_what_cannot_be_searched_is_said(
     assert said in result.output
 
 
-def test_an_expression_that_never_ends_is_ended(
+def test_endless_expression_is_stopped_by_the_timeout(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
@@ -210,7 +208,7 @@ def test_an_expression_that_never_ends_is_ended(
     assert "[Stopped after 1 s; the result is incomplete." in result.output
 
 
-def test_a_file_that_takes_too_much_memory_is_not_searched(use: Use, root: Path) -> None:
+def test_file_that_takes_too_much_memory_is_not_searched(use: Use, root: Path) -> None:
     (root / "a.min.js").write_text("ab" * 2_000_000)
     (root / "b.js").write_text("ab\n")
     result = use("search_files", pattern="^((a)|(b))*(?!x)$")
@@ -219,7 +217,7 @@ def test_a_file_that_takes_too_much_memory_is_not_searched(use: Use, root: Path)
     assert "[1 file not searched: the expression takes too much memory.]" in result.output
 
 
-def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None:
+def test_glob_lists_files_newest_first(use: Use, garden: Path) -> None:
     for age, name in enumerate(("src/deep/soil.py", "src/beds.py", "README.md")):
         os.utime(garden / name, (1e9 - age, 1e9 - age))
     assert use("glob_files", pattern="**/*.py").output.split("\n")[:2] == [
@@ -238,7 +236,7 @@ def test_files_are_found_by_pattern_newest_first(use: Use, garden: Path) -> None
     assert ".git/" not in ignored
 
 
-def test_only_the_newest_of_many_are_named(use: Use, root: Path) -> None:
+def test_only_the_newest_of_many_files_are_named(use: Use, root: Path) -> None:
     for number in range(205):
         (root / f"{number}.txt").touch()
     output = use("glob_files", pattern="*").output.split("\n")
@@ -246,7 +244,7 @@ def test_only_the_newest_of_many_are_named(use: Use, root: Path) -> None:
     assert output[-1] == "[And 5 older files; choose a folder or a narrower pattern.]"
 
 
-def test_a_folder_is_listed_with_types_and_sizes(use: Use, garden: Path, tmp_path: Path) -> None:
+def test_folder_is_listed_with_types_and_sizes(use: Use, garden: Path, tmp_path: Path) -> None:
     (garden / "out").symlink_to(tmp_path)
     os.mkfifo(garden / "pipe")
     listed = use("list_files").output.split("\n")
@@ -270,7 +268,7 @@ def test_a_folder_is_listed_with_types_and_sizes(use: Use, garden: Path, tmp_pat
     assert use("list_files", path="bare").output == "bare is empty."
 
 
-def test_a_long_folder_comes_in_pages(use: Use, root: Path) -> None:
+def test_long_folder_is_listed_in_pages(use: Use, root: Path) -> None:
     for number in range(1203):
         (root / f"f {number:04}%41").touch()
     names, cursor = list[str](), ""
@@ -282,7 +280,7 @@ def test_a_long_folder_comes_in_pages(use: Use, root: Path) -> None:
     assert cursor == ""
 
 
-def test_a_search_that_is_cancelled_leaves_nothing_running(
+def test_cancelled_search_leaves_no_process_running(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))

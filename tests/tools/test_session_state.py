@@ -1,4 +1,4 @@
-"""``session_state``: what the model notes and strikes is in the state of the next call."""
+"""``session_state``: items that the model notes and strikes change the session state."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ async def decisions(session: Session) -> list[str]:
 
 @pytest.fixture
 def call(runtime: Runtime, wire: WireThread, garden: Session) -> Callable[..., Any]:
-    """Let the model call the tool; returns the result as the model reads it."""
+    """Return a function that lets the model call the tool and returns the result."""
 
     async def call(**arguments: Any) -> dict[str, Any]:
         tool = ToolCall(name="session_state", input=arguments)
@@ -40,7 +40,7 @@ def call(runtime: Runtime, wire: WireThread, garden: Session) -> Callable[..., A
     return call
 
 
-async def test_the_model_notes_and_strikes_a_decision(
+async def test_model_can_note_and_strike_a_decision(
     call: Callable[..., Any], garden: Session
 ) -> None:
     result = await call(action="note", text="Roses stay\nwhere they are")
@@ -53,7 +53,7 @@ async def test_the_model_notes_and_strikes_a_decision(
     assert [item.struck_by for item in (await view(garden)).struck] == ["model"]
 
 
-async def test_what_a_person_restores_the_model_cannot_strike_again(
+async def test_model_cannot_strike_an_item_that_a_person_restored(
     call: Callable[..., Any], garden: Session
 ) -> None:
     await call(action="note", text="Roses stay")
@@ -65,7 +65,9 @@ async def test_what_a_person_restores_the_model_cannot_strike_again(
     assert await decisions(garden) == ["Roses stay"]
 
 
-async def test_it_says_which_decisions_there_are(call: Callable[..., Any], garden: Session) -> None:
+async def test_ambiguous_strike_lists_the_decisions(
+    call: Callable[..., Any], garden: Session
+) -> None:
     await call(action="note", text="Roses stay")
     await call(action="note", text="Roses are watered at dawn")
     result = await call(action="strike", text="roses")
@@ -75,7 +77,7 @@ async def test_it_says_which_decisions_there_are(call: Callable[..., Any], garde
     assert len(await decisions(garden)) == 2
 
 
-async def test_what_is_kept_for_the_workspace_only_a_person_removes(
+async def test_model_cannot_strike_an_entry_of_the_workspace_memory(
     call: Callable[..., Any], garden: Session
 ) -> None:
     text = "All dates must be UTC"
@@ -109,7 +111,7 @@ async def test_what_is_kept_for_the_workspace_only_a_person_removes(
         {"action": "forget"},
     ],
 )
-async def test_a_call_that_cannot_be_carried_out_says_why_and_changes_nothing(
+async def test_invalid_call_is_refused_and_changes_nothing(
     call: Callable[..., Any], garden: Session, arguments: dict[str, Any]
 ) -> None:
     assert (await call(**arguments))["is_error"]

@@ -1,4 +1,4 @@
-"""``shell_execute``: what it gives, what a person is asked, where it is on offer."""
+"""``shell_execute``: its output, its approval and where it is offered."""
 
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,21 @@ from .commanding import Commands, commands, root, set_loom
 __all__ = ["commands", "root"]
 
 
-def test_it_gives_the_output_and_nothing_else_when_all_is_well(commands: Commands) -> None:
+def test_successful_command_returns_only_its_output(commands: Commands) -> None:
     result = commands.shell("echo hello; echo there >&2")
     assert (result.ok, result.output, result.exit_code) == (True, "hello\nthere\n", 0)
     assert "".join(commands.reported) == "hello\nthere\n"
     assert commands.shell("true").output == "[no output]"
 
 
-def test_a_failure_says_its_exit_code_as_the_session_state_reads_it(commands: Commands) -> None:
+def test_failed_command_returns_an_exit_code_for_the_session_state(commands: Commands) -> None:
     result = commands.shell("printf oops; exit 3")
     assert (result.ok, result.output, result.exit_code) == (False, "oops\n[exit code 3]", 3)
     assert exit_code(result.output) == 3
     assert commands.shell("no-such-program").exit_code == 127
 
 
-def test_it_runs_in_a_folder_of_the_workspace_only(
+def test_command_runs_only_in_a_folder_of_the_workspace(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     (root / "src").mkdir()
@@ -39,7 +39,7 @@ def test_it_runs_in_a_folder_of_the_workspace_only(
     assert not list(tmp_path.glob("made"))
 
 
-def test_its_time_is_said_when_it_is_over(
+def test_timeout_is_named_in_the_result(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, command_max_seconds=1)
@@ -63,7 +63,7 @@ def test_its_time_is_said_when_it_is_over(
         {"command": "ls", "folder": 7},
     ],
 )
-def test_what_cannot_be_run_is_said_before_anybody_is_asked(
+def test_invalid_command_is_refused_before_approval(
     commands: Commands, arguments: dict[str, Any]
 ) -> None:
     for answer in (
@@ -75,7 +75,7 @@ def test_what_cannot_be_run_is_said_before_anybody_is_asked(
         assert answer.output.endswith(".")
 
 
-def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> None:
+def test_approval_shows_the_exact_command(commands: Commands, root: Path) -> None:
     (root / "src").mkdir()
     plan = commands.plan("shell_execute", command="pytest -q tests", folder="src")
     assert isinstance(plan, CallPlan)
@@ -87,7 +87,7 @@ def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> N
     assert plan.kind_label == "exactly “pytest -q tests” in src"
 
 
-def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
+def test_approval_points_out_invisible_characters(commands: Commands) -> None:
     plan = commands.plan("shell_execute", command="echo \u202egnp.exe")
     assert isinstance(plan, CallPlan)
     assert plan.note.endswith(
@@ -96,7 +96,7 @@ def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
     assert not plan.kind_key
 
 
-def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
+def test_tool_is_offered_only_if_commands_may_run_and_change_files(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert commands.offers("shell_execute")
@@ -118,7 +118,7 @@ def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
         support.find_support.cache_clear()
 
 
-def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approval_names_network_access(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     set_loom(monkeypatch, shell_network=True)
     commands.allow(allows_network=True)
     plan = commands.plan("shell_execute", command="ls")
@@ -126,7 +126,7 @@ def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatc
     assert plan.note == "Runs in a sandbox with network access."
 
 
-def test_no_command_that_may_write_begins_while_room_is_short(
+def test_command_is_refused_if_the_disk_is_nearly_full(
     commands: Commands, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, min_free_mib=2**40)
@@ -136,7 +136,7 @@ def test_no_command_that_may_write_begins_while_room_is_short(
     assert not (root / "made").exists()
 
 
-def test_the_model_is_told_that_files_took_too_much(
+def test_model_is_told_that_files_took_too_much_space(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, command_max_written_mb=1)

@@ -1,4 +1,4 @@
-"""``write_file``, ``delete_file`` and ``move_file``: whole files come, go and move."""
+"""``write_file``, ``delete_file`` and ``move_file``: creating, deleting and moving files."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["root", "use"]
 pytestmark = pytest.mark.django_db
 
 
-def test_a_new_file_is_written_with_its_folders(use: Use, root: Path) -> None:
+def test_new_file_is_written_with_its_folders(use: Use, root: Path) -> None:
     plan = use.plan("write_file", path="src/app/main.py", content="a\nb\n")
     assert isinstance(plan, CallPlan)
     assert (plan.summary, plan.note) == ("Create src/app/main.py", "A new file of 2 lines.")
@@ -26,9 +26,7 @@ def test_a_new_file_is_written_with_its_folders(use: Use, root: Path) -> None:
     assert (root / "src/app/main.py").read_bytes() == b"a\nb\n"
 
 
-def test_a_file_that_came_meanwhile_is_not_overwritten_by_an_approved_creation(
-    use: Use, root: Path
-) -> None:
+def test_approved_creation_does_not_overwrite_a_newer_file(use: Use, root: Path) -> None:
     plan = use.plan("write_file", path="a.txt", content="mine")
     assert isinstance(plan, CallPlan)
     use.basis = plan.basis
@@ -37,7 +35,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten_by_an_approved_creation(
     assert (root / "a.txt").read_text() == "theirs"
 
 
-def test_overwriting_is_said(use: Use, root: Path) -> None:
+def test_overwriting_is_reported(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("old\nold\n")
     result = use("write_file", path="./a.txt", content="new")
     assert result.output == "Overwrote ./a.txt: 1 line; it had 2 lines."
@@ -48,7 +46,7 @@ def test_overwriting_is_said(use: Use, root: Path) -> None:
     assert (plan.diff, plan.note) == ("", "It replaces a binary file of 2.5 kB.")
 
 
-def test_the_same_content_is_nothing_to_ask_for(use: Use, root: Path) -> None:
+def test_writing_the_same_content_needs_no_approval(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("same")
     plan = use.plan("write_file", path="a.txt", content="same")
     assert isinstance(plan, CallPlan)
@@ -68,7 +66,7 @@ def test_the_same_content_is_nothing_to_ask_for(use: Use, root: Path) -> None:
         ({"path": "fixed", "content": "x"}, "read-only"),
     ],
 )
-def test_what_cannot_be_written_is_said(
+def test_invalid_write_is_refused_with_an_explanation(
     use: Use, root: Path, arguments: dict[str, object], said: str
 ) -> None:
     (root / "folder").mkdir()
@@ -79,7 +77,7 @@ def test_what_cannot_be_written_is_said(
     assert said in result.output
 
 
-def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> None:
+def test_files_links_and_empty_folders_can_be_deleted(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("one\n")
     (root / "b.txt").write_text("two\n")
     (root / "link").symlink_to("b.txt")
@@ -98,7 +96,7 @@ def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> 
     assert sorted(entry.name for entry in root.iterdir()) == ["b.txt", "full"]
 
 
-def test_what_is_too_large_to_be_shown_can_be_deleted(use: Use, root: Path) -> None:
+def test_file_too_large_to_show_can_be_deleted(use: Use, root: Path) -> None:
     (root / "log").write_bytes(b"x" * 10_000_001)
     plan = use.plan("delete_file", path="log")
     assert isinstance(plan, CallPlan)
@@ -107,7 +105,7 @@ def test_what_is_too_large_to_be_shown_can_be_deleted(use: Use, root: Path) -> N
     assert not (root / "log").exists()
 
 
-def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -> None:
+def test_files_and_folders_are_moved_only_to_a_free_path(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("a")
     (root / "b.txt").write_text("b")
     (root / "folder").mkdir()
@@ -134,7 +132,7 @@ def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -
 
 
 @pytest.mark.parametrize("path", [".envrc", "link/tasks.json", "a/../.vscode/tasks.json"])
-def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
+def test_change_of_a_self_running_file_is_marked_and_approved_each_time(
     use: Use, root: Path, path: str
 ) -> None:
     for folder in (".vscode", "a"):
@@ -153,7 +151,7 @@ def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
     assert plain.kind_key == "files"
 
 
-def test_a_change_that_is_not_shown_whole_is_approved_once_at_a_time(use: Use, root: Path) -> None:
+def test_change_that_is_not_fully_shown_is_approved_once_at_a_time(use: Use, root: Path) -> None:
     (root / "run.py").write_text("print(1)\n")
     hidden = "print(2)" + " " * 6000 + "; import os"
     for path, text in (("run.py", hidden), ("new.py", hidden), ("new.py", "x\n" * 60_000)):
@@ -192,18 +190,18 @@ def test_a_change_that_is_not_shown_whole_is_approved_once_at_a_time(use: Use, r
         ("hé\n".encode(), "he\n", ""),
     ],
 )
-def test_another_encoding_or_newline_is_said(
+def test_change_of_encoding_or_newlines_is_reported(
     use: Use, root: Path, there: bytes, content: str, note: str
 ) -> None:
     (root / "a.txt").write_bytes(there)
     plan = use.plan("write_file", path="a.txt", content=content)
     assert isinstance(plan, CallPlan)
     assert plan.note == note
-    # The model as well, since other programs may read the file.
+    # The model is told as well, because other programs may read the file.
     assert use("write_file", path="a.txt", content=content).output.endswith(note)
 
 
-def test_a_large_file_is_deleted_as_a_change_of_files(use: Use, root: Path) -> None:
+def test_deletion_of_a_large_file_has_the_kind_of_file_changes(use: Use, root: Path) -> None:
     (root / "a.log").write_text("line\n" * 60_000)
     plan = use.plan("delete_file", path="a.log")
     assert isinstance(plan, CallPlan)

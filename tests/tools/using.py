@@ -1,4 +1,4 @@
-"""Using a tool by hand: a call with its record, in a workspace's folder."""
+"""Calling a tool by hand, with a stored call in a workspace's folder."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ from tests.changes.conftest import Calls, crossing
 
 @dataclass
 class Use:
-    """``use("read_file", path="a.txt")``. ``basis`` is that of an approved plan."""
+    """Calls tools: ``use("read_file", path="a.txt")``. ``basis`` comes from an approved plan."""
 
     session: Session
     basis: str = ""
@@ -37,7 +37,7 @@ class Use:
 
     @cached_property
     def call(self) -> ToolCall:
-        """One for all uses: what is tried is what each of them says and does."""
+        """One call for all uses, because the tests check only results and effects."""
         return Calls(self.session).make_call(state="running")
 
     def context(self) -> ToolContext:
