@@ -1,6 +1,9 @@
-"""Made-up conversation for measuring the recall hint: facts with a later question for
-each, ordinary messages that need nothing older, and answers to fill the time between.
-The rule was tuned on one half of it; the other half was held out."""
+"""A made-up conversation for measuring the recall hint.
+
+It has facts with a later question about each, ordinary messages that need nothing older, and
+replies to fill the time between. The rule of the hint was tuned on one half of it, and the
+other half was held out.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +13,7 @@ FOLDER = Path(__file__).parent / "samples"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What was said once, and how somebody asks for it much later."""
+    """A statement, and the question that somebody asks about it much later."""
 
     said: str
     asked: str

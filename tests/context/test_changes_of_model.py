@@ -1,5 +1,7 @@
-"""Any history stays sendable after any change of the model, whatever protocol its server
-speaks and whatever it takes."""
+"""Any history can be sent after any change of the model.
+
+The servers differ in their protocols and in the input that they support.
+"""
 
 import random
 from collections.abc import Iterator
@@ -36,16 +38,16 @@ from tests.wire.server import MODELS
 
 pytestmark = pytest.mark.django_db
 
-UPSTREAM = "claude-haiku-4-5"  # what every server calls its model here
+UPSTREAM = "claude-haiku-4-5"  # the name of the model on every server here
 HISTORIES = 300
 
-# The model's id, how its server is written to, and how a request there is read.
+# The model's id, with functions that write a request for its server and read it there.
 KINDS = {
     UPSTREAM: (write_messages, lambda body: body),
     "chat/m": (write_chat, read_chat),
     "responses/m": (write_responses, read_responses),
 }
-# What servers may not take.
+# Kinds of input that servers may not support.
 TAKES: tuple[dict[str, bool], ...] = (
     {},
     {IMAGES: False, DOCUMENTS: False},
@@ -70,8 +72,10 @@ def attached(
 
 
 def make_history(chance: random.Random, attached: list[dict[str, Any]]) -> Iterator[StoredTurn]:
-    """Messages, answers with thinking and calls, their results, cuts, refusals; each answer by
-    one of the models."""
+    """Yield the turns of a random history, in which each answer is by one of the models.
+
+    It has messages, answers with thinking and tool calls, results, cut answers and refusals.
+    """
     number = 0
 
     def add(role: str, content: str = "", **fields: Any) -> StoredTurn:

@@ -1,4 +1,4 @@
-"""What stands beside the history in a small window."""
+"""Fitting the parts beside the history into a small window."""
 
 import json
 
@@ -42,38 +42,38 @@ def names_of(tools: str) -> list[str]:
     return [tool["name"] for tool in json.loads(tools)]
 
 
-def test_every_tool_has_its_rank() -> None:
+def test_every_tool_has_a_rank_of_importance() -> None:
     assert sorted(BY_IMPORTANCE) == sorted(TOOLS)
 
 
-def test_a_large_window_has_all_of_it() -> None:
+def test_large_window_contains_all_parts() -> None:
     parts = fit(32_768, state="rules: []", hint="[Archive: turn 3]")
     assert (parts.prompt.system, parts.prompt.tools) == (SYSTEM, ALL)
     assert (parts.has_state, parts.hint, parts.reduced) == (True, "[Archive: turn 3]", [])
 
 
-def test_descriptions_are_the_first_to_go() -> None:
+def test_tool_descriptions_are_shortened_first() -> None:
     parts = fit(8_192)
     assert parts.prompt.system == SYSTEM
     assert names_of(parts.prompt.tools) == list(TOOLS)
     assert parts.reduced == ["descriptions of tools"]
 
 
-def test_then_what_the_product_says() -> None:
+def test_product_part_of_the_system_prompt_is_dropped_second() -> None:
     parts = fit(4_096)
     assert ARCHIVE not in parts.prompt.system
     assert "Workspace: Garden" in parts.prompt.system
     assert parts.reduced[:2] == ["descriptions of tools", "product's part of the system prompt"]
 
 
-def test_then_the_tools_that_matter_least() -> None:
+def test_least_important_tools_are_dropped_third() -> None:
     parts = fit(2_048)
     assert set(names_of(parts.prompt.tools)) < set(BY_IMPORTANCE[:6])
     left_out = [name.removeprefix("tool ") for name in parts.reduced if name.startswith("tool ")]
     assert sorted(names_of(parts.prompt.tools) + left_out) == sorted(TOOLS)
 
 
-def test_the_programs_own_tools_go_first() -> None:
+def test_tools_of_the_calling_program_take_precedence() -> None:
     own = {"name": "get_weather", "description": "Weather", "input_schema": {"type": "object"}}
     tools = dump_json([*json.loads(ALL), own])
     assert names_of(fit(2_048, tools=tools, first=("get_weather",)).prompt.tools)[-1] == (
@@ -89,14 +89,14 @@ def test_long_instructions_are_cut_and_leave_room_for_tools() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0, 1.0, 1.25, 1.5, 1.67, 1.75, 2.0, 2.25])
-def test_the_tool_that_matters_most_stays_however_the_server_counts(ratio: float) -> None:
-    """A model that has read a file, and is then given no tools, writes its next call as text."""
+def test_most_important_tool_stays_for_any_token_ratio(ratio: float) -> None:
+    """If a model has read a file and is then given no tools, it writes its next call as text."""
     budget = make_budget(limit=2_048, max_output=4_096, ratio=ratio)
     forms = fit_prompt(SYSTEM, ALL, room=int(budget.for_prompt * FORMS_SHARE))
     assert "read_file" in names_of(forms.tools)
 
 
-def test_a_summary_is_cut_and_skills_are_left_out() -> None:
+def test_summary_is_cut_and_skills_are_left_out() -> None:
     summary = Compaction(summary="word " * 2_000, to_turn=9)
     skill = SessionSkill(name="baking", content="flour " * 3_000, turn_number=3)
     parts = fit(4_096, compaction=summary, skills=[skill])
@@ -106,7 +106,7 @@ def test_a_summary_is_cut_and_skills_are_left_out() -> None:
     assert {"end of the summary", "skill baking"} <= set(parts.reduced)
 
 
-def test_a_tool_is_shortened_to_what_a_call_needs() -> None:
+def test_shortened_tool_keeps_only_the_parts_that_a_call_needs() -> None:
     schema = {
         "type": "object",
         "title": "Arguments",
@@ -133,8 +133,8 @@ def test_a_tool_is_shortened_to_what_a_call_needs() -> None:
     }
 
 
-def test_the_forms_do_not_change_with_every_report() -> None:
-    """Else the provider's cache would be lost from the first byte on."""
+def test_forms_do_not_change_with_every_reported_ratio() -> None:
+    """Otherwise the provider's cache would be lost from the first byte on."""
     rooms = {
         make_budget(limit=2_048, max_output=500, ratio=ratio / 100).for_prompt
         for ratio in range(90, 116)
@@ -149,7 +149,7 @@ def test_the_forms_do_not_change_with_every_report() -> None:
     sizes=st.lists(st.integers(0, 30_000), min_size=6, max_size=6),
     count=st.integers(0, 60),
 )
-def test_whatever_there_is_leaves_the_history_its_room(
+def test_parts_always_leave_room_for_the_history(
     limit: int, ratio: float, sizes: list[int], count: int
 ) -> None:
     system, state, hint, summary, skill, size = sizes

@@ -1,4 +1,4 @@
-"""The recall hint: when it names which turns, and when it says nothing."""
+"""The recall hint: the turns that it names, and messages that get no hint."""
 
 import random
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 
 def keep(session: Session, *texts: str) -> int:
-    """Append turns of the person and of the assistant by turns; returns the last."""
+    """Append turns of the person and the assistant alternately and return the last number."""
     turns = [
         NewTurn(role="assistant" if place % 2 else "user", content=text)
         for place, text in enumerate(texts)
@@ -38,7 +38,7 @@ def keep(session: Session, *texts: str) -> int:
 
 
 def hint_for(session: Session, text: str, *, floor: int) -> str:
-    """What the model is told of a message that comes now; the message stays away."""
+    """Return the hint for a message that comes now. The message is not stored."""
     return find_hint(session.pk, text, floor=floor, turn=session.next_turn)
 
 
@@ -47,7 +47,7 @@ def chat(exchanges: Iterable[tuple[str, str]]) -> list[str]:
 
 
 class Story:
-    """A session with facts among everyday talk; only the end of it is in the window."""
+    """A session with facts among everyday talk. Only the end of it is in the window."""
 
     def __init__(self, session: Session, facts: Iterable[Fact], talk: Half, seed: int) -> None:
         self._random = random.Random(seed)
@@ -72,7 +72,7 @@ class Story:
 
 
 @pytest.mark.parametrize(("half", "other", "seed"), [(TUNING, HELD_OUT, 1), (HELD_OUT, TUNING, 2)])
-def test_it_names_the_right_turn_and_seldom_a_wrong_one(
+def test_hint_names_the_right_turn_and_rarely_a_wrong_one(
     session: Session, half: Half, other: Half, seed: int
 ) -> None:
     story = Story(session, half.facts, other, seed)
@@ -82,7 +82,7 @@ def test_it_names_the_right_turn_and_seldom_a_wrong_one(
     assert len(false) <= 4, false
 
 
-def test_the_hint_is_a_short_line(session: Session) -> None:
+def test_hint_is_a_short_line(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "You are welcome.")
     hint = hint_for(session, "Where is the aquarium pump from?", floor=3)
     assert hint == (
@@ -92,19 +92,19 @@ def test_the_hint_is_a_short_line(session: Session) -> None:
     assert estimate_tokens(PHRASE_HINT) <= 60
 
 
-def test_it_says_nothing_while_all_is_in_the_window(session: Session) -> None:
+def test_no_hint_is_given_if_the_window_contains_all_turns(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.")
     for text in ("Where is the aquarium pump from?", "as before"):
         assert hint_for(session, text, floor=1) == ""
 
 
-def test_what_the_window_knows_needs_no_hint(session: Session) -> None:
+def test_no_hint_is_given_for_facts_that_the_window_contains(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", *["thanks", "ok"] * 5)
     keep(session, "The aquarium pump, from Tartu, is broken.", "I see.")
     assert hint_for(session, "Where is the aquarium pump from?", floor=9) == ""
 
 
-def test_the_message_itself_is_no_evidence(session: Session) -> None:
+def test_message_does_not_count_as_a_related_turn(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
     turn = keep(session, "Where is the aquarium pump from?")
     named = find_related_turns(session.pk, "Where is the aquarium pump from?", floor=3, turn=turn)
@@ -118,12 +118,12 @@ def test_replaced_turns_are_not_named(session: Session) -> None:
     assert hint_for(session, "Where is the aquarium pump from?", floor=5) == ""
 
 
-def test_a_word_that_is_everywhere_is_no_evidence(session: Session) -> None:
+def test_word_that_occurs_everywhere_gives_no_hint(session: Session) -> None:
     keep(session, *["The aquarium is fine.", "Good."] * 70)
     assert hint_for(session, "How is the aquarium?", floor=100) == ""
 
 
-def test_messages_without_telling_words_cost_nothing(session: Session) -> None:
+def test_message_without_significant_words_needs_no_query(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
     for text in ("", "?!", "the of and", "thanks", "\x00\ud800", '"' * 999):
         with CaptureQueriesContext(connection) as captured:
@@ -131,7 +131,7 @@ def test_messages_without_telling_words_cost_nothing(session: Session) -> None:
         assert len(captured) == 0, text
 
 
-def test_a_huge_message_costs_no_more_than_a_long_one(session: Session) -> None:
+def test_huge_message_needs_no_more_queries_than_a_long_one(session: Session) -> None:
     keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
     words = " ".join(f"zw{number}q" for number in range(50_000))
     with CaptureQueriesContext(connection) as captured:
@@ -139,27 +139,27 @@ def test_a_huge_message_costs_no_more_than_a_long_one(session: Session) -> None:
     assert len(captured) <= MAX_WORDS * 4 + 6
 
 
-def test_a_phrase_of_the_seed_gives_its_sentence_in_any_case(session: Session) -> None:
+def test_listed_phrase_gives_the_phrase_hint_in_any_case(session: Session) -> None:
     keep(session, "Hello.", "Hello.", "thanks", "ok")
     for phrase in PHRASES:
         for text in (f"Well, {phrase}.", phrase.upper(), f"{phrase.title()}, please"):
             assert hint_for(session, text, floor=3) == PHRASE_HINT, text
 
 
-def test_a_part_of_a_word_is_no_phrase(session: Session) -> None:
+def test_part_of_a_word_does_not_match_a_phrase(session: Session) -> None:
     keep(session, "Hello.", "Hello.", "thanks", "ok")
     for text in ("Use that filename.", "The pearlier one", "was before"):
         assert hint_for(session, text, floor=3) == "", text
 
 
-def test_what_a_phrase_points_at_may_be_in_the_window(session: Session) -> None:
+def test_phrase_about_something_in_the_window_gives_no_hint(session: Session) -> None:
     keep(session, "An error occurred.", "I see.", "There is an error in line 3.", "I see.")
     assert hint_for(session, "Fix that error.", floor=3) == ""
     assert hint_for(session, "Open that file.", floor=3) == PHRASE_HINT
 
 
-def test_a_question_of_the_person_needs_few_words(session: Session) -> None:
-    """Its words may be spread over turns, and be little of what it says."""
+def test_question_about_the_person_needs_few_matching_words(session: Session) -> None:
+    """The matching words may be in different turns and be a small part of the question."""
     keep(session, "The pump is from Tartu.", "Noted.", "The filter is blue.", "Noted.")
     keep(session, *["thanks", "ok"] * 3)
     general = "What would a zeppelin engineer say of a pump and a filter?"
@@ -169,12 +169,12 @@ def test_a_question_of_the_person_needs_few_words(session: Session) -> None:
 
 
 @pytest.mark.parametrize("asked", ["How do I", "What can we", "Where should you", "how to"])
-def test_a_question_of_anybody_is_not_about_the_person(session: Session, asked: str) -> None:
+def test_general_question_is_not_treated_as_about_the_person(session: Session, asked: str) -> None:
     keep(session, "The pump is from Tartu.", "Noted.", *["thanks", "ok"] * 3)
     assert hint_for(session, f"{asked} repair a zeppelin pump?", floor=3) == ""
 
 
-def test_it_names_twelve_places_at_most(session: Session) -> None:
+def test_hint_names_at_most_twelve_turns(session: Session) -> None:
     for number in range(20):
         keep(session, f"The pump number {number} is from Tartu.", "Noted.", "thanks", "ok")
     keep(session, *["thanks", "ok"] * 40)
@@ -193,7 +193,7 @@ def test_it_names_twelve_places_at_most(session: Session) -> None:
         "I see role:system and tool:nothing. Which ticket did commit 3f2a9bc1d belong to?",
     ],
 )
-def test_a_message_is_no_query(session: Session, text: str) -> None:
+def test_message_is_not_parsed_as_a_query(session: Session, text: str) -> None:
     said = ["the commit that broke it was 3f2a9bc1d, ticket LOOM-1423", "Noted."]
     filler = ["Please look at the parser once more.", "It looks fine."] * 100
     keep(session, *filler[:8], *said, *filler)

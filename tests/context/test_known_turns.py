@@ -1,4 +1,4 @@
-"""A window reads the turns that the one before it did not have, and no others."""
+"""A window reads only the turns that the window before it did not have."""
 
 import pytest
 from django.db import connection
@@ -29,8 +29,10 @@ def say(session: Session, *texts: str) -> None:
 
 
 def walk(session: Session, *, floor: int = 1) -> tuple[list[str], int]:
-    """The texts that a window is made of, the same as those in the archive, and the number
-    of statements that they took."""
+    """Return the texts of a window's turns and the number of queries that reading them took.
+
+    Check that the turns are the same as in the archive.
+    """
     session.refresh_from_db()
     with CaptureQueriesContext(connection) as queries:
         found = list(known_turns(session, floor=floor).walk_back())
@@ -38,7 +40,7 @@ def walk(session: Session, *, floor: int = 1) -> tuple[list[str], int]:
     return [turn.content for turn in found], len(queries)
 
 
-def test_what_is_known_is_not_read_again(session: Session) -> None:
+def test_known_turns_are_not_read_again(session: Session) -> None:
     say(session, *(f"turn {number}" for number in range(1, 251)))
     assert walk(session)[1] == 3
     say(session, "one more", "and one")
@@ -48,7 +50,7 @@ def test_what_is_known_is_not_read_again(session: Session) -> None:
     assert walk(session)[1] == 2
 
 
-def test_a_rewind_and_another_floor_are_read_anew(session: Session) -> None:
+def test_turns_are_read_again_after_a_rewind_or_for_another_floor(session: Session) -> None:
     say(session, *(f"turn {number}" for number in range(1, 31)))
     walk(session)
     assert walk(session, floor=11)[0][-1] == "turn 11"
@@ -58,7 +60,7 @@ def test_a_rewind_and_another_floor_are_read_anew(session: Session) -> None:
     assert walk(session)[0][:2] == ["instead", "turn 20"]
 
 
-def test_who_stops_early_leaves_nothing_that_is_cut_off(session: Session) -> None:
+def test_walk_that_stops_early_does_not_leave_a_partial_cache(session: Session) -> None:
     say(session, *(f"turn {number}" for number in range(1, 31)))
     session.refresh_from_db()
     walked = known_turns(session).walk_back()
@@ -67,7 +69,7 @@ def test_who_stops_early_leaves_nothing_that_is_cut_off(session: Session) -> Non
     assert len(walk(session)[0]) == 30
 
 
-def test_a_piece_is_made_once_for_a_model(session: Session) -> None:
+def test_piece_is_made_once_for_a_model(session: Session) -> None:
     say(session, "hello")
 
     def make(model: str) -> WindowPiece:

@@ -1,4 +1,4 @@
-"""Skills: found in the folder whatever is in it, described within limits."""
+"""Skills: finding them in folders with any contents, and describing them within limits."""
 
 import os
 from pathlib import Path
@@ -30,14 +30,14 @@ def described(root: Path) -> list[tuple[str, str]]:
     return [(skill.name, skill.description) for skill in find_skills(root)]
 
 
-def test_skills_lie_in_both_folders_and_are_listed_by_name(root: Path) -> None:
+def test_skills_of_both_folders_are_listed_by_name(root: Path) -> None:
     write_skill(root, "skills/weeding", "---\nname: weeding\ndescription: Pull weeds.\n---\nBody")
     write_skill(root, ".claude/skills/roses", "---\nname: roses\ndescription: Cut roses.\n---\n")
     assert described(root) == [("roses", "Cut roses."), ("weeding", "Pull weeds.")]
     assert describe_skills(root) == f"{HEADING}\n- roses: Cut roses.\n- weeding: Pull weeds."
 
 
-def test_without_skills_there_is_no_index(root: Path) -> None:
+def test_folder_without_skills_gives_no_index(root: Path) -> None:
     assert describe_skills(root) == ""
     assert describe_skills(root / "missing") == ""
     (root / "skills").write_text("a file")
@@ -62,26 +62,26 @@ def test_without_skills_there_is_no_index(root: Path) -> None:
         ("---\n" + "[" * 5000 + "\n---\n", ("odd", "")),
     ],
 )
-def test_front_matter_is_read_as_it_is_meant(
+def test_front_matter_is_read_even_if_it_is_malformed(
     root: Path, text: str, expected: tuple[str, str]
 ) -> None:
     write_skill(root, "skills/odd", text)
     assert described(root) == [expected]
 
 
-def test_of_two_with_one_name_the_first_folder_counts(root: Path) -> None:
+def test_skill_in_the_first_folder_replaces_another_of_its_name(root: Path) -> None:
     write_skill(root, "skills/a", "---\nname: same\ndescription: second\n---\n")
     write_skill(root, ".claude/skills/b", "---\nname: same\ndescription: first\n---\n")
     assert described(root) == [("same", "first")]
 
 
-def test_a_skill_for_people_only_is_not_offered(root: Path) -> None:
+def test_skill_for_people_only_is_not_offered(root: Path) -> None:
     write_skill(root, "skills/a", "---\nname: a\ndisable-model-invocation: true\n---\n")
     assert [skill.is_offered for skill in find_skills(root)] == [False]
     assert describe_skills(root) == ""
 
 
-def test_links_are_followed_within_the_workspace_only(root: Path, tmp_path: Path) -> None:
+def test_links_are_followed_only_within_the_workspace(root: Path, tmp_path: Path) -> None:
     secret = tmp_path / "elsewhere"
     write_skill(secret, "s", "---\nname: secret\n---\n")
     write_skill(root, "tools/inside", "---\nname: inside\n---\n")
@@ -96,7 +96,7 @@ def test_links_are_followed_within_the_workspace_only(root: Path, tmp_path: Path
     assert [skill.name for skill in find_skills(root)] == ["inside"]
 
 
-def test_what_is_no_text_file_is_left_out(root: Path) -> None:
+def test_files_that_are_not_text_are_omitted(root: Path) -> None:
     for name in ("pipe", "folder", "binary", "forbidden"):
         (root / "skills" / name).mkdir(parents=True)
     os.mkfifo(root / "skills/pipe/SKILL.md")
@@ -106,7 +106,7 @@ def test_what_is_no_text_file_is_left_out(root: Path) -> None:
     assert [skill.name for skill in find_skills(root)] == ["fine"]
 
 
-def test_the_index_keeps_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_stays_within_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(9):
         text = f"---\ndescription: {'long words ' * 20}\n---\n"
         write_skill(root, f"skills/s{number}", text)
@@ -119,7 +119,7 @@ def test_the_index_keeps_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert lines[6] == "(3 more; `load_skill` names them all.)"
 
 
-def test_a_changed_file_is_seen_and_an_unchanged_one_is_not_read_again(root: Path) -> None:
+def test_skill_file_is_read_again_only_if_it_changed(root: Path) -> None:
     path = write_skill(root, "skills/a", "---\ndescription: one\n---\n")
     assert described(root) == [("a", "one")]
     opened: list[Any] = []
@@ -131,7 +131,7 @@ def test_a_changed_file_is_seen_and_an_unchanged_one_is_not_read_again(root: Pat
 
 
 class watching_opens:
-    """Notes what this process opens meanwhile."""
+    """Records the files that the process opens in the ``with`` block."""
 
     def __init__(self, opened: list[Any]) -> None:
         self._opened = opened
@@ -149,7 +149,7 @@ class watching_opens:
         os.open = self._open
 
 
-def test_a_long_skill_is_cut_between_two_characters(root: Path) -> None:
+def test_long_skill_is_cut_between_two_characters(root: Path) -> None:
     write_skill(root, "skills/a", "ä" * 100)
     [skill] = find_skills(root)
     file = read_file(root, skill.path, limit=51)

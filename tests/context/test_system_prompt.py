@@ -1,4 +1,4 @@
-"""The system prompt: what belongs in it, stable, and whatever lies in the folder."""
+"""The system prompt: its parts, its stability and folders with odd contents."""
 
 import os
 from pathlib import Path
@@ -28,11 +28,11 @@ def prompt(root: Path, **changes: Any) -> str:
 
 
 def added(root: Path, **changes: Any) -> str:
-    """What the folder adds to the prompt."""
+    """Return the part of the prompt that comes from the folder."""
     return prompt(root, **changes).removeprefix(prompt(root / "empty")).strip()
 
 
-def test_it_says_what_the_archive_is_and_what_is_data(root: Path) -> None:
+def test_prompt_explains_the_archive_and_the_treatment_of_data(root: Path) -> None:
     text = prompt(root, instructions="Be kind.\n")
     assert text == "\n\n".join(
         (GUIDELINES, ARCHIVE, DATA, "Workspace: Garden", "Instructions of the workspace:\nBe kind.")
@@ -41,7 +41,7 @@ def test_it_says_what_the_archive_is_and_what_is_data(root: Path) -> None:
         assert f"`{tool}`" in text
 
 
-def test_the_same_folder_gives_the_same_bytes(root: Path) -> None:
+def test_same_folder_gives_the_same_bytes(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.")
     (root / "skills/b").mkdir(parents=True)
     (root / "skills/b/SKILL.md").write_text("B")
@@ -62,38 +62,38 @@ def test_instruction_files_come_before_the_skills(root: Path) -> None:
     assert added(root).endswith("\n- b: Build it.")
 
 
-def test_they_can_be_switched_off(root: Path) -> None:
+def test_instruction_files_can_be_switched_off(root: Path) -> None:
     (root / "AGENTS.md").write_text("Use tabs.")
     assert added(root, reads_instruction_files=False) == ""
 
 
 @pytest.mark.parametrize("name", ["agents.md", "Claude.md", "AGENTS.MD"])
-def test_other_spellings_are_found(root: Path, name: str) -> None:
+def test_other_spellings_of_the_file_names_are_found(root: Path, name: str) -> None:
     (root / name).write_text("Use tabs.")
     assert "Use tabs." in added(root)
 
 
 @pytest.mark.parametrize("text", ["Use tabs.\n", "@AGENTS.md\n", "@./AGENTS.md", "AGENTS.md"])
-def test_a_copy_of_the_other_file_is_included_once(root: Path, text: str) -> None:
+def test_copy_of_the_other_file_is_included_once(root: Path, text: str) -> None:
     (root / "AGENTS.md").write_text("Use tabs.")
     (root / "CLAUDE.md").write_text(text)
     assert added(root) == "Instructions from AGENTS.md in the workspace's folder:\nUse tabs."
 
 
-def test_a_link_to_the_other_file_is_included_once(root: Path) -> None:
+def test_link_to_the_other_file_is_included_once(root: Path) -> None:
     (root / "CLAUDE.md").write_text("Use tabs.")
     (root / "AGENTS.md").symlink_to("CLAUDE.md")
     assert added(root) == "Instructions from AGENTS.md in the workspace's folder:\nUse tabs."
 
 
-def test_a_link_out_of_the_workspace_is_not_followed(root: Path, tmp_path: Path) -> None:
+def test_link_out_of_the_workspace_is_not_followed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the key")
     (root / "AGENTS.md").symlink_to(tmp_path / "secret")
     (root / "CLAUDE.md").symlink_to("/etc/passwd")
     assert added(root) == ""
 
 
-def test_what_cannot_be_read_as_text_is_left_out(root: Path) -> None:
+def test_files_that_are_not_text_are_omitted(root: Path) -> None:
     os.mkfifo(root / "AGENTS.md")
     (root / "CLAUDE.md").write_bytes(b"\x89PNG\r\n\0\0")
     assert added(root) == ""
@@ -104,14 +104,12 @@ def test_what_cannot_be_read_as_text_is_left_out(root: Path) -> None:
     assert "caf\ufffd" in added(root)
 
 
-def test_a_device_is_never_opened(root: Path) -> None:
+def test_device_is_never_opened(root: Path) -> None:
     (root / "AGENTS.md").symlink_to("/dev/zero")
     assert added(root) == ""
 
 
-def test_a_large_file_is_cut_and_the_prompt_says_so(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_file_is_cut_with_a_notice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.LOOM, "max_instruction_bytes", 10)
     with (root / "AGENTS.md").open("wb") as file:
         file.write(b"0123456789 and more")
@@ -121,7 +119,7 @@ def test_a_large_file_is_cut_and_the_prompt_says_so(
     )
 
 
-def test_a_change_is_seen(root: Path) -> None:
+def test_change_of_a_file_changes_the_prompt(root: Path) -> None:
     path = root / "AGENTS.md"
     path.write_text("one")
     assert added(root).endswith("\none")
@@ -129,7 +127,7 @@ def test_a_change_is_seen(root: Path) -> None:
     assert added(root).endswith("\ntwo")
 
 
-def test_a_session_has_instructions_of_its_own(root: Path) -> None:
+def test_instructions_of_the_session_are_added_to_the_prompt(root: Path) -> None:
     text = prompt(root, instructions="Be kind.", own_instructions="Be brief.\n")
     assert text.endswith(
         "Instructions of the workspace:\nBe kind.\n\nInstructions of this session:\nBe brief."

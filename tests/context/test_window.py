@@ -1,4 +1,4 @@
-"""The window: what the provider accepts, within the budget, repaired where needed."""
+"""The window: messages that the provider accepts, within the budget, repaired if necessary."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -57,7 +57,7 @@ def messages(*turns: StoredTurn) -> list[dict[str, Any]]:
     return join_pieces(make_piece(turn, model=MODEL, caps=caps) for turn in turns)
 
 
-def test_a_dangling_call_gets_an_error_result() -> None:
+def test_call_without_a_result_gets_an_error_result() -> None:
     built = messages(
         turn(1, "user", "look"), turn(2, "assistant", **calls("a")), turn(3, "user", "so?")
     )
@@ -69,20 +69,20 @@ def test_a_dangling_call_gets_an_error_result() -> None:
 @pytest.mark.parametrize(
     "value", ["NaN", "1e999", "[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900]
 )
-def test_a_stored_call_that_no_request_can_hold_has_no_input(value: str) -> None:
+def test_unsendable_input_of_a_stored_call_is_replaced_by_an_empty_one(value: str) -> None:
     call = '[{"type":"tool_use","id":"a","name":"look","input":{"a":%s}}]'
     built = messages(turn(1, "user", "look"), turn(2, "assistant", blocks=call % value))
     assert built[1]["content"][0]["input"] == {}
 
 
-def test_a_stored_block_may_be_nested_deeply() -> None:
+def test_deeply_nested_stored_block_is_kept() -> None:
     block = '[{"type":"future_result","content":%s}]'
     text = block % ("[" * 900 + "]" * 900)
     built = messages(turn(1, "user", "look"), turn(2, "assistant", blocks=text))
     assert built[1]["content"][0]["type"] == "future_result"
 
 
-def test_an_orphan_result_is_left_out() -> None:
+def test_orphan_result_is_left_out() -> None:
     built = messages(turn(1, "user", "hi"), turn(2, "tool", "lost", tool_call_id="x"))
     assert [m["role"] for m in built] == ["user"]
     assert len(built[0]["content"]) == 1
@@ -100,7 +100,7 @@ def test_parallel_results_share_one_message_before_any_text() -> None:
     assert kinds == ["tool_result", "tool_result", "text"]
 
 
-def test_a_note_between_a_call_and_its_result_comes_after_the_result() -> None:
+def test_note_between_a_call_and_its_result_comes_after_the_result() -> None:
     told = dump_json({MODEL_NOTE: True})
     built = messages(
         turn(1, "user", "Read it"),
@@ -128,7 +128,7 @@ def test_a_note_between_a_call_and_its_result_comes_after_the_result() -> None:
     ]
 
 
-def test_a_refused_answer_is_not_sent_back() -> None:
+def test_refused_answer_is_not_sent_back() -> None:
     built = messages(
         turn(1, "user", "no"),
         turn(2, "assistant", "I ca", stop_reason="refusal"),
@@ -137,7 +137,7 @@ def test_a_refused_answer_is_not_sent_back() -> None:
     assert [m["role"] for m in built] == ["user"]
 
 
-def test_a_loaded_skill_is_shortened_only_where_the_window_does_not_hold_it() -> None:
+def test_loaded_skill_is_shortened_only_if_the_window_is_too_small() -> None:
     caps = make_caps(make_budget(limit=8_000, max_output=1_000, ratio=0), WindowRules())
     text = "word " * 4_000
     for tool, is_whole in (("load_skill", True), ("look", False)):
@@ -157,13 +157,13 @@ def test_a_loaded_skill_is_shortened_only_where_the_window_does_not_hold_it() ->
     assert sum(piece.cost for piece in chosen.pieces) <= 2_000
 
 
-def test_what_is_sealed_with_a_call_goes_to_the_model_that_the_turn_names() -> None:
+def test_sealed_data_of_a_call_is_sent_only_to_its_model() -> None:
     call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     blocks = dump_json([call | {SEALED: "SIG"}])
     for metadata, expected in (
         (dump_json({"model": MODEL}), call | {SEALED: "SIG"}),
         (dump_json({"model": "other"}), call),
-        ("{}", call),  # as other programs say it
+        ("{}", call),  # turns of other programs name no model
     ):
         answer = turn(2, "assistant", blocks=blocks, metadata=metadata)
         [said] = messages(turn(1, "user", "a"), answer, turn(3, "tool", tool_call_id="a"))[1:2]
@@ -195,7 +195,7 @@ def test_thinking_that_was_cut_is_dropped() -> None:
         assert built[1]["content"] == blocks[:-1]
 
 
-def test_an_imported_id_is_made_acceptable() -> None:
+def test_imported_id_is_changed_to_an_acceptable_one() -> None:
     built = messages(
         turn(1, "user", "look"),
         turn(2, "assistant", **calls("call:1/ä")),
@@ -216,7 +216,7 @@ TURNS = st.lists(
 
 @costly
 @given(steps=TURNS)
-def test_any_history_makes_messages_that_the_provider_accepts(
+def test_any_history_gives_messages_that_the_provider_accepts(
     steps: list[tuple[str, str, str]],
 ) -> None:
     turns = []
@@ -251,7 +251,7 @@ RULES = WindowRules(high_water=0.9, low_water=0.5, keep_recent=1)
 
 
 def choose(turns: list[StoredTurn], *, budget: int = 1000, **changes: Any) -> TurnChoice:
-    """Chosen as the window does it, with the rules above but for the changes."""
+    """Choose turns as the window does, with ``RULES`` and the given changes."""
     floor = changes.pop("floor", 1)
 
     def find_head(before: int) -> StoredTurn | None:
@@ -270,12 +270,12 @@ def choose(turns: list[StoredTurn], *, budget: int = 1000, **changes: Any) -> Tu
 
 
 def exchange_turns(count: int, *, size: int) -> list[StoredTurn]:
-    """Messages and answers of about ``size`` tokens each."""
+    """Return messages and answers of about ``size`` tokens each."""
     return [turn(n, "user" if n % 2 else "assistant", "word " * size) for n in range(1, count + 1)]
 
 
 def tool_loop(start: int, calls_: int, *, size: int) -> list[StoredTurn]:
-    """One message of the person and what follows it: calls with results of a size."""
+    """Return a message and ``calls_`` tool calls with results of ``size`` lines."""
     turns = [turn(start, "user", "do it")]
     for at in range(calls_):
         number = start + 1 + 2 * at
@@ -289,12 +289,12 @@ def cost(choice: TurnChoice) -> int:
     return sum(piece.cost for piece in choice.pieces) + head
 
 
-def test_the_floor_stays_until_the_high_water_mark() -> None:
+def test_floor_stays_until_the_high_water_mark() -> None:
     choice = choose(exchange_turns(10, size=50))
     assert ([p.number for p in choice.pieces], choice.floor) == (list(range(1, 11)), 1)
 
 
-def test_the_floor_then_moves_to_an_exchange_near_the_low_water_mark() -> None:
+def test_floor_moves_to_an_exchange_near_the_low_water_mark() -> None:
     choice = choose(exchange_turns(40, size=50))
     assert choice.pieces[0].number == choice.floor
     assert choice.pieces[0].role == "user"
@@ -302,14 +302,14 @@ def test_the_floor_then_moves_to_an_exchange_near_the_low_water_mark() -> None:
     assert choice.pieces[-1].number == 40
 
 
-def test_the_newest_exchanges_stay_above_the_low_water_mark_while_they_fit() -> None:
+def test_newest_exchanges_stay_above_the_low_water_mark_if_they_fit() -> None:
     turns = exchange_turns(40, size=80)
     assert len(choose(turns, keep_recent=1).pieces) == 4
     assert len(choose(turns, keep_recent=3).pieces) == 6
     assert len(choose(turns, keep_recent=9).pieces) == 6, "more do not fit"
 
 
-def test_an_oversized_newest_message_is_shortened_and_never_dropped() -> None:
+def test_oversized_newest_message_is_shortened_and_never_dropped() -> None:
     turns = [*exchange_turns(4, size=10), turn(5, "user", "START " + "y " * 100_000 + "END")]
     choice = choose(turns)
     newest = choice.pieces[-1]
@@ -322,20 +322,20 @@ def test_an_oversized_newest_message_is_shortened_and_never_dropped() -> None:
     assert "turn 5 in the archive" in text
 
 
-def test_an_oversized_result_is_shortened_where_it_stands() -> None:
+def test_oversized_result_is_shortened_in_place() -> None:
     choice = choose(tool_loop(1, 1, size=5000))
     assert [p.number for p in choice.pieces] == [1, 2, 3]
     assert choice.pieces[2].cost <= CAPS.result + 20
     assert choice.pieces[2].full_cost > 5000
 
 
-def test_the_same_turn_is_the_same_bytes_in_every_window() -> None:
+def test_same_turn_has_the_same_bytes_in_every_window() -> None:
     turns = tool_loop(1, 3, size=5000)
     first = choose(turns[:5]).pieces
     assert choose(turns).pieces[: len(first)] == first
 
 
-def test_a_very_long_exchange_is_cut_between_results_and_the_next_call() -> None:
+def test_very_long_exchange_is_cut_between_a_result_and_the_next_call() -> None:
     turns = [*exchange_turns(4, size=10), *tool_loop(5, 20, size=90)]
     choice = choose(turns)
     assert choice.head is not None
@@ -348,7 +348,7 @@ def test_a_very_long_exchange_is_cut_between_results_and_the_next_call() -> None
     assert (later.floor, later.head) == (choice.floor, choice.head), "and stays like that"
 
 
-def test_a_head_counts_while_the_window_grows() -> None:
+def test_head_counts_towards_the_size_of_a_growing_window() -> None:
     turns = [turn(1, "user", "ask " * 350), *tool_loop(2, 60, size=90)[1:]]
     floor, moves = 1, 0
     for end in range(2, len(turns) + 1):
@@ -360,7 +360,7 @@ def test_a_head_counts_while_the_window_grows() -> None:
     assert 1 < moves < 30, "rarely all the same"
 
 
-def test_parallel_results_that_are_too_much_together_are_shortened_further() -> None:
+def test_parallel_results_that_exceed_the_budget_are_shortened_further() -> None:
     ids = [f"c{n}" for n in range(30)]
     turns = [turn(1, "user", "all of them"), turn(2, "assistant", **calls(*ids))]
     turns += [
@@ -386,7 +386,7 @@ WORKLOADS = st.lists(
 
 
 @given(steps=WORKLOADS, budget=st.integers(300, 3000), last=st.booleans())
-def test_any_history_fits_and_holds_the_newest_message(
+def test_any_history_fits_and_contains_the_newest_message(
     steps: list[tuple[str, Any]], budget: int, *, last: bool
 ) -> None:
     turns: list[StoredTurn] = []
@@ -422,7 +422,7 @@ LONG_EXCHANGES = st.lists(
 @pytest.mark.django_db
 @costly
 @given(exchanges=LONG_EXCHANGES, limit=st.sampled_from([8_000, 32_000]))
-def test_each_window_of_a_session_fits_with_the_floor_of_the_one_before(
+def test_each_window_fits_with_the_floor_of_the_window_before(
     workspace: Workspace, user: User, exchanges: list[tuple[int, list[int]]], limit: int
 ) -> None:
     """Sizes are in percent of the model's limit."""
@@ -455,7 +455,7 @@ def test_each_window_of_a_session_fits_with_the_floor_of_the_one_before(
             assemble(*state_story.used("read_file", {"path": "a"}, words * size))
 
 
-def test_the_budget_leaves_room_for_the_answer_and_for_errors_of_the_estimate() -> None:
+def test_budget_leaves_room_for_the_answer_and_for_estimation_errors() -> None:
     unknown = make_budget(limit=200_000, max_output=16_000, ratio=0)
     known = make_budget(limit=200_000, max_output=16_000, ratio=1)
     double = make_budget(limit=200_000, max_output=16_000, ratio=2)
