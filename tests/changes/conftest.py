@@ -1,4 +1,4 @@
-"""A call of a tool in a workspace's folder, and what a folder holds, byte for byte."""
+"""Helpers for tool calls in a workspace's folder and for comparing the folder's contents."""
 
 import os
 import stat
@@ -20,13 +20,15 @@ from conversations.models import Run, Session, ToolCall, Workspace
 
 
 async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Calls the archive on the test's own thread, in its transaction. Only for what is
-    called by ``async_to_sync``."""
+    """Call an archive function on the test's own thread, in its transaction.
+
+    It may be used only in code that ``async_to_sync`` runs.
+    """
     return await sync_to_async(function)(*args, **kwargs)
 
 
 class Calls:
-    """Makes the records that a change belongs to."""
+    """A factory of the runs and tool calls to which changes belong."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -78,7 +80,7 @@ class Killed(Exception):
 
 
 async def cut_short(session: Session, root: Path, at: Callable[..., Any], **scope: Any) -> None:
-    """Revert in a process that dies right before ``at`` is written."""
+    """Revert as in a process that dies right before it calls ``at``."""
     is_dead = False
 
     async def write(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +118,7 @@ def root(workspace: Workspace) -> Path:
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Every entry of the folder: mode, and content, text of the link or nothing."""
+    """Return every entry of the folder with its mode and its content or link target."""
     found: dict[str, tuple[int, bytes]] = {".": (root.stat().st_mode, b"")}
     for folder, folders, files in os.walk(os.fsencode(root)):
         for name in (*folders, *files):

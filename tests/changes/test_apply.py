@@ -1,4 +1,4 @@
-"""Files are kept and put on record before they are touched."""
+"""Applying changes to files: contents are stored and recorded before files are touched."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ def apply(root: Path, calls: Calls, *actions: Any) -> None:
     async_to_sync(apply_changes)(root, actions, author=calls.author(), write=crossing)
 
 
-def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
+def test_replaced_content_is_stored(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
     (root / "a.txt").chmod(0o750)
     apply(root, calls, WriteAction(path="a.txt", data=b"new", expect=digest(b"old")))
@@ -43,13 +43,13 @@ def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
     assert has_blob(digest(b"new"))
 
 
-def test_it_records_the_folders_that_it_makes(root: Path, calls: Calls) -> None:
+def test_created_folders_are_recorded(root: Path, calls: Calls) -> None:
     apply(root, calls, WriteAction(path="one/two/a.txt", data=b"new", expect=""))
     assert [row[0] for row in rows()] == ["one", "one/two", "one/two/a.txt"]
     assert all(row[3] for row in rows())
 
 
-def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -> None:
+def test_file_that_somebody_else_changed_is_not_touched(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"theirs")
     for action in (
         WriteAction(path="a.txt", data=b"new", expect=digest(b"old")),
@@ -64,13 +64,13 @@ def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -
     assert not rows()
 
 
-def test_what_is_as_it_should_be_is_no_change(root: Path, calls: Calls) -> None:
+def test_write_of_the_same_content_is_no_change(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"same")
     apply(root, calls, WriteAction(path="a.txt", data=b"same"))
     assert not rows()
 
 
-def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
+def test_move_is_recorded_as_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
     apply(root, calls, MoveAction(source="a.txt", target="below/b.txt"))
     assert (root / "below/b.txt").read_bytes() == b"old"
@@ -81,7 +81,7 @@ def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
     ]
 
 
-def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls) -> None:
+def test_folder_is_moved_with_its_contents(root: Path, calls: Calls) -> None:
     (root / "from/in").mkdir(parents=True)
     (root / "from/in/a.txt").write_bytes(b"a")
     os.symlink("a.txt", root / "from/in/link")
@@ -93,7 +93,7 @@ def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls) -> N
     ]  # fmt: skip
 
 
-def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
+def test_move_to_an_existing_file_is_refused(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"a")
     (root / "b.txt").write_bytes(b"b")
     with pytest.raises(Rejected):
@@ -103,7 +103,7 @@ def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
     assert not rows()
 
 
-def test_an_empty_folder_is_removed_a_full_one_is_not(root: Path, calls: Calls) -> None:
+def test_only_an_empty_folder_is_removed(root: Path, calls: Calls) -> None:
     (root / "empty").mkdir()
     (root / "full/in").mkdir(parents=True)
     apply(root, calls, RemoveAction(path="empty"))
@@ -112,13 +112,13 @@ def test_an_empty_folder_is_removed_a_full_one_is_not(root: Path, calls: Calls) 
     assert rows() == [("empty", digest(b""), "", True)]
 
 
-def test_what_was_done_before_a_refusal_stays_done(root: Path, calls: Calls) -> None:
+def test_changes_before_a_refused_change_stay(root: Path, calls: Calls) -> None:
     with pytest.raises(Rejected):
         apply(root, calls, WriteAction(path="a", data=b"1"), WriteAction(path="../out", data=b"2"))
     assert [row[0] for row in rows()] == ["a"]
 
 
-def test_what_is_no_file_is_named_as_such(root: Path, calls: Calls) -> None:
+def test_special_file_is_named_in_the_refusal(root: Path, calls: Calls) -> None:
     (root / "folder").mkdir()
     os.mkfifo(root / "folder/pipe")
     for action in (
@@ -131,7 +131,7 @@ def test_what_is_no_file_is_named_as_such(root: Path, calls: Calls) -> None:
             apply(root, calls, action)
 
 
-def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> None:
+def test_names_that_are_not_text_are_stored_exactly(root: Path, calls: Calls) -> None:
     name = os.fsdecode(b'caf\xe9 "\\x" \n')
     (root / name).write_bytes(b"old")
     apply(root, calls, MoveAction(source=name, target='"quoted"'))
@@ -141,7 +141,7 @@ def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> No
     ]
 
 
-def test_a_file_too_large_to_be_kept_is_not_touched(
+def test_file_too_large_to_be_stored_is_not_touched(
     root: Path, calls: Calls, settings: Any
 ) -> None:
     settings.LOOM.snapshot_max_bytes, was = 10, settings.LOOM.snapshot_max_bytes

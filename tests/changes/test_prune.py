@@ -1,4 +1,4 @@
-"""Contents go when nothing refers to them, and not before."""
+"""Pruning stored contents: contents are removed only when they are not referred to."""
 
 import os
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def prune(*options: str) -> str:
     return out.getvalue()
 
 
-def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
+def test_only_unreferenced_contents_are_removed(root: Path, calls: Calls) -> None:
     (root / "changed").write_bytes(b"before")
     (root / "same").write_bytes(b"the same")
     listing = make_listing(root)
@@ -66,7 +66,9 @@ def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
     assert [has_blob(digest) for digest in (before, same)] == [True, False]
 
 
-def test_what_comes_into_use_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+def test_content_that_is_used_again_during_pruning_stays(
+    monkeypatch: pytest.MonkeyPatch, calls: Calls
+) -> None:
     data = b"unchanged for a month"
     digest, lost = put_blob(data), put_blob(b"lost")
     age(digest, lost)

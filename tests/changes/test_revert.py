@@ -1,4 +1,4 @@
-"""Files are put back as they were, and nothing is overwritten that somebody else wrote."""
+"""Reverting changes of files without overwriting changes by others."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def last_revert() -> Any:
     return FileChange.objects.exclude(revert=None).order_by("-pk").first().revert.uuid
 
 
-def test_a_call_is_taken_back(root: Path, calls: Calls) -> None:
+def test_changes_of_a_call_are_reverted(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     put(root, calls, WriteAction(path="a", data=b"2"))
     call = put(root, calls, WriteAction(path="a", data=b"3"), WriteAction(path="new/b", data=b"b"))
@@ -73,7 +73,7 @@ def test_a_call_is_taken_back(root: Path, calls: Calls) -> None:
     assert not done.left
 
 
-def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> None:
+def test_session_is_reverted_restored_and_reverted_again(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     before = picture(root)
     put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="new/b", data=b"b"))
@@ -89,7 +89,7 @@ def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> N
         revert(calls.session, root)
 
 
-def test_an_undo_of_a_redo_is_an_undo(root: Path, calls: Calls) -> None:
+def test_undo_of_a_redo_is_an_undo(root: Path, calls: Calls) -> None:
     session = calls.session
     (root / "a").write_bytes(b"1")
     (root / "b").write_bytes(b"1")
@@ -113,7 +113,7 @@ def test_an_undo_of_a_redo_is_an_undo(root: Path, calls: Calls) -> None:
         revert(session, root)
 
 
-def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, calls: Calls) -> None:
+def test_file_changed_afterwards_is_reverted_only_if_it_is_named(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="b", data=b"b"))
     (root / "a").write_bytes(b"theirs")
@@ -132,7 +132,7 @@ def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, cal
 def revert_while(
     calls: Calls, root: Path, at: Callable[..., Any], somebody: Callable[[], Any]
 ) -> RevertResult:
-    """Revert all of a session, with what somebody does right before ``at`` is written."""
+    """Revert the session's changes and call ``somebody`` right before ``at``."""
 
     async def write(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if function is at:
@@ -147,7 +147,7 @@ def revert_while(
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_what_somebody_creates_while_a_file_comes_back_stays(
+def test_file_created_during_a_revert_is_not_overwritten(
     root: Path, calls: Calls, is_link: bool
 ) -> None:
     gone = root / "gone"
@@ -158,14 +158,12 @@ def test_what_somebody_creates_while_a_file_comes_back_stays(
     assert (done.back, done.left) == (["back"], {"gone": "It was changed just now."})
     assert gone.read_bytes() == b"theirs"
     assert sorted(path.name for path in root.iterdir()) == ["back", "gone"]
-    # Nothing is on record of it, so taking the undo back does not touch it either.
+    # The file is not recorded, so the revert of the undo does not touch it either.
     assert revert(calls.session, root, revert=last_revert()).back == ["back"]
     assert [path.name for path in root.iterdir()] == ["gone"]
 
 
-def test_what_somebody_writes_while_a_file_is_replaced_is_not_the_undo_s(
-    root: Path, calls: Calls
-) -> None:
+def test_file_written_during_a_revert_is_not_part_of_it(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     put(root, calls, WriteAction(path="a", data=b"2"), WriteAction(path="b", data=b"b"))
     done = revert_while(calls, root, begin_revert, lambda: (root / "a").write_bytes(b"theirs"))
@@ -174,7 +172,7 @@ def test_what_somebody_writes_while_a_file_is_replaced_is_not_the_undo_s(
     assert (root / "a").read_bytes() == b"theirs"
 
 
-def test_a_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls) -> None:
+def test_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     first = put(root, calls, WriteAction(path="a", data=b"2"))
     second = put(root, calls, WriteAction(path="a", data=b"3"))
@@ -185,7 +183,7 @@ def test_a_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls
     assert (root / "a").read_bytes() == b"1"
 
 
-def test_a_change_between_two_calls_is_not_lost(root: Path, calls: Calls) -> None:
+def test_change_between_two_calls_is_not_lost(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"1")
     run = calls.make_run()
     put(root, calls, WriteAction(path="a", data=b"2"), call=calls.make_call(run=run))
@@ -195,7 +193,7 @@ def test_a_change_between_two_calls_is_not_lost(root: Path, calls: Calls) -> Non
         revert(calls.session, root, run=run.uuid)
 
 
-def test_what_two_sessions_changed_at_once_is_asked_about(
+def test_file_that_two_sessions_changed_is_left_as_it_is(
     root: Path, calls: Calls, other_session: Session
 ) -> None:
     others = Calls(other_session)
@@ -216,7 +214,7 @@ def test_what_two_sessions_changed_at_once_is_asked_about(
     assert "Another session" in done.left["a"]
 
 
-def test_nothing_is_put_back_while_an_answer_is_written(root: Path, calls: Calls) -> None:
+def test_revert_is_refused_during_a_run(root: Path, calls: Calls) -> None:
     call = put(root, calls, WriteAction(path="a", data=b"1"))
     Run.objects.filter(pk=call.run_id).update(state="running")
     with pytest.raises(Conflict):
@@ -225,7 +223,7 @@ def test_nothing_is_put_back_while_an_answer_is_written(root: Path, calls: Calls
     assert not FileChange.objects.exclude(revert=None).exists()
 
 
-def test_a_folder_with_something_new_in_it_stays(root: Path, calls: Calls) -> None:
+def test_folder_with_a_new_file_stays(root: Path, calls: Calls) -> None:
     put(root, calls, WriteAction(path="new/a", data=b"1"))
     (root / "new/theirs").write_bytes(b"theirs")
     done = revert(calls.session, root)
@@ -235,7 +233,9 @@ def test_a_folder_with_something_new_in_it_stays(root: Path, calls: Calls) -> No
     assert revert(calls.session, root).back == ["new"]
 
 
-def test_what_was_too_large_to_be_kept_is_said(root: Path, calls: Calls, settings: Any) -> None:
+def test_file_too_large_to_be_stored_is_reported_and_left(
+    root: Path, calls: Calls, settings: Any
+) -> None:
     (root / "big").write_bytes(b"x" * 200)
     settings.LOOM.snapshot_max_file_bytes, was = 100, settings.LOOM.snapshot_max_file_bytes
     try:
@@ -256,7 +256,7 @@ def test_what_was_too_large_to_be_kept_is_said(root: Path, calls: Calls, setting
     assert (root / "made").read_bytes() == b"y" * 200
 
 
-def test_a_link_on_the_way_is_not_followed(root: Path, calls: Calls, tmp_path: Path) -> None:
+def test_link_on_the_path_is_not_followed(root: Path, calls: Calls, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (root / "in").mkdir()
@@ -272,12 +272,12 @@ def test_a_link_on_the_way_is_not_followed(root: Path, calls: Calls, tmp_path: P
 
 
 def revert_all(session: Session, root: Path) -> RevertResult:
-    """Whatever is there now."""
+    """Revert all changes, and replace files that were changed afterwards."""
     paths = FileChange.objects.filter(revert=None).values_list("path", flat=True)
     return revert(session, root, replace=list(paths))
 
 
-def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
+def test_people_and_the_model_are_told_about_a_revert(root: Path, calls: Calls) -> None:
     put(root, calls, WriteAction(path="a.py", data=b"1"))
     revert(calls.session, root)
     event = ChatEvent.objects.get()
@@ -300,7 +300,7 @@ CUTS = [mark_undone, complete_changes, finish_revert]
 
 
 @pytest.mark.parametrize("at", CUTS)
-def test_an_undo_that_was_cut_short_is_told_and_can_be_taken_back(
+def test_interrupted_undo_is_completed_and_can_be_reverted(
     root: Path, calls: Calls, at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.agent.undo.revert.BATCH_ROWS", 2)
@@ -318,7 +318,7 @@ def test_an_undo_that_was_cut_short_is_told_and_can_be_taken_back(
     assert not session_marks(calls.session.pk)
     assert complete() == []
     [past] = recent_reverts(calls.session.pk)
-    # One that takes it back is cut short, too.
+    # The revert of the undo is interrupted, too.
     async_to_sync(cut_short)(calls.session, root, at, revert=past.uuid)
     assert len(complete()) == 1
     assert picture(root) == after
@@ -330,15 +330,13 @@ def test_an_undo_that_was_cut_short_is_told_and_can_be_taken_back(
     assert sorted(path.name for path in root.iterdir()) == ["a"]
 
 
-def test_of_an_undo_that_was_cut_short_what_had_not_come_back_is_left(
-    root: Path, calls: Calls
-) -> None:
+def test_interrupted_undo_leaves_files_that_were_not_restored(root: Path, calls: Calls) -> None:
     for name in "abc":
         (root / name).write_bytes(b"1")
     call = put(root, calls, *(WriteAction(path=name, data=b"2") for name in "abc"))
     put(root, calls, WriteAction(path="d", data=b"2"))
     async_to_sync(cut_short)(calls.session, root, mark_undone, call=call.uuid)
-    (root / "b").write_bytes(b"2")  # as if it had not been touched
+    (root / "b").write_bytes(b"2")  # as if the undo had not touched it
     (root / "c").write_bytes(b"theirs")
     put(root, calls, WriteAction(path="e", data=b"2"))
     complete()
@@ -351,9 +349,7 @@ def test_of_an_undo_that_was_cut_short_what_had_not_come_back_is_left(
     assert [(root / name).read_bytes() for name in "abc"] == [b"1", b"1", b"theirs"]
 
 
-def test_an_undo_that_was_cut_short_before_it_touched_a_file_is_dropped(
-    root: Path, calls: Calls
-) -> None:
+def test_undo_that_was_interrupted_before_any_change_is_dropped(root: Path, calls: Calls) -> None:
     put(root, calls, WriteAction(path="a", data=b"2"))
     async_to_sync(cut_short)(calls.session, root, mark_undone)
     (root / "a").write_bytes(b"2")
@@ -361,7 +357,7 @@ def test_an_undo_that_was_cut_short_before_it_touched_a_file_is_dropped(
     run = calls.make_run()
     Run.objects.filter(pk=run.pk).update(state="running")
     assert complete() == []
-    assert FileChange.objects.filter(done_at=None).exists()  # an answer is being written
+    assert FileChange.objects.filter(done_at=None).exists()  # because a run is active
     Run.objects.filter(pk=run.pk).update(state="completed")
     assert complete() == []
     assert not FileChange.objects.filter(done_at=None).exists()
@@ -388,7 +384,7 @@ def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
     )
 
 
-def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:
+def test_revert_of_a_single_folder_counts_one_folder(root: Path, calls: Calls) -> None:
     (root / "bed").mkdir()
     put(root, calls, RemoveAction(path="bed"))
     revert(calls.session, root)
@@ -419,7 +415,7 @@ SHELL = st.lists(
 
 
 def shell(root: Path, work: list[tuple[str, str, str, bytes]]) -> None:
-    """What a command might do; what it cannot do it leaves."""
+    """Do the work of a command, and skip the steps that fail."""
     for what, name, other, text in work:
         path = root / name
         try:
@@ -442,9 +438,7 @@ def shell(root: Path, work: list[tuple[str, str, str, bytes]]) -> None:
 
 @costly
 @given(steps=st.lists(TOOL | SHELL, min_size=1, max_size=8))
-def test_whatever_was_done_is_undone_byte_for_byte(
-    root: Path, calls: Calls, steps: list[Any]
-) -> None:
+def test_any_changes_are_reverted_byte_for_byte(root: Path, calls: Calls, steps: list[Any]) -> None:
     reset(root)
     FileChange.objects.all().delete()
     before = picture(root)
@@ -468,7 +462,7 @@ def test_whatever_was_done_is_undone_byte_for_byte(
 
 def reset(root: Path) -> None:
     for folder, _, _ in os.walk(root):
-        os.chmod(folder, 0o755)  # before it is looked into
+        os.chmod(folder, 0o755)  # so that its entries can be removed
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -484,7 +478,7 @@ def reset(root: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_what_is_unfinished_is_found_by_its_index() -> None:
+def test_unfinished_reverts_are_found_with_an_index() -> None:
     if connection.vendor != "sqlite":
         pytest.skip("asks SQLite how it looks")
     with CaptureQueriesContext(connection) as asked:

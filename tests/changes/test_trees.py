@@ -1,4 +1,4 @@
-"""What a command changes is known afterwards, and its former content is kept."""
+"""Listings of folders: finding a command's changes and storing former contents."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def fill(root: Path) -> None:
     os.symlink("src/a.py", root / "link")
 
 
-def test_everything_that_changed_is_recorded(root: Path, calls: Calls) -> None:
+def test_all_changes_of_a_command_are_recorded(root: Path, calls: Calls) -> None:
     fill(root)
 
     def work() -> None:
@@ -56,7 +56,7 @@ def test_everything_that_changed_is_recorded(root: Path, calls: Calls) -> None:
     assert not ToolCall.objects.exclude(tree="").exists()
 
 
-def test_a_command_that_fails_or_is_cancelled_is_recorded_too(root: Path, calls: Calls) -> None:
+def test_changes_of_a_failed_or_cancelled_command_are_recorded(root: Path, calls: Calls) -> None:
     def fail() -> None:
         (root / "a").write_bytes(b"a")
         raise ValueError("it failed")
@@ -82,7 +82,7 @@ def test_a_command_that_fails_or_is_cancelled_is_recorded_too(root: Path, calls:
     assert paths() == ["a", "b"]
 
 
-def test_a_file_is_read_again_only_when_it_may_have_changed(
+def test_file_is_read_again_only_if_it_may_have_changed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -95,16 +95,16 @@ def test_a_file_is_read_again_only_when_it_may_have_changed(
     monkeypatch.setattr(disk, "read_entry", counted)
     for name in ("old", "new"):
         (root / name).write_bytes(b"1")
-    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
+    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # the files are older than the listing
     make_listing(root)
     make_listing(root)
     assert read == ["new", "old"]
-    monkeypatch.setattr(listings, "FRESH_NS", 10**18)  # as new as the listing
+    monkeypatch.setattr(listings, "FRESH_NS", 10**18)  # the files are as new as the listing
     make_listing(root)
     assert len(read) == 4
 
 
-def test_a_file_written_within_one_tick_of_the_clock_is_seen(root: Path, calls: Calls) -> None:
+def test_file_written_within_one_clock_tick_is_noticed(root: Path, calls: Calls) -> None:
     file = root / "a"
     file.write_bytes(b"one")
     told = file.stat()
@@ -118,7 +118,7 @@ def test_a_file_written_within_one_tick_of_the_clock_is_seen(root: Path, calls: 
     assert paths() == ["a"]
 
 
-def test_a_copy_that_was_removed_is_made_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_copy_is_made_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "a").write_bytes(b"content of a")
     monkeypatch.setattr(listings, "FRESH_NS", -(10**18))
     monkeypatch.setattr(listings, "TOUCHED_NS", -1)
@@ -128,7 +128,7 @@ def test_a_copy_that_was_removed_is_made_again(root: Path, monkeypatch: pytest.M
     assert read_blob(digest) == b"content of a"
 
 
-def test_what_is_too_large_is_listed_without_a_copy(
+def test_large_files_are_listed_without_a_copy(
     root: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "small").write_bytes(b"1")
@@ -144,7 +144,7 @@ def test_what_is_too_large_is_listed_without_a_copy(
     }
 
 
-def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(
+def test_unchanged_file_without_a_copy_is_no_change(
     root: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "large").write_bytes(b"1" * 101)
@@ -155,7 +155,9 @@ def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(
     assert before.entries["large"] == after.entries["large"]
 
 
-def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: Any) -> None:
+def test_files_in_deep_folders_are_omitted_if_there_are_too_many(
+    root: Path, calls: Calls, settings: Any
+) -> None:
     (root / "heap").mkdir()
     for number in range(30):
         (root / "heap" / str(number)).write_bytes(b"")
@@ -175,7 +177,7 @@ def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: A
     assert "unknown" in removed.note
 
 
-def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:
+def test_removal_of_a_special_file_is_reported_as_not_undoable(root: Path, calls: Calls) -> None:
     os.mkfifo(root / "pipe")
     command(root, calls, lambda: os.mkfifo(root / "other"))
     assert paths() == ["other"]
@@ -187,7 +189,7 @@ def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:
     assert watch.note == f"2 changes cannot be undone: {reason}"
 
 
-def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:
+def test_data_folder_of_the_product_is_not_listed(root: Path, settings: Any) -> None:
     (root / "data").mkdir()
     (root / "data/secret_key").write_bytes(b"secret")
     settings.LOOM.data_dir, was = root / "data", settings.LOOM.data_dir
@@ -197,8 +199,8 @@ def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:
         settings.LOOM.data_dir = was
 
 
-def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls) -> None:
-    """So is a call that died with its process (see ``tests/crash``)."""
+def test_changes_in_an_unreadable_folder_are_determined_later(root: Path, calls: Calls) -> None:
+    """The same applies to a call that died with its process (see ``tests/crash``)."""
     (root / "a").write_bytes(b"a")
     away = root.with_name("away")
 
@@ -211,7 +213,7 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
     assert "will be determined when the server starts next" in watch.note
     away.rename(root)
     async_to_sync(complete_all)(read=crossing, write=crossing)
-    assert not paths()  # it is not over
+    assert not paths()  # the call is still running
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
     async_to_sync(complete_all)(read=crossing, write=crossing)
     async_to_sync(complete_all)(read=crossing, write=crossing)
@@ -219,7 +221,7 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
     assert read_blob(FileChange.objects.get().before) == b"a"
 
 
-def test_what_a_dead_process_began_to_write_goes(root: Path, calls: Calls) -> None:
+def test_unfinished_writes_of_a_dead_process_are_removed(root: Path, calls: Calls) -> None:
     (root / "a").write_bytes(b"old")
     call = calls.make_call(state="interrupted")
     after = FileState(mode=0o100644, digest=put_blob(b"new content"), size=11)
