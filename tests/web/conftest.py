@@ -18,7 +18,7 @@ from conversations.models import Session, Workspace
 from conversations.providers.config import ANTHROPIC, ProviderConfig
 from conversations.runtime.current import stop_current_runtime
 
-# WhiteNoise warns of a folder that is not there; the tests collect no static files.
+# The tests collect no static files, and WhiteNoise warns if their folder is missing.
 Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 ROLES = (
@@ -32,19 +32,19 @@ ROLES = (
     "staff",
     "superuser",
 )
-"""Everybody who may come. From ``other`` on they are signed in; ``viewer``, ``member``
-and ``owner`` belong to the workspace, all others do not; ``staff`` may look at every
-table in the admin."""
+"""All roles. The roles from ``other`` on are signed in. Only ``viewer``, ``member`` and ``owner``
+belong to the workspace. ``staff`` may view every table in the admin."""
 
 AS_REVIEWER = frozenset({"reviewer", "superuser"})
-"""Those who may read what is not theirs; each reading is entered in the audit log."""
+"""Roles that may read sessions of workspaces to which they do not belong. Each reading is recorded
+in the audit log."""
 
 type MakePerson = Callable[[str], User | None]
 
 
 @pytest.fixture
 def claude(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Messages API is configured; nobody asks it."""
+    """Configure a provider with the Messages API. It receives no request."""
     provider = ProviderConfig(
         name="anthropic", kind=ANTHROPIC, url="http://localhost", api_key="k", is_plain=True
     )
@@ -53,7 +53,7 @@ def claude(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_person(workspace: Workspace, user: User) -> MakePerson:
-    """The person of a role in the workspace; None for the stranger."""
+    """Return a function that returns the person of a role, or None for the stranger."""
 
     def make(role: str) -> User | None:
         if role == "stranger":
@@ -72,7 +72,7 @@ def make_person(workspace: Workspace, user: User) -> MakePerson:
 
 
 def permissions_of(role: str) -> QuerySet[Permission]:
-    """What is granted to the role beside its membership."""
+    """Return the permissions that the role has beyond its membership."""
     ours = Permission.objects.filter(content_type__app_label="conversations")
     wanted = {
         "reviewer": ours.filter(codename="review_transcripts"),
@@ -102,7 +102,7 @@ def owner(user: User) -> Client:
 
 
 def say(session: Session, *texts: str) -> list[int]:
-    """Append messages, by turns of the person and of the assistant."""
+    """Append alternating turns of the person and the assistant, and return their numbers."""
     numbers = []
     for place, text in enumerate(texts):
         payload = AssistantText(text=text) if place % 2 else UserMessage(text=text)
@@ -119,14 +119,14 @@ def say(session: Session, *texts: str) -> list[int]:
 
 @pytest.fixture
 async def runtime_ends(transactional_db: None) -> AsyncIterator[None]:
-    """Whatever runtime the test starts on its loop is stopped on it."""
+    """Stop the runtime that the test starts, on the test's own loop."""
     yield
     await stop_current_runtime()
 
 
 @pytest.fixture
 async def async_browser(runtime_ends: None, user: User) -> AsyncClient:
-    """The same, for what goes on after a response: a run on the test's loop."""
+    """The browser of the workspace's owner, for tests of runs on the test's own loop."""
     return await async_browser_of(user)
 
 
@@ -135,6 +135,6 @@ def without_tokens(html: str) -> str:
 
 
 def flat(html: str) -> str:
-    """The HTML without the line breaks of its template, as a browser shows it."""
+    """Return the HTML without the line breaks of its template, as a browser shows it."""
     html = re.sub(r">\s*\n\s*", ">", html)
     return re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*<", "<", html))

@@ -1,4 +1,4 @@
-"""What each role gets at an address: the rows of the matrix, of the core and of features."""
+"""Rows of the access matrix, for the core and for features: the status that each role gets."""
 
 from dataclasses import dataclass, field
 
@@ -24,17 +24,17 @@ def readers(status: int) -> Statuses:
 
 
 def administrators(status: int) -> Statuses:
-    """To everybody else the page is not there."""
+    """Other signed-in people get 404."""
     return for_roles(stranger=302, others=404, administrator=status, superuser=status)
 
 
 def keepers(status: int) -> Statuses:
-    """To everybody else the page is not there."""
+    """Other signed-in people get 404."""
     return administrators(status) | {"reviewer": status}
 
 
 def reviewers(status: int) -> Statuses:
-    """To everybody else the page is not there."""
+    """Other signed-in people get 404."""
     return for_roles(stranger=302, others=404, reviewer=status, superuser=status)
 
 
@@ -51,7 +51,7 @@ def managers(status: int) -> Statuses:
 
 
 def whose_it_is(status: int) -> Statuses:
-    """To everybody else it is not there."""
+    """Other signed-in people get 404."""
     return for_roles(stranger=302, others=404, owner=status)
 
 
@@ -60,9 +60,11 @@ REFUSED = everybody(405)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What each role gets. ``query`` follows the address, ``data`` is what is posted.
-    ``reads``: a GET shows what was said in a session; None: it does if its address names
-    one."""
+    """The statuses that each role gets at one address.
+
+    ``query`` is appended to the address, and ``data`` is posted. ``reads`` says whether a GET shows
+    the content of a session; None means that it does if its address names a session.
+    """
 
     get: Statuses
     post: Statuses

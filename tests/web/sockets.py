@@ -1,4 +1,4 @@
-"""A page's socket, against the real ASGI application."""
+"""A client for a page's socket, connected to the real ASGI application."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class SocketClosed(AssertionError):
 
 
 class Socket:
-    """What the page sends and gets. ``frames`` are all it got, in order."""
+    """The page's end of a socket. ``frames`` are all frames received so far, in order."""
 
     def __init__(self, communicator: WebsocketCommunicator) -> None:
         self.frames: list[Frame] = []
@@ -47,13 +47,15 @@ class Socket:
         if message["type"] == "websocket.close":
             raise SocketClosed(message["code"])
         assert message["type"] == "websocket.send", message
-        frame: Frame = json.loads(message["text"].encode())  # on the wire it is UTF-8
+        frame: Frame = json.loads(message["text"].encode())  # a real socket sends UTF-8
         self.frames.append(frame)
         return frame
 
     async def until(self, *types: str, where: Callable[[Frame], Any] = bool) -> Frame:
-        """Read on to the first frame of one of these types (of which it is true).
-        An acknowledgement may come before or after what the request brought about."""
+        """Read up to the first frame of one of these types for which ``where`` is true.
+
+        An acknowledgement may come before or after the effects of its request.
+        """
         while True:
             frame = await self.next()
             if frame["type"] in types and where(frame):
@@ -63,12 +65,12 @@ class Socket:
         await self.until("state", where=lambda frame: frame["run_state"] == "idle")
 
     async def settle(self) -> None:
-        """Read until what was asked for so far is answered."""
+        """Read until the server has answered all frames sent so far."""
         await self.send({"type": "ping"})
         await self.until("pong")
 
     async def close_code(self, *, seconds: float = 15) -> int:
-        """The code that the server closes with; frames before it are kept."""
+        """Return the code that the server closes with, and store the frames before it."""
         while True:
             message = await self._communicator.receive_output(timeout=seconds)
             if message["type"] == "websocket.close":
@@ -76,7 +78,7 @@ class Socket:
             self.frames.append(json.loads(message["text"]))
 
     async def close(self) -> None:
-        if not self._communicator.future.cancelled():  # as it is after a wait in vain
+        if not self._communicator.future.cancelled():  # a timeout cancels it
             await self._communicator.disconnect(timeout=15)
 
     def of_type(self, kind: str) -> list[Frame]:
@@ -100,7 +102,7 @@ async def open_socket(
     host: str = HOST,
     headers: Mapping[str, str] | None = None,
 ) -> Socket:
-    """Connect as this person's browser does. A session can be given as an address."""
+    """Connect as this person's browser does. ``session`` may also be an address."""
     sent = {"host": host} | dict(headers or {})
     if origin is not None:
         sent["origin"] = origin
@@ -113,7 +115,7 @@ async def open_socket(
         headers=[(name.encode(), value.encode()) for name, value in sent.items()],
     )
     accepted, _ = await communicator.connect(timeout=15)
-    assert accepted  # a refusal before that tells the page nothing
+    assert accepted  # a page learns no reason from a refused handshake
     return Socket(communicator)
 
 

@@ -1,4 +1,4 @@
-"""Signing in and out: by password, by link, and how often one may try."""
+"""Sign-in by password and by link, limits on attempts, sign-out and password changes."""
 
 from datetime import timedelta
 from typing import Any
@@ -43,7 +43,9 @@ def test_a_password_signs_in(client: Client, user: User) -> None:
     assert is_signed_in(client)
 
 
-def test_a_wrong_password_says_so_and_keeps_the_name_only(client: Client, user: User) -> None:
+def test_wrong_password_shows_an_error_and_keeps_only_the_username(
+    client: Client, user: User
+) -> None:
     response = sign_in(client, password="wrong horse")
     assert response.status_code == 200
     assert "enter a correct username and password" in response.text
@@ -52,14 +54,16 @@ def test_a_wrong_password_says_so_and_keeps_the_name_only(client: Client, user: 
     assert not is_signed_in(client)
 
 
-def test_an_unknown_name_gets_the_same_words(client: Client, user: User) -> None:
-    """Whoever guesses names learns nothing."""
+def test_unknown_username_gets_the_same_error_as_a_wrong_password(
+    client: Client, user: User
+) -> None:
+    """The error must not reveal which usernames exist."""
     known = sign_in(client, password="x").context["form"].non_field_errors()
     unknown = sign_in(client, username="nobody", password="x").context["form"].non_field_errors()
     assert known == unknown
 
 
-def test_a_closed_account_does_not_sign_in(client: Client, user: User) -> None:
+def test_closed_account_cannot_sign_in(client: Client, user: User) -> None:
     link = link_of(user)
     User.objects.filter(pk=user.pk).update(is_active=False)
     assert sign_in(client).status_code == 200
@@ -73,7 +77,7 @@ def use_up_attempts(client: Client, **more: Any) -> HttpResponse:
     return sign_in(client, password="x", **more)
 
 
-def test_too_many_attempts_are_told_when_to_try_again(client: Client, user: User) -> None:
+def test_too_many_attempts_answer_429_with_the_time_to_wait(client: Client, user: User) -> None:
     response = use_up_attempts(client)
     assert response.status_code == 429
     assert "Too many attempts. Try again in 15 minutes." in response.text
@@ -81,7 +85,7 @@ def test_too_many_attempts_are_told_when_to_try_again(client: Client, user: User
     assert 'value="ann"' in response.text
 
 
-def test_the_log_of_attempts_does_not_grow_with_what_is_sent(client: Client, user: User) -> None:
+def test_attempt_log_stores_no_request_data(client: Client, user: User) -> None:
     for _ in range(3):
         sign_in(client, password="x", data={"note": "word " * 1000})
     attempt = AccessAttempt.objects.get()
@@ -89,34 +93,36 @@ def test_the_log_of_attempts_does_not_grow_with_what_is_sent(client: Client, use
     assert (attempt.get_data, attempt.post_data) == ("", "")
 
 
-def test_the_right_password_waits_as_well(client: Client, user: User) -> None:
+def test_lockout_refuses_the_right_password_too(client: Client, user: User) -> None:
     use_up_attempts(client)
     assert sign_in(client).status_code == 429
     assert not is_signed_in(client)
 
 
-def test_the_wait_ends(client: Client, user: User) -> None:
+def test_lockout_ends_after_the_configured_minutes(client: Client, user: User) -> None:
     use_up_attempts(client)
     lock = timedelta(minutes=settings.LOOM.sign_in_lock_minutes)
     AccessAttempt.objects.update(attempt_time=timezone.now() - lock)
     assert sign_in(client).status_code == 302
 
 
-def test_success_starts_the_count_anew(client: Client, user: User) -> None:
+def test_successful_sign_in_resets_the_attempt_count(client: Client, user: User) -> None:
     for _ in range(3):
         for _ in range(settings.LOOM.sign_in_attempts - 1):
             assert sign_in(Client(), password="x").status_code == 200
         assert sign_in(Client()).status_code == 302
 
 
-def test_nobody_else_waits(client: Client, user: User, other_user: User) -> None:
+def test_lockout_applies_to_one_username_at_one_address(
+    client: Client, user: User, other_user: User
+) -> None:
     use_up_attempts(client)
     assert sign_in(Client(), username="bob", password="battery staple").status_code == 302
     assert sign_in(Client(), REMOTE_ADDR="192.0.2.7").status_code == 302
 
 
 def spray(**more: Any) -> Any:
-    """One wrong password for each of many names."""
+    """Try one wrong password for each of many usernames, and return the last response."""
     for number in range(settings.LOOM.sign_in_address_attempts - 1):
         answer = sign_in(Client(), username=f"name{number}", password="x", **more)
         assert answer.status_code == 200
@@ -129,7 +135,7 @@ def few_per_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_per_address")
-def test_an_address_is_counted_over_all_names(client: Client, user: User) -> None:
+def test_attempts_from_an_address_are_counted_across_usernames(client: Client, user: User) -> None:
     answer = spray()
     assert answer.status_code == 429
     assert "Too many attempts from your network address." in answer.text
@@ -140,7 +146,7 @@ def test_an_address_is_counted_over_all_names(client: Client, user: User) -> Non
 
 
 @pytest.mark.usefixtures("few_per_address")
-def test_who_has_signed_in_from_there_is_not_held_up_by_others(
+def test_address_lockout_exempts_people_who_signed_in_from_there(
     client: Client, user: User, other_user: User
 ) -> None:
     assert sign_in(Client()).status_code == 302
@@ -151,7 +157,9 @@ def test_who_has_signed_in_from_there_is_not_held_up_by_others(
 
 
 @pytest.mark.usefixtures("few_per_address")
-def test_success_does_not_forget_what_was_tried_on_others(client: Client, user: User) -> None:
+def test_successful_sign_in_does_not_reset_the_count_of_the_address(
+    client: Client, user: User
+) -> None:
     for number in range(settings.LOOM.sign_in_address_attempts):
         assert sign_in(Client()).status_code == 302
         answer = sign_in(Client(), username=f"name{number}", password="x")
@@ -159,7 +167,7 @@ def test_success_does_not_forget_what_was_tried_on_others(client: Client, user: 
 
 
 @pytest.mark.usefixtures("few_per_address")
-def test_the_addresses_of_one_network_count_as_one(client: Client, user: User) -> None:
+def test_ipv6_addresses_of_one_network_count_as_one(client: Client, user: User) -> None:
     for number in range(settings.LOOM.sign_in_address_attempts):
         address = f"2001:db8:1:2::{number:x}"
         answer = sign_in(Client(), username=f"name{number}", password="x", REMOTE_ADDR=address)
@@ -167,7 +175,7 @@ def test_the_addresses_of_one_network_count_as_one(client: Client, user: User) -
     assert sign_in(client, REMOTE_ADDR="2001:db8:1:3::1").status_code == 302
 
 
-def test_a_locked_person_gets_in_by_link(client: Client, user: User) -> None:
+def test_sign_in_link_works_during_a_lockout(client: Client, user: User) -> None:
     use_up_attempts(client)
     assert client.get(link_of(user)).status_code == 302
     assert is_signed_in(client)
@@ -179,13 +187,13 @@ def behind_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("behind_proxy")
-def test_behind_a_proxy_the_clients_are_told_apart(client: Client, user: User) -> None:
+def test_behind_a_proxy_the_last_forwarded_address_is_counted(client: Client, user: User) -> None:
     def attempt(forwarded: str, password: str) -> int:
         headers = {"X-Forwarded-For": forwarded}
         return int(sign_in(Client(), password=password, headers=headers).status_code)
 
     for number in range(settings.LOOM.sign_in_attempts):
-        # What stands before the proxy's own entry is the client's invention.
+        # The client can invent the entries before the proxy's own entry.
         last = attempt(f"203.0.113.{number}, 192.0.2.66", "x")
     assert last == 429
     assert attempt("198.51.100.1, 192.0.2.66", PASSWORD) == 429
@@ -194,12 +202,14 @@ def test_behind_a_proxy_the_clients_are_told_apart(client: Client, user: User) -
 
 @pytest.mark.parametrize("address", ["", "nonsense", "fe80::1%eth0", "1" * 5000, "[::1]:99"])
 @pytest.mark.usefixtures("behind_proxy")
-def test_any_forwarded_address_can_be_counted(client: Client, user: User, address: str) -> None:
+def test_malformed_forwarded_address_causes_no_error(
+    client: Client, user: User, address: str
+) -> None:
     headers = {"X-Forwarded-For": address, "User-Agent": "\x01" + "a" * 3000}
     assert sign_in(client, password="x", headers=headers).status_code == 200
 
 
-def test_without_a_proxy_the_header_counts_for_nothing(client: Client, user: User) -> None:
+def test_without_a_proxy_x_forwarded_for_is_ignored(client: Client, user: User) -> None:
     for number in range(settings.LOOM.sign_in_attempts):
         headers = {"X-Forwarded-For": f"203.0.113.{number}"}
         last = sign_in(client, password="x", headers=headers)
@@ -224,7 +234,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("wanted", HOSTILE)
-def test_next_leads_to_our_own_pages_only(client: Client, user: User, wanted: str) -> None:
+def test_next_never_redirects_to_another_site(client: Client, user: User, wanted: str) -> None:
     response = sign_in(client, data={"next": wanted})
     assert (response.status_code, response["Location"]) == (302, reverse("home"))
     response = client.get(reverse("sign_in"), {"next": wanted})
@@ -237,14 +247,14 @@ def test_next_cannot_add_a_header(client: Client, user: User) -> None:
     assert "\n" not in response["Location"]
 
 
-def test_next_is_followed(client: Client, user: User, session: Session) -> None:
+def test_sign_in_redirects_to_next(client: Client, user: User, session: Session) -> None:
     page = reverse("session", args=[session.uuid])
     form = client.get(page, follow=True)
     assert f'name="next" value="{page}"' in form.text
     assert sign_in(client, data={"next": page})["Location"] == page
 
 
-def test_next_to_the_sign_in_page_is_no_loop(owner: Client) -> None:
+def test_next_to_the_sign_in_page_causes_no_redirect_loop(owner: Client) -> None:
     page = reverse("sign_in")
     for wanted in (page, f"{page}?next={page}"):
         response = owner.get(page, {"next": wanted}, follow=True)
@@ -253,13 +263,13 @@ def test_next_to_the_sign_in_page_is_no_loop(owner: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "a" * 300, "💥", "", "’ OR 1=1 --"])
-def test_any_name_can_be_tried(client: Client, user: User, name: str) -> None:
+def test_malformed_username_causes_no_error(client: Client, user: User, name: str) -> None:
     assert sign_in(client, username=name).status_code == 200
     assert not is_signed_in(client)
 
 
-def test_signing_in_gives_a_new_cookie(client: Client, user: User) -> None:
-    """A session that somebody planted before is of no use afterwards."""
+def test_sign_in_replaces_the_session_cookie(client: Client, user: User) -> None:
+    """An attacker's session cookie from before the sign-in is of no use after it."""
     session = client.session
     session["planted"] = True
     session.save()
@@ -272,13 +282,13 @@ def test_signing_in_gives_a_new_cookie(client: Client, user: User) -> None:
 @pytest.mark.parametrize(
     "key", ["'abcdefgh\\000x'", '"abcdefgh\\000x"', "x" * 9000, "é" * 9, "%00" * 9]
 )
-def test_any_cookie_is_answered(client: Client, key: str) -> None:
+def test_malformed_cookies_cause_no_server_error(client: Client, key: str) -> None:
     cookie = f"{settings.SESSION_COOKIE_NAME}={key}; {settings.CSRF_COOKIE_NAME}={key}"
     for page in (reverse("home"), reverse("sign_in")):
         assert client.get(page, headers={"Cookie": cookie}).status_code in (200, 302)
 
 
-def test_the_cookies_are_out_of_reach_of_scripts(client: Client, user: User) -> None:
+def test_cookies_are_httponly_and_samesite_lax(client: Client, user: User) -> None:
     client.get(reverse("sign_in"))
     sign_in(client)
     for name in (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME):
@@ -286,7 +296,7 @@ def test_the_cookies_are_out_of_reach_of_scripts(client: Client, user: User) -> 
         assert client.cookies[name]["samesite"] == "Lax"
 
 
-def test_sign_out_is_a_form(owner: Client) -> None:
+def test_sign_out_requires_a_post(owner: Client) -> None:
     assert owner.get(reverse("sign_out")).status_code == 405
     assert is_signed_in(owner)
     response = owner.post(reverse("sign_out"))
@@ -299,7 +309,7 @@ def change_password(client: Client, **data: str) -> Any:
     return client.post(reverse("password_change"), new | data)
 
 
-def test_a_password_is_changed_with_the_old_one(owner: Client, user: User) -> None:
+def test_password_change_requires_the_old_password(owner: Client, user: User) -> None:
     elsewhere = browser_of(user)
     assert change_password(owner).status_code == 200
     assert change_password(owner, old_password="wrong").status_code == 200
@@ -311,7 +321,7 @@ def test_a_password_is_changed_with_the_old_one(owner: Client, user: User) -> No
     assert sign_in(Client(), password="staple battery").status_code == 302
 
 
-def test_who_came_by_link_sets_a_first_password_without_an_old_one(client: Client) -> None:
+def test_first_password_is_set_without_an_old_one(client: Client) -> None:
     newcomer = User.objects.create_user("eve")
     client.get(link_of(newcomer))
     form = client.get(reverse("password_change"))
@@ -333,11 +343,11 @@ def test_a_weak_first_password_is_refused(client: Client, weak: str) -> None:
     assert not newcomer.has_usable_password()
 
 
-def test_the_page_after_a_change_needs_a_person(client: Client) -> None:
+def test_password_change_done_page_requires_sign_in(client: Client) -> None:
     assert client.get(reverse("password_change_done")).status_code == 302
 
 
-def test_a_link_signs_in_once(client: Client, user: User) -> None:
+def test_sign_in_link_works_once(client: Client, user: User) -> None:
     link = link_of(user)
     response = client.get(link)
     assert (response.status_code, response["Location"]) == (302, reverse("start"))
@@ -347,21 +357,21 @@ def test_a_link_signs_in_once(client: Client, user: User) -> None:
     assert "This link no longer works" in again.text
 
 
-def test_an_expired_link_is_gone(client: Client, user: User) -> None:
+def test_expired_sign_in_link_answers_410(client: Client, user: User) -> None:
     link = link_of(user)
     SignInLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     assert client.get(link).status_code == 410
     assert not is_signed_in(client)
 
 
-def test_a_link_lasts_twelve_hours(user: User) -> None:
+def test_sign_in_link_lasts_twelve_hours(user: User) -> None:
     create_sign_in_link(user)
     found = SignInLink.objects.get()
     assert found.expires_at - found.created_at == LINK_LIFETIME == timedelta(hours=12)
 
 
 @pytest.mark.parametrize("token", ["x", "a" * 5000, "%00", "%ff%fe", "..%2f..", "💥"])
-def test_an_unknown_link_is_gone(client: Client, token: str) -> None:
+def test_unknown_sign_in_link_answers_404_or_410(client: Client, token: str) -> None:
     assert client.get(f"/sign-in/link/{token}/").status_code in (404, 410)
 
 
@@ -378,7 +388,7 @@ LOOKING = [
 
 
 @pytest.mark.parametrize("headers", LOOKING)
-def test_looking_at_a_link_does_not_use_it_up(
+def test_prefetch_or_preview_does_not_use_up_a_sign_in_link(
     client: Client, user: User, headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     link = link_of(user)
@@ -390,25 +400,25 @@ def test_looking_at_a_link_does_not_use_it_up(
     assert client.get(link).status_code == 302
 
 
-def test_a_link_is_not_kept_by_caches(client: Client, user: User) -> None:
+def test_sign_in_link_responses_are_not_cached(client: Client, user: User) -> None:
     link = link_of(user)
     for _ in range(2):
         assert "no-store" in client.get(link)["Cache-Control"]
 
 
-def test_a_signed_in_person_with_a_used_link_goes_home(owner: Client, user: User) -> None:
+def test_used_link_redirects_a_signed_in_person_to_home(owner: Client, user: User) -> None:
     link = link_of(user)
     owner.get(link)
     response = owner.get(link)
     assert (response.status_code, response["Location"]) == (302, reverse("home"))
 
 
-def test_a_link_signs_in_who_it_was_made_for(owner: Client, other_user: User) -> None:
+def test_sign_in_link_replaces_the_person_who_is_signed_in(owner: Client, other_user: User) -> None:
     owner.get(link_of(other_user))
     assert "Account of bob" in owner.get(reverse("home")).text
 
 
-def test_the_database_has_no_token(client: Client, user: User) -> None:
+def test_database_never_contains_a_sign_in_token(client: Client, user: User) -> None:
     token = create_sign_in_link(user)
     assert client.get(reverse("sign_in_link", args=[token])).status_code == 302
     for model in apps.get_models():

@@ -1,4 +1,4 @@
-"""Answering a call that waits: by the socket, by a form, by those who may."""
+"""Deciding on a waiting tool call: by the socket, by forms, and who may decide."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -56,7 +56,7 @@ def folder(session: Session) -> Path:
 
 
 async def ended(call: ToolCall) -> ToolCall:
-    """The call as it is when its run has ended."""
+    """Return the call as it is after its run has ended."""
     runtime = await current_runtime()
     await runtime.wait_idle(call.session_id)
     await call.arefresh_from_db()
@@ -68,7 +68,9 @@ async def error_after(socket: Socket, frame: Frame) -> Frame:
     return await socket.until("error")
 
 
-async def test_the_page_allows_a_call(socket: Socket, call: ToolCall, session: Session) -> None:
+async def test_socket_approves_a_call_once(
+    socket: Socket, call: ToolCall, session: Session
+) -> None:
     await socket.send({"type": "approve", "call": str(call.uuid)})
     await socket.until_idle()
     assert (await ended(call)).decision == "once"
@@ -78,7 +80,7 @@ async def test_the_page_allows_a_call(socket: Socket, call: ToolCall, session: S
     assert "already allowed this call" in error["message"]
 
 
-async def test_the_page_allows_a_kind_for_ever(
+async def test_socket_approves_a_kind_of_call_permanently(
     socket: Socket, call: ToolCall, workspace: Workspace
 ) -> None:
     await socket.send({"type": "approve", "call": str(call.uuid), "always": True})
@@ -88,7 +90,7 @@ async def test_the_page_allows_a_kind_for_ever(
     assert permission.kind == "files"
 
 
-async def test_the_page_denies_with_a_reason(
+async def test_socket_denies_a_call_with_a_reason(
     socket: Socket, call: ToolCall, session: Session
 ) -> None:
     frame = {"type": "deny", "call": str(call.uuid)}
@@ -100,19 +102,19 @@ async def test_the_page_denies_with_a_reason(
     assert witness(folder(session)) == []
 
 
-async def test_the_page_ends_a_call(socket: Socket, call: ToolCall) -> None:
+async def test_socket_cancels_a_waiting_call(socket: Socket, call: ToolCall) -> None:
     await socket.send({"type": "cancel", "call": str(call.uuid)})
     await socket.until_idle()
     assert (await ended(call)).state == "stopped"
 
 
 @pytest.mark.parametrize("kind", ["approve", "deny", "cancel"])
-async def test_a_call_that_is_not_there_is_an_error(socket: Socket, kind: str) -> None:
+async def test_decision_on_an_unknown_call_is_an_error(socket: Socket, kind: str) -> None:
     for name, code in ((str(uuid4()), "unknown_call"), ("x", "bad_call"), (None, "bad_call")):
         assert (await error_after(socket, {"type": kind, "call": name}))["code"] == code
 
 
-async def test_who_may_only_read_decides_nothing(
+async def test_viewer_cannot_decide_on_a_call(
     call: ToolCall, session: Session, workspace: Workspace, other_user: User
 ) -> None:
     await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="viewer")
@@ -131,7 +133,9 @@ def address(call: ToolCall, session: Session, action: str) -> str:
     return reverse(f"tool_call_{action}", args=[session.uuid, call.uuid])
 
 
-async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -> None:
+async def test_form_approves_a_kind_of_call_permanently(
+    call: ToolCall, session: Session, user: User
+) -> None:
     client = await async_browser_of(user)
     response = await client.post(address(call, session, "approve"), {"always": "1"})
     assert (response.status_code, response["Location"]) == (302, f"/s/{session.uuid}/")
@@ -141,7 +145,7 @@ async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -
     assert "already allowed this call" in page.content.decode()
 
 
-async def test_a_form_with_several_questions_names_each_reason(
+async def test_form_uses_the_reason_field_of_its_own_call(
     call: ToolCall, session: Session, user: User
 ) -> None:
     client = await async_browser_of(user)
@@ -163,9 +167,7 @@ async def test_a_call_of_another_session_is_not_found(
     assert (await Run.objects.aget(pk=call.run_id)).state == "waiting_approval"
 
 
-def test_a_permission_for_what_is_no_kind_any_more_stops_to_apply(
-    session: Session, user: User
-) -> None:
+def test_permission_for_an_obsolete_kind_no_longer_applies(session: Session, user: User) -> None:
     workspace = session.workspace
     grant_permission(workspace.pk, kind="shell:setsid", label="begin with setsid", user_pk=user.pk)
     grant_permission(workspace.pk, kind="shell:ls", label="begin with ls", user_pk=user.pk)
@@ -174,12 +176,12 @@ def test_a_permission_for_what_is_no_kind_any_more_stops_to_apply(
     assert [item.applies for item in list_permissions(workspace)] == [False, True]
     page = browser_of(user).get(reverse("workspace_tools", args=[workspace.slug]))
     assert page.content.decode().count("No longer applies: asked each time.") == 1
-    # Of which description it was given for is not known.
+    # This permission does not record the description of the tool for which it was given.
     grant_permission(workspace.pk, kind="mcp:plain:touch", label="calls of touch", user_pk=user.pk)
     assert allowed_kinds(session.pk) == {"shell:ls"}
 
 
-def test_the_settings_choose_the_policy_and_take_permissions_back(
+def test_tool_settings_change_the_policy_and_revoke_permissions(
     workspace: Workspace, user: User
 ) -> None:
     grant_permission(workspace.pk, kind="shell:ls", label="“ls” …", user_pk=user.pk)
@@ -203,7 +205,7 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     assert "“ls” …" not in client.get(rules).content.decode()
 
 
-def test_what_channels_can_quote_is_chosen_and_entered_in_the_audit_log(
+def test_change_of_channel_recall_is_recorded_in_the_audit_log(
     workspace: Workspace, user: User
 ) -> None:
     client, rules = browser_of(user), reverse("workspace_tools", args=[workspace.slug])

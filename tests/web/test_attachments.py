@@ -1,4 +1,4 @@
-"""Files of messages over HTTP: taken in, given out, and never run by a browser."""
+"""Attachments over HTTP: uploads, thumbnails, and downloads that browsers never run."""
 
 from io import BytesIO
 from typing import Any
@@ -39,7 +39,7 @@ def keep(session: Session, data: bytes, name: str, *, turn: int | None = 1) -> A
     )
 
 
-def test_of_each_file_it_says_what_became_of_it(session: Session, user: User) -> None:
+def test_upload_reports_the_result_of_each_file(session: Session, user: User) -> None:
     good, bad = upload(
         browser_of(user), session, ("a.png", files.image_bytes()), ("b.bin", b"\x00\x01")
     )
@@ -51,7 +51,7 @@ def test_of_each_file_it_says_what_became_of_it(session: Session, user: User) ->
     assert (str(kept.uuid), kept.turn_number, kept.added_by) == (shown["uuid"], None, user)
 
 
-def test_too_large_a_file_is_refused_by_its_size(
+def test_file_above_the_size_limit_is_refused(
     session: Session, user: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_attachment_bytes", 1000)
@@ -61,14 +61,16 @@ def test_too_large_a_file_is_refused_by_its_size(
 
 
 @pytest.mark.parametrize("count", [0, 11])
-def test_no_file_and_too_many_are_refused(session: Session, user: User, count: int) -> None:
+def test_upload_of_no_files_or_too_many_files_is_refused(
+    session: Session, user: User, count: int
+) -> None:
     url = reverse("session_attachments", args=[session.uuid])
     posted = [SimpleUploadedFile(f"{number}.txt", b"x") for number in range(count)]
     assert browser_of(user).post(url, {"files": posted}).status_code == 400
     assert not Attachment.objects.exists()
 
 
-def test_files_that_wait_are_described_to_their_person_only(
+def test_unsent_file_is_visible_only_to_its_uploader(
     session: Session, user: User, viewer: User
 ) -> None:
     mine = keep(session, b"words", "a.txt", turn=None)
@@ -94,7 +96,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("data", "name", "media_type"), HOSTILE)
-def test_a_download_is_saved_and_never_run(
+def test_download_is_saved_as_a_file_and_never_run(
     session: Session, user: User, data: bytes, name: str, media_type: str
 ) -> None:
     response = browser_of(user).get(address(session, keep(session, data, name)))
@@ -117,13 +119,15 @@ def test_a_download_is_saved_and_never_run(
         ("evil\u202etxt.exe", 'attachment; filename="eviltxt.exe"'),
     ],
 )
-def test_names_are_safe_in_a_header(session: Session, user: User, name: str, header: str) -> None:
+def test_file_names_are_escaped_in_the_download_header(
+    session: Session, user: User, name: str, header: str
+) -> None:
     response = browser_of(user).get(address(session, keep(session, b"words", name)))
     assert response["Content-Disposition"] == header
     assert "Set-Cookie" not in response.headers
 
 
-def test_a_thumbnail_is_made_here_and_has_no_place_in_it(session: Session, user: User) -> None:
+def test_thumbnail_contains_no_gps_location(session: Session, user: User) -> None:
     kept = keep(session, files.photo_with_place(), "a.jpg")
     response = browser_of(user).get(address(session, kept, "attachment_thumb"))
     assert response["Content-Type"] == "image/webp"
@@ -134,7 +138,7 @@ def test_a_thumbnail_is_made_here_and_has_no_place_in_it(session: Session, user:
     assert browser_of(user).get(address(session, text, "attachment_thumb")).status_code == 404
 
 
-def test_what_a_browser_has_is_not_sent_again(session: Session, user: User) -> None:
+def test_unchanged_file_answers_304(session: Session, user: User) -> None:
     kept = keep(session, b"words " * 200, "a.txt")
     client = browser_of(user)
     first = client.get(address(session, kept), headers={"Accept-Encoding": "gzip"})
@@ -145,7 +149,7 @@ def test_what_a_browser_has_is_not_sent_again(session: Session, user: User) -> N
     assert again["Content-Security-Policy"] == "sandbox; default-src 'none'"
 
 
-def test_a_content_that_is_gone_says_so(session: Session, user: User) -> None:
+def test_missing_content_answers_404_with_a_message(session: Session, user: User) -> None:
     kept = keep(session, b"words that were", "a.txt")
     blob_path(kept.digest).unlink()
     response = browser_of(user).get(address(session, kept))
@@ -153,7 +157,7 @@ def test_a_content_that_is_gone_says_so(session: Session, user: User) -> None:
     assert "no longer stored" in response.text
 
 
-def test_a_file_of_another_session_is_not_there(
+def test_file_of_another_session_is_not_found(
     session: Session, user: User, other_session: Session
 ) -> None:
     kept = keep(other_session, b"words", "a.txt")
@@ -161,7 +165,7 @@ def test_a_file_of_another_session_is_not_there(
     assert browser_of(user).get(url).status_code == 404
 
 
-def test_a_file_is_taken_back_before_it_is_sent(session: Session, user: User) -> None:
+def test_unsent_file_can_be_removed(session: Session, user: User) -> None:
     kept = keep(session, b"words", "a.txt", turn=None)
     url = address(session, kept, "attachment_remove")
     assert browser_of(user).post(url).status_code == 204
@@ -188,12 +192,12 @@ class TestByAPlainForm:
         url = reverse("session_send", args=[session.uuid])
         return browser_of(user).post(url, {"text": "", **data})
 
-    def test_the_files_go_along(self, session: Session, user: User) -> None:
+    def test_message_is_sent_with_its_files(self, session: Session, user: User) -> None:
         file = SimpleUploadedFile("a.txt", b"words")
         assert self.send(user, session, files=[file]).status_code == 302
         assert Attachment.objects.get().turn_number == 1
 
-    def test_what_cannot_be_sent_leaves_the_rest_in_the_form(
+    def test_refused_file_leaves_the_other_files_in_the_form(
         self, session: Session, user: User
     ) -> None:
         posted = [SimpleUploadedFile("a.txt", b"words"), SimpleUploadedFile("b.bin", b"\x00")]
@@ -206,7 +210,7 @@ class TestByAPlainForm:
         assert self.send(user, session, attachments=[str(kept.uuid)]).status_code == 302
         assert Run.objects.count() == 1
 
-    def test_what_is_not_there_is_refused(self, session: Session, user: User) -> None:
+    def test_unknown_attachment_is_refused(self, session: Session, user: User) -> None:
         for uuid in ("x", str(session.uuid)):
             response = self.send(user, session, text="Look", attachments=[uuid])
             assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""The audit log for administrators, and on each session who has read it."""
+"""The audit log for administrators, and each session's page of its readers."""
 
 import csv
 import io
@@ -59,11 +59,11 @@ def readers_page(client: Client, session: Session, **query: object) -> str:
     return response.text
 
 
-# --- who has read this ---
+# --- readers of a session ---
 
 
 @pytest.mark.parametrize("role", sorted(AS_REVIEWER))
-def test_what_a_reviewer_opens_stands_on_the_page_of_the_owner(
+def test_owner_sees_every_page_that_a_reviewer_opened(
     role: str, owner: Client, session: Session, make_person: MakePerson
 ) -> None:
     reviewer = browser_of(make_person(role))
@@ -72,7 +72,10 @@ def test_what_a_reviewer_opens_stands_on_the_page_of_the_owner(
 
 
 def read_for_a_reason(reviewer: Client, owner: Client, session: Session, *addresses: str) -> str:
-    """The owner's page of readers, with an entry for each of these that the reviewer opened."""
+    """Open the addresses as a reviewer with a reason, and return the owner's page of readers.
+
+    The page must have one entry for each address.
+    """
     say(session, "Plant the beans")
     reviewer.post(reverse("review_reason"), {"reason": "Report <7>"})
     for address in addresses:
@@ -97,7 +100,7 @@ def read_for_a_reason(reviewer: Client, owner: Client, session: Session, *addres
         "/admin/conversations/turn/{turn}/change/",
     ],
 )
-def test_what_cannot_be_entered_is_not_shown(
+def test_transcript_is_hidden_if_its_reading_cannot_be_recorded(
     address: str, session: Session, make_person: MakePerson
 ) -> None:
     say(session, "Hello", "Plant the beans")
@@ -106,7 +109,7 @@ def test_what_cannot_be_entered_is_not_shown(
 
 
 def require_entry(reader: Client, address: str) -> None:
-    """Show nothing of "Plant the beans" where it cannot be entered."""
+    """Assert that "Plant the beans" is not shown if the reading cannot be recorded."""
     reader.raise_request_exception = False
     assert "Plant" in body_of(reader.get(address)), "it is there"
     with connection.cursor() as cursor:
@@ -116,13 +119,13 @@ def require_entry(reader: Client, address: str) -> None:
     assert "Plant" not in body_of(refused)
 
 
-def test_nobody_has_read_a_session_of_which_nothing_is_entered(
+def test_session_without_readings_says_so_on_its_readers_page(
     owner: Client, session: Session
 ) -> None:
     assert "No one else has read this session." in readers_page(owner, session)
 
 
-def test_decisions_and_other_sessions_are_not_among_the_readings(
+def test_readers_page_omits_decisions_and_other_sessions(
     owner: Client, session: Session, workspace: Workspace, user: User, rita: User
 ) -> None:
     read(create_session(workspace, owner=user), rita)
@@ -130,7 +133,7 @@ def test_decisions_and_other_sessions_are_not_among_the_readings(
     assert numbers(readers_page(owner, session)) == []
 
 
-def test_the_page_does_not_say_from_where_somebody_read(
+def test_readers_page_hides_addresses_and_user_agents(
     owner: Client, session: Session, rita: User
 ) -> None:
     record(
@@ -143,7 +146,9 @@ def test_the_page_does_not_say_from_where_somebody_read(
     assert "Lynx" not in page
 
 
-def test_readings_are_paged_at_constant_cost(owner: Client, session: Session, rita: User) -> None:
+def test_readers_page_is_paginated_with_a_constant_query_count(
+    owner: Client, session: Session, rita: User
+) -> None:
     read(session, rita, times=PAGE_ENTRIES)
     with CaptureQueriesContext(connection) as few:
         first = readers_page(owner, session)
@@ -157,7 +162,7 @@ def test_readings_are_paged_at_constant_cost(owner: Client, session: Session, ri
     assert owner.get(reverse("session_readers", args=[session.uuid]), {"before": "x"}).status_code
 
 
-def test_the_owner_of_a_session_sees_its_readers_and_other_members_do_not(
+def test_member_sees_the_readers_of_their_own_sessions_only(
     workspace: Workspace, session: Session, other_user: User
 ) -> None:
     add_member(workspace, user_pk=other_user.pk, role="member")
@@ -180,7 +185,7 @@ def log_page(client: Client, **query: object) -> str:
     return response.text
 
 
-def test_the_log_is_paged_from_the_newest_entry_on(
+def test_audit_log_is_paginated_with_the_newest_entries_first(
     administrator: Client, session: Session, rita: User
 ) -> None:
     read(session, rita, times=PAGE_ENTRIES)
@@ -196,7 +201,7 @@ def test_the_log_is_paged_from_the_newest_entry_on(
     assert ">Older</a>" not in older
 
 
-def test_an_entry_says_everything_that_is_known(
+def test_audit_log_shows_all_fields_of_an_entry_escaped(
     administrator: Client, session: Session, rita: User
 ) -> None:
     origin = AuditOrigin(
@@ -210,7 +215,7 @@ def test_an_entry_says_everything_that_is_known(
         assert text in page
 
 
-def test_what_the_form_cannot_take_is_said(administrator: Client) -> None:
+def test_invalid_filters_show_an_error(administrator: Client) -> None:
     for query in ({"person": "nobody"}, {"session": "x"}, {"after": "x"}, {"workspace": "none"}):
         response = administrator.get(reverse("audit"), query)
         assert response.status_code == 400
@@ -218,10 +223,10 @@ def test_what_the_form_cannot_take_is_said(administrator: Client) -> None:
     assert administrator.get(reverse("audit"), {"cursor": "x"}).status_code == 400
 
 
-def test_filters_stay_in_the_links(administrator: Client, session: Session, rita: User) -> None:
+def test_links_keep_the_filters(administrator: Client, session: Session, rita: User) -> None:
     read(session, rita, times=PAGE_ENTRIES + 1)
     page = log_page(administrator, person="rita", session=session.uuid)
-    assert page.count(f"person=rita&amp;session={session.uuid}") == 3  # two exports, older
+    assert page.count(f"person=rita&amp;session={session.uuid}") == 3  # two exports and "Older"
 
 
 # --- export ---
@@ -239,7 +244,7 @@ def exported(client: Client, **query: object) -> str:
     return async_to_sync(body)()
 
 
-def test_an_export_is_an_entry_and_the_last_line_of_itself(
+def test_export_is_recorded_and_ends_with_its_own_entry(
     administrator: Client, session: Session, rita: User
 ) -> None:
     read(session, rita, times=3, reason="Report 7")
@@ -251,7 +256,7 @@ def test_an_export_is_an_entry_and_the_last_line_of_itself(
     assert AuditEntry.objects.count() == 4
 
 
-def test_an_export_of_a_part_says_of_which(
+def test_entry_of_a_filtered_export_records_the_filters(
     administrator: Client, session: Session, rita: User
 ) -> None:
     read(session, rita)
@@ -265,7 +270,7 @@ def test_an_export_of_a_part_says_of_which(
     }
 
 
-def test_a_spreadsheet_runs_nothing_that_stands_in_the_log(
+def test_csv_export_neutralises_formulas(
     administrator: Client, session: Session, rita: User
 ) -> None:
     record(
@@ -278,9 +283,7 @@ def test_a_spreadsheet_runs_nothing_that_stands_in_the_log(
 
 
 @pytest.mark.parametrize("query", [{"format": "xml"}, {"person": "nobody"}])
-def test_what_cannot_be_exported_is_not_entered(
-    administrator: Client, query: dict[str, str]
-) -> None:
+def test_refused_export_is_not_recorded(administrator: Client, query: dict[str, str]) -> None:
     assert administrator.get(reverse("audit_export"), query).status_code == 400
     assert administrator.head(reverse("audit_export")).status_code == 200
     assert not AuditEntry.objects.exists()
@@ -292,7 +295,7 @@ def test_a_purged_session_stays_in_the_log(administrator: Client, rita: User) ->
     assert numbers(log_page(administrator, session=gone)) == [1]
 
 
-def test_what_is_no_person_is_named_in_the_readers_language(administrator: Client) -> None:
+def test_actors_without_an_account_are_named_in_the_page_language(administrator: Client) -> None:
     create_first_superuser("first")
     record(AuditOrigin(), AuditEvent(action=NOTE))
     record(AuditOrigin(name="Session"), AuditEvent(action=NOTE))

@@ -1,4 +1,4 @@
-"""The record of a tool call as a page, and what it gave, in pages."""
+"""The page of a tool call's record, and the pages of its output."""
 
 import json
 import re
@@ -34,7 +34,10 @@ type Make = Callable[..., ToolCall]
 
 @pytest.fixture
 def make_call(session: Session, user: User) -> Make:
-    """A call that has ended, with its result in a turn; fields as of the record."""
+    """Return a function that creates a completed call with its result in a turn.
+
+    ``fields`` are fields of the call, and ``row`` are fields of the event about its completion.
+    """
 
     def make(*, output: str = "fine", row: dict[str, Any] | None = None, **fields: Any) -> ToolCall:
         run, _ = Run.objects.get_or_create(
@@ -74,7 +77,7 @@ def text_of(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
 
 
-def test_the_record_says_what_happened(
+def test_record_shows_the_call_its_decision_and_its_result(
     owner: Client, user: User, session: Session, make_call: Make
 ) -> None:
     asked = ApprovalRequest(
@@ -116,7 +119,7 @@ def test_the_record_says_what_happened(
     assert part.lstrip().startswith('<section class="panel-part"')
 
 
-def test_a_call_that_waits_shows_what_it_would_change(
+def test_waiting_call_shows_the_diff_that_it_would_make(
     owner: Client, session: Session, make_call: Make
 ) -> None:
     asked = ApprovalRequest(call="", call_id="c", name="edit_file", diff=DIFF)
@@ -130,15 +133,13 @@ def test_a_call_that_waits_shows_what_it_would_change(
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '"x"', "null"])
-def test_a_damaged_record_is_shown_as_far_as_it_goes(
-    owner: Client, make_call: Make, damaged: str
-) -> None:
+def test_damaged_record_causes_no_error(owner: Client, make_call: Make, damaged: str) -> None:
     call = make_call()
     ToolCall.objects.filter(pk=call.pk).update(asked=damaged, arguments=damaged)
     assert owner.get(address(call)).status_code == 200
 
 
-def test_output_comes_in_pages_to_its_end(owner: Client, make_call: Make) -> None:
+def test_output_is_paginated_without_gaps(owner: Client, make_call: Make) -> None:
     output = "".join(f"\x1b[3{n % 8}mline {n}\x1b[0m\n" for n in range(1500))
     call = make_call(output=output)
     url: str | None = address(call, "tool_call_output")
@@ -156,14 +157,14 @@ def test_output_comes_in_pages_to_its_end(owner: Client, make_call: Make) -> Non
 @pytest.mark.parametrize(
     ("start", "status"), [("5", 200), ("99999999", 200), ("-1", 400), ("x", 400)]
 )
-def test_where_a_page_begins_is_checked(
+def test_start_of_an_output_page_is_validated(
     owner: Client, make_call: Make, start: str, status: int
 ) -> None:
     call = make_call()
     assert owner.get(address(call, "tool_call_output"), {"from": start}).status_code == status
 
 
-def test_a_result_without_a_record_has_pages_by_its_turn(owner: Client, session: Session) -> None:
+def test_result_without_a_call_record_is_shown_by_its_turn(owner: Client, session: Session) -> None:
     content = json.dumps({"success": False, "output": "", "error": "broken <b>"})
     append(
         session.pk,
@@ -175,7 +176,7 @@ def test_a_result_without_a_record_has_pages_by_its_turn(owner: Client, session:
     assert owner.get(reverse("turn_output", args=[session.uuid, 9])).status_code == 404
 
 
-def test_a_call_of_another_session_is_not_there(
+def test_a_call_of_another_session_is_not_found(
     owner: Client, user: User, workspace: Workspace, make_call: Make
 ) -> None:
     call = make_call()
@@ -184,10 +185,10 @@ def test_a_call_of_another_session_is_not_there(
         assert owner.get(reverse(name, args=[other.uuid, call.uuid])).status_code == 404
 
 
-def test_a_page_of_tool_rows_costs_what_one_of_texts_does(
+def test_page_of_tool_rows_costs_about_as_much_as_a_page_of_texts(
     owner: Client, user: User, workspace: Workspace
 ) -> None:
-    """However much the tools gave: the rows hold the beginning of it."""
+    """The length of the output does not matter, because a row holds only its beginning."""
 
     def opened(row: Payload, *, content: str) -> tuple[int, int]:
         session = create_session(workspace, owner=user)

@@ -1,4 +1,4 @@
-"""What the model saw: the pages of the records of model calls."""
+"""The pages of recorded model calls, which show what the model was given."""
 
 import json
 import re
@@ -55,7 +55,11 @@ MANIFEST = {
 
 
 def make_call(session: Session, manifest: Any, **fields: Any) -> ModelCall:
-    """A call of a run of its own, as an older version or a damaged disk left it."""
+    """Create a model call with this manifest, in a run of its own unless ``run`` is given.
+
+    A manifest that is a string is stored unchanged, to stand for an older version or a damaged
+    disk.
+    """
     run = fields.pop("run", None) or Run.objects.create(
         session=session,
         client_id=f"client-{Run.objects.count():04}",
@@ -83,9 +87,7 @@ def words(response: HttpResponse) -> str:
     return re.sub("[ \n]+", " ", re.sub("<[^>]+>", " ", response.text.partition("panel-part")[2]))
 
 
-def test_it_shows_what_the_model_was_given_and_what_came_of_it(
-    owner: Client, answered: Session
-) -> None:
+def test_page_of_a_call_shows_its_request_and_its_outcome(owner: Client, answered: Session) -> None:
     make_call(
         answered,
         MANIFEST,
@@ -145,7 +147,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         ({"error_code": "interrupted"}, "interrupted", "unterbrochen"),
     ],
 )
-def test_how_a_call_ended_is_in_the_language_of_the_page(
+def test_outcome_of_a_call_is_in_the_page_language(
     owner: Client, answered: Session, fields: dict[str, str], english: str, german: str
 ) -> None:
     make_call(answered, MANIFEST | {"lacks_thinking": [[2, 2]]}, **fields)
@@ -157,7 +159,7 @@ def test_how_a_call_ended_is_in_the_language_of_the_page(
     assert "das Nachdenken eines anderen Modells in Beitrag 2" in page
 
 
-def test_a_record_of_an_unknown_version_says_so(owner: Client, answered: Session) -> None:
+def test_record_of_an_unknown_version_shows_a_notice(owner: Client, answered: Session) -> None:
     make_call(answered, MANIFEST | {"v": 1})
     page = words(owner.get(of_turn(answered)))
     assert "its version is unknown" in page
@@ -187,7 +189,9 @@ DAMAGED = [
 ]
 
 
-def test_a_damaged_record_is_a_notice_and_no_error(owner: Client, answered: Session) -> None:
+def test_damaged_record_shows_a_notice_instead_of_an_error(
+    owner: Client, answered: Session
+) -> None:
     call = make_call(answered, MANIFEST)
     where = [answered.uuid, call.run.uuid, 0]
     for manifest in DAMAGED:
@@ -204,7 +208,7 @@ def test_a_damaged_record_is_a_notice_and_no_error(owner: Client, answered: Sess
         assert window.status_code == 200, manifest
 
 
-def test_a_turn_without_a_call_says_so(owner: Client, answered: Session) -> None:
+def test_turn_without_a_call_shows_a_notice(owner: Client, answered: Session) -> None:
     page = owner.get(of_turn(answered, 1))
     assert (page.status_code, "No model call is recorded" in page.text) == (200, True)
     assert owner.get(of_turn(answered, 3)).status_code == 404
@@ -231,7 +235,7 @@ def test_a_call_of_another_session_is_not_found(
     assert "No model call is recorded" in owner.get(of_turn(answered)).text
 
 
-def test_the_window_lists_the_calls_by_pages(owner: Client, answered: Session) -> None:
+def test_window_page_lists_the_calls_in_pages(owner: Client, answered: Session) -> None:
     for _ in range(40):
         make_call(answered, MANIFEST)
     address = reverse("session_window", args=[answered.uuid])
@@ -247,7 +251,9 @@ def test_the_window_lists_the_calls_by_pages(owner: Client, answered: Session) -
     assert owner.get(address.split("?")[0] + "?before=x").status_code == 400
 
 
-def test_neither_age_nor_calls_cost_a_query(owner: Client, answered: Session) -> None:
+def test_query_count_is_independent_of_the_number_of_calls(
+    owner: Client, answered: Session
+) -> None:
     costs = []
     for count in (1, 30):
         for _ in range(count):
@@ -260,7 +266,7 @@ def test_neither_age_nor_calls_cost_a_query(owner: Client, answered: Session) ->
     assert costs[:2] == costs[2:]
 
 
-def test_the_number_of_turns_is_found_by_an_index(answered: Session) -> None:
+def test_calls_of_a_turn_are_found_by_an_index(answered: Session) -> None:
     calls = ModelCall.objects.filter(session=answered.pk, turn_number=2).order_by("-pk")
     plan = calls.explain()
     assert "model_call_of_turn" in plan
@@ -268,7 +274,7 @@ def test_the_number_of_turns_is_found_by_an_index(answered: Session) -> None:
 
 @pytest.fixture
 async def call(async_browser: AsyncClient, session: Session) -> ModelCall:
-    """A real call: a message by a form, answered by the demo model."""
+    """A real call, for a message that was sent by a form and answered by the demo model."""
     data = {"text": "We use tabs, never spaces. <b>Bold</b>", "client_id": "client-0001"}
     await async_browser.post(reverse("session_send", args=[session.uuid]), data)
     await (await current_runtime()).wait_idle(session.pk)
@@ -281,7 +287,7 @@ def text_of(session: Session, call: ModelCall, query: str = "") -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_very_text_is_rebuilt_and_checked(
+async def test_request_is_rebuilt_and_checked_against_its_digest(
     async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     page = await async_browser.get(text_of(session, call))
@@ -294,7 +300,7 @@ async def test_the_very_text_is_rebuilt_and_checked(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_what_does_not_match_is_said(
+async def test_digest_mismatch_is_reported(
     async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     await ModelCall.objects.aupdate(request_digest="0" * 64)
@@ -302,7 +308,7 @@ async def test_what_does_not_match_is_said(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_request_can_be_kept(
+async def test_request_can_be_downloaded(
     async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     where = [session.uuid, call.run.uuid, call.ordinal]
@@ -314,7 +320,7 @@ async def test_the_request_can_be_kept(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_one_part_can_be_read_alone(
+async def test_one_part_of_the_request_can_be_shown_alone(
     async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     alone = (await async_browser.get(text_of(session, call, "?part=system"))).text
@@ -326,7 +332,7 @@ async def test_one_part_can_be_read_alone(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_window_shows_the_newest_call(
+async def test_window_page_shows_the_latest_call(
     async_browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     page = await async_browser.get(reverse("session_window", args=[session.uuid]))

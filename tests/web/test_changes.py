@@ -1,4 +1,4 @@
-"""The page of changed files: what it shows, and how files are put back by it."""
+"""The page of changed files: its diffs and filters, and undoing changes."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def part(page: Any) -> str:
     return str(page.text.partition("panel-part")[2])
 
 
-def test_nothing_was_changed_yet(owner: Client, session: Session) -> None:
+def test_session_without_changes_shows_no_form(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
     assert "No files changed yet" in page.text
     assert "<form" not in part(page)
@@ -86,7 +86,9 @@ def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None
         assert told in page, told
 
 
-def test_a_text_is_shown_in_its_own_encoding(owner: Client, root: Path, calls: Calls) -> None:
+def test_diff_decodes_each_text_in_its_own_encoding(
+    owner: Client, root: Path, calls: Calls
+) -> None:
     texts = {
         "latin-1": ("für\n".encode("latin-1"), "fär\n".encode("latin-1")),
         "mark": (b"\xef\xbb\xbfa\n", b"a\n"),
@@ -108,7 +110,7 @@ def test_a_text_is_shown_in_its_own_encoding(owner: Client, root: Path, calls: C
     assert "not text" not in plain
 
 
-def test_what_reaches_the_page_is_text(owner: Client, root: Path, calls: Calls) -> None:
+def test_file_names_and_contents_are_escaped(owner: Client, root: Path, calls: Calls) -> None:
     name = "<b>\u202etxt.exe"
     (root / "link").symlink_to("a")
     change(root, calls, WriteAction(path=name, data=b"<script>alert(1)</script>\n"))
@@ -125,7 +127,7 @@ def test_what_reaches_the_page_is_text(owner: Client, root: Path, calls: Calls) 
     assert "link to a" in page
 
 
-def test_it_can_be_narrowed_to_a_call_or_an_answer(
+def test_changes_can_be_filtered_by_run_or_call(
     owner: Client, root: Path, calls: Calls, other_user: User
 ) -> None:
     run = calls.make_run()
@@ -143,7 +145,7 @@ def test_it_can_be_narrowed_to_a_call_or_an_answer(
     assert owner.get(address(calls.session, f"?call={run.uuid}")).status_code == 404
 
 
-def test_many_files_come_in_pages(owner: Client, root: Path, calls: Calls) -> None:
+def test_many_files_are_paginated(owner: Client, root: Path, calls: Calls) -> None:
     change(root, calls, *(WriteAction(path=f"f{number:03}", data=b"1") for number in range(70)))
     seen, where = [], address(calls.session)
     for _ in range(3):
@@ -155,7 +157,7 @@ def test_many_files_come_in_pages(owner: Client, root: Path, calls: Calls) -> No
     assert not where
 
 
-def test_the_number_of_queries_does_not_depend_on_the_files(
+def test_query_count_is_independent_of_the_number_of_files(
     owner: Client, root: Path, calls: Calls
 ) -> None:
     counts = []
@@ -173,9 +175,7 @@ def test_the_number_of_queries_does_not_depend_on_the_files(
     assert len(set(counts)) == 1
 
 
-def test_who_may_only_read_is_offered_nothing(
-    make_person: MakePerson, root: Path, calls: Calls
-) -> None:
+def test_viewer_sees_no_undo_buttons(make_person: MakePerson, root: Path, calls: Calls) -> None:
     change(root, calls, WriteAction(path="a", data=b"1"))
     page = browser_of(make_person("viewer")).get(address(calls.session))
     assert "item-text path" in page.text
@@ -189,7 +189,7 @@ async def undo(browser: AsyncClient, session: Session, *, htmx: bool = True, **d
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_files_are_put_back_and_that_is_taken_back(
+async def test_undo_restores_files_and_can_itself_be_undone(
     async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     (root / "a").write_text("1\n")
@@ -211,7 +211,7 @@ async def test_files_are_put_back_and_that_is_taken_back(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_what_was_changed_since_is_a_question(
+async def test_file_changed_since_the_call_is_restored_only_if_confirmed(
     async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(
@@ -234,11 +234,11 @@ async def test_what_was_changed_since_is_a_question(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_nothing_is_put_back_while_an_answer_is_written(
+async def test_undo_is_refused_during_a_run(
     async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     call = await sync_to_async(change)(root, calls, WriteAction(path="a", data=b"1"))
-    # What only waits, the runtime would begin.
+    # The run is marked as running, because the runtime would start a run that only waits.
     runtime = await current_runtime()
     run = Run.objects.filter(pk=call.run_id)
     now = timezone.now()
@@ -251,7 +251,7 @@ async def test_nothing_is_put_back_while_an_answer_is_written(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_what_other_programs_run_by_themselves_is_marked(
+async def test_file_that_other_programs_run_automatically_is_marked(
     async_browser: AsyncClient, root: Path, calls: Calls
 ) -> None:
     await sync_to_async(change)(

@@ -1,5 +1,4 @@
-"""Commands of the composer: what is one, what each does, and the same by plain form;
-export, files by name, and the palette."""
+"""Commands of the composer, with and without scripts, files by name, and the palette."""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ def typed(text: str) -> tuple[str, str] | None:
     return None if found is None else (found.command.name, found.argument)
 
 
-# What is a command
+# Parsing commands
 
 
 def test_a_known_name_at_the_start_is_a_command() -> None:
@@ -58,7 +57,7 @@ def test_a_known_name_at_the_start_is_a_command() -> None:
         *("see /help", "/2", "/new-idea please", "/h\u0435lp", "text\n/help"),
     ],
 )
-def test_what_only_looks_like_one_is_a_message(text: str) -> None:
+def test_text_that_only_resembles_a_command_is_a_message(text: str) -> None:
     assert read_command(text) is None
 
 
@@ -72,13 +71,13 @@ def test_what_only_looks_like_one_is_a_message(text: str) -> None:
         ("/rename", "/rename needs a title."),
     ],
 )
-def test_what_is_no_command_gets_a_sentence(text: str, says: str) -> None:
+def test_invalid_command_raises_an_explanation(text: str, says: str) -> None:
     with pytest.raises(UnknownCommand) as problem:
         read_command(text)
     assert problem.value.message == says
 
 
-def test_every_command_is_carried_out_and_described() -> None:
+def test_every_command_has_a_handler_and_documentation() -> None:
     names = {command.name for command in COMMANDS}
     carried_out = {name for name in vars(CommandHandlers) if not name.startswith("_")}
     assert carried_out == {command.name for command in COMMANDS if not command.view}
@@ -94,10 +93,10 @@ def test_every_command_is_carried_out_and_described() -> None:
             assert all(re.search(rf"[`+]{re.escape(key)}[`+]", described) for key in of_key)
 
 
-# What they do
+# Executing commands
 
 
-def test_the_page_learns_what_this_person_can_use(
+def test_command_list_depends_on_the_role(
     owner: Client, session: Session, make_person: MakePerson
 ) -> None:
     answer = owner.get(of(session, "commands/")).json()
@@ -114,7 +113,7 @@ def test_the_page_learns_what_this_person_can_use(
     }
 
 
-def test_a_viewer_is_refused_what_changes_something(
+def test_viewer_cannot_use_commands_that_change_something(
     session: Session, make_person: MakePerson
 ) -> None:
     viewer = browser_of(make_person("viewer"))
@@ -151,7 +150,9 @@ def test_a_new_session_is_opened(owner: Client, session: Session) -> None:
     assert owner.get(url).status_code == 200
 
 
-def test_undo_leads_to_the_changes_if_there_are_any(owner: Client, session: Session) -> None:
+def test_undo_opens_the_changes_of_the_last_run_not_yet_undone(
+    owner: Client, session: Session
+) -> None:
     assert order(owner, session, "/undo").json()["said"] == "No files were changed in this session."
     now = timezone.now()
     first, last = (
@@ -171,20 +172,20 @@ def test_undo_leads_to_the_changes_if_there_are_any(owner: Client, session: Sess
     assert order(owner, session, "/undo").json()["url"] == of(session, "changes/")
 
 
-def test_text_that_is_no_command_is_told_apart(owner: Client, session: Session) -> None:
+def test_response_marks_text_that_is_not_a_command(owner: Client, session: Session) -> None:
     for text in ("/hlp", "/etc/hosts", "hello"):
         refused = order(owner, session, text)
         assert (refused.status_code, refused.json()["is_text"]) == (400, True)
 
 
-# By plain form
+# Commands by plain form
 
 
 def send(browser: Client, session: Session, text: str, **data: str) -> Any:
     return browser.post(of(session, "send/"), {"text": text, **data}, follow=True)
 
 
-def test_a_plain_form_carries_commands_out(owner: Client, session: Session) -> None:
+def test_plain_form_executes_commands(owner: Client, session: Session) -> None:
     say(session, "Plant the beans", "In May")
     assert "Session renamed to Peas." in send(owner, session, "/rename Peas").text
     assert "Commands and keys</h1>" in send(owner, session, "/help").text
@@ -204,7 +205,7 @@ def test_a_plain_form_carries_commands_out(owner: Client, session: Session) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_what_is_meant_as_a_message_is_sent(
+async def test_command_text_can_be_sent_as_a_message(
     async_browser: AsyncClient, session: Session
 ) -> None:
     for text, more in (("/help", {"as_message": "1"}), ("/etc/hosts", {})):
@@ -216,9 +217,11 @@ async def test_what_is_meant_as_a_message_is_sent(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_compact_asks_for_a_summary(async_browser: AsyncClient, session: Session) -> None:
+async def test_compact_command_starts_a_summary(
+    async_browser: AsyncClient, session: Session
+) -> None:
     answer = await async_browser.post(of(session, "commands/"), {"text": "/compact"})
-    assert answer.status_code == 400  # nothing was said yet
+    assert answer.status_code == 400  # the session has no messages yet
     for number in range(5):
         text = f"Tell me of bean {number}. " * 30
         await async_browser.post(of(session, "send/"), {"text": text})
@@ -250,7 +253,7 @@ def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -
     assert owner.get("/w/garden/paths/", {"q": "x" * 5000}).json()["files"] == []
 
 
-def test_a_workspace_without_its_folder_says_so(
+def test_missing_workspace_folder_is_reported(
     owner: Client, workspace: Workspace, tmp_path: Path
 ) -> None:
     Workspace.objects.filter(pk=workspace.pk).update(root=str(tmp_path / "gone"))
@@ -271,7 +274,7 @@ def titled(workspace: Workspace, user: User) -> Session:
     return create_session(workspace, owner=user, title="Zinnias in spring")
 
 
-def test_the_palette_lists_the_sessions_of_ones_workspaces_and_no_others(
+def test_palette_lists_only_sessions_of_the_persons_workspaces(
     owner: Client, titled: Session, other_user: User, make_person: MakePerson, tmp_path: Path
 ) -> None:
     shared = create_workspace(root=tmp_path, name="Shared", owner=other_user)
@@ -290,7 +293,7 @@ def test_the_palette_lists_the_sessions_of_ones_workspaces_and_no_others(
     assert not {"New session in Shared", "Settings of Shared", "Admin"} & places
 
 
-def test_the_palette_is_paged_and_costs_the_same(owner: Client, titled: Session) -> None:
+def test_palette_is_paginated_with_a_bounded_query_count(owner: Client, titled: Session) -> None:
     for number in range(30):
         create_session(titled.workspace, owner=titled.owner, title=f"Session {number}")
     found: list[str] = []
@@ -306,7 +309,7 @@ def test_the_palette_is_paged_and_costs_the_same(owner: Client, titled: Session)
     assert owner.get("/palette/", {"before": "x"}).status_code == 400
 
 
-def test_the_list_of_keys_is_a_page_and_a_part(owner: Client) -> None:
+def test_help_is_served_as_a_page_and_as_a_fragment(owner: Client) -> None:
     page = owner.get(reverse("help"))
     part = owner.get(reverse("help"), headers={"HX-Request": "true"})
     assert "<h1>" in page.text

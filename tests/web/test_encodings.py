@@ -1,4 +1,4 @@
-"""No form brings in what UTF-8 cannot encode."""
+"""Requests cannot bring in text that UTF-8 cannot encode."""
 
 import pytest
 from django.test import AsyncClient, Client
@@ -22,7 +22,7 @@ def rename(owner: Client, session: Session, title: bytes, *, charset: str) -> in
 
 
 @pytest.mark.parametrize("charset", ["unicode_escape", "utf-7", "utf-16", "raw-unicode-escape"])
-def test_an_encoding_that_gives_halves_is_refused(
+def test_charset_that_can_decode_to_surrogates_is_refused(
     owner: Client, session: Session, charset: str
 ) -> None:
     assert rename(owner, session, rb"Beans \ud800", charset=charset) == 400
@@ -30,20 +30,18 @@ def test_an_encoding_that_gives_halves_is_refused(
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "UTF8", "latin-1", "us-ascii", "none-of-that-name"])
-def test_bytes_that_are_no_text_become_stand_ins(
-    owner: Client, session: Session, charset: str
-) -> None:
+def test_invalid_bytes_are_replaced(owner: Client, session: Session, charset: str) -> None:
     assert rename(owner, session, b"Beans \xed\xa0\x80", charset=charset) == 302
     assert get_session(session.uuid).title.encode().startswith(b"Beans ")
 
 
-def test_a_query_is_held_to_the_same(owner: Client, session: Session) -> None:
+def test_charset_of_a_get_request_is_checked(owner: Client, session: Session) -> None:
     query = {"q": "\\ud800"}
     answer = owner.get("/search/", query, headers={"Content-Type": "text/plain; charset=utf-7"})
     assert answer.status_code == 400
 
 
-async def test_so_is_what_an_asynchronous_view_reads(
+async def test_charset_is_checked_in_async_views(
     async_client: AsyncClient, session: Session
 ) -> None:
     answer = await async_client.generic(

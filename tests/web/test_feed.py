@@ -1,4 +1,4 @@
-"""The feed of a workspace's sessions: who may read it, what it says, its pages."""
+"""The Atom feed of a workspace's sessions: its access rules, content and pages."""
 
 from base64 import b64encode
 from datetime import timedelta
@@ -37,7 +37,7 @@ def basic(token: str, user: str = "") -> dict[str, str]:
 
 
 def read(response: Any) -> Any:
-    """The feed as a reader has it, which complains of anything that is no feed."""
+    """Parse the feed as a feed reader does, and fail if it is not valid Atom."""
     assert response.status_code == 200
     assert response["Content-Type"].startswith("application/atom+xml")
     found = feedparser.parse(response.content)
@@ -50,7 +50,7 @@ def links(found: Any) -> dict[str, str]:
     return {link.rel: link.href for link in found.feed.links}
 
 
-def test_sessions_are_told_as_they_are_called(
+def test_feed_lists_sessions_by_their_escaped_titles(
     owner: Client, session: Session, workspace: Workspace, user: User
 ) -> None:
     say(session, "Is <b>5 > 3</b> & “so”?\x0b")
@@ -78,7 +78,7 @@ def test_sessions_are_told_as_they_are_called(
     assert b"<b>" not in response.content
 
 
-def test_the_pages_have_every_session_once_there_and_back(
+def test_feed_pages_contain_every_session_once_in_both_directions(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     now = timezone.now()
@@ -101,7 +101,7 @@ def walk(client: Client, address: str, relation: str) -> list[Any]:
     return pages
 
 
-def test_who_has_it_already_is_told_so(owner: Client, session: Session) -> None:
+def test_unchanged_feed_answers_304(owner: Client, session: Session) -> None:
     first = owner.get(FEED)
     seen = {"If-None-Match": first["ETag"]}
     again = owner.get(FEED, headers=seen)
@@ -115,7 +115,7 @@ def test_who_has_it_already_is_told_so(owner: Client, session: Session) -> None:
     assert "private" in first["Cache-Control"]
 
 
-def test_a_reader_signs_in_by_a_token(user: User, session: Session) -> None:
+def test_feed_reader_signs_in_with_a_token(user: User, session: Session) -> None:
     for scope in ("feed", "read"):
         token = token_of(user, scope)
         for headers in (basic(token), basic(token, "ann"), {"Authorization": f"Bearer {token}"}):
@@ -128,13 +128,13 @@ def test_a_reader_signs_in_by_a_token(user: User, session: Session) -> None:
     "headers",
     [{}, basic("wrong"), {"Authorization": "Basic !"}, {"Authorization": "Digest x"}],
 )
-def test_everybody_else_is_asked_to(session: Session, headers: dict[str, str]) -> None:
+def test_invalid_credentials_answer_401(session: Session, headers: dict[str, str]) -> None:
     response = Client().get(FEED, headers=headers)
     assert response.status_code == 401
     assert response["WWW-Authenticate"].startswith("Basic ")
 
 
-def test_an_address_opens_the_feed_and_nothing_else(
+def test_token_in_the_address_opens_only_the_feed(
     user: User, other_user: User, workspace: Workspace
 ) -> None:
     now = timezone.now()
@@ -151,7 +151,7 @@ def test_an_address_opens_the_feed_and_nothing_else(
     assert Client().get(f"/w/garden/?token={token}").status_code == 302
 
 
-def test_a_reviewer_who_is_no_member_sees_no_word_of_the_messages(
+def test_reviewer_without_membership_sees_no_text_of_messages(
     session: Session, make_person: MakePerson
 ) -> None:
     say(session, "«Plant the beans»", "«In May»")
@@ -163,7 +163,7 @@ def test_a_reviewer_who_is_no_member_sees_no_word_of_the_messages(
     assert not AuditEntry.objects.exists()
 
 
-def test_it_costs_the_same_however_many_there_are(
+def test_query_count_is_independent_of_the_number_of_sessions(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     def cost() -> int:

@@ -77,7 +77,7 @@ def test_a_name_may_begin_with_a_tilde(owner: Client, root: Path, name: str) -> 
     assert owner.get("/w/garden/files/download/", {"path": name}).status_code == 200
 
 
-def test_a_large_folder_is_cut_and_says_so(
+def test_large_folder_is_truncated_with_a_notice(
     owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.web.files.MAX_ENTRIES", 3)
@@ -96,7 +96,7 @@ def test_files_are_found_by_a_part_of_their_path(owner: Client, root: Path) -> N
     assert "has “nothing like it” in it" in owner.get(FILES, {"q": "nothing like it"}).text
 
 
-def test_what_git_ignores_is_found_too_below_the_folder_that_is_shown(
+def test_search_finds_ignored_files_below_the_folder_shown(
     owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / ".gitignore").write_text("data/\n*.csv\n")
@@ -114,7 +114,7 @@ def test_what_git_ignores_is_found_too_below_the_folder_that_is_shown(
         assert names_in(page) == ["data/row1.txt", "data/row2.txt"]
     page = owner.get(FILES, {"path": "data", "q": "result"})
     assert "No file in this folder or below it has “result” in its path." in flat(page.text)
-    # However much of it there is, the other files are found first.
+    # Files that git does not ignore come first, so a limit on the number of paths keeps them.
     (root / "src").mkdir()
     (root / "src" / "row4.txt").write_text("1\n")
     monkeypatch.setattr(searching, "MAX_PATHS", 3)
@@ -125,7 +125,9 @@ def test_what_git_ignores_is_found_too_below_the_folder_that_is_shown(
     assert names_in(owner.get(FILES, {"q": "node_modules/row"})) == ["node_modules/row3.txt"]
 
 
-def test_marks_show_what_a_session_has_changed(owner: Client, root: Path, calls: Calls) -> None:
+def test_marks_show_the_files_that_a_session_changed(
+    owner: Client, root: Path, calls: Calls
+) -> None:
     (root / "src").mkdir()
     (root / "old.txt").write_text("old\n")
     (root / "gone.txt").write_text("gone\n")
@@ -147,12 +149,12 @@ def test_marks_show_what_a_session_has_changed(owner: Client, root: Path, calls:
     marks = dict(re.findall(r'data-mark="([^"]*)".*?<a [^>]*>([^<]*)', page.text, re.DOTALL))
     assert marks == {"1 changed": "src", "changed": "old.txt", "removed": "gone.txt"}
     assert "Marked: what “" in page.text
-    # A folder keeps the marks; without a session there are none.
+    # The link to a folder keeps the session. A page without a session has no marks.
     assert f"?path=src&amp;session={calls.session.uuid}" in page.text
     assert "data-mark" not in owner.get(FILES).text
 
 
-def test_marks_of_a_folder_that_is_gone(owner: Client, root: Path, calls: Calls) -> None:
+def test_removed_folder_is_listed_with_its_mark(owner: Client, root: Path, calls: Calls) -> None:
     (root / "src").mkdir()
     (root / "src" / "a.py").write_text("1\n")
     change(root, calls, RemoveAction(path="src/a.py"))
@@ -163,7 +165,7 @@ def test_marks_of_a_folder_that_is_gone(owner: Client, root: Path, calls: Calls)
     assert owner.get(FILES, {"path": "src"}).status_code == 404
 
 
-def test_marks_of_another_workspace_or_of_no_session(
+def test_marks_require_a_session_of_this_workspace(
     owner: Client, root: Path, user: User, tmp_path: Path
 ) -> None:
     elsewhere = create_workspace(root=tmp_path / "elsewhere", name="Elsewhere", owner=user)
@@ -173,7 +175,7 @@ def test_marks_of_another_workspace_or_of_no_session(
     assert owner.get(FILES, {"session": "x"}).status_code == 400
 
 
-def test_each_version_of_a_file_is_listed_and_opens(
+def test_each_version_of_a_file_is_listed_and_can_be_opened(
     owner: Client, root: Path, calls: Calls
 ) -> None:
     (root / "a.md").write_text("# One\n")
@@ -191,7 +193,7 @@ def test_each_version_of_a_file_is_listed_and_opens(
     ]
     for html, word in zip(shown, ("Three", "Two", "One"), strict=True):
         assert f"<h1>{word}</h1>" in html
-    # From the row of the call to the file as the call left it.
+    # The row of a call links to the file as the call left it.
     answer = owner.get(reverse("tool_call_file", args=[calls.session.uuid, first.uuid]))
     assert answer.url == f"{FILES}?path=a.md&version={versions[1]}"
     earlier = flat(owner.get(answer.url).text)
@@ -199,7 +201,7 @@ def test_each_version_of_a_file_is_listed_and_opens(
     assert "Current version" in earlier
 
 
-def test_a_call_with_several_files_leads_to_its_changes(
+def test_link_of_a_call_with_several_files_leads_to_its_changes(
     owner: Client, root: Path, calls: Calls
 ) -> None:
     call = change(root, calls, WriteAction(path="a", data=b"1"), WriteAction(path="b", data=b"2"))
@@ -207,7 +209,7 @@ def test_a_call_with_several_files_leads_to_its_changes(
     assert answer.url.endswith(f"/changes/?call={call.uuid}")
 
 
-def test_a_removed_file_has_its_versions(owner: Client, root: Path, calls: Calls) -> None:
+def test_removed_file_still_has_its_versions(owner: Client, root: Path, calls: Calls) -> None:
     (root / "a.txt").write_text("text\n")
     change(root, calls, RemoveAction(path="a.txt"))
     page = owner.get(FILES, {"path": "a.txt"})
@@ -218,10 +220,8 @@ def test_a_removed_file_has_its_versions(owner: Client, root: Path, calls: Calls
     assert owner.get(FILES, {"path": "a.txt", "version": version}).status_code == 200
 
 
-def test_a_version_is_of_its_file_and_workspace_alone(
-    owner: Client, root: Path, calls: Calls
-) -> None:
-    """A digest opens nothing that is not on record for this path here."""
+def test_version_opens_only_for_its_own_file(owner: Client, root: Path, calls: Calls) -> None:
+    """A digest that is not recorded for this path in this workspace is not found."""
     (root / "a.txt").write_text("text\n")
     secret = put_blob(b"of somebody else")
     for version in (secret, "0" * 64, "../../etc/passwd", "x"):
@@ -234,7 +234,9 @@ def test_a_version_is_of_its_file_and_workspace_alone(
     assert owner.get(f"{FILES}download/", {"path": "a.txt", "version": kept}).status_code == 404
 
 
-def test_a_version_whose_copy_is_gone_says_so(owner: Client, root: Path, calls: Calls) -> None:
+def test_version_without_a_stored_copy_shows_a_notice(
+    owner: Client, root: Path, calls: Calls
+) -> None:
     change(root, calls, WriteAction(path="a.txt", data=b"one\n"))
     change(root, calls, WriteAction(path="a.txt", data=b"two\n"))
     first, last = FileChange.objects.values_list("after", flat=True).order_by("pk")
@@ -242,11 +244,11 @@ def test_a_version_whose_copy_is_gone_says_so(owner: Client, root: Path, calls: 
         blob_path(digest).unlink()
     page = owner.get(FILES, {"path": "a.txt", "version": first})
     assert "This version of the file is no longer kept." in page.text
-    # What is there now is the last version.
+    # The file in the folder is the last version, so it can still be shown.
     assert owner.get(FILES, {"path": "a.txt", "version": last}).status_code == 200
 
 
-def test_a_link_shows_the_file_with_its_versions(
+def test_symlink_shows_the_versions_of_its_target(
     owner: Client, root: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "link").symlink_to("a.txt")
@@ -262,7 +264,9 @@ def test_a_link_shows_the_file_with_its_versions(
     assert "The newest versions." in page.text
 
 
-def test_long_and_odd_paths_have_versions(workspace: Workspace, root: Path, calls: Calls) -> None:
+def test_long_and_undecodable_paths_have_versions(
+    workspace: Workspace, root: Path, calls: Calls
+) -> None:
     deep = "/".join(["d" * 200] * 15)
     odd = os.fsdecode(b"caf\xe9.txt")
     change(
@@ -276,7 +280,7 @@ def test_long_and_odd_paths_have_versions(workspace: Workspace, root: Path, call
     assert len(list_versions(workspace.pk, odd)[0]) == 1
 
 
-def test_an_odd_name_opens(owner: Client, root: Path) -> None:
+def test_file_with_an_undecodable_name_can_be_opened(owner: Client, root: Path) -> None:
     odd = os.fsdecode(b"caf\xe9.txt")
     (root / odd).write_text("odd text")
     page = owner.get(FILES)
@@ -301,7 +305,7 @@ def test_versions_are_found_by_an_index(workspace: Workspace) -> None:
     ("path", "status"),
     [
         ("../other", 400),
-        ("/etc/passwd", 404),  # below the workspace there is no such path
+        ("/etc/passwd", 404),  # no such path exists below the workspace
         ("out", 400),
         ("nothing", 404),
         ("a\0b", 404),
@@ -309,7 +313,7 @@ def test_versions_are_found_by_an_index(workspace: Workspace) -> None:
         ("pipe", 400),
     ],
 )
-def test_what_is_no_file_of_the_workspace(
+def test_path_that_is_not_a_file_of_the_workspace_is_refused(
     owner: Client, root: Path, path: str, status: int
 ) -> None:
     (root / "out").symlink_to("/etc/passwd")
@@ -319,7 +323,7 @@ def test_what_is_no_file_of_the_workspace(
     assert owner.get(FILES, {"path": path}).status_code < 500
 
 
-def test_the_server_s_own_files_stay_unseen(
+def test_server_data_cannot_be_opened(
     owner: Client, root: Path, settings: Any, tmp_path: Path
 ) -> None:
     (root / "data").symlink_to(settings.LOOM.data_dir)
@@ -329,9 +333,9 @@ def test_the_server_s_own_files_stay_unseen(
         assert "belongs to this server" in answer.text or "outside" in answer.text
 
 
-def test_a_folder_reads_few_rows(owner: Client, root: Path, calls: Calls) -> None:
-    """Statements of a page do not grow with what it shows."""
-
+def test_query_count_is_independent_of_files_and_versions(
+    owner: Client, root: Path, calls: Calls
+) -> None:
     def count(**asked: str) -> int:
         with CaptureQueriesContext(connection) as queries:
             assert owner.get(FILES, asked).status_code == 200
@@ -350,7 +354,7 @@ def test_a_folder_reads_few_rows(owner: Client, root: Path, calls: Calls) -> Non
 # Downloads.
 
 
-def test_a_download_is_saved_as_it_is(workspace: Workspace, root: Path, user: User) -> None:
+def test_download_is_an_unchanged_attachment(workspace: Workspace, root: Path, user: User) -> None:
     data = b"<script>alert(1)</script>" * 40_000
     (root / 'naïve "x".html').write_bytes(data)
     client = AsyncClient()
@@ -398,7 +402,7 @@ def a_file(name: str = "new.txt", data: bytes = b"new\n") -> SimpleUploadedFile:
     return SimpleUploadedFile(name, data)
 
 
-def test_files_are_put_into_the_folder(owner: Client, root: Path) -> None:
+def test_uploaded_files_are_written_to_the_folder(owner: Client, root: Path) -> None:
     (root / "sub").mkdir()
     answer = upload(owner, a_file(), a_file(".env", b"A=1"), path="sub")
     assert answer.status_code == 302
@@ -410,9 +414,7 @@ def test_files_are_put_into_the_folder(owner: Client, root: Path) -> None:
     assert '"sub"' in entry.metadata
 
 
-def test_a_file_that_is_there_is_kept_unless_it_is_to_be_replaced(
-    owner: Client, root: Path
-) -> None:
+def test_upload_replaces_an_existing_file_only_if_asked(owner: Client, root: Path) -> None:
     (root / "new.txt").write_text("old\n")
     answer = upload(owner, a_file(), a_file("other.txt"))
     assert answer.status_code == 400
@@ -431,7 +433,7 @@ def test_a_file_that_is_there_is_kept_unless_it_is_to_be_replaced(
         ("a.txt", "file", "part of the path is not a folder"),
     ],
 )
-def test_an_upload_that_cannot_be(
+def test_upload_to_an_invalid_place_is_refused(
     owner: Client, root: Path, name: str, path: str, told: str
 ) -> None:
     (root / ".git").mkdir()
@@ -443,7 +445,9 @@ def test_an_upload_that_cannot_be(
     assert sorted(root.rglob("*")) == before
 
 
-def test_limits_of_uploads(owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_size_is_limited_and_zero_turns_uploads_off(
+    owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "Choose the files to upload." in upload(owner).text
     monkeypatch.setattr(settings.LOOM, "max_upload_bytes", 5)
     answer = upload(owner, a_file(), a_file("b.txt"))
@@ -455,7 +459,7 @@ def test_limits_of_uploads(owner: Client, root: Path, monkeypatch: pytest.Monkey
     assert "upload-files" not in owner.get(FILES).text
 
 
-def test_an_upload_has_many_files_but_not_any_number(owner: Client, root: Path) -> None:
+def test_upload_of_more_than_1000_files_is_refused(owner: Client, root: Path) -> None:
     assert upload(owner, *(a_file(f"{n}.txt") for n in range(101))).status_code == 302
     assert len(list(root.iterdir())) == 101
     files = [a_file(f"{n}.md") for n in range(1001)]
@@ -466,7 +470,7 @@ def test_an_upload_has_many_files_but_not_any_number(owner: Client, root: Path) 
     assert len(list(root.iterdir())) == 101
 
 
-def test_an_upload_waits_for_room_on_the_disk(
+def test_upload_is_refused_if_the_disk_is_nearly_full(
     owner: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "min_free_mib", 1 << 40)
@@ -475,14 +479,14 @@ def test_an_upload_waits_for_room_on_the_disk(
     assert "nearly full" in answer.text
 
 
-def test_only_those_who_write_see_the_form(make_person: MakePerson, owner: Client) -> None:
+def test_viewer_sees_no_upload_form(make_person: MakePerson, owner: Client) -> None:
     assert "upload-files" in owner.get(FILES).text
     viewer = browser_of(make_person("viewer"))
     assert "upload-files" not in viewer.get(FILES).text
     assert "Open file" not in viewer.get(FILES).text
 
 
-def test_the_files_of_the_menu_are_those_of_the_session(owner: Client, session: Session) -> None:
+def test_files_link_of_the_menu_names_the_session(owner: Client, session: Session) -> None:
     page = owner.get(reverse("session", args=[session.uuid]))
     assert f'href="{FILES}?session={session.uuid}"' in page.text
     assert f'href="{FILES}" aria-current="page"' in owner.get(FILES).text

@@ -1,4 +1,4 @@
-"""The sessions that came from one: where its page lists them."""
+"""The list of a session's forks on its state page."""
 
 import html
 import re
@@ -43,7 +43,7 @@ def listed(client: Client, origin: Session) -> list[tuple[UUID, str, str]]:
     ]
 
 
-def test_a_session_lists_what_came_from_it(owner: Client, origin: Session) -> None:
+def test_session_lists_its_forks(owner: Client, origin: Session) -> None:
     assert "created from this one" not in owner.get(f"/s/{origin.uuid}/state/").text
     branch = fork(origin, "Beans <2>", turn=2, archived_at=timezone.now())
     later = fork(origin, "", turn=None)
@@ -55,16 +55,16 @@ def test_a_session_lists_what_came_from_it(owner: Client, origin: Session) -> No
     assert listed(owner, branch) == []
 
 
-def test_it_leads_to_where_each_left(owner: Client, origin: Session) -> None:
+def test_listed_fork_links_to_its_fork_turn(owner: Client, origin: Session) -> None:
     fork(origin, "Other beans", turn=2)
     text = owner.get(f"/s/{origin.uuid}/state/").text
     assert f'href="/s/{origin.uuid}/t/2/"' in text
 
 
-def test_one_that_the_reader_may_not_see_is_not_listed(
+def test_fork_that_the_reader_may_not_see_is_not_listed(
     origin: Session, make_person: MakePerson
 ) -> None:
-    """A fork that was imported into another workspace is none of this one's people's."""
+    """A fork that was imported into another workspace is hidden from members of this one."""
     shed = Workspace.objects.create(
         name="Shed", slug="shed", root="/srv/shed", created_at=timezone.now()
     )
@@ -73,7 +73,9 @@ def test_one_that_the_reader_may_not_see_is_not_listed(
     assert listed(browser_of(member), origin) == []
 
 
-def test_many_forks_cost_no_more_and_are_cut(owner: Client, origin: Session) -> None:
+def test_long_list_of_forks_is_truncated_and_costs_no_more_queries(
+    owner: Client, origin: Session
+) -> None:
     fork(origin, "Branch 0", turn=2)
     address = reverse("session_state", args=[origin.uuid])
     with CaptureQueriesContext(connection) as one:
@@ -85,5 +87,5 @@ def test_many_forks_cost_no_more_and_are_cut(owner: Client, origin: Session) -> 
     assert len(many) == len(one)
     assert f"These are the first {MAX_FORKS_SHOWN}." in text
     assert f"Branch {MAX_FORKS_SHOWN - 1}" in text
-    # The sidebar lists the newest sessions.
+    # Look only at the main part, because the sidebar lists the newest sessions.
     assert f"Branch {MAX_FORKS_SHOWN}<" not in text.partition("<main")[2]

@@ -1,4 +1,4 @@
-"""Invitations: made by owners, used once, by somebody with an account or without."""
+"""Invitations: created by owners and used once, with or without an existing account."""
 
 import re
 from datetime import timedelta
@@ -36,7 +36,7 @@ NEW = {"username": "eve", "password1": "staple battery", "password2": "staple ba
 
 
 def invitation(workspace: Workspace | None, by: User, role: str = "member") -> str:
-    """The address of a new one."""
+    """Create an invitation, and return its address."""
     token = create_invitation(
         workspace=workspace,
         role=role if workspace else "",
@@ -47,7 +47,7 @@ def invitation(workspace: Workspace | None, by: User, role: str = "member") -> s
     return reverse("join", args=[token])
 
 
-def test_an_owner_makes_a_link_that_is_shown_once(
+def test_invitation_link_is_shown_once_and_not_stored(
     owner: Client, user: User, workspace: Workspace
 ) -> None:
     page = owner.post(
@@ -66,7 +66,7 @@ def test_an_owner_makes_a_link_that_is_shown_once(
     assert noted() == ['{"invited":"Eve","role":"viewer"}']
 
 
-def test_looking_at_the_link_changes_nothing(
+def test_opening_an_invitation_does_not_use_it_up(
     client: Client, user: User, workspace: Workspace
 ) -> None:
     link = invitation(workspace, user)
@@ -79,7 +79,7 @@ def test_looking_at_the_link_changes_nothing(
     assert "no-store" in page["Cache-Control"]
 
 
-def test_somebody_with_an_account_joins(user: User, workspace: Workspace, other_user: User) -> None:
+def test_person_with_an_account_joins(user: User, workspace: Workspace, other_user: User) -> None:
     client, link = browser_of(other_user), invitation(workspace, user)
     assert "Create an account" not in client.get(link).text
     response = client.post(link)
@@ -90,14 +90,14 @@ def test_somebody_with_an_account_joins(user: User, workspace: Workspace, other_
     assert not list_invitations(workspace)
 
 
-def test_it_works_once(user: User, workspace: Workspace, other_user: User) -> None:
+def test_invitation_works_once(user: User, workspace: Workspace, other_user: User) -> None:
     link = invitation(workspace, user)
     browser_of(other_user).post(link)
     assert Client().post(link, NEW).status_code == 410
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_a_stranger_makes_an_account_and_is_in(
+def test_stranger_creates_an_account_and_joins(
     client: Client, user: User, workspace: Workspace
 ) -> None:
     link = invitation(workspace, user)
@@ -125,7 +125,7 @@ def test_a_stranger_makes_an_account_and_is_in(
         {"username": "e" * 200},
     ],
 )
-def test_an_account_is_checked_and_the_invitation_kept(
+def test_invalid_account_is_refused_and_does_not_use_up_the_invitation(
     client: Client, user: User, workspace: Workspace, wrong: dict[str, str]
 ) -> None:
     link = invitation(workspace, user)
@@ -136,7 +136,7 @@ def test_an_account_is_checked_and_the_invitation_kept(
     assert client.post(link, NEW).status_code == 302
 
 
-def test_a_stranger_may_sign_in_and_come_back(
+def test_stranger_can_sign_in_and_return_to_the_invitation(
     client: Client, user: User, workspace: Workspace, other_user: User
 ) -> None:
     link = invitation(workspace, user)
@@ -148,7 +148,7 @@ def test_a_stranger_may_sign_in_and_come_back(
     assert role_of(workspace, other_user.pk) == "member"
 
 
-def test_an_installation_may_keep_strangers_out(
+def test_setting_forbids_new_accounts_by_invitation(
     client: Client, user: User, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "invite_strangers", False)
@@ -178,7 +178,7 @@ def close(_: Workspace, user: User) -> None:
 
 
 @pytest.mark.parametrize("end", [expire, revoke, demote, close])
-def test_a_link_is_over_when_whoever_made_it_could_not_make_it_now(
+def test_expired_revoked_or_unauthorised_invitation_answers_410(
     client: Client, user: User, workspace: Workspace, other_user: User, end: Any
 ) -> None:
     link = invitation(workspace, user)
@@ -198,7 +198,7 @@ def test_a_link_is_over_when_whoever_made_it_could_not_make_it_now(
         ("owner", "owner", "owner", False),
     ],
 )
-def test_nobody_loses_a_role_by_joining(
+def test_joining_never_lowers_a_role(
     user: User,
     workspace: Workspace,
     other_user: User,
@@ -214,7 +214,9 @@ def test_nobody_loses_a_role_by_joining(
     assert is_used or "already" in response.text
 
 
-def test_of_two_at_once_one_joins(user: User, workspace: Workspace, other_user: User) -> None:
+def test_second_acceptance_of_an_invitation_is_rejected(
+    user: User, workspace: Workspace, other_user: User
+) -> None:
     token = invitation(workspace, user).split("/")[2]
     accept_invitation(token, user=other_user, origin=AuditOrigin(user=other_user))
     third = User.objects.create_user("eve")
@@ -223,9 +225,7 @@ def test_of_two_at_once_one_joins(user: User, workspace: Workspace, other_user: 
     assert role_of(workspace, third.pk) is None
 
 
-def test_an_administrator_invites_to_the_installation_alone(
-    client: Client, other_user: User
-) -> None:
+def test_administrator_invites_to_the_installation_only(client: Client, other_user: User) -> None:
     other_user.groups.add(role_group(ADMINISTRATORS))
     link = invitation(None, other_user)
     assert "to the workspace" not in client.get(link).text
@@ -236,7 +236,7 @@ def test_an_administrator_invites_to_the_installation_alone(
     assert Client().get(second).status_code == 410, "who is no administrator any more"
 
 
-def test_wrong_links_lock_nobody_out(
+def test_unknown_invitation_links_cause_no_lockout(
     user: User,
     workspace: Workspace,
     caplog: pytest.LogCaptureFixture,
@@ -252,7 +252,7 @@ def test_wrong_links_lock_nobody_out(
     assert "/join/" not in caplog.text
 
 
-def test_the_log_of_attempts_keeps_no_password_and_no_link(
+def test_attempt_log_stores_no_password_and_no_invitation_link(
     client: Client, user: User, workspace: Workspace
 ) -> None:
     client.post(reverse("join", args=["over"]), NEW)
@@ -268,7 +268,7 @@ def test_the_log_of_attempts_keeps_no_password_and_no_link(
 
 
 @pytest.mark.parametrize("token", ["x", "a" * 5000, "%00", "%ff%fe", "💥"])
-def test_any_token_is_answered(client: Client, token: str) -> None:
+def test_malformed_invitation_token_causes_no_error(client: Client, token: str) -> None:
     assert client.get(f"/join/{token}/").status_code in (404, 410)
 
 
@@ -311,7 +311,7 @@ def test_a_group_is_added_and_removed_in_the_settings(
     assert noted() == ['{"group":"Gardeners","role":"member"}', '{"group":"Gardeners","role":""}']
 
 
-def test_what_happens_to_members_is_in_the_audit_log(
+def test_membership_changes_are_in_the_audit_log(
     owner: Client, user: User, workspace: Workspace, other_user: User
 ) -> None:
     owner.post(

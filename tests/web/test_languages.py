@@ -1,4 +1,4 @@
-"""Which language a page is in, and what is said in English all the same."""
+"""The language of pages, and the answers that are always in English."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ def test_a_strangers_pages_are_in_the_browsers_language(asked: str, language: st
     assert ("js/words/de" in page.text) == (language == "de")
 
 
-def test_the_accounts_choice_comes_first(owner: Client, user: User) -> None:
+def test_language_preference_overrides_the_browser(owner: Client, user: User) -> None:
     german = {"Accept-Language": "de"}
     assert language_of(owner.get("/", headers=german)) == "de"
     Preferences.objects.create(user=user, page_language="en")
@@ -53,7 +53,7 @@ def test_the_accounts_choice_comes_first(owner: Client, user: User) -> None:
 CHOICES = ("theme", "keys", "enter", "language", "clock", "times", "figures", "hears")
 
 
-def test_programs_are_answered_in_english(owner: Client, user: User) -> None:
+def test_api_answers_in_english(owner: Client, user: User) -> None:
     Preferences.objects.create(user=user, page_language="de")
     answer = owner.get("/api/v1/sessions/none/", headers={"Accept-Language": "de"})
     assert answer.status_code == 404
@@ -68,7 +68,7 @@ def test_errors_before_any_view_are_in_the_browsers_language() -> None:
     assert language_of(page) == "de"
 
 
-def test_a_refusal_with_values_is_translated(owner: Client, session: Session) -> None:
+def test_error_message_with_values_is_translated(owner: Client, session: Session) -> None:
     german = {"Accept-Language": "de"}
     form = {"text": "x" * (settings.LOOM.max_message_chars + 1), "client_id": "in-german"}
     page = owner.post(reverse("session_send", args=[session.uuid]), form, headers=german)
@@ -76,7 +76,7 @@ def test_a_refusal_with_values_is_translated(owner: Client, session: Session) ->
     assert "erlaubt sind 400\u202f000." in page.text
 
 
-def test_roles_are_shown_in_it(owner: Client, user: User, session: Session) -> None:
+def test_role_names_are_translated(owner: Client, user: User, session: Session) -> None:
     german = {"Accept-Language": "de"}
     members = reverse("workspace_members", args=[session.workspace.slug])
     for address in (members, "/", reverse("account")):

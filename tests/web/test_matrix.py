@@ -1,8 +1,7 @@
-"""Who may do what, and what of it the audit log holds: every URL, every page of the
-admin and every socket, for every role.
+"""The access matrix: every URL, every page of the admin and every socket, for every role.
 
-The URLs come from the URLconf: one that is added without a row here fails. Whoever reads
-a session as a reviewer leaves exactly one entry in the audit log, nobody else any.
+The URLs come from the URLconf, so the tests fail if a URL is added without a row here. A reviewer
+who reads a session leaves exactly one entry in the audit log. Other roles leave none.
 """
 
 import re
@@ -79,36 +78,36 @@ TABLE: dict[str, Row] = {
         post=writers(302),
         data={"kind": "rule", "text": "Use tabs", "scope": "person"},
     ),
-    "workspace_memory_edit": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "workspace_memory_edit": Row(get=REFUSED, post=signed_in(404)),  # no such object
     "workspace_memory_remove": Row(get=REFUSED, post=signed_in(404)),
     "workspace_tools": Row(
         get=managers(200),
         post=managers(302),
         data={"tool_policy": "ask", "channel_recall": "session"},
     ),
-    "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # no such object
     "workspace_tool_server_sign_in": Row(get=REFUSED, post=managers(404)),
     "workspace_tool_server_sign_out": Row(get=REFUSED, post=managers(404)),
     "tool_server_callback": Row(get=signed_in(302), post=REFUSED),
-    "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # no such object
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),
     "workspace_paths": Row(get=members(200), post=signed_in(405)),
     "workspace_files": Row(get=members(200), post=signed_in(405)),
     "workspace_file_preview": Row(get=members(200), post=signed_in(405), query="?path=bean.txt"),
     "workspace_file_download": Row(get=members(200), post=signed_in(405), query="?path=bean.txt"),
     "workspace_file_upload": Row(get=REFUSED, post=writers(400)),  # no file
-    "workspace_sessions": Row(get=REFUSED, post=writers(302)),  # none is chosen: a message
+    "workspace_sessions": Row(get=REFUSED, post=writers(302)),  # shows a message: none is chosen
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),
     "session_fork": Row(get=REFUSED, post=writers(302)),
     "turn_source": Row(get=readers(200), post=signed_in(405)),
-    "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
+    "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # shows a message: it has ended
     "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),
     "tool_call_cancel": Row(get=REFUSED, post=writers(302)),
-    # To what it changed, which is a reading.
+    # This address only redirects to the changes, and their page is the reading.
     "tool_call_file": Row(get=readers(302), post=signed_in(405), reads=False),
-    "tool_call_answer": Row(get=REFUSED, post=writers(302)),  # it does not ask: a message
+    "tool_call_answer": Row(get=REFUSED, post=writers(302)),  # shows a message: it asks nothing
     "turn_output": Row(get=readers(200), post=signed_in(405)),
     "tool_call": Row(get=readers(200), post=signed_in(405)),
     "tool_call_output": Row(get=readers(200), post=signed_in(405)),
@@ -123,15 +122,15 @@ TABLE: dict[str, Row] = {
     "session_outline": Row(get=readers(200), post=signed_in(405)),
     "session_branches": Row(get=readers(200), post=signed_in(405)),
     "session_branch": Row(get=readers(200), post=signed_in(405)),
-    "session_branch_use": Row(get=REFUSED, post=writers(302)),  # a message
+    "session_branch_use": Row(get=REFUSED, post=writers(302)),  # shows a message
     "session_versions": Row(get=readers(200), post=signed_in(405)),
-    "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
+    "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # no changes to undo
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405), query="?q=beans"),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
     "attachment": Row(get=readers(200), post=signed_in(405)),
     "attachment_thumb": Row(get=readers(200), post=signed_in(405)),
-    "attachment_remove": Row(get=REFUSED, post=writers(409)),  # it is sent
+    "attachment_remove": Row(get=REFUSED, post=writers(409)),  # the file is already sent
     "session_commands": Row(
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
@@ -141,7 +140,7 @@ TABLE: dict[str, Row] = {
     "session_pin": Row(get=REFUSED, post=writers(302)),
     "session_archive": Row(get=REFUSED, post=writers(302)),
     "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
-    "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
+    "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # no such object
     "session_include": Row(get=REFUSED, post=writers(302)),
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "demo"}),
     "review": Row(get=reviewers(200), post=signed_in(405)),
@@ -152,8 +151,8 @@ TABLE: dict[str, Row] = {
     "review_turn": Row(get=reviewers(200), post=signed_in(405)),
     "review_remark": Row(get=REFUSED, post=reviewers(302), data={"text": "Look at this"}),
     "review_mark": Row(get=REFUSED, post=reviewers(302), data={"through": "1"}),
-    "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # there is none
-    "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
+    "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # no such object
+    "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # no such object
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
@@ -167,10 +166,10 @@ TABLE: dict[str, Row] = {
     "sign_out": Row(get=REFUSED, post=everybody(302)),
     "password_change": Row(get=signed_in(200), post=signed_in(200)),
     "password_change_done": Row(get=signed_in(200), post=signed_in(200)),
-    "workspace_group_add": Row(get=REFUSED, post=managers(302)),  # no group: a message
-    "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_group_add": Row(get=REFUSED, post=managers(302)),  # shows a message: no group
+    "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # no such object
     "workspace_invite": Row(get=REFUSED, post=managers(200), data={"role": "member"}),
-    "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # no such object
     "providers": Row(get=administrators(200), post=REFUSED),
     "providers_refresh": Row(get=REFUSED, post=administrators(503)),  # no runtime was started
     "providers_test": Row(get=REFUSED, post=administrators(503)),
@@ -178,8 +177,8 @@ TABLE: dict[str, Row] = {
     "providers_add": Row(get=REFUSED, post=administrators(503)),
     "people": Row(get=administrators(200), post=REFUSED),
     "people_invite": Row(get=REFUSED, post=administrators(200)),
-    "people_invitation_revoke": Row(get=REFUSED, post=administrators(404)),  # there is none
-    "person": Row(get=administrators(404), post=REFUSED),  # there is none
+    "people_invitation_revoke": Row(get=REFUSED, post=administrators(404)),  # no such object
+    "person": Row(get=administrators(404), post=REFUSED),  # no such object
     "person_roles": Row(get=REFUSED, post=administrators(404)),
     "person_close": Row(get=REFUSED, post=administrators(404)),
     "person_open": Row(get=REFUSED, post=administrators(404)),
@@ -190,7 +189,7 @@ TABLE: dict[str, Row] = {
     "person_reset_password": Row(get=REFUSED, post=administrators(404)),
     "groups": Row(get=administrators(200), post=REFUSED),
     "group_create": Row(get=REFUSED, post=administrators(400)),
-    "group": Row(get=administrators(404), post=REFUSED),  # there is none
+    "group": Row(get=administrators(404), post=REFUSED),  # no such object
     "group_add": Row(get=REFUSED, post=administrators(404)),
     "group_take_out": Row(get=REFUSED, post=administrators(404)),
     "group_remove": Row(get=REFUSED, post=administrators(404)),
@@ -200,22 +199,22 @@ TABLE: dict[str, Row] = {
     "account_devices": Row(get=signed_in(200), post=signed_in(405)),
     "account_data": Row(get=signed_in(200), post=signed_in(405)),
     "tokens": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
-    "token_revoke": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "token_revoke": Row(get=REFUSED, post=signed_in(404)),  # no such object
     "account_export": Row(get=signed_in(200), post=REFUSED),
     "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
-    "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # no such object
     "devices_sign_out": Row(get=REFUSED, post=signed_in(302), data={"others": "1"}),
     "diagram": Row(get=everybody(200), post=REFUSED),
     "healthz": Row(get=everybody(200), post=REFUSED),
     "readyz": Row(get=everybody(200), post=REFUSED),
     "metrics": Row(get=everybody(200), post=REFUSED),
 } | merge("PAGES")
-"""Name of a URL → what it answers. A stranger is sent to sign in (302); to a person
-who is no member the workspace and what is in it do not exist (404)."""
+"""Name of a URL → the statuses of its answers. A stranger is redirected to sign in (302). A person
+who is not a member is told that the workspace and its contents do not exist (404)."""
 
 
 def walk(patterns: list[Any], prefix: str = "", above: str = "") -> Iterator[tuple[str, str]]:
-    """All (qualified name, route) of the URLconf."""
+    """Yield the qualified name and the route of every URL in the URLconf."""
     for pattern in patterns:
         route = above + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
@@ -228,7 +227,7 @@ def walk(patterns: list[Any], prefix: str = "", above: str = "") -> Iterator[tup
 URLS = {
     name: route
     for name, route in walk(get_resolver().url_patterns)
-    if not name.startswith(("api:", "api_"))  # has a matrix of its own: tests/api
+    if not name.startswith(("api:", "api_"))  # the matrix of the API is in tests/api
 }
 ADMIN_URLS = {name: route for name, route in URLS.items() if name.startswith("admin:")}
 
@@ -243,7 +242,7 @@ def test_every_url_has_a_row() -> None:
 
 
 def reads(name: str) -> bool:
-    """Whether a GET shows what was said in a session."""
+    """Return whether a GET shows the content of a session."""
     row = TABLE[name]
     is_of_session = "<uuid:uuid>" in URLS[name] if row.reads is None else row.reads
     return is_of_session and row.get["reviewer"] == 200
@@ -253,7 +252,7 @@ def reads(name: str) -> bool:
 def addresses(
     workspace: Workspace, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, str]:
-    """The address of every URL, with things that exist in its place."""
+    """The address of every URL. The workspace, session, turn and calls in them exist."""
     say(session, "Plant the beans", "In May")
     (Path(workspace.root) / "bean.txt").write_text("A bean")
     run = Run.objects.create(
@@ -313,11 +312,11 @@ PLAIN: dict[str, str] = {}
 HTMX = {"HX-Request": "true"}
 
 type Answers = dict[str, tuple[int, int]]
-"""Name of a URL → the status, and how many readings of the session it left."""
+"""Name of a URL → the status, and the number of readings of the session that were recorded."""
 
 
 class Readings:
-    """The entries about the session, counted from one request to the next."""
+    """A counter of the readings of a session that were recorded since the last count."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -330,29 +329,30 @@ class Readings:
 
 
 ASKED = tuple(role for role in ROLES if role != "other")
-"""``other`` has no right that ``staff`` lacks, and gets the same everywhere."""
+"""All roles but ``other``, which has no right that ``staff`` lacks and gets the same answers."""
 
 BY_HTMX = ("viewer", "member", "staff", "superuser")
-"""A part of a page, which takes half as long, is answered by the same rules: to a stranger
-besides, and instead of a whole page where the owner, a reviewer or an administrator is shown
-that one. A superuser has all rights of the last two."""
+"""Roles that ask for a part of a page instead of the whole page, because the same rules apply and
+it takes half as long. The owner, the reviewer and the administrator ask for whole pages, and a
+superuser has all rights of the last two. The stranger asks for both."""
 
 ASKS_ALL = ("stranger", "owner")
-"""Roles that try every method at every address. All others leave out those that do not know the
-method; and those without a right of their own leave out what answers everybody alike."""
+"""Roles that try every method at every address. All other roles leave out the addresses that do not
+know the method. Roles that are not in ``CHECKED`` also leave out the addresses that answer all
+signed-in people alike, unless a GET is a reading."""
 
 CHECKED = ("stranger", "owner", "reviewer", "administrator", "superuser")
-"""Roles whose pages are looked at: between them they see all there is."""
+"""Roles whose pages have their markup checked. Together they see every page."""
 
 GERMAN = {"Accept-Language": "de"}
 IN_GERMAN = ("owner", "administrator")
-"""Roles that read in another language, which changes nothing else."""
+"""Roles that ask for pages in German. The language changes nothing else."""
 
 TITLE = "A\x1b[31m\x85\u202eB\u200b"
 
 
 def tried(role: str, method: str) -> list[str]:
-    """The names of the URLs that the role asks for by this method."""
+    """Return the names of the URLs that the role asks for by this method."""
 
     def depends_on_who_asks(name: str) -> bool:
         statuses: Statuses = getattr(TABLE[name], method)
@@ -363,7 +363,7 @@ def tried(role: str, method: str) -> list[str]:
     return [name for name in TABLE if role in ASKS_ALL or depends_on_who_asks(name)]
 
 
-def test_one_role_stands_for_another_that_gets_the_same() -> None:
+def test_other_and_staff_get_the_same_answers() -> None:
     for name, row in TABLE.items():
         for statuses in (row.get, row.post):
             assert statuses["other"] == statuses["staff"], name
@@ -372,11 +372,11 @@ def test_one_role_stands_for_another_that_gets_the_same() -> None:
 _ID = re.compile(r"""<[a-z][^<>]*?\sid=["']?([^"'\s>]+)""")
 _DATETIME = re.compile(r"""\sdatetime=["']([^"']*)""")
 _VALID_DATETIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)")
-"""A global date and time as HTML has it: a fraction has three digits at most."""
+"""HTML's format of a global date and time. A fraction has at most three digits."""
 
 
 def check_markup(response: Any, name: str) -> None:
-    """Unique ids, valid times, no control characters."""
+    """Assert that the page has unique ids, valid times and no control characters."""
     if response.status_code in (302, 405) or "html" not in response.get("Content-Type", ""):
         return
     ids = _ID.findall(response.text)
@@ -392,7 +392,7 @@ def check_markup(response: Any, name: str) -> None:
 def test_a_page_answers_as_the_role_allows(
     role: str, addresses: dict[str, str], session: Session, make_person: MakePerson
 ) -> None:
-    """Every page that is shown has valid markup, whatever a title holds."""
+    """Every page has valid markup, even if a title holds control characters."""
     Session.objects.filter(pk=session.pk).update(title=TITLE)
     person = make_person(role)
     client, readings = browser_of(person), Readings(session)
@@ -411,7 +411,7 @@ def test_a_page_answers_as_the_role_allows(
     headers = HTMX if role in BY_HTMX else GERMAN if role in IN_GERMAN else PLAIN
     answers: Answers = {name: get(name, headers) for name in tried(role, "get")}
     assert answers == {name: expected(name) for name in answers}
-    if role == "stranger":  # a part of a page never becomes the sign-in page
+    if role == "stranger":  # a part of a page never redirects to the sign-in page
         parts: Answers = {name: get(name, HTMX) for name in answers}
         assert parts == {
             name: (204 if code == 302 else code, n) for name, (code, n) in answers.items()
@@ -421,7 +421,7 @@ def test_a_page_answers_as_the_role_allows(
 
 
 def numbers_of_readers(session: Session) -> list[int]:
-    """What its owner sees of who has read the session, on all pages."""
+    """Return the numbers of the entries that the owner sees on all pages of the readers."""
     owner, address, found = browser_of(session.owner), None, []
     while address != "":
         page = owner.get(address or reverse("session_readers", args=[session.uuid])).text
@@ -430,7 +430,7 @@ def numbers_of_readers(session: Session) -> list[int]:
     return found
 
 
-def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(
+def test_missing_required_reason_hides_sessions_and_records_nothing(
     addresses: dict[str, str], make_person: MakePerson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "review_reason", "required")
@@ -451,10 +451,10 @@ def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(
 
 
 @pytest.mark.parametrize("role", ASKED)
-def test_a_form_is_taken_as_the_role_allows(
+def test_a_form_is_accepted_as_the_role_allows(
     role: str, addresses: dict[str, str], session: Session, make_person: MakePerson
 ) -> None:
-    """A form that comes back for what is wrong in it has valid markup. None is a reading."""
+    """A form that is shown again with its errors has valid markup. No POST is a reading."""
     Session.objects.filter(pk=session.pk).update(title=TITLE)
     browser = Browser(make_person(role))
 
@@ -468,7 +468,7 @@ def test_a_form_is_taken_as_the_role_allows(
     for headers in (PLAIN, HTMX) if role == "stranger" else (HTMX if role in BY_HTMX else PLAIN,):
         answers = {name: post(name, headers) for name in names}
         expected = {name: TABLE[name].post[role] for name in answers}
-        if role == "stranger" and headers is HTMX:  # a sentence in place of the way to the sign-in
+        if role == "stranger" and headers is HTMX:  # a message instead of the redirect
             led = [name for name, status in expected.items() if status == 302]
             expected |= {name: 401 for name in led if name != "sign_out"}
         assert answers == expected
@@ -476,7 +476,7 @@ def test_a_form_is_taken_as_the_role_allows(
 
 
 class Browser:
-    """One that signs in again when a form has ended the sign-in."""
+    """A browser that signs in again after a form has ended the sign-in."""
 
     def __init__(self, person: User | None) -> None:
         self._person = person
@@ -489,10 +489,10 @@ class Browser:
         return self._client
 
 
-def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
+def test_stranger_is_redirected_to_sign_in_and_then_to_a_page(
     addresses: dict[str, str], user: User
 ) -> None:
-    """To one of those that are shown, or lead to one, to somebody who may see them all."""
+    """The page after the sign-in can be opened, or redirects to a page that can be opened."""
     user.user_permissions.set(permissions_of("reviewer"))
     client, stranger = browser_of(user), Client()
     shown = {addresses[name] for name, row in TABLE.items() if 200 in row.get.values()}
@@ -507,13 +507,13 @@ def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
         sent = urlsplit(response["Location"])
         return sent.path, is_a_page(QueryDict(sent.query)["next"])
 
-    pages = set(OF_THE_WORKSPACE) - {"workspace_feed"}  # its readers fill in no form
+    pages = set(OF_THE_WORKSPACE) - {"workspace_feed"}  # feed readers cannot fill in a form
     answers = {name: sent_to(name) for name in pages}
     assert answers == dict.fromkeys(pages, (reverse("sign_in"), True))
 
 
-def test_a_form_without_a_token_is_refused(addresses: dict[str, str], user: User) -> None:
-    """One rule stands before all views but those that are exempt: none that takes a form is."""
+def test_a_form_without_a_csrf_token_is_refused(addresses: dict[str, str], user: User) -> None:
+    """The middleware covers every view that is not exempt, and no view with a form is exempt."""
     exempt = [
         name
         for name, row in TABLE.items()
@@ -531,7 +531,7 @@ def test_a_form_without_a_token_is_refused(addresses: dict[str, str], user: User
         assert "<style" not in response.text, name
 
 
-def test_a_thing_of_somebody_else_looks_like_one_that_is_not_there(
+def test_session_of_another_person_looks_like_a_missing_session(
     addresses: dict[str, str], other_user: User, session: Session
 ) -> None:
     client = browser_of(other_user)
@@ -547,11 +547,11 @@ OURS = {
     if model._meta.app_label == "conversations"
 }
 NOT_VISITED = {"admin:login", "admin:logout", "admin:None"}
-"""Open to everybody, and the pattern that catches all other addresses."""
+"""Two pages that are open to everybody, and the pattern that catches all other addresses."""
 
 
 def admin_addresses() -> dict[str, str]:
-    """The pages of the admin, each about a row where one is."""
+    """Return the addresses of the admin's pages, each about an existing row if there is one."""
     found = {}
     for name in ADMIN_URLS.keys() - NOT_VISITED:
         model = OURS.get(name.rpartition("_")[0])
@@ -564,11 +564,13 @@ def admin_addresses() -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("without_sidebar")
-def test_a_record_in_the_admin_is_a_reading_and_its_history_is_none(
+def test_opening_a_record_in_the_admin_is_recorded_as_a_reading(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
-    """A list is none either, pages that add and remove are those of nobody, and a superuser
-    reads as a reviewer: see tests/test_admin.py."""
+    """The history of a record is not a reading.
+
+    Lists, pages that add and delete, and superusers are tested in tests/test_admin.py.
+    """
     fill(workspace, user, times=1)
     person = make_person("staff")
     client, seen = browser_of(person), AuditEntry.objects.count()
@@ -588,7 +590,7 @@ def test_a_record_in_the_admin_is_a_reading_and_its_history_is_none(
             assert status == 200, name
 
 
-def test_a_member_opens_a_record_of_the_workspace_without_an_entry(
+def test_admin_records_of_ones_own_workspace_leave_no_audit_entry(
     session: Session, make_person: MakePerson, workspace: Workspace
 ) -> None:
     staff = make_person("staff")
@@ -602,8 +604,9 @@ def test_a_member_opens_a_record_of_the_workspace_without_an_entry(
 def test_the_admin_is_closed_to_everybody_but_staff(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
-    """At every address to a stranger; to all others, and to what is posted, at those of one
-    table, since one rule stands before all."""
+    """A stranger tries every address. The other roles, and POST requests, try the addresses of one
+    table only, because the same check applies to every address.
+    """
     addresses = admin_addresses()
     some = {name: address for name, address in addresses.items() if "_turn_" in name}
     assert len(some) == 5
@@ -632,8 +635,11 @@ SOCKET = {
 
 @dataclass(frozen=True, slots=True)
 class FrameRow:
-    """A type of frame: what it takes beside its id, and whether only those may send it who
-    write in the session."""
+    """A type of frame.
+
+    ``more`` are its fields apart from the id. ``writes`` says whether only those who may write in
+    the session may send it.
+    """
 
     writes: bool
     more: dict[str, Any] = field(default_factory=dict)
@@ -667,8 +673,10 @@ def test_every_frame_has_a_row() -> None:
 
 
 async def refusal_of(socket: Socket, frame: dict[str, Any]) -> str:
-    """The code of the error that answers the frame; empty if none does. Frames are taken
-    one after the other, so that of a later ping ends the wait."""
+    """Return the code of the error that answers the frame, or "" if there is no error.
+
+    Frames are handled one after the other, so the answer to a later ping ends the wait.
+    """
     await socket.send(frame)
     await socket.send({"type": "ping"})
     answer = await socket.until("error", "pong")
@@ -679,7 +687,7 @@ async def refusal_of(socket: Socket, frame: dict[str, Any]) -> str:
 
 
 def test_every_socket_is_covered() -> None:
-    """That of a session, and the answer at every other address."""
+    """The only routes are the socket of a session and the answer at every other address."""
     routes = [str(route.pattern) for route in websocket_urlpatterns]
     assert routes == ["ws/s/<uuid:uuid>/", ""]
 

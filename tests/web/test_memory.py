@@ -1,4 +1,4 @@
-"""Keeping rules for a workspace: the offer beside a session, and the memory's page."""
+"""Workspace memory: the offer to keep a rule beside a session, and the memory's page."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_an_item_is_kept_for_everyone(
     assert f'href="/s/{ruled.uuid}/t/1/"' in page
 
 
-def test_without_scripts_the_page_comes_back(
+def test_keeping_an_item_by_plain_form_redirects_to_the_page(
     owner: Client, ruled: Session, workspace: Workspace, user: User
 ) -> None:
     answer = keep(owner, ruled, "p3.0", "person")
@@ -75,7 +75,7 @@ def test_without_scripts_the_page_comes_back(
     assert entry.owner == user
 
 
-def test_an_offer_that_was_declined_does_not_come_again(owner: Client, ruled: Session) -> None:
+def test_declined_offer_is_not_repeated(owner: Client, ruled: Session) -> None:
     keep(owner, ruled, "p3.0", "none")
     page = panel(owner, ruled)
     assert page.index("All dates must be UTC") < page.index(OFFER)
@@ -85,7 +85,7 @@ def test_an_offer_that_was_declined_does_not_come_again(owner: Client, ruled: Se
     assert "Keep “All dates must be UTC” for the workspace" in page
 
 
-def test_what_is_kept_is_not_offered_again(owner: Client, ruled: Session) -> None:
+def test_kept_item_is_not_offered_again(owner: Client, ruled: Session) -> None:
     keep(owner, ruled, "p3.0", "person")
     keep(owner, ruled, "r1.0", "workspace")
     page = panel(owner, ruled)
@@ -94,30 +94,32 @@ def test_what_is_kept_is_not_offered_again(owner: Client, ruled: Session) -> Non
     assert reverse("session_state_keep", args=[ruled.uuid]) not in page
 
 
-def test_a_member_keeps_nothing_for_everyone(
+def test_member_cannot_keep_an_item_for_everyone(
     ruled: Session, workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
     browser = browser_of(make_person("member"))
-    assert OFFER not in panel(browser, ruled)  # not their own session, and not their workspace
+    assert OFFER not in panel(browser, ruled)  # neither their session nor their workspace
     assert keep(browser, ruled, "r1.0", "workspace").status_code == 403
     assert keep(browser, ruled, "r1.0", "person").status_code == 400
     assert texts(workspace, user) == []
 
 
-def test_a_viewer_keeps_nothing(ruled: Session, make_person: MakePerson) -> None:
+def test_viewer_cannot_keep_an_item(ruled: Session, make_person: MakePerson) -> None:
     browser = browser_of(make_person("viewer"))
     assert OFFER not in panel(browser, ruled)
     assert keep(browser, ruled, "r1.0", "person").status_code == 403
 
 
 @pytest.mark.parametrize(("item", "scope"), [("r9.0", "person"), ("c1", "person"), ("r1.0", "all")])
-def test_what_cannot_be_kept_is_told(owner: Client, ruled: Session, item: str, scope: str) -> None:
+def test_keeping_an_unknown_item_or_scope_is_an_error(
+    owner: Client, ruled: Session, item: str, scope: str
+) -> None:
     answer = keep(owner, ruled, item, scope, htmx=True)
     assert answer.status_code == 400
     assert 'role="alert"' in answer.text
 
 
-def test_the_panel_asks_the_same_number_of_queries_whatever_is_kept(
+def test_query_count_of_the_panel_is_independent_of_the_memory(
     owner: Client, ruled: Session, workspace: Workspace, user: User
 ) -> None:
     def count() -> int:
@@ -146,7 +148,7 @@ def post(browser: Client, name: str, workspace: Workspace, *where: object, **dat
     return browser.post(reverse(name, args=[workspace.slug, *where]), data)
 
 
-def test_the_page_lists_adds_changes_and_removes(
+def test_memory_page_lists_adds_edits_and_removes_entries(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     assert memory(owner, workspace).count("Nothing yet") == 2
@@ -162,7 +164,7 @@ def test_the_page_lists_adds_changes_and_removes(
     assert texts(workspace, user) == []
 
 
-def test_a_refused_entry_keeps_what_was_written(owner: Client, workspace: Workspace) -> None:
+def test_refused_entry_keeps_its_text_in_the_form(owner: Client, workspace: Workspace) -> None:
     data = {"kind": "preference", "text": "x" * 200, "scope": "workspace"}
     page = post(owner, "workspace_memory_add", workspace, **data)
     assert page.status_code == 400
@@ -170,7 +172,7 @@ def test_a_refused_entry_keeps_what_was_written(owner: Client, workspace: Worksp
     assert "x" * 200 in page.text
 
 
-def test_members_change_their_own_and_read_what_is_for_everyone(
+def test_member_reads_common_entries_and_changes_only_their_own(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
     common, own = add(workspace, user, "Use tabs"), add(workspace, user, "Mine", scope="person")
@@ -193,7 +195,7 @@ def test_members_change_their_own_and_read_what_is_for_everyone(
     assert texts(workspace, user) == ["Use tabs", "Mine"]
 
 
-def test_an_entry_of_another_workspace_is_not_found_here(
+def test_an_entry_of_another_workspace_is_not_found(
     owner: Client, workspace: Workspace, user: User
 ) -> None:
     entry = add(workspace, user, "Use tabs")
@@ -202,7 +204,7 @@ def test_an_entry_of_another_workspace_is_not_found_here(
     assert texts(workspace, user) == ["Use tabs"]
 
 
-def test_what_a_reviewer_reads_of_sessions_is_entered(
+def test_reviewers_reading_of_the_memory_page_is_recorded(
     owner: Client,
     ruled: Session,
     workspace: Workspace,
@@ -228,7 +230,7 @@ def test_what_a_reviewer_reads_of_sessions_is_entered(
     assert (entry.action, entry.reason, entry.place) == ("part", "Report 7", where)
 
 
-def test_what_the_panel_of_another_session_shows_of_it_is_entered_too(
+def test_reviewers_reading_of_memory_in_another_session_is_recorded(
     owner: Client, ruled: Session, workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
     keep(owner, ruled, "r1.0", "workspace")

@@ -1,5 +1,7 @@
-"""Every moment that a page shows is an element that says it in the reader's zone and
-language; the text in it is what a browser without scripts shows."""
+"""Moments on a page are elements that show the time in the reader's zone and language.
+
+A browser without scripts shows the text in the element instead.
+"""
 
 import re
 from datetime import datetime, timedelta
@@ -26,7 +28,7 @@ def reader(make_person: MakePerson) -> Client:
 
 
 def shown(reader: Client, address: str) -> list[datetime]:
-    """The moments of a page; it has no other dates."""
+    """Return the moments of a page, and assert that it has no other dates."""
     response = reader.get(address, follow=True)
     assert response.status_code == 200
     body = response.text.partition("<main")[2]
@@ -36,7 +38,7 @@ def shown(reader: Client, address: str) -> list[datetime]:
     return moments
 
 
-def test_which_time_a_sample_is_of(reader: Client, workspace: Workspace, user: User) -> None:
+def test_sample_shows_its_period(reader: Client, workspace: Workspace, user: User) -> None:
     say(create_session(workspace, owner=user), "Plant the beans")
     since, until = shown(reader, reverse("review_sample") + "?n=5&days=30")[:2]
     assert until - since == timedelta(days=30)

@@ -1,6 +1,6 @@
-"""The database away: for an instant under load, and for longer than anybody waits.
+"""Outages of the database: for an instant under load, and for longer than a run waits.
 
-A real PostgreSQL ends its connections, or lets nobody in; nothing is simulated.
+The outages are not simulated: a real PostgreSQL ends its connections or refuses new ones.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ TIMES = 5
 
 
 class Server:
-    """The database server, from another database of it."""
+    """The database server, controlled by a connection to another of its databases."""
 
     def __init__(self) -> None:
         params = connection.get_connection_params()
@@ -57,7 +57,7 @@ class Server:
         return ended[0] if ended else 0
 
     def connections(self) -> set[int]:
-        """The processes that serve one each."""
+        """Return the ids of the server processes, which serve one connection each."""
         rows = self._connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = %s", [self._name]
         )
@@ -97,7 +97,7 @@ def token(user: User) -> str:
 def database(sessions: list[Session], token: str) -> Iterator[Server]:
     if connection.vendor != "postgresql":
         pytest.skip("SQLite has no connections to lose")
-    connection.close()  # of the test itself: it is not among those that are ended
+    connection.close()  # the test's own connection, so that it is not among those that are ended
     server = Server()
     yield server
     server.close()
@@ -119,7 +119,7 @@ def program(token: str) -> AsyncClient:
 
 
 def check_answer(path: str, answer: Any) -> None:
-    """An answer is what was asked for, or the documented 503."""
+    """Assert that the answer is a success or the documented 503."""
     if answer.status_code in (200, 201, 202):
         return
     assert answer.status_code == 503, (path, answer.status_code, answer.content[:300])
@@ -135,13 +135,13 @@ def check_answer(path: str, answer: Any) -> None:
 
 @dataclass
 class Load:
-    """People and programs that go on until they are told to stop, and what they were told."""
+    """People and programs that send requests until ``is_over`` is set, and the answers they got."""
 
     reader: AsyncClient
     program: AsyncClient
     is_over: bool = False
     acknowledged: dict[str, str] = field(default_factory=dict)
-    """client_id → text."""
+    """The acknowledged messages: client_id → text."""
     answers: list[int] = field(default_factory=list)
     refused: int = 0
 
@@ -172,7 +172,10 @@ class Load:
             await asyncio.sleep(0.3)
 
     async def chat(self, session: Session, person: User) -> None:
-        """As a page does, which comes again where its socket is closed, with what it had sent."""
+        """Send messages by a socket as a page does.
+
+        If the socket is closed, open it again and repeat the message that was not acknowledged.
+        """
         client_id = ""
         while client_id or not self.is_over:
             socket = await open_socket(session, person)
@@ -190,7 +193,7 @@ class Load:
                 await socket.close()
 
     async def say(self, socket: Socket, client_id: str = "") -> None:
-        """Until it is acknowledged."""
+        """Send a message until it is acknowledged."""
         client_id = client_id or uuid4().hex
         text = f"Said on a page: {client_id}"
         while True:
@@ -206,7 +209,7 @@ class Load:
 
 
 async def status_of(path: str, user_cookie: str) -> int:
-    """What the server's own application answers, on one of its threads."""
+    """Return the status that the server's own application answers, on one of its threads."""
     headers = [(b"host", b"127.0.0.1"), (b"cookie", user_cookie.encode())]
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
     request = ApplicationCommunicator(django_application, scope)
@@ -226,7 +229,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-async def test_a_connection_is_kept_for_later_requests_and_opened_anew_once_it_is_lost(
+async def test_connection_is_reused_and_opened_again_after_it_is_lost(
     database: Server, user: User
 ) -> None:
     cookie = await sync_to_async(session_cookie)(user)
@@ -245,8 +248,8 @@ async def test_a_connection_is_kept_for_later_requests_and_opened_anew_once_it_i
 
 
 async def wait_for_runs(seconds: float = 60) -> list[Run]:
-    """All runs, when none goes on any more."""
-    await sync_to_async(connections.close_all)()  # this test's own is lost as well
+    """Wait until all runs have ended, and return them."""
+    await sync_to_async(connections.close_all)()  # the test's own connection is lost as well
     async with asyncio.timeout(seconds):
         while True:
             runs = [run async for run in Run.objects.order_by("pk")]
@@ -264,7 +267,7 @@ def notices_of(session: Session) -> list[str]:
     return [str(event.payload) for event in events]
 
 
-async def test_connections_that_end_under_load_cost_nothing(
+async def test_connections_that_end_under_load_lose_no_message_and_no_run(
     database: Server,
     reader: AsyncClient,
     program: AsyncClient,
@@ -290,7 +293,7 @@ async def test_connections_that_end_under_load_cost_nothing(
     finally:
         load.is_over = True
         await asyncio.gather(*work)
-    assert ended > TIMES  # there were some to end
+    assert ended > TIMES  # connections were really ended
     runs = await wait_for_runs()
     assert {run.state for run in runs} == {COMPLETED}
     assert len(runs) == len(load.acknowledged)
@@ -304,7 +307,7 @@ async def test_connections_that_end_under_load_cost_nothing(
     assert [one.problem for one in verified if one.problem] == []
 
 
-async def test_a_run_waits_for_the_database_and_everybody_else_is_told(
+async def test_run_waits_for_the_database_while_requests_are_refused(
     database: Server,
     reader: AsyncClient,
     program: AsyncClient,
@@ -349,12 +352,12 @@ async def test_a_run_waits_for_the_database_and_everybody_else_is_told(
 async def open_socket_as_it_is(
     session: Session, program: AsyncClient, reader: AsyncClient
 ) -> Socket:
-    """With the cookie that the browser has: nobody can sign in now."""
+    """Open a socket with the cookie that the browser has, because nobody can sign in now."""
     cookies = "; ".join(f"{name}={one.value}" for name, one in reader.cookies.items())
     return await open_socket(session, None, headers={"cookie": cookies})
 
 
-async def test_a_run_that_waited_in_vain_keeps_what_it_said(
+async def test_run_interrupted_by_an_outage_keeps_the_text_shown(
     database: Server,
     reader: AsyncClient,
     program: AsyncClient,

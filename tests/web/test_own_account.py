@@ -1,4 +1,4 @@
-"""One's own account: preferences, and where one is signed in."""
+"""The pages of one's own account: preferences, signed-in devices and the data export."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def html_tag(page: Any) -> str:
 # --- preferences ---
 
 
-def test_preferences_are_kept_and_carried_by_every_page(owner: Client, session: Session) -> None:
+def test_preferences_are_saved_and_set_on_every_page(owner: Client, session: Session) -> None:
     assert html_tag(owner.get(PREFERENCES)) == '<html lang="en" data-theme="auto">'
     response = owner.post(PREFERENCES, CHOICE)
     assert (response.status_code, response["Location"]) == (302, PREFERENCES)
@@ -67,24 +67,24 @@ def test_preferences_are_kept_and_carried_by_every_page(owner: Client, session: 
     assert "data-keys" not in html_tag(owner.get(PREFERENCES))
 
 
-def test_a_refused_page_has_the_theme_too(owner: Client) -> None:
+def test_error_page_has_the_theme(owner: Client) -> None:
     owner.post(PREFERENCES, CHOICE)
     assert 'data-theme="dark"' in html_tag(owner.get("/w/nowhere/"))
 
 
-def test_a_stranger_has_none(client: Client) -> None:
+def test_stranger_has_no_preferences(client: Client) -> None:
     assert html_tag(client.get(reverse("sign_in"))) == '<html lang="en">'
 
 
 @pytest.mark.parametrize("name", CHOICE)
-def test_what_is_not_on_offer_is_refused(owner: Client, user: User, name: str) -> None:
+def test_invalid_preference_is_refused(owner: Client, user: User, name: str) -> None:
     bad = CHOICE | {name: '"><script>'}
     assert owner.post(PREFERENCES, bad).status_code == 400
     assert owner.post(reverse("account_choose"), {name: "x"}).status_code == 400
     assert not Preferences.objects.exists()
 
 
-def test_a_button_changes_one_and_leaves_the_others(owner: Client, user: User) -> None:
+def test_button_changes_one_preference_and_keeps_the_others(owner: Client, user: User) -> None:
     owner.post(PREFERENCES, CHOICE)
     response = owner.post(reverse("account_choose"), {"theme": "light", "nonsense": "x"})
     assert response.status_code == 204
@@ -92,7 +92,7 @@ def test_a_button_changes_one_and_leaves_the_others(owner: Client, user: User) -
     assert kept == CHOICE | {"theme": "light"}
 
 
-def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
+def test_help_lists_the_keys_that_the_person_chose(owner: Client, user: User) -> None:
     usual = flat(owner.get(reverse("help")).text)
     assert "<kbd>Enter</kbd> </dt><dd>Send the message" in usual
     Preferences.objects.create(user=user, enter="break")
@@ -101,7 +101,7 @@ def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
     )
 
 
-def test_they_cost_a_page_and_a_part_of_one_one_query(
+def test_preferences_cost_one_query_per_page_or_part(
     owner: Client, session: Session, user: User
 ) -> None:
     def asked(**headers: str) -> int:
@@ -130,7 +130,7 @@ def sign_in(user: User, agent: str = LINUX, address: str = "192.0.2.7") -> Clien
     return client
 
 
-def test_the_browsers_in_which_one_is_signed_in_are_listed(user: User, other_user: User) -> None:
+def test_signed_in_devices_are_listed(user: User, other_user: User) -> None:
     sign_in(other_user)
     phone = sign_in(user, "Mozilla/5.0 (iPhone; like Mac OS X) Version/18 Mobile Safari/604", "::1")
     laptop = sign_in(user)
@@ -142,7 +142,7 @@ def test_the_browsers_in_which_one_is_signed_in_are_listed(user: User, other_use
     assert is_signed_in(phone)
 
 
-def test_one_device_is_signed_out(user: User) -> None:
+def test_one_device_can_be_signed_out(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     theirs = Device.objects.get(session_key=phone.session.session_key)
     response = laptop.post(reverse("device_sign_out", args=[theirs.pk]))
@@ -160,14 +160,14 @@ def test_one_device_is_signed_out(user: User) -> None:
     assert SIGNED_OUT in laptop.cookies
 
 
-def test_nobody_signs_out_the_device_of_another(user: User, other_user: User) -> None:
+def test_device_of_another_person_cannot_be_signed_out(user: User, other_user: User) -> None:
     theirs = sign_in(other_user)
     device = Device.objects.get(user=other_user)
     assert sign_in(user).post(reverse("device_sign_out", args=[device.pk])).status_code == 404
     assert is_signed_in(theirs)
 
 
-def test_all_others_are_signed_out(user: User, other_user: User) -> None:
+def test_all_other_devices_can_be_signed_out(user: User, other_user: User) -> None:
     phone, laptop, stranger = sign_in(user), sign_in(user), sign_in(other_user)
     link = reverse("sign_in_link", args=[create_sign_in_link(user)])
     response = laptop.post(reverse("devices_sign_out"), {"others": "1"}, follow=True)
@@ -178,7 +178,7 @@ def test_all_others_are_signed_out(user: User, other_user: User) -> None:
     assert Client().get(link).status_code == 410, "a link that was not used yet"
 
 
-def test_everywhere_means_here_too(user: User) -> None:
+def test_sign_out_everywhere_includes_this_device(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     response = laptop.post(reverse("devices_sign_out"), follow=True)
     assert response.redirect_chain[-1][0].startswith(reverse("sign_in"))
@@ -187,14 +187,14 @@ def test_everywhere_means_here_too(user: User) -> None:
     assert not BrowserSession.objects.exists()
 
 
-def test_who_signs_out_has_one_device_less(user: User) -> None:
+def test_sign_out_removes_the_device_from_the_list(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     phone.post(reverse("sign_out"))
     assert len(device_names(laptop)) == 1
     assert Device.objects.exclude(ended_at=None).count() == 1
 
 
-def test_a_new_password_signs_the_others_out_and_keeps_this_one(user: User) -> None:
+def test_password_change_signs_out_all_other_devices(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     data = {"old_password": "correct horse"}
     new = {"new_password1": "staple battery", "new_password2": "staple battery"}
@@ -205,21 +205,21 @@ def test_a_new_password_signs_the_others_out_and_keeps_this_one(user: User) -> N
     assert Device.objects.filter(session_key=None).count() == 1
 
 
-def test_a_session_that_is_over_is_no_device(user: User) -> None:
+def test_device_with_an_expired_session_is_not_listed(user: User) -> None:
     phone, laptop = sign_in(user), sign_in(user)
     gone = BrowserSession.objects.filter(session_key=phone.session.session_key)
     gone.update(expire_date=timezone.now() - timedelta(seconds=1))
     assert len(device_names(laptop)) == 1
 
 
-def test_a_device_is_seen_again_after_minutes_and_costs_nothing_before(user: User) -> None:
+def test_request_right_after_sign_in_makes_no_device_query(user: User) -> None:
     client = browser_of(user)
     with CaptureQueriesContext(connection) as queries:
         client.get(reverse("help"))
     assert not [query for query in queries if "conversations_device" in query["sql"]]
 
 
-def test_what_a_browser_says_of_itself_is_kept_within_limits(user: User) -> None:
+def test_user_agent_is_truncated_and_escaped(user: User) -> None:
     client = sign_in(user, "\x01" + "a" * 3000 + "<script>")
     device = Device.objects.get()
     assert len(device.agent) <= 400
@@ -228,7 +228,7 @@ def test_what_a_browser_says_of_itself_is_kept_within_limits(user: User) -> None
     )
 
 
-def test_two_requests_of_one_browser_are_one_device(user: User) -> None:
+def test_two_requests_of_one_browser_create_one_device(user: User) -> None:
     for _ in range(2):
         record_device_use(user.pk, session_key="a" * 32, agent=LINUX, address="")
     assert Device.objects.count() == 1
@@ -245,7 +245,7 @@ def test_two_requests_of_one_browser_are_one_device(user: User) -> None:
         ("", "A browser"),
     ],
 )
-def test_a_browser_has_a_name(agent: str, name: str) -> None:
+def test_browser_is_named_from_its_user_agent(agent: str, name: str) -> None:
     assert name_of_agent(agent) == name
 
 
@@ -266,7 +266,7 @@ def export(client: Client) -> dict[str, str]:
         return {name: whole.read(name).decode() for name in whole.namelist()}
 
 
-def test_ones_own_data_is_a_file(
+def test_export_contains_own_data_and_nothing_of_others(
     owner: Client, session: Session, workspace: Workspace, user: User, other_user: User
 ) -> None:
     say(session, "Plant the beans", "In May")
@@ -286,7 +286,7 @@ def test_ones_own_data_is_a_file(
     assert user.password not in whole
 
 
-def test_a_look_at_its_head_writes_nothing(owner: Client) -> None:
+def test_head_request_for_the_export_is_not_recorded(owner: Client) -> None:
     response = owner.head(reverse("account_export"))
     assert response.status_code == 200
     assert not AuditEntry.objects.exists()

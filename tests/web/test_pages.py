@@ -1,4 +1,4 @@
-"""The pages: workspaces, the session list, the chat; by plain GET and POST."""
+"""Pages by plain GET and POST: workspaces, the session list, the chat, health and errors."""
 
 import asyncio
 import gzip
@@ -53,12 +53,12 @@ ROW = re.compile(r'data-seq="(\d+)"')
 
 
 def seqs(response: HttpResponse) -> list[int]:
-    """The rows of a page, by number."""
+    """Return the ``seq`` of each row on the page."""
     return [int(seq) for seq in ROW.findall(response.text)]
 
 
 def links(response: HttpResponse, text: str) -> list[str]:
-    """The addresses of the links with this text."""
+    """Return the addresses of the links with this text."""
     found = re.findall(rf'href="([^"]+)"[^>]*>{text}</a>', response.text)
     return list(dict.fromkeys(link.replace("&amp;", "&") for link in found))
 
@@ -76,7 +76,7 @@ def count_queries(owner: Client, address: str) -> int:
 
 @pytest.fixture
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder under which workspaces may lie."""
+    """A folder below which workspaces may be created, with the subfolder ``notes``."""
     folder = tmp_path / "roots"
     (folder / "notes").mkdir(parents=True)
     monkeypatch.setattr(settings.LOOM, "workspace_roots", [folder])
@@ -97,7 +97,7 @@ def test_home_lists_the_workspaces_of_the_person(
 
 
 @pytest.mark.parametrize("role", ["viewer", "member"])
-def test_nobody_becomes_owner_of_a_folder_by_a_workspace_of_their_own(
+def test_non_owner_cannot_create_a_workspace_on_the_same_folder(
     workspace: Workspace, make_person: MakePerson, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     root = Path(workspace.root).resolve()
@@ -111,10 +111,10 @@ def test_a_workspace_is_created_on_a_folder_under_a_root(owner: Client, roots: P
     response = create(owner, roots / "notes")
     assert (response.status_code, response["Location"]) == (302, "/w/notes/")
     assert str(roots / "notes") in owner.get("/w/notes/").text
-    assert owner.get("/w/notes/settings/").status_code == 200  # who creates it owns it
+    assert owner.get("/w/notes/settings/").status_code == 200  # its creator is its owner
 
 
-def test_a_name_that_is_taken_gets_another_address(owner: Client, roots: Path) -> None:
+def test_workspace_with_a_taken_name_gets_another_address(owner: Client, roots: Path) -> None:
     assert create(owner, roots / "notes")["Location"] == "/w/notes/"
     assert create(owner, roots / "notes")["Location"] == "/w/notes-2/"
     assert create(owner, roots / "notes", name="💥")["Location"] == "/w/workspace/"
@@ -134,7 +134,7 @@ def symlink_loop(roots: Path) -> Path:
     return roots / "loop"
 
 
-def test_no_other_folder_is_taken(owner: Client, roots: Path) -> None:
+def test_invalid_workspace_folder_is_refused(owner: Client, roots: Path) -> None:
     for choose, reason in [
         (outside, "A workspace must be under one of"),
         (symlink_out, "A workspace must be under one of"),
@@ -157,7 +157,7 @@ def test_no_other_folder_is_taken(owner: Client, roots: Path) -> None:
         assert Workspace.objects.count() == 0, (choose, reason)
 
 
-def test_a_folder_of_an_unknown_person_is_no_path(owner: Client, roots: Path) -> None:
+def test_path_with_an_unknown_home_folder_is_refused(owner: Client, roots: Path) -> None:
     assert create(owner, "~nobody-has-this-name/x").status_code == 400
 
 
@@ -176,9 +176,7 @@ def test_settings_are_changed(owner: Client, workspace: Workspace) -> None:
     assert workspace.instructions == lines
 
 
-def test_a_workspace_can_have_rules_of_its_own_for_the_window(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_workspace_can_override_the_window_rules(owner: Client, workspace: Workspace) -> None:
     page = reverse("workspace_settings", args=["garden"])
     rules = {
         "window_strategy": "sliding_window",
@@ -205,7 +203,7 @@ def test_a_workspace_can_have_rules_of_its_own_for_the_window(
     assert (workspace.window_strategy, workspace.keep_recent) == ("", None)
 
 
-def test_settings_that_cannot_be_are_refused(owner: Client, workspace: Workspace) -> None:
+def test_invalid_settings_are_refused(owner: Client, workspace: Workspace) -> None:
     for wrong in [
         {"name": ""},
         {"name": " \t "},
@@ -240,7 +238,9 @@ def remove(owner: Client, username: str) -> Any:
     return owner.post(reverse("workspace_member_remove", args=["garden"]), data, follow=True)
 
 
-def test_members_come_and_go(owner: Client, workspace: Workspace, other_user: User) -> None:
+def test_members_are_added_changed_and_removed(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
     assert add(owner, "bob", "viewer").status_code == 302
     assert add(owner, "bob", "member").status_code == 302
     assert members_of(workspace) == [("ann", "owner"), ("bob", "member")]
@@ -250,7 +250,7 @@ def test_members_come_and_go(owner: Client, workspace: Workspace, other_user: Us
     assert browser_of(other_user).get("/w/garden/").status_code == 404
 
 
-def test_a_member_that_cannot_be_is_refused(
+def test_invalid_member_or_role_is_refused(
     owner: Client, workspace: Workspace, other_user: User
 ) -> None:
     for username, role, reason in [
@@ -265,19 +265,19 @@ def test_a_member_that_cannot_be_is_refused(
         assert len(members_of(workspace)) == 1, (username, role, reason)
 
 
-def test_removing_nobody_changes_nothing(owner: Client, workspace: Workspace) -> None:
+def test_removing_an_unknown_member_changes_nothing(owner: Client, workspace: Workspace) -> None:
     for username in ["", "nobody", "b\0b", "x" * 10_000]:
         assert "does not exist" in remove(owner, username).text, username
         assert len(members_of(workspace)) == 1, username
 
 
-def test_the_last_owner_stays(owner: Client, workspace: Workspace) -> None:
+def test_last_owner_cannot_be_removed_or_demoted(owner: Client, workspace: Workspace) -> None:
     assert "must keep at least one owner" in remove(owner, "ann").text
     assert "must keep at least one owner" in add(owner, "ann", "viewer").text
     assert members_of(workspace) == [("ann", "owner")]
 
 
-def test_an_owner_may_leave_to_another_one(
+def test_owner_may_leave_if_another_owner_remains(
     owner: Client, workspace: Workspace, other_user: User
 ) -> None:
     add(owner, "bob", "owner")
@@ -322,7 +322,7 @@ def test_sessions_are_grouped_by_date(owner: Client, workspace: Workspace) -> No
         assert french == date_format(long_ago, "F Y")
 
 
-def test_days_of_the_list_are_the_readers(
+def test_session_list_uses_the_days_of_the_readers_time_zone(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evening = datetime(2026, 3, 2, 1, 0, tzinfo=UTC)  # five o'clock the day before in California
@@ -337,7 +337,7 @@ def test_days_of_the_list_are_the_readers(
 
 
 def offered(browser: Client, address: str) -> dict[str, str]:
-    """What the button of this address in the list would send."""
+    """Return the field that the list's button for this address would send."""
     text = browser.get("/w/garden/").text + browser.get("/w/garden/?archived=1").text
     name, value = re.findall(rf'formaction="{address}" name="(\w+)"\s+value="(\w+)"', text)[0]
     return {name: value}
@@ -348,7 +348,7 @@ def test_pinned_sessions_come_first(owner: Client, workspace: Workspace) -> None
     make_session(workspace, "now")
     pin = reverse("session_pin", args=[old.uuid])
     wish = offered(owner, pin)
-    for _ in range(2):  # by a double click
+    for _ in range(2):  # as by a double click
         owner.post(pin, wish)
     response = owner.get("/w/garden/")
     assert titles(response) == ["old", "now"]
@@ -357,7 +357,7 @@ def test_pinned_sessions_come_first(owner: Client, workspace: Workspace) -> None
     assert titles(owner.get("/w/garden/")) == ["now", "old"]
 
 
-def test_the_menu_of_a_session_is_where_its_list_is(
+def test_session_menu_is_on_every_page_with_the_session_list(
     owner: Client, workspace: Workspace, session: Session
 ) -> None:
     other = make_session(workspace, "other")
@@ -369,13 +369,11 @@ def test_the_menu_of_a_session_is_where_its_list_is(
         assert owner.post(pin, headers=headers)["Location"] == chat(other)
 
 
-def test_an_archived_session_leaves_the_list_and_comes_back(
-    owner: Client, session: Session
-) -> None:
+def test_session_can_be_archived_and_unarchived(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     archive = reverse("session_archive", args=[session.uuid])
     wish = offered(owner, archive)
-    for _ in range(2):  # by a double click
+    for _ in range(2):  # as by a double click
         response = owner.post(archive, wish, headers={"Referer": "http://testserver/w/garden/?q=a"})
         assert response["Location"] == "http://testserver/w/garden/?q=a"
     assert titles(owner.get("/w/garden/")) == []
@@ -392,9 +390,7 @@ def test_an_archived_session_leaves_the_list_and_comes_back(
     assert titles(owner.get("/w/garden/")) == ["Plant the beans"]
 
 
-def test_an_empty_session_offers_examples_only_while_something_can_be_written(
-    owner: Client, session: Session
-) -> None:
+def test_archived_empty_session_offers_no_examples(owner: Client, session: Session) -> None:
     address = reverse("session", args=[session.uuid])
     assert "What should we work on?" in owner.get(address).text
     Session.objects.update(archived_at=timezone.now())
@@ -420,7 +416,7 @@ def test_the_filter_finds_words_of_title_and_last_text(owner: Client, workspace:
 
 
 @pytest.mark.parametrize(("role", "sees"), [("viewer", True), ("reviewer", False)])
-def test_the_list_shows_nothing_of_what_was_said_to_who_is_no_member(
+def test_session_list_shows_message_text_only_to_members(
     session: Session, workspace: Workspace, make_person: MakePerson, role: str, sees: bool
 ) -> None:
     say(session, "Hello", "The secret is out")
@@ -432,7 +428,7 @@ def test_the_list_shows_nothing_of_what_was_said_to_who_is_no_member(
     assert ("Peas" in browser.get(address, {"q": "secret"}).text) is sees
 
 
-def test_the_filter_by_htmx_gets_the_list_only(owner: Client, workspace: Workspace) -> None:
+def test_filter_by_htmx_returns_only_the_list(owner: Client, workspace: Workspace) -> None:
     make_session(workspace, "Beans")
     response = owner.get("/w/garden/", {"q": "b"}, headers={"HX-Request": "true"})
     assert titles(response) == ["Beans"]
@@ -456,7 +452,7 @@ def test_the_list_is_paged_by_cursor(
     assert len(set(costs)) == 1
 
 
-def test_the_filter_stays_while_paging(
+def test_next_page_keeps_the_filter(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "session_list_size", 1)
@@ -492,14 +488,16 @@ BAD_CURSORS = [
 ]
 
 
-def test_a_cursor_that_is_none_is_refused(owner: Client, workspace: Workspace) -> None:
+def test_malformed_list_cursor_is_refused(owner: Client, workspace: Workspace) -> None:
     for cursor in BAD_CURSORS:
         response = owner.get("/w/garden/", {"before": cursor})
         assert response.status_code == 400, cursor
         assert "not a cursor of the session list" in response.text, cursor
 
 
-def test_a_cursor_beyond_all_is_an_empty_page(owner: Client, workspace: Workspace) -> None:
+def test_list_cursor_beyond_the_end_gives_an_empty_page(
+    owner: Client, workspace: Workspace
+) -> None:
     make_session(workspace, "one")
     cursor = "2000-01-01T00:00:00+00:00~" + "9" * 30
     assert titles(owner.get("/w/garden/", {"before": cursor})) == []
@@ -509,7 +507,7 @@ def test_a_cursor_beyond_all_is_an_empty_page(owner: Client, workspace: Workspac
     ("state", "mark"),
     [("running", "Running"), ("interrupted", "Interrupted"), ("queued", "Queued")],
 )
-def test_the_list_marks_what_a_session_does(
+def test_session_list_shows_the_run_state(
     owner: Client, session: Session, user: User, state: str, mark: str
 ) -> None:
     process = "" if state == "queued" else "elsewhere"
@@ -532,14 +530,14 @@ def test_opening_a_session_never_reorders_the_list(owner: Client, workspace: Wor
     assert titles(owner.get("/w/garden/")) == ["now", "Old"]
 
 
-def test_a_chat_and_a_list_cost_the_same_statements_beside_any_number_of_sessions(
+def test_query_counts_are_independent_of_the_number_of_sessions(
     owner: Client, workspace: Workspace, session: Session
 ) -> None:
     say(session, "Hello", "Hi")
     pages = (f"/s/{session.uuid}/", "/w/garden/")
-    owner.get(pages[0])  # what a browser's first page writes besides
+    owner.get(pages[0])  # the first page of a browser writes more
     costs = [count_queries(owner, page) for page in pages]
-    assert costs <= [16, 10]  # of which a feature may have one
+    assert costs <= [16, 10]  # a feature may make one of these queries
     for number in range(60):
         make_session(workspace, f"s{number}", days=number)
     for pinned in Session.objects.order_by("pk")[5:9]:
@@ -547,9 +545,7 @@ def test_a_chat_and_a_list_cost_the_same_statements_beside_any_number_of_session
     assert [count_queries(owner, page) for page in pages] == costs
 
 
-def test_what_has_not_changed_of_the_list_is_rendered_once(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_unchanged_list_items_are_rendered_once(owner: Client, workspace: Workspace) -> None:
     sessions = [make_session(workspace, f"s{number}", days=number) for number in range(9)]
 
     def rendered(address: str) -> int:
@@ -559,7 +555,7 @@ def test_what_has_not_changed_of_the_list_is_rendered_once(
 
     assert rendered("/w/garden/") == 9
     assert rendered("/w/garden/") == 0
-    # In a chat one is the current.
+    # A chat renders one item anew, because it is marked as the current one.
     assert rendered(f"/s/{sessions[0].uuid}/") == 1
     assert rendered(f"/s/{sessions[1].uuid}/") == 1
     say(sessions[3], "Hello")
@@ -567,7 +563,7 @@ def test_what_has_not_changed_of_the_list_is_rendered_once(
     assert titles(owner.get("/w/garden/"))[0] == "s3"
 
 
-def test_a_form_of_the_list_carries_the_token_of_who_asks(
+def test_forms_of_the_list_contain_the_csrf_token_of_their_reader(
     workspace: Workspace, session: Session, user: User, make_person: MakePerson
 ) -> None:
     """Both browsers get the same rendered items."""
@@ -585,7 +581,7 @@ def test_a_form_of_the_list_carries_the_token_of_who_asks(
     assert one.post(pin, {"csrfmiddlewaretoken": ones.pop()}).status_code == 302
 
 
-def test_what_members_were_shown_is_not_shown_to_others(
+def test_list_items_rendered_for_members_are_not_shown_to_reviewers(
     owner: Client, session: Session, workspace: Workspace, make_person: MakePerson
 ) -> None:
     say(session, "Hello", "The secret is out")
@@ -595,7 +591,9 @@ def test_what_members_were_shown_is_not_shown_to_others(
     assert "Rename" not in reviewer.get("/w/garden/").text
 
 
-def test_a_page_is_compressed_for_who_can_read_that(owner: Client, workspace: Workspace) -> None:
+def test_page_is_compressed_if_the_browser_accepts_gzip(
+    owner: Client, workspace: Workspace
+) -> None:
     make_session(workspace, "Beans")
     plain = owner.get("/w/garden/")
     assert "Content-Encoding" not in plain
@@ -608,10 +606,12 @@ def test_a_page_is_compressed_for_who_can_read_that(owner: Client, workspace: Wo
     lengths = {
         len(owner.get("/w/garden/", headers={"Accept-Encoding": "gzip"}).content) for _ in range(9)
     }
-    assert len(lengths) > 1  # its length tells nothing
+    assert len(lengths) > 1  # the length varies, so that it reveals nothing
 
 
-def test_a_new_session_is_used_before_another_is_made(owner: Client, workspace: Workspace) -> None:
+def test_empty_session_is_reused_before_another_is_created(
+    owner: Client, workspace: Workspace
+) -> None:
     new = reverse("session_create", args=["garden"])
     first = owner.post(new)["Location"]
     assert owner.post(new)["Location"] == first
@@ -632,7 +632,7 @@ def test_start_opens_the_last_chat(owner: Client, workspace: Workspace, user: Us
 
 
 def fill(session: Session, count: int) -> None:
-    """Append many messages in one go; row n is turn n with the text ``text n``."""
+    """Append many messages at once. Row n is turn n with the text ``text n``."""
     payloads = [
         AssistantText(text=f"text {n}") if n % 2 else UserMessage(text=f"text {n}")
         for n in range(1, count + 1)
@@ -651,7 +651,7 @@ def fill(session: Session, count: int) -> None:
 
 @pytest.fixture
 def long(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Of more than two pages."""
+    """A session of more than two pages."""
     monkeypatch.setattr(settings.LOOM, "page_size", 25)
     monkeypatch.setattr(settings.LOOM, "older_page_size", 20)
     fill(session, 60)
@@ -670,7 +670,7 @@ def test_the_chat_opens_at_its_end(owner: Client, long: Session) -> None:
     assert links(response, "Load newer") == []
 
 
-def test_older_rows_are_a_page_of_their_own(owner: Client, long: Session) -> None:
+def test_before_cursor_shows_the_older_rows(owner: Client, long: Session) -> None:
     response = owner.get(chat(long, "?before=seq:36"))
     assert seqs(response) == list(range(11, 36))
     assert links(response, "Load older") == [chat(long, "?before=seq%3A11")]
@@ -678,7 +678,7 @@ def test_older_rows_are_a_page_of_their_own(owner: Client, long: Session) -> Non
     assert links(owner.get(chat(long, "?before=seq:11")), "Load older") == []
 
 
-def test_newer_rows_are_too(owner: Client, long: Session) -> None:
+def test_after_cursor_shows_the_newer_rows(owner: Client, long: Session) -> None:
     response = owner.get(chat(long, "?after=seq:35"))
     assert seqs(response) == list(range(36, 61))
     assert links(response, "Load newer") == []
@@ -694,7 +694,7 @@ def test_htmx_gets_rows_and_the_next_link_only(owner: Client, long: Session) -> 
     assert "HX-Request" in owner.get(chat(long))["Vary"]
 
 
-def test_all_rows_come_once_by_either_way(owner: Client, long: Session) -> None:
+def test_paging_in_either_direction_shows_every_row_once(owner: Client, long: Session) -> None:
     def walk(address: str, text: str) -> Iterator[list[int]]:
         while address:
             response = owner.get(address)
@@ -707,7 +707,7 @@ def test_all_rows_come_once_by_either_way(owner: Client, long: Session) -> None:
     assert [seq for page in forth for seq in page] == list(range(1, 61))
 
 
-def test_a_permalink_shows_the_turn_with_what_is_around_it(owner: Client, long: Session) -> None:
+def test_permalink_shows_the_turn_with_the_rows_around_it(owner: Client, long: Session) -> None:
     response = owner.get(chat(long, "t/30/"))
     shown = seqs(response)
     assert shown == list(range(shown[0], shown[0] + 25))
@@ -718,7 +718,9 @@ def test_a_permalink_shows_the_turn_with_what_is_around_it(owner: Client, long: 
     assert seqs(owner.get(newer))[0] == shown[-1] + 1
 
 
-def test_a_permalink_at_an_end(owner: Client, long: Session) -> None:
+def test_permalink_to_the_first_or_last_turn_has_one_paging_link(
+    owner: Client, long: Session
+) -> None:
     for turn, has_older, has_newer in ((1, False, True), (60, True, False)):
         response = owner.get(chat(long, f"t/{turn}/"))
         assert turn in seqs(response)
@@ -733,7 +735,7 @@ def test_an_unknown_turn_is_not_found(owner: Client, session: Session) -> None:
         assert owner.get(chat(session, f"t/{turn}/source/")).status_code == 404
 
 
-def test_what_is_no_number_is_no_address(owner: Client, session: Session) -> None:
+def test_turn_that_is_not_a_number_is_not_found(owner: Client, session: Session) -> None:
     for turn in ("-1", "1.0", "٣", "1e3", "%00", "0x1"):
         assert owner.get(chat(session, f"t/{turn}/")).status_code == 404, turn
 
@@ -755,7 +757,7 @@ def test_a_cursor_beyond_the_ends_is_no_error(owner: Client, session: Session) -
             assert owner.get(chat(session), {name: cursor}).status_code == 200, cursor
 
 
-def test_the_source_of_a_turn_is_its_text(owner: Client, session: Session) -> None:
+def test_source_of_a_turn_is_its_exact_text(owner: Client, session: Session) -> None:
     text = "<script>alert(1)</script>\r\n\ttabs, 💥 and\u2028more"
     say(session, text)
     response = owner.get(chat(session, "t/1/source/"))
@@ -765,7 +767,7 @@ def test_the_source_of_a_turn_is_its_text(owner: Client, session: Session) -> No
     assert response["Content-Disposition"] == 'inline; filename="turn-1.txt"'
 
 
-def test_age_costs_no_query(
+def test_query_count_of_a_chat_is_independent_of_its_length(
     owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "page_size", 8)
@@ -778,10 +780,12 @@ def test_age_costs_no_query(
             owner.get(address)
         costs[count] = [count_queries(owner, address) for address in addresses]
     assert costs[10] == costs[60]
-    assert max(costs[60]) <= 19  # preferences, and permissions for the menu, are three
+    assert max(costs[60]) <= 19  # three are for preferences and the menu's permissions
 
 
-def test_the_session_list_costs_no_query_by_its_length(owner: Client, workspace: Workspace) -> None:
+def test_query_count_of_the_list_is_independent_of_its_length(
+    owner: Client, workspace: Workspace
+) -> None:
     make_session(workspace, "one")
     few = count_queries(owner, "/w/garden/")
     for number in range(30):
@@ -842,14 +846,16 @@ async def test_a_form_sent_twice_is_one_message(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_form_without_an_id_gets_one(async_browser: AsyncClient, session: Session) -> None:
+async def test_form_without_a_client_id_gets_one(
+    async_browser: AsyncClient, session: Session
+) -> None:
     assert (await async_browser.post(chat(session, "send/"), {"text": "Hi"})).status_code == 302
     await (await current_runtime()).wait_idle(session.pk)
     assert len((await Run.objects.aget()).client_id) >= 8
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_message_to_an_archived_session_is_kept_in_the_answer(
+async def test_message_to_an_archived_session_is_refused(
     async_browser: AsyncClient, session: Session
 ) -> None:
     await Session.objects.filter(pk=session.pk).aupdate(archived_at=timezone.now())
@@ -868,7 +874,7 @@ async def talk(browser: AsyncClient, session: Session, *, times: int) -> Runtime
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_older_turns_are_summarised_and_that_is_undone_by_forms(
+async def test_forms_summarise_older_turns_and_undo_the_summary(
     async_browser: AsyncClient, session: Session
 ) -> None:
     runtime = await talk(async_browser, session, times=6)
@@ -897,7 +903,7 @@ async def test_without_a_message_there_is_nothing_to_summarise(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_summary_of_another_session_is_not_undone_here(
+async def test_summary_of_another_session_cannot_be_undone_here(
     async_browser: AsyncClient, session: Session
 ) -> None:
     runtime = await talk(async_browser, session, times=6)
@@ -911,14 +917,14 @@ async def test_a_summary_of_another_session_is_not_undone_here(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_on", [True, False])
-async def test_archiving_a_session_has_it_summarised_where_that_is_wanted(
+async def test_archiving_summarises_the_session_if_the_setting_is_on(
     async_browser: AsyncClient, session: Session, monkeypatch: pytest.MonkeyPatch, is_on: bool
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "compact_at_end", is_on)
     runtime = await talk(async_browser, session, times=6)
     await async_browser.post(chat(session, "archive/"))
     await async_browser.get(chat(session))
-    while runtime.database.background:  # a task that has ended leaves at the loop's next turn
+    while runtime.database.background:  # the event loop removes an ended task later
         await asyncio.sleep(0.01)
     await runtime.wait_idle(session.pk)
     found = [kept.reason async for kept in Compaction.objects.all()]
@@ -952,8 +958,10 @@ def test_a_bad_client_id_is_refused(owner: Client, session: Session) -> None:
         assert owner.post(chat(session, "send/"), data).status_code == 400, client_id
 
 
-def test_a_queued_message_of_any_text_is_shown(owner: Client, session: Session, user: User) -> None:
-    """JSON over the socket can carry half a surrogate pair, and no page can."""
+def test_queued_message_that_utf8_cannot_encode_is_shown(
+    owner: Client, session: Session, user: User
+) -> None:
+    """JSON over the socket can carry half a surrogate pair, but a page cannot."""
     for number, text in enumerate(("first", "half \ud83d of it", "nul \0")):
         accept_message(
             session, client_id=f"client-0{number}", text=text, user_pk=user.pk, max_queued=5
@@ -977,7 +985,7 @@ def test_a_session_is_renamed(owner: Client, session: Session) -> None:
     )
 
 
-def test_a_title_needs_a_character(owner: Client, session: Session) -> None:
+def test_empty_title_is_refused(owner: Client, session: Session) -> None:
     rename(owner, session, "Beans")
     for title in ["", " \t", "\u202e"]:
         response = rename(owner, session, title)
@@ -985,7 +993,7 @@ def test_a_title_needs_a_character(owner: Client, session: Session) -> None:
         assert get_session(session.uuid).title == "Beans", title
 
 
-def test_any_title_can_be_stored(owner: Client, session: Session) -> None:
+def test_odd_or_too_long_title_is_stored_in_a_valid_form(owner: Client, session: Session) -> None:
     for title in ["a\0b", "x" * 100_000, "💥" * 300, "\u202ea"]:
         assert rename(owner, session, title).status_code == 200, title
         assert 0 < len(get_session(session.uuid).title) <= 120, title
@@ -1004,22 +1012,22 @@ def test_an_unknown_model_is_refused(owner: Client, session: Session) -> None:
         assert get_session(session.uuid).model == "", model
 
 
-def test_a_form_leads_back_to_our_own_pages_only(owner: Client, session: Session) -> None:
+def test_next_field_cannot_redirect_a_form_elsewhere(owner: Client, session: Session) -> None:
     for wanted in ["https://evil.example/", "//evil.example", "/admin/", "x\r\ny"]:
         response = owner.post(chat(session, "pin/"), {"next": wanted})
         assert response["Location"] == chat(session), wanted
 
 
-# --- for those who run the server ---
+# --- health and metrics ---
 
 
-def test_health_answers_everybody(client: Client) -> None:
+def test_health_checks_answer_without_a_sign_in(client: Client) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.head("/healthz").status_code == 200
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_health_and_figures_are_read_by_the_address_of_the_server(client: Client) -> None:
+def test_health_and_metrics_accept_any_host(client: Client) -> None:
     for path in ("/healthz", "/readyz", "/metrics"):
         assert client.get(path, headers={"host": "10.0.0.7:8000"}).status_code == 200
     assert client.get("/healthz/", headers={"host": "10.0.0.7:8000"}).status_code == 400
@@ -1033,7 +1041,7 @@ def test_an_archive_without_guards_is_not_ready(client: Client) -> None:
     assert (response.status_code, response.json()) == (503, {"status": "archive not guarded"})
 
 
-def test_it_is_ready_and_warns_while_room_is_short(
+def test_readyz_warns_but_stays_ready_if_disk_space_is_low(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "min_free_mib", 2**40)
@@ -1043,7 +1051,9 @@ def test_it_is_ready_and_warns_while_room_is_short(
     assert "low on disk space" in response.json()["warnings"][0]
 
 
-def test_metrics_are_in_the_text_format(client: Client, session: Session, user: User) -> None:
+def test_metrics_are_in_the_prometheus_text_format(
+    client: Client, session: Session, user: User
+) -> None:
     accept_message(session, client_id="client-01", text="Go", user_pk=user.pk, max_queued=5)
     response = client.get("/metrics")
     assert response["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -1054,7 +1064,7 @@ def test_metrics_are_in_the_text_format(client: Client, session: Session, user: 
         assert re.fullmatch(r"# (HELP|TYPE) loom_\w+ .+|loom_\w+ [0-9.]+", line)
 
 
-# --- errors, policy, mark-up ---
+# --- errors, content security policy, markup ---
 
 
 def test_an_unknown_page_is_not_found(client: Client, owner: Client) -> None:
@@ -1064,13 +1074,15 @@ def test_an_unknown_page_is_not_found(client: Client, owner: Client) -> None:
         assert "Not found" in response.text
 
 
-def test_what_a_viewer_may_not_do_is_not_allowed(session: Session, viewer: User) -> None:
+def test_viewer_gets_403_for_a_change(session: Session, viewer: User) -> None:
     response = browser_of(viewer).post(chat(session, "pin/"))
     assert response.status_code == 403
     assert "Not allowed" in response.text
 
 
-def test_the_address_of_a_form_says_that_it_has_no_page(owner: Client, session: Session) -> None:
+def test_get_of_a_form_address_answers_405_with_an_explanation(
+    owner: Client, session: Session
+) -> None:
     for client in (owner, Client()):
         for path in ("/workspaces/new/", "/w/garden/members/add/", f"/s/{session.uuid}/rename/"):
             response = client.get(path)
@@ -1080,7 +1092,7 @@ def test_the_address_of_a_form_says_that_it_has_no_page(owner: Client, session: 
     assert (owner.post("/w/garden/").status_code, owner.post("/w/garden/").content) == (405, b"")
 
 
-def test_a_fault_of_ours_says_so(owner: Client, workspace: Workspace) -> None:
+def test_server_error_shows_a_page_without_details(owner: Client, workspace: Workspace) -> None:
     owner.raise_request_exception = False
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE conversations_membership RENAME TO elsewhere")
@@ -1094,14 +1106,14 @@ def test_a_fault_of_ours_says_so(owner: Client, workspace: Workspace) -> None:
     assert response["Content-Security-Policy"]
 
 
-def test_a_host_that_is_not_ours_is_refused(client: Client) -> None:
+def test_unknown_host_is_refused(client: Client) -> None:
     for host in ["evil.example", "testserver.evil.example", "a b", ""]:
         response = client.get("/sign-in/", headers={"Host": host})
         assert response.status_code == 400, host
         assert response["Content-Security-Policy"], host
 
 
-def test_any_query_string_is_answered(owner: Client, session: Session) -> None:
+def test_odd_query_string_causes_no_server_error(owner: Client, session: Session) -> None:
     session_pages = (chat(session), chat(session, "t/1/"), chat(session, "find/"))
     for query in [
         "q=%00",
@@ -1120,7 +1132,7 @@ def test_any_query_string_is_answered(owner: Client, session: Session) -> None:
             assert owner.get(f"{page}?{query}").status_code in (200, 302, 404), query
 
 
-def test_any_path_is_answered(owner: Client, workspace: Workspace) -> None:
+def test_odd_path_causes_no_server_error(owner: Client, workspace: Workspace) -> None:
     for path in ["/w/%00/", "/w/%ff/", "/s/%00/", "/w/gar%64en/", "/w/GARDEN/"]:
         assert owner.get(path).status_code in (200, 404), path
 
@@ -1133,7 +1145,7 @@ def test_a_body_that_is_too_large_is_refused(owner: Client, session: Session) ->
     assert response.status_code in (400, 413)
 
 
-def test_any_body_is_answered(owner: Client, session: Session) -> None:
+def test_malformed_body_causes_no_server_error(owner: Client, session: Session) -> None:
     for body in [b"text=%ff%fe", b"\xff\xfe\x00", b"text=\xed\xa0\x80"]:
         for action in ("rename/", "model/", "pin/"):
             response = owner.post(
@@ -1144,7 +1156,7 @@ def test_any_body_is_answered(owner: Client, session: Session) -> None:
 
 @pytest.fixture
 def pages(owner: Client, session: Session, user: User) -> dict[str, HttpResponse]:
-    """One of every kind of page, with hostile content where content goes."""
+    """One page of every kind, with hostile content wherever content is shown."""
     hostile = (
         '<img src=x onerror=alert(1)> <b style="x" onclick="y">z</b> [l](javascript:alert(1))\n\n'
         "```html\n<script>alert(1)</script>\n```\n\n| a |\n|:-:|\n| <svg onload=alert(1)> |\n"
@@ -1194,7 +1206,7 @@ CODE = re.compile(r"\s*(javascript:|vbscript:|js:|data:text)", re.I)
 
 
 class Markup(HTMLParser):
-    """Collects what a strict policy refuses."""
+    """A parser that collects the markup that a strict content security policy refuses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1284,7 +1296,7 @@ def test_the_folder_of_ones_own_workspace_may_hold_another(owner: Client, roots:
     assert create(owner, roots / "notes" / "inner").status_code == 302
 
 
-def test_the_servers_own_data_is_no_workspace(
+def test_server_data_cannot_become_a_workspace(
     owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir = settings.LOOM.data_dir

@@ -1,4 +1,4 @@
-"""People and groups, as administrators look after them."""
+"""The administrators' pages for people and groups."""
 
 import json
 from itertools import product
@@ -39,7 +39,7 @@ PEOPLE = reverse("people")
 
 @pytest.fixture
 def head(db: None) -> User:
-    """An administrator, who is in no workspace."""
+    """An administrator who belongs to no workspace."""
     person = User.objects.create_user("head")
     person.groups.add(role_group(ADMINISTRATORS))
     return person
@@ -56,7 +56,7 @@ def noted() -> list[str]:
 
 
 def fresh(person: User) -> User:
-    """Without what Django has kept with the old object."""
+    """Load the person again, without the permissions that Django has cached on the object."""
     return User.objects.get(pk=person.pk)
 
 
@@ -82,7 +82,7 @@ def test_people_are_listed_found_and_paged(
     assert office.get(PEOPLE, {"after": "a\0b", "q": "\0"}).status_code == 200
 
 
-def test_the_number_of_people_costs_no_query(office: Client) -> None:
+def test_query_count_is_independent_of_the_number_of_people(office: Client) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             office.get(PEOPLE)
@@ -102,7 +102,7 @@ def test_roles_are_given_and_taken(office: Client, head: User, user: User) -> No
     page = office.get(reverse("person", args=[user.pk])).text
     assert page.count(" checked") == 2
     office.post(roles, {"roles": [REVIEWERS]})
-    office.post(roles, {"roles": [REVIEWERS]})  # nothing changes: no entry
+    office.post(roles, {"roles": [REVIEWERS]})  # nothing changes, so there is no entry
     office.post(roles)
     assert (is_reviewer(fresh(user)), is_administrator(fresh(user))) == (False, False)
     assert noted() == [
@@ -114,7 +114,9 @@ def test_roles_are_given_and_taken(office: Client, head: User, user: User) -> No
 
 
 @pytest.mark.parametrize("name", ["person_roles", "person_close", "person_sign_out"])
-def test_nobody_changes_themselves_or_a_superuser(office: Client, head: User, name: str) -> None:
+def test_administrator_cannot_change_themselves_or_a_superuser(
+    office: Client, head: User, name: str
+) -> None:
     root = User.objects.create_superuser("root")
     for person in (head, root):
         response = office.post(reverse(name, args=[person.pk]), {"roles": [REVIEWERS]})
@@ -148,7 +150,7 @@ def test_a_closed_account_is_signed_out_and_can_be_opened_again(office: Client, 
     ]
 
 
-def test_somebody_is_signed_out_everywhere(office: Client, user: User) -> None:
+def test_person_is_signed_out_everywhere(office: Client, user: User) -> None:
     theirs = browser_of(user)
     office.post(reverse("person_sign_out", args=[user.pk]))
     assert theirs.get(reverse("home")).status_code == 302
@@ -156,7 +158,9 @@ def test_somebody_is_signed_out_everywhere(office: Client, user: User) -> None:
 
 
 @pytest.mark.parametrize("name", ["person_sign_out", "person_close"])
-def test_tokens_end_with_it_and_for_good(office: Client, user: User, name: str) -> None:
+def test_signing_out_or_closing_revokes_tokens_permanently(
+    office: Client, user: User, name: str
+) -> None:
     scopes, lifetime = ["read"], None
     token = create_token(user, name="Nightly", scopes=scopes, lifetime=lifetime)
     assert "1 API token" in office.get(reverse("person", args=[user.pk])).text
@@ -165,7 +169,7 @@ def test_tokens_end_with_it_and_for_good(office: Client, user: User, name: str) 
     assert find_caller(token, address="") is None
 
 
-def test_a_group_is_made_filled_and_removed(
+def test_group_is_created_filled_and_removed(
     office: Client, workspace: Workspace, user: User, other_user: User
 ) -> None:
     made = office.post(reverse("group_create"), {"name": " Gardeners "})
@@ -189,7 +193,7 @@ def test_a_group_is_made_filled_and_removed(
     assert len(noted()) == 6
 
 
-def test_a_group_that_stays_as_it_is_is_not_noted(office: Client, other_user: User) -> None:
+def test_unchanged_group_leaves_no_audit_entry(office: Client, other_user: User) -> None:
     group = Group.objects.create(name="Gardeners")
     take_out = reverse("group_take_out", args=[group.pk, other_user.pk])
     office.post(take_out)
@@ -202,7 +206,7 @@ def test_a_group_that_stays_as_it_is_is_not_noted(office: Client, other_user: Us
 
 
 @pytest.mark.parametrize("name", ["", " ", "Reviewers"])
-def test_a_name_that_is_empty_or_taken_is_refused(office: Client, name: str) -> None:
+def test_empty_or_taken_group_name_is_refused(office: Client, name: str) -> None:
     role_group(REVIEWERS)
     before = Group.objects.count()
     page = office.post(reverse("group_create"), {"name": name})
@@ -212,7 +216,7 @@ def test_a_name_that_is_empty_or_taken_is_refused(office: Client, name: str) -> 
     assert Group.objects.count() == before
 
 
-def test_a_name_that_nobody_has_stays_in_its_field(office: Client) -> None:
+def test_unknown_username_stays_in_its_field(office: Client) -> None:
     group = Group.objects.create(name="Gardeners")
     page = office.post(reverse("group_add", args=[group.pk]), {"username": "nobdy"})
     assert page.status_code == 400
@@ -220,10 +224,10 @@ def test_a_name_that_nobody_has_stays_in_its_field(office: Client) -> None:
     assert "The account “nobdy” does not exist." in page.text
 
 
-def test_an_administrator_gets_into_no_workspace_by_a_group(
+def test_administrator_cannot_join_a_workspace_through_a_group(
     office: Client, head: User, workspace: Workspace, user: User, session: Session
 ) -> None:
-    """Being an administrator lets nobody read a transcript."""
+    """Being an administrator does not include the right to read transcripts."""
     group = Group.objects.create(name="Gardeners")
     add_group(workspace, group=group, role="owner", origin=AuditOrigin(user=user))
     page = office.post(reverse("group_add", args=[group.pk]), {"username": "head"}, follow=True)
@@ -233,7 +237,7 @@ def test_an_administrator_gets_into_no_workspace_by_a_group(
     assert not AuditEntry.objects.filter(action__in=READINGS).exists()
 
 
-def test_groups_that_give_a_permission_are_not_changed_here(office: Client) -> None:
+def test_groups_with_permissions_cannot_be_changed_on_these_pages(office: Client) -> None:
     reviewers = role_group(REVIEWERS)
     assert REVIEWERS not in office.get(reverse("groups")).text
     assert office.get(reverse("group", args=[reviewers.pk])).status_code == 404
@@ -281,7 +285,7 @@ def root(db: None) -> User:
 
 @pytest.fixture
 def ann(user: User) -> User:
-    """In a group, and locked out."""
+    """A person who is in a group and locked out."""
     Group.objects.create(name="Gardeners")
     user.groups.add(Group.objects.create(name="Cooks"))
     AccessAttempt.objects.create(username="ann", ip_address="127.0.0.1", failures_since_start=9)
@@ -289,7 +293,9 @@ def ann(user: User) -> User:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_change_of_rights_and_its_entry_are_one(act: str, root: User, ann: User) -> None:
+def test_change_of_rights_and_its_entry_are_one_transaction(
+    act: str, root: User, ann: User
+) -> None:
     if act == "open_account":
         User.objects.filter(pk=ann.pk).update(is_active=False)
     before = rows_of_all_tables()
@@ -308,9 +314,14 @@ def test_a_change_of_rights_and_its_entry_are_one(act: str, root: User, ann: Use
         *((act, "as administrator") for act in SUPERUSERS_ONLY),
     ],
 )
-def test_rights_have_guard_rails(act: str, who: str, root: User, head: User, ann: User) -> None:
-    """Nobody changes their own, nobody who has lost theirs meanwhile changes any, and an
-    administrator changes no superuser, makes none, and signs in as nobody."""
+def test_forbidden_changes_of_rights_are_refused(
+    act: str, who: str, root: User, head: User, ann: User
+) -> None:
+    """People may not change their own rights, or any rights after losing their own.
+
+    An administrator may not change a superuser, make somebody a superuser, or reset a password
+    and so sign in as somebody else.
+    """
     actor, pk = head, ann.pk
     if who == "self":
         actor, pk = root, root.pk
@@ -326,8 +337,8 @@ def test_rights_have_guard_rails(act: str, who: str, root: User, head: User, ann
 
 
 @pytest.mark.parametrize("act", ["set_rank", "close_account"])
-def test_the_last_superuser_stays_one(act: str, root: User) -> None:
-    """Even for a command on the server, which no rule about oneself holds back."""
+def test_last_superuser_cannot_be_demoted_or_closed(act: str, root: User) -> None:
+    """This holds even for server commands, to which the rule about oneself does not apply."""
     acts = ACTS | {
         "set_rank": lambda pk, origin: archive_people.set_rank(
             pk, is_superuser=False, is_staff=True, origin=origin
@@ -342,10 +353,10 @@ def test_the_last_superuser_stays_one(act: str, root: User) -> None:
     assert len(noted()) == 1
 
 
-def test_a_workspace_of_a_closed_account_gets_another_owner(
+def test_workspace_of_a_closed_account_can_get_another_owner(
     office: Client, head: User, root: User, user: User, workspace: Workspace, other_user: User
 ) -> None:
-    """Else nobody could manage it. While an owner can sign in, it is that owner's matter."""
+    """Otherwise nobody could manage it. While an owner can sign in, the decision is theirs."""
     page, make_owner = (reverse(name, args=[user.pk]) for name in ("person", "person_owner"))
     top = browser_of(root)
 
@@ -360,7 +371,7 @@ def test_a_workspace_of_a_closed_account_gets_another_owner(
     User.objects.filter(pk__in=[user.pk, other_user.pk]).update(is_active=False)
     assert make_owner in top.get(page).text
     assert "does not exist" in choose("bob"), "nor can he sign in"
-    # Whoever makes an owner can read what is there.
+    # An administrator may not make an owner, because an owner can read the transcripts.
     assert make_owner not in office.get(page).text
     assert "A superuser can make somebody else owner" in office.get(page).text
     assert "Only a superuser can do this." in choose("head", office)
@@ -371,7 +382,7 @@ def test_a_workspace_of_a_closed_account_gets_another_owner(
     remove_member(workspace, user_pk=user.pk)
     with pytest.raises(Rejected, match="whose account is open"):
         remove_member(workspace, user_pk=root.pk)
-    # Who is an owner by a group manages it as well.
+    # A person who is an owner through a group can manage the workspace too.
     root.groups.add(group := Group.objects.create(name="Gardeners"))
     Membership.objects.filter(user=root).update(role="viewer")
     add_group(workspace, group=group, role="owner", origin=AuditOrigin())
@@ -380,7 +391,7 @@ def test_a_workspace_of_a_closed_account_gets_another_owner(
     assert archive_people.read_person(root.pk)["owned_alone"] == []
 
 
-def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> None:
+def test_superuser_promotes_unlocks_and_resets_a_person(root: User, ann: User) -> None:
     office = browser_of(root)
     page = office.get(reverse("person", args=[ann.pk])).text
     assert "9 failed sign-in attempts" in page
@@ -406,7 +417,7 @@ def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> 
     ]
 
 
-def test_a_role_by_a_permission_of_ones_own_is_taken_too(office: Client, user: User) -> None:
+def test_role_from_a_personal_permission_can_be_revoked(office: Client, user: User) -> None:
     user.user_permissions.add(Permission.objects.get(codename="review_transcripts"))
     office.post(reverse("person_roles", args=[user.pk]))
     assert not is_reviewer(fresh(user))

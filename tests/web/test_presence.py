@@ -1,4 +1,4 @@
-"""Who has a session open and who writes, by the sockets of several people."""
+"""Presence: who has a session open and who is writing, by the sockets of several people."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -41,7 +41,7 @@ def shown(frame: dict[str, Any]) -> list[tuple[str, bool, bool]]:
     return [(one["name"], one["may_write"], one["is_writing"]) for one in frame["people"]]
 
 
-async def test_people_come_write_and_go(
+async def test_people_who_come_write_and_leave_are_shown(
     session: Session, user: User, viewer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -52,14 +52,14 @@ async def test_people_come_write_and_go(
         ann = await come(user)
         second_tab = await come(user)
         await ann.settle()
-        assert ann.of_type("people") == []  # alone
+        assert ann.of_type("people") == []  # nobody else is there
         eve = await come(viewer)
         both = await ann.until("people")
         assert shown(both) == [(user.username, True, False), (viewer.username, False, False)]
         await second_tab.close()
         await ann.send({"type": "typing", "is_writing": True})
         await eve.until("people", where=lambda frame: frame["people"][0]["is_writing"])
-        await eve.send({"type": "typing", "is_writing": True})  # may not write
+        await eve.send({"type": "typing", "is_writing": True})  # a viewer may not write
         await ann.send({"type": "typing", "is_writing": False})
         await eve.until("people", where=lambda frame: not frame["people"][0]["is_writing"])
         assert not any(frame["people"][1]["is_writing"] for frame in eve.of_type("people"))
@@ -71,7 +71,7 @@ async def test_people_come_write_and_go(
         assert (await ann.until("people", where=lambda frame: frame["count"] == 1))["people"]
 
 
-async def test_a_role_that_changes_is_shown_and_counts(
+async def test_changed_role_is_shown_and_applied(
     session: Session, user: User, viewer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
@@ -91,14 +91,14 @@ async def test_a_role_that_changes_is_shown_and_counts(
             await eve.settle()
 
 
-async def test_twenty_people_cost_few_frames_and_read_the_same(session: Session) -> None:
+async def test_presence_of_twenty_people_costs_few_frames(session: Session) -> None:
     people = await sync_to_async(make_people)(session, 20)
     async with AsyncExitStack() as stack:
         sockets = [await stay(stack, session, one) for one in people]
         for socket in sockets:
             await socket.until("people", where=lambda frame: frame["count"] == 20)
             socket.frames.clear()
-        for _ in range(5):  # said again and again, it is told once
+        for _ in range(5):  # a repeated frame is published once
             for socket in sockets:
                 await socket.send({"type": "typing", "is_writing": True})
         is_told = lambda frame: all(one["is_writing"] for one in frame["people"])  # noqa: E731
@@ -110,7 +110,7 @@ async def test_twenty_people_cost_few_frames_and_read_the_same(session: Session)
         assert sum(len(socket.of_type("people")) for socket in sockets) < 20 * 20
 
 
-async def test_people_of_a_process_that_died_are_forgotten(
+async def test_people_of_a_dead_process_are_forgotten(
     session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -126,7 +126,7 @@ async def test_people_of_a_process_that_died_are_forgotten(
         assert [one["name"] for one in here.people(session.pk)] == [user.username]
 
 
-async def test_a_new_session_is_not_one_that_is_open_in_another_tab(
+async def test_new_session_is_not_one_that_is_open_in_another_tab(
     session: Session, user: User, viewer: User
 ) -> None:
     browser = await sync_to_async(browser_of)(user)
@@ -149,7 +149,7 @@ async def test_a_new_session_is_not_one_that_is_open_in_another_tab(
         assert await sync_to_async(press)() == another
 
 
-async def test_the_name_of_who_wrote_in_anothers_session_is_on_the_message(
+async def test_message_in_another_persons_session_shows_its_author(
     session: Session, user: User
 ) -> None:
     [other] = await sync_to_async(make_people)(session, 1)
@@ -163,7 +163,7 @@ async def test_the_name_of_who_wrote_in_anothers_session_is_on_the_message(
             await socket.until_idle()
 
 
-async def test_who_withdraws_the_message_of_another_leaves_its_words_where_all_see_them(
+async def test_withdrawn_message_of_another_person_stays_visible_to_all(
     session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.01)

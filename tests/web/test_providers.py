@@ -1,4 +1,4 @@
-"""The page of the model servers."""
+"""The page of the model servers, and the file that configures them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,7 +50,7 @@ async def runtime(
         replace(wire.provider, name="chat", kind=OPENAI, url=f"{wire.url}/v1", is_plain=False),
     )
     started: Runtime = await start_runtime(providers=loom.providers, model="")
-    await started.models.refresh()  # Which waits for the SDK to load, however long
+    await started.models.refresh()  # this waits until the SDK is loaded
     monkeypatch.setattr(current, "_runtime", started)
     return started
 
@@ -70,14 +70,14 @@ async def get(browser: Client, name: str, **data: str) -> str:
     return str(response.content.decode())
 
 
-async def test_the_page_says_what_answers_and_hides_the_key(
+async def test_page_shows_the_state_of_servers_but_no_key(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
     page = await get(browser, "providers")
     assert "Answers, with 4 models." in page
     assert f"<code>{MODEL}</code>" in page
     assert "1\u202f000\u202f000" in page
-    assert "Does not take" not in page  # nothing is known of any
+    assert "Does not take" not in page  # no model has been tested
     assert wire.key not in page
     wire.server.key = "another"
     page = await get(browser, "providers_refresh", provider="chat")
@@ -85,7 +85,7 @@ async def test_the_page_says_what_answers_and_hides_the_key(
     assert wire.key not in page
 
 
-async def test_a_test_shows_the_answer_and_keeps_what_it_learns(
+async def test_model_test_shows_the_answer_and_stores_the_result(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
     wire.enqueue(
@@ -104,7 +104,7 @@ async def test_a_test_shows_the_answer_and_keeps_what_it_learns(
     assert not await LearntModel.objects.aexists()
 
 
-async def test_a_test_in_which_a_model_only_thinks_says_so(
+async def test_model_test_reports_an_answer_that_is_only_thinking(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
     wire.enqueue(Scenario(text="", thinking="They greet me", stop_reason="max_tokens"))
@@ -113,7 +113,7 @@ async def test_a_test_in_which_a_model_only_thinks_says_so(
     assert "answered “”" not in page
 
 
-async def test_a_test_that_fails_says_why(
+async def test_failed_model_test_shows_the_reason(
     runtime: Runtime, wire: WireThread, browser: Client
 ) -> None:
     wire.enqueue(Scenario(status=503, error_message="loading the model"))
@@ -122,7 +122,7 @@ async def test_a_test_that_fails_says_why(
     assert "loading the model" in page
 
 
-async def test_a_server_that_is_found_is_used_at_once(
+async def test_discovered_server_can_be_used_at_once(
     runtime: Runtime,
     wire: WireThread,
     browser: Client,
@@ -132,7 +132,7 @@ async def test_a_server_that_is_found_is_used_at_once(
     port = int(wire.url.rpartition(":")[2])
     monkeypatch.setattr(discovery, "PORTS", {port: "LM Studio"})
     monkeypatch.setattr("conversations.web.providers.PORTS", {port: "LM Studio"})
-    wire.server.key = ""  # it needs none
+    wire.server.key = ""  # the server needs no key
     monkeypatch.setattr(loom, "providers", ())
     await runtime.models.reload(())
     assert runtime.models.is_demo
@@ -142,12 +142,12 @@ async def test_a_server_that_is_found_is_used_at_once(
     assert [one.name for one in read_providers((), loom.providers_file, {})] == ["lm-studio"]
     assert not runtime.models.is_demo
     assert await AuditEntry.objects.filter(action="provider").acount() == 1
-    # It is not offered a second time.
+    # The server is not offered a second time.
     assert "Use LM Studio" not in await get(browser, "providers_find")
 
 
 @pytest.mark.parametrize("text", [b"[providers.a]\nkind = 'other'\n", b"# \xff"])
-async def test_no_server_is_added_to_a_file_that_is_not_valid(
+async def test_no_server_is_added_to_an_invalid_file(
     runtime: Runtime,
     wire: WireThread,
     browser: Client,
@@ -168,7 +168,7 @@ async def test_no_server_is_added_to_a_file_that_is_not_valid(
     assert not await AuditEntry.objects.filter(action="provider").aexists()
 
 
-async def test_nothing_found_is_said(
+async def test_search_that_finds_no_server_says_so(
     runtime: Runtime, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.web.providers.PORTS", {9: "Nothing"})
@@ -195,7 +195,7 @@ key_env = "CLOUD_KEY"
 """
 
 
-def test_the_file_is_read(tmp_path: Path) -> None:
+def test_providers_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "providers.toml"
     path.write_text(GOOD)
     local, cloud = read_providers((), path, {"CLOUD_KEY": "secret"})
@@ -223,7 +223,7 @@ def test_the_file_is_read(tmp_path: Path) -> None:
         ("[providers.a]\nkind = 'openai'\n[providers.a.models.m]\nprice = 1", "price must be"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
+def test_error_in_the_providers_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "providers.toml"
     path.write_text(text)
     with pytest.raises(ProvidersError) as refused:
@@ -233,7 +233,7 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, reason: s
     assert "\n" not in str(refused.value)
 
 
-def test_a_name_is_given_once(tmp_path: Path) -> None:
+def test_provider_name_can_be_used_only_once(tmp_path: Path) -> None:
     path = tmp_path / "providers.toml"
     append_provider(path, name="local", kind=OPENAI, url="http://127.0.0.1:1/v1")
     append_provider(path, name="other", kind=OPENAI, url="http://127.0.0.1:2/v1")

@@ -1,4 +1,4 @@
-"""What a person has read: marks in the list, and the line in the transcript."""
+"""How far a person has read: marks in the session list, and the line in the transcript."""
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -20,7 +20,7 @@ def unread_marks(browser: Client, *addresses: str) -> list[int]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_a_session_is_unread_when_something_came_after_its_page_was_closed(
+async def test_session_is_unread_if_turns_came_after_its_page_was_closed(
     workspace: Workspace, session: Session, user: User, viewer: User
 ) -> None:
     owner, other = await sync_to_async(browser_of)(user), await sync_to_async(browser_of)(viewer)
@@ -32,15 +32,15 @@ async def test_a_session_is_unread_when_something_came_after_its_page_was_closed
     socket = await open_socket(session, user)
     await socket.settle()
     await sync_to_async(say)(session, "When?")
-    assert await unread_marks(owner, *lists) == [0, 0]  # open just now
+    assert await unread_marks(owner, *lists) == [0, 0]  # its page is open
     await socket.close()
     assert await unread_marks(owner, *lists) == [0, 0]
     assert read_through("") in (await sync_to_async(owner.get)(chat)).text
 
     await sync_to_async(say)(session, "In May", "Good")
-    assert await unread_marks(owner, *lists, chat) == [1, 1, 0]  # not where one is
+    assert await unread_marks(owner, *lists, chat) == [1, 1, 0]  # not on its own page
     assert await unread_marks(other, "/w/garden/") == [0]
-    # Reading a page writes nothing: it may have been fetched ahead.
+    # A GET stores nothing, because the browser may have prefetched the page.
     for _ in range(2):
         page = (await sync_to_async(owner.get)(chat)).text
         assert read_through(2) in page
@@ -53,7 +53,7 @@ async def test_a_session_is_unread_when_something_came_after_its_page_was_closed
     assert [p async for p in ReadingPosition.objects.values_list("user", "turn")] == [(user.pk, 4)]
 
 
-def test_a_page_that_begins_later_leads_to_the_first_new_turn(
+def test_page_that_begins_later_links_to_the_first_new_turn(
     owner: Client, session: Session, user: User, settings: object
 ) -> None:
     say(session, *("text" for _ in range(settings.LOOM.page_size + 9)))  # type: ignore[attr-defined]

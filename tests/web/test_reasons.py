@@ -1,4 +1,4 @@
-"""Why a reviewer reads: stated once, kept for some hours, in every entry."""
+"""A reviewer's reason for reading: stated once, valid for hours, and stored in every entry."""
 
 from uuid import uuid4
 
@@ -31,7 +31,7 @@ def other_session(workspace: Workspace, user: User) -> Session:
 
 
 def state(client: Client, reason: str, **fields: object) -> str:
-    """Where the form leads."""
+    """Send the form, and return the address to which it redirects."""
     data = {"reason": reason} | {name: str(value) for name, value in fields.items()}
     response = client.post(reverse("review_reason"), data)
     assert response.status_code == 302
@@ -47,7 +47,7 @@ def test_reading_works_without_a_reason(reviewer: Client, session: Session) -> N
     assert reasons(session) == [""]
 
 
-def test_a_reason_for_one_session_is_in_the_entries_of_that_one(
+def test_reason_for_a_session_is_in_the_entries_of_that_session(
     reviewer: Client, session: Session, other_session: Session
 ) -> None:
     state(reviewer, "Report 7", session=session.uuid, covers="session")
@@ -57,18 +57,18 @@ def test_a_reason_for_one_session_is_in_the_entries_of_that_one(
     assert reasons(other_session) == [""]
 
 
-def test_a_reason_for_the_sitting_is_in_all_entries_but_those_with_their_own(
+def test_reason_for_the_sitting_covers_sessions_without_their_own(
     reviewer: Client, session: Session, other_session: Session
 ) -> None:
     state(reviewer, "A sample", session=session.uuid, covers="sitting")
     state(reviewer, "Report 7", session=other_session.uuid, covers="session")
     say(session, "Plant the beans")
     say(other_session, "Plant the beans")
-    reviewer.get("/search/?q=beans")  # one page, with hits of both
+    reviewer.get("/search/?q=beans")  # one page with hits in both sessions
     assert (reasons(session), reasons(other_session)) == (["A sample"], ["Report 7"])
 
 
-def test_the_reason_for_the_sitting_outlasts_those_for_sessions(
+def test_many_session_reasons_do_not_displace_that_for_the_sitting(
     reviewer: Client, session: Session
 ) -> None:
     state(reviewer, "A sample")
@@ -78,7 +78,7 @@ def test_the_reason_for_the_sitting_outlasts_those_for_sessions(
     assert reasons(session) == ["A sample"]
 
 
-def test_a_reason_holds_for_its_hours(
+def test_reason_expires_after_the_configured_hours(
     reviewer: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "review_reason_hours", 0)
@@ -87,14 +87,14 @@ def test_a_reason_holds_for_its_hours(
     assert reasons(session) == [""]
 
 
-def test_a_reason_can_be_taken_back(reviewer: Client, session: Session) -> None:
+def test_reason_can_be_removed(reviewer: Client, session: Session) -> None:
     state(reviewer, "A sample")
     state(reviewer, " ")
     reviewer.get(f"/s/{session.uuid}/")
     assert reasons(session) == [""]
 
 
-def test_an_installation_that_asks_for_none_keeps_none(
+def test_reason_is_not_stored_if_the_setting_is_off(
     reviewer: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "review_reason", "off")
@@ -109,7 +109,7 @@ def _required(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_required")
-def test_the_page_that_needs_a_reason_asks_for_it_and_comes_after_it(
+def test_page_asks_for_a_required_reason_and_is_shown_after_it(
     reviewer: Client, session: Session
 ) -> None:
     say(session, "Plant the beans")
@@ -127,14 +127,16 @@ def test_the_page_that_needs_a_reason_asks_for_it_and_comes_after_it(
 
 
 @pytest.mark.usefixtures("_required")
-def test_an_empty_reason_is_none(reviewer: Client, session: Session) -> None:
+def test_empty_reason_is_refused_if_a_reason_is_required(
+    reviewer: Client, session: Session
+) -> None:
     response = reviewer.post(reverse("review_reason"), {"reason": " "})
     assert response.status_code == 400
     assert "A reason is required." in response.text
 
 
 @pytest.mark.usefixtures("_required")
-def test_a_search_asks_whether_it_would_find_something_or_not(
+def test_search_requires_a_reason_even_if_it_finds_nothing(
     reviewer: Client, session: Session
 ) -> None:
     say(session, "Plant the beans")
@@ -154,7 +156,7 @@ def test_a_search_asks_whether_it_would_find_something_or_not(
 
 
 @pytest.mark.usefixtures("_required")
-def test_a_reviewer_searches_workspaces_of_their_own_without_a_reason(
+def test_reviewer_searches_their_own_workspaces_without_a_reason(
     session: Session, make_person: MakePerson
 ) -> None:
     say(session, "Plant the beans")
@@ -167,12 +169,14 @@ def test_a_reviewer_searches_workspaces_of_their_own_without_a_reason(
 
 
 @pytest.mark.usefixtures("_required")
-def test_members_are_not_asked(session: Session, make_person: MakePerson) -> None:
+def test_members_are_not_asked_for_a_reason(session: Session, make_person: MakePerson) -> None:
     assert browser_of(make_person("viewer")).get(f"/s/{session.uuid}/").status_code == 200
 
 
 @pytest.mark.usefixtures("_required")
-def test_staff_are_asked_in_the_admin_too(session: Session, make_person: MakePerson) -> None:
+def test_staff_are_asked_for_a_reason_in_the_admin(
+    session: Session, make_person: MakePerson
+) -> None:
     staff = browser_of(make_person("staff"))
     change = reverse("admin:conversations_session_change", args=[session.pk])
     assert staff.get(change).status_code == 403
@@ -183,7 +187,7 @@ def test_staff_are_asked_in_the_admin_too(session: Session, make_person: MakePer
 
 
 @pytest.mark.usefixtures("_required")
-def test_the_form_is_for_the_session_of_its_address(reviewer: Client, session: Session) -> None:
+def test_form_contains_the_session_of_its_address(reviewer: Client, session: Session) -> None:
     asked = reviewer.get(reverse("review_reason"), {"session": str(session.uuid)})
     assert f'name="session" value="{session.uuid}"' in asked.text
 
@@ -194,12 +198,12 @@ def test_a_reason_that_is_too_long_is_refused(reviewer: Client) -> None:
     assert "at most 500 characters" in response.text
 
 
-def test_the_form_leads_to_pages_of_ours_only(reviewer: Client) -> None:
+def test_form_never_redirects_to_another_site(reviewer: Client) -> None:
     for elsewhere in ("https://evil.example/", "//evil.example/", "evil", ""):
         assert state(reviewer, "A sample", next=elsewhere) == "/", elsewhere
 
 
-def test_the_form_shows_what_was_stated(reviewer: Client, session: Session) -> None:
+def test_form_shows_the_stated_reason(reviewer: Client, session: Session) -> None:
     state(reviewer, "Report 7", session=session.uuid, covers="session")
     page = reverse("review_reason")
     assert "Report 7" in reviewer.get(page, {"session": str(session.uuid)}).text
@@ -208,7 +212,7 @@ def test_the_form_shows_what_was_stated(reviewer: Client, session: Session) -> N
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends", "_required")
-async def test_a_socket_needs_the_reason_as_well(
+async def test_socket_requires_a_reason(
     transactional_db: None, session: Session, make_person_of: User
 ) -> None:
     socket = await open_socket(session, make_person_of)
@@ -221,7 +225,7 @@ async def test_a_socket_needs_the_reason_as_well(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends", "_required")
-async def test_a_socket_has_the_reason_of_its_browser(
+async def test_socket_uses_the_reason_stated_in_its_browser(
     transactional_db: None, session: Session, make_person_of: User
 ) -> None:
     cookie = await sync_to_async(cookie_with_reason)(make_person_of, "Report 7")

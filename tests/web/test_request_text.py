@@ -1,4 +1,4 @@
-"""A request of any size is shown a part at a time."""
+"""The text of a model request, which is shown in parts of limited size."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ def test_the_newest_messages_come_first_and_all_can_be_reached() -> None:
     assert make_page(long, start=1)["later"] == PAGE_MESSAGES + 1
 
 
-def test_a_page_is_bounded_whatever_the_window_holds() -> None:
+def test_size_of_a_page_is_limited() -> None:
     page = make_page(request(*["x" * 500_000] * 60))
     assert sum(len(text["text"]) for text in page["messages"]) == PAGE_MESSAGES * MAX_SHOWN_CHARS
     assert page["messages"][0]["left_out"] == 500_000 - MAX_SHOWN_CHARS
 
 
-def test_one_text_can_be_had_alone() -> None:
+def test_one_text_can_be_shown_alone() -> None:
     one = request("a" * 9000, system=[{"type": "text", "text": "Be brief."}], tools=[{"name": "t"}])
     single = make_page(one, part="1")
     assert (len(single["messages"][0]["text"]), single["messages"][0]["left_out"]) == (9000, 0)
@@ -44,7 +44,7 @@ def test_one_text_can_be_had_alone() -> None:
         assert make_page(one, part=key) == make_page(one)
 
 
-def test_blocks_that_are_no_text_are_shown_as_sent() -> None:
+def test_blocks_that_are_not_text_are_shown_as_sent() -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "tool_use", "id": "1", "name": "look", "input": {"path": "a"}},

@@ -55,7 +55,7 @@ def page(client: Client, address: str, **query: str) -> str:
 
 
 def rows_of(html: str) -> list[str]:
-    """The rows as they are stored, in order."""
+    """Return the HTML of the rows, in order."""
     return re.findall(r"<article.*?</article>", html, re.DOTALL)
 
 
@@ -69,7 +69,7 @@ def links(html: str, text: str) -> list[str]:
     return [unescape(found) for found in re.findall(rf'href="([^"]*)"[^>]*>{text}<', html)]
 
 
-def test_the_rows_are_the_very_rows_of_the_owner(
+def test_reviewer_sees_the_same_rows_as_the_owner(
     owner: Client, reviewer: Client, talk: Session
 ) -> None:
     seen = rows_of(page(owner, reverse("session", args=[talk.uuid])).partition("<template")[0])
@@ -79,9 +79,7 @@ def test_the_rows_are_the_very_rows_of_the_owner(
     assert rows_of(page(reviewer, reverse("turn", args=[talk.uuid, 1]))) == seen
 
 
-def test_a_reviewer_gets_no_socket_and_nothing_to_write_with(
-    reviewer: Client, talk: Session
-) -> None:
+def test_reviewer_gets_no_socket_and_no_composer(reviewer: Client, talk: Session) -> None:
     html = page(reviewer, reverse("session", args=[talk.uuid]))
     assert "data-socket" not in html
     assert "chat.js" not in html
@@ -89,7 +87,7 @@ def test_a_reviewer_gets_no_socket_and_nothing_to_write_with(
     assert reverse("session_send", args=[talk.uuid]) not in html
 
 
-def test_what_was_replaced_is_shown_and_marked(
+def test_replaced_turns_are_shown_and_marked(
     owner: Client, reviewer: Client, talk: Session
 ) -> None:
     append_rewind(talk, from_turn=3, from_seq=3, reason="edit", actor_pk=None)
@@ -109,7 +107,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_pages")
-def test_older_and_newer_rows_are_pages(reviewer: Client, session: Session) -> None:
+def test_older_and_newer_rows_are_paginated(reviewer: Client, session: Session) -> None:
     say(session, *(f"Message {number}." for number in range(50)))
     found: list[str] = []
     html = page(reviewer, address_of(session), person="ann")
@@ -138,7 +136,7 @@ def test_a_turn_has_an_address(reviewer: Client, session: Session) -> None:
     assert reviewer.get(address_of(session, 51)).status_code == 404
 
 
-def test_a_call_is_shown_once_and_both_its_turns_can_be_reached(
+def test_tool_call_is_shown_once_and_both_its_turns_have_addresses(
     reviewer: Client, session: Session
 ) -> None:
     append(
@@ -160,7 +158,7 @@ def test_a_call_is_shown_once_and_both_its_turns_can_be_reached(
     assert folded not in flat(page(reviewer, address_of(session, 1)))
 
 
-def test_a_session_says_how_far_it_is_reviewed(reviewer: Client, rita: User, talk: Session) -> None:
+def test_session_shows_how_far_it_is_reviewed(reviewer: Client, rita: User, talk: Session) -> None:
     def in_list() -> list[str]:
         html = flat(page(reviewer, reverse("review"), queue="all"))
         return re.findall(r'<span class="badge[^"]*">([^<]*)', html)
@@ -178,7 +176,7 @@ def test_a_session_says_how_far_it_is_reviewed(reviewer: Client, rita: User, tal
     assert in_list() == ["Reviewed by rita"]
 
 
-def test_a_mark_reaches_as_far_as_the_page_that_it_was_made_on(
+def test_review_mark_covers_only_the_turns_on_its_page(
     reviewer: Client, rita: User, talk: Session
 ) -> None:
     html = page(reviewer, address_of(talk))
@@ -196,7 +194,7 @@ def test_a_mark_reaches_as_far_as_the_page_that_it_was_made_on(
     assert entries_of(talk) == ["transcript", "reviewed", "unreviewed"]
 
 
-def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session) -> None:
+def test_review_mark_for_an_unknown_turn_is_refused(reviewer: Client, talk: Session) -> None:
     to = reverse("review_mark", args=[talk.uuid])
     for through in ("", "-1", "99", "two", "9" * 5000, "²"):
         answer = reviewer.post(to, {"through": through}, follow=True)
@@ -205,7 +203,7 @@ def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session) -> None:
         assert talk.reviewed_turn == 0, through
 
 
-def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Session) -> None:
+def test_note_and_flag_are_shown_under_their_turn(reviewer: Client, talk: Session) -> None:
     to = reverse("review_remark", args=[talk.uuid])
     answer = reviewer.post(to, {"text": "Is that so?", "turn": "2"}, follow=True)
     assert answer.redirect_chain == [(f"{address_of(talk, 2)}#turn-2", 302)]
@@ -217,7 +215,7 @@ def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Sessio
     assert entries_of(talk) == ["note", "transcript", "flag", "transcript"]
 
 
-def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session) -> None:
+def test_note_of_the_maximum_length_is_stored(reviewer: Client, talk: Session) -> None:
     text = "\n".join(["lines " * 100] * 6)[:MAX_TEXT_CHARS]
     sent = text.replace("\n", "\r\n")
     reviewer.post(reverse("review_remark", args=[talk.uuid]), {"text": sent, "turn": "2"})
@@ -233,7 +231,7 @@ def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session
         ({"text": "Long and careful", "label": "odd"}, "odd"),
     ],
 )
-def test_what_was_written_stays_where_it_is_refused(
+def test_refused_remark_stays_in_its_form(
     reviewer: Client, talk: Session, about: dict[str, str], problem: str
 ) -> None:
     answer = reviewer.post(reverse("review_remark", args=[talk.uuid]), about)
@@ -248,14 +246,14 @@ def test_what_was_written_stays_where_it_is_refused(
     assert entries_of(talk) == ["transcript"]
 
 
-def test_no_link_of_the_page_is_closed_to_reviewers(reviewer: Client, talk: Session) -> None:
+def test_reviewer_can_open_every_session_link_of_the_page(reviewer: Client, talk: Session) -> None:
     html = page(reviewer, address_of(talk))
     for link in re.findall(r'href="(/s/[^"]*)"', html):
         assert reviewer.get(unescape(link)).status_code == 200, link
 
 
 @pytest.mark.usefixtures("_small_pages")
-def test_what_is_said_of_the_session_stands_beside_it(
+def test_remarks_are_shown_beside_the_session(
     reviewer: Client, rita: User, session: Session
 ) -> None:
     say(session, *(f"Message {number}." for number in range(50)))
@@ -289,7 +287,7 @@ def test_notes_are_withdrawn_and_flags_resolved(
     assert "This flag is already resolved." in again.text
 
 
-def test_what_cannot_be_kept_is_refused(reviewer: Client, talk: Session) -> None:
+def test_invalid_remark_is_refused(reviewer: Client, talk: Session) -> None:
     for data, message in (
         ({"text": " "}, "A note must have at least one character."),
         ({"text": "x" * 4001}, "at most 4000 characters"),
@@ -302,16 +300,18 @@ def test_what_cannot_be_kept_is_refused(reviewer: Client, talk: Session) -> None
     assert set(entries_of(talk)) == {"transcript"}
 
 
-def test_members_do_not_see_what_reviewers_say(owner: Client, rita: User, talk: Session) -> None:
+def test_members_do_not_see_the_notes_of_reviewers(
+    owner: Client, rita: User, talk: Session
+) -> None:
     write_note(talk, AuditOrigin(user=rita), text="Between ourselves", turn=1)
     assert "Between ourselves" not in page(owner, reverse("session", args=[talk.uuid]))
     assert owner.get(address_of(talk)).status_code == 404
 
 
-def test_reading_is_entered_unless_the_session_is_ones_own(
+def test_reading_is_recorded_unless_the_session_is_ones_own(
     reviewer: Client, rita: User, workspace: Workspace, talk: Session
 ) -> None:
-    """On these pages also where the reviewer is a member."""
+    """The reviewers' pages record readings even if the reviewer is a member."""
     add_member(workspace, user_pk=rita.pk, role="member")
     own = create_session(workspace, owner=rita)
     say(own, "Mine")
@@ -322,7 +322,7 @@ def test_reading_is_entered_unless_the_session_is_ones_own(
     assert entries_of(own) == []
 
 
-def test_what_somebody_began_and_may_not_see_as_a_member_any_more_is_entered(
+def test_reading_ones_own_session_without_membership_is_recorded(
     reviewer: Client, rita: User, workspace: Workspace
 ) -> None:
     began = create_session(workspace, owner=rita)
@@ -333,7 +333,7 @@ def test_what_somebody_began_and_may_not_see_as_a_member_any_more_is_entered(
     assert sorted(entries_of(began)) == ["search_hit", "transcript", "transcript"]
 
 
-def test_a_stated_reason_is_held_by_what_follows(reviewer: Client, talk: Session) -> None:
+def test_stated_reason_is_in_the_entries_that_follow(reviewer: Client, talk: Session) -> None:
     form = {"reason": "Report 7", "session": str(talk.uuid), "covers": "session"}
     assert 'name="reason"' in page(reviewer, address_of(talk))
     reviewer.post(reverse("review_reason"), form)
@@ -343,7 +343,7 @@ def test_a_stated_reason_is_held_by_what_follows(reviewer: Client, talk: Session
     assert list(found) == [("transcript", ""), ("note", "Report 7"), ("transcript", "Report 7")]
 
 
-def test_nothing_is_shown_where_a_reason_is_required_and_missing(
+def test_session_is_hidden_while_a_required_reason_is_missing(
     reviewer: Client, talk: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "review_reason", "required")
@@ -353,7 +353,7 @@ def test_nothing_is_shown_where_a_reason_is_required_and_missing(
     assert entries_of(talk) == []
 
 
-def test_the_list_shows_titles_and_no_words(reviewer: Client, talk: Session) -> None:
+def test_list_shows_titles_but_no_message_text(reviewer: Client, talk: Session) -> None:
     Session.objects.filter(pk=talk.pk).update(title="Vegetables", archived_at=timezone.now())
     html = page(reviewer, reverse("review"))
     assert "Vegetables" in html
@@ -387,7 +387,7 @@ def test_a_list_has_tabs_filters_and_pages(
     assert "1 open flag" in html
 
 
-def test_a_list_says_what_it_cannot_find(reviewer: Client) -> None:
+def test_invalid_list_filters_show_an_error(reviewer: Client) -> None:
     for query, message in (
         ({"person": "nobody"}, "This username does not exist."),
         ({"person": "a\0"}, "This username does not exist."),
@@ -404,7 +404,7 @@ def test_a_list_says_what_it_cannot_find(reviewer: Client) -> None:
         assert reviewer.get(reverse("review_next"), query).status_code == 302, query
 
 
-def test_a_list_takes_the_same_queries_for_any_number_of_sessions(
+def test_query_count_of_a_list_is_independent_of_its_length(
     reviewer: Client, workspace: Workspace, user: User
 ) -> None:
     def count() -> int:
@@ -419,19 +419,21 @@ def test_a_list_takes_the_same_queries_for_any_number_of_sessions(
     assert count() == few
 
 
-def test_a_session_takes_the_same_queries_at_any_length(reviewer: Client, talk: Session) -> None:
+def test_query_count_of_a_session_is_independent_of_its_length(
+    reviewer: Client, talk: Session
+) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             page(reviewer, address_of(talk))
         return len(queries)
 
-    page(reviewer, address_of(talk))  # the first entry of the log
+    page(reviewer, address_of(talk))  # the first audit entry takes more queries
     few = count()
     say(talk, *("x" for _ in range(40)))
     assert count() == few
 
 
-def test_next_leads_to_what_is_new_and_keeps_the_filters(
+def test_next_leads_to_unreviewed_turns_and_keeps_the_filters(
     reviewer: Client, rita: User, workspace: Workspace, user: User
 ) -> None:
     later, earlier = (create_session(workspace, owner=user) for _ in range(2))
@@ -453,7 +455,7 @@ def test_next_leads_to_what_is_new_and_keeps_the_filters(
     assert "Nothing left to review here." in answer.text
 
 
-def test_a_sample_is_the_same_again_whatever_is_said_later(
+def test_later_messages_do_not_change_a_sample(
     reviewer: Client, workspace: Workspace, user: User
 ) -> None:
     sessions = [create_session(workspace, owner=user, title=f"Bed {n}") for n in range(12)]
@@ -473,7 +475,7 @@ def test_a_sample_is_the_same_again_whatever_is_said_later(
     assert not readings_of(sessions[0].uuid)
 
 
-def test_a_sample_has_only_sessions_in_which_something_was_said_then(
+def test_sample_contains_only_sessions_active_in_its_period(
     reviewer: Client, workspace: Workspace, user: User
 ) -> None:
     session = create_session(workspace, owner=user, title="Bed")
@@ -489,7 +491,7 @@ def test_a_sample_has_only_sessions_in_which_something_was_said_then(
 
 
 @pytest.mark.parametrize("far", ["0001-01-01", "1899-12-31", "9000-01-01", "9999-12-31"])
-def test_a_far_date_is_refused(reviewer: Client, far: str) -> None:
+def test_date_outside_the_supported_years_is_refused(reviewer: Client, far: str) -> None:
     sample = {"n": "5", "days": "7", "seed": "s"}
     for name, query in (
         ("review", {"since": far}),
@@ -501,7 +503,7 @@ def test_a_far_date_is_refused(reviewer: Client, far: str) -> None:
         assert "The year must be from 1900 through 8999." in answer.text, query
 
 
-def test_a_sample_says_whether_it_has_all(
+def test_sample_says_whether_it_contains_all_sessions(
     reviewer: Client, workspace: Workspace, user: User
 ) -> None:
     for _ in range(2):
@@ -511,7 +513,7 @@ def test_a_sample_says_whether_it_has_all(
         assert said in flat(reviewer.get(reverse("review_sample"), query, follow=True).text)
 
 
-def test_a_sample_of_a_person_is_the_same_whatever_they_ask_later(
+def test_sample_of_a_person_ignores_their_later_runs(
     reviewer: Client, rita: User, workspace: Workspace, user: User
 ) -> None:
     session = create_session(workspace, owner=user, title="Bed")
@@ -529,7 +531,7 @@ def test_a_sample_of_a_person_is_the_same_whatever_they_ask_later(
         assert ("Bed" in page(reviewer, address)) is is_in
 
 
-def test_a_sample_of_nothing_is_refused(reviewer: Client) -> None:
+def test_invalid_sample_is_refused(reviewer: Client) -> None:
     wanted = [{"n": "0", "days": "7"}, {"n": "5", "days": "x"}]
     for query in [*wanted, {"n": "5", "days": "7", "until": "y"}]:
         assert reviewer.get(reverse("review_sample"), query).status_code == 400, query

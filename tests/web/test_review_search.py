@@ -1,4 +1,4 @@
-"""Searching everybody's sessions: by reviewers only, and each reading is entered."""
+"""The search over all sessions, which is for reviewers and records each reading."""
 
 import re
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def found(browser: Client, **query: str) -> list[tuple[str, int]]:
     return sorted((uuid, int(turn)) for uuid, turn in HIT.findall(response.text))
 
 
-def test_what_anybody_said_is_found_and_entered_once(
+def test_hits_in_any_session_are_found_and_recorded_once(
     browser: Client, session: Session, reviewer: User
 ) -> None:
     tell(session, "a stone", "another stone")
@@ -63,14 +63,14 @@ def test_what_anybody_said_is_found_and_entered_once(
     assert entry.place == f"{ADDRESS}?q=stone"
 
 
-def test_what_is_not_shown_is_not_entered(browser: Client, session: Session) -> None:
+def test_session_without_a_hit_is_not_recorded(browser: Client, session: Session) -> None:
     tell(session, "a stone")
     assert found(browser, q="brick") == []
     assert found(browser) == []
     assert not readings_of(session.uuid).exists()
 
 
-def test_a_members_review_is_a_reading_and_of_ones_own_none(
+def test_hits_are_recorded_for_members_but_not_in_own_sessions(
     workspace: Workspace, session: Session, reviewer: User, browser: Client
 ) -> None:
     add_member(workspace, user_pk=reviewer.pk, role="viewer")
@@ -82,7 +82,7 @@ def test_a_members_review_is_a_reading_and_of_ones_own_none(
     assert readings_of(own.uuid).count() == 0
 
 
-def test_filters_say_what_is_left(
+def test_filters_limit_the_hits(
     browser: Client, workspace: Workspace, session: Session, reviewer: User
 ) -> None:
     own = create_session(workspace, owner=reviewer)
@@ -103,7 +103,7 @@ def test_filters_say_what_is_left(
     assert len(found(browser, workspace=workspace.slug)) == 3
 
 
-def test_flagged_and_unreviewed_sessions(
+def test_hits_can_be_limited_to_flagged_or_unreviewed_sessions(
     browser: Client, workspace: Workspace, session: Session, reviewer: User
 ) -> None:
     other = create_session(workspace, owner=session.owner)
@@ -116,7 +116,7 @@ def test_flagged_and_unreviewed_sessions(
     assert found(browser, queue="unreviewed") == [(str(other.uuid), 1)]
 
 
-def test_bad_filters_are_said_and_find_nothing(browser: Client, session: Session) -> None:
+def test_invalid_filter_shows_an_error_and_no_hits(browser: Client, session: Session) -> None:
     tell(session, "a stone")
     response = browser.get(ADDRESS, {"q": "stone", "person": "nobody-here"})
     assert response.status_code == 400
@@ -135,7 +135,7 @@ def test_pages_keep_the_filters(browser: Client, session: Session) -> None:
     assert len(HIT.findall(browser.get(address).text)) == 10
 
 
-def test_the_number_of_queries_does_not_grow(
+def test_query_count_is_independent_of_the_number_of_hits(
     browser: Client, workspace: Workspace, session: Session
 ) -> None:
     def count() -> int:
@@ -145,7 +145,7 @@ def test_the_number_of_queries_does_not_grow(
 
     tell(session, "a stone")
     index_waiting()
-    count()  # the audit log begins
+    count()  # the first audit entry takes more queries
     few = count()
     for _ in range(10):
         tell(create_session(workspace, owner=session.owner), "a stone")

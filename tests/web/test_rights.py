@@ -1,4 +1,4 @@
-"""The rule in its two forms: for one workspace, and as a query over sessions."""
+"""The access rule in its two forms: for one workspace, and as a query over sessions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ from .conftest import ROLES, MakePerson, browser_of
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_query_finds_exactly_what_may_be_read(
+def test_queries_find_exactly_what_the_person_may_read(
     role: str, make_person: MakePerson, workspace: Workspace, session: Session
 ) -> None:
     person = make_person(role) or AnonymousUser()
@@ -52,17 +52,17 @@ def test_the_query_finds_exactly_what_may_be_read(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_model_that_works_for_somebody_reads_other_sessions_of_members_only(
+def test_model_may_quote_other_sessions_only_for_members(
     role: str, make_person: MakePerson, workspace: Workspace, session: Session, user: User
 ) -> None:
-    """It makes no request that could be entered in the audit log."""
+    """A reviewer's rights do not count, because the model makes no request that is recorded."""
     other = create_session(workspace, owner=user)
     person = make_person(role)
     others = quotable_sessions(session.pk, person.pk if person else None)
     assert list(others) == ([other] if role in ("viewer", "member", "owner") else [])
 
 
-def test_a_closed_account_is_nobody(make_person: MakePerson, session: Session) -> None:
+def test_closed_account_counts_as_anonymous(make_person: MakePerson, session: Session) -> None:
     person = make_person("member")
     assert person is not None
     assert find_person(person.pk) == person
@@ -80,7 +80,7 @@ type JoinBy = Callable[[User, str], Group]
 
 @pytest.fixture
 def join_by(workspace: Workspace, user: User) -> JoinBy:
-    """Puts a person into a group that has a role in the workspace."""
+    """Return a function that puts a person into a group with a role in the workspace."""
 
     def join(person: User, role: str) -> Group:
         group = Group.objects.create(name=f"{role}s of the garden")
@@ -98,7 +98,7 @@ def place_of(person: User, session: Session) -> OpenPage:
 
 @pytest.mark.parametrize("by_group", WORKSPACE_ROLES)
 @pytest.mark.parametrize("own", ["", *WORKSPACE_ROLES])
-def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
+def test_strongest_of_own_and_group_roles_applies_everywhere(
     own: str,
     by_group: str,
     join_by: JoinBy,
@@ -131,14 +131,14 @@ def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
     assert session.uuid in {item.uuid for item in found}
 
 
-def test_for_a_closed_account_nothing_is_changed_any_more(session: Session, user: User) -> None:
+def test_model_may_change_nothing_for_a_closed_account(session: Session, user: User) -> None:
     User.objects.update(is_active=False)
     assert not read_window_facts(session.pk, user_pk=user.pk).may_change
     assert not read_rules(session.pk, user_pk=user.pk).scope.may_change
     assert read_window_facts(session.pk).may_change
 
 
-def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
+def test_leaving_or_removing_a_group_ends_the_membership(
     join_by: JoinBy, workspace: Workspace, user: User, other_user: User
 ) -> None:
     group = join_by(other_user, "member")
@@ -155,7 +155,7 @@ def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
     assert not readable_workspaces(other_user)
 
 
-def test_the_number_of_groups_and_workspaces_costs_no_query(
+def test_query_count_is_independent_of_groups_and_workspaces(
     join_by: JoinBy, workspace: Workspace, session: Session, user: User, other_user: User
 ) -> None:
     join_by(other_user, "member")
@@ -171,7 +171,7 @@ def test_the_number_of_groups_and_workspaces_costs_no_query(
         return len(queries)
 
     place = place_of(other_user, session)
-    count()  # what Django keeps with the person
+    count()  # fills Django's cache on the person
     before = count()
     for number in range(5):
         other = create_workspace(root=workspace_root(workspace), name=f"Bed {number}", owner=user)
@@ -187,7 +187,7 @@ def workspace_root(workspace: Workspace) -> Path:
 
 
 @pytest.mark.django_db
-def test_the_groups_of_reviewers_and_administrators_come_with_a_migration(
+def test_migrate_creates_the_reviewer_and_administrator_groups(
     other_user: User,
 ) -> None:
     Group.objects.all().delete()

@@ -1,4 +1,4 @@
-"""The search page and finding in a session: what is found, by whom, and how it is shown."""
+"""The search page and the search in a session: hits, access, filters and paging."""
 
 import re
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def ask(browser: Client, address: str = SEARCH, *, htmx: bool = False, **query: 
 
 
 def hits(response: HttpResponse) -> list[tuple[str, int]]:
-    """The hits of a page: session and turn."""
+    """Return the session and turn of each hit on the page."""
     return [(uuid, int(turn)) for uuid, turn in HIT.findall(response.text)]
 
 
@@ -49,7 +49,7 @@ def turns(response: HttpResponse) -> list[int]:
 
 
 def more(response: HttpResponse) -> str:
-    """The address behind "More results", empty without one."""
+    """Return the address of the link "More results", or "" if there is none."""
     found = re.search(r'id="more-hits">\s*<a[^>]* href="([^"]+)"', response.text)
     return unescape(found.group(1)) if found else ""
 
@@ -63,7 +63,7 @@ def tell(session: Session, *said: NewTurn) -> list[int]:
 
 @pytest.fixture
 def other_garden(other_user: User, tmp_path: Path) -> Session:
-    """A session of somebody else, in a workspace of their own."""
+    """A session of another person, in that person's own workspace."""
     root = tmp_path / "theirs"
     root.mkdir()
     theirs = create_workspace(root=root, name="Their garden", slug="theirs", owner=other_user)
@@ -80,7 +80,7 @@ def both(session: Session) -> list[str]:
     return [SEARCH, find_address(session)]
 
 
-# --- what is found ---
+# --- hits ---
 
 
 def test_a_hit_is_a_permalink_with_its_words_marked(owner: Client, session: Session) -> None:
@@ -109,7 +109,7 @@ def test_a_hit_deep_in_a_long_text_is_shown(owner: Client, session: Session) -> 
         assert f"<mark>{word}</mark>" in ask(owner, q=word).text
 
 
-def test_what_is_found_is_escaped(owner: Client, session: Session) -> None:
+def test_hits_are_escaped(owner: Client, session: Session) -> None:
     say(session, "<script>alert('beans')</script>", "<b>peas</b>")
     session.title = "<i>bold</i>"
     session.save()
@@ -121,7 +121,7 @@ def test_what_is_found_is_escaped(owner: Client, session: Session) -> None:
     assert '"><script>' not in ask(owner, q='"><script>').text
 
 
-def test_hits_of_a_session_stand_together(owner: Client, workspace: Workspace, user: User) -> None:
+def test_hits_of_a_session_are_grouped(owner: Client, workspace: Workspace, user: User) -> None:
     session = create_session(workspace, owner=user, title="Beds")
     say(session, "beans one", "beans two")
     page = ask(owner, q="beans", order="newest")
@@ -130,7 +130,7 @@ def test_hits_of_a_session_stand_together(owner: Client, workspace: Workspace, u
     assert "Garden" in page.text
 
 
-def test_an_archived_session_is_found_and_says_so(owner: Client, session: Session) -> None:
+def test_archived_session_is_found_and_marked(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     assert "Archived" not in ask(owner, q="beans").text
     archive_session(session, archived=True)
@@ -139,7 +139,7 @@ def test_an_archived_session_is_found_and_says_so(owner: Client, session: Sessio
     assert "Archived" in page.text
 
 
-def test_a_replaced_turn_says_so(owner: Client, session: Session, user: User) -> None:
+def test_hit_in_a_replaced_turn_is_marked(owner: Client, session: Session, user: User) -> None:
     say(session, "Plant the beans", "Beans in May")
     append_rewind(session, from_turn=2, from_seq=2, reason="edit", actor_pk=user.pk)
     page = ask(owner, q="beans", order="newest")
@@ -150,7 +150,7 @@ def test_a_replaced_turn_says_so(owner: Client, session: Session, user: User) ->
     ]
 
 
-def test_a_replaced_turn_is_read_among_those_replaced_with_it(
+def test_permalink_to_a_replaced_turn_shows_the_replaced_turns(
     owner: Client, session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "page_size", 20)
@@ -171,7 +171,7 @@ def titled(response: HttpResponse) -> list[str]:
     return re.findall(r'<a href="/s/[^"]+">([^<]+)</a>', found[-1].partition("</section>")[0])
 
 
-def test_sessions_are_found_by_their_titles_before_the_turns(
+def test_sessions_with_matching_titles_are_listed(
     owner: Client, workspace: Workspace, user: User, other_garden: Session
 ) -> None:
     for number in range(MAX_TITLED_SESSIONS + 2):
@@ -191,10 +191,10 @@ def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:
     assert "list_dir" in ask(owner, q="beans").text
 
 
-# --- who finds what ---
+# --- access ---
 
 
-def test_everybody_finds_what_they_may_read(session: Session, make_person: MakePerson) -> None:
+def test_each_role_finds_only_what_it_may_read(session: Session, make_person: MakePerson) -> None:
     say(session, "Plant the beans")
     for role in ROLES:
         if role == "stranger":
@@ -205,7 +205,7 @@ def test_everybody_finds_what_they_may_read(session: Session, make_person: MakeP
         assert ("Garden" in ask(browser, q="").text) == readable, role
 
 
-def test_nothing_of_others_is_found_by_any_parameter(
+def test_no_parameter_finds_a_session_of_others(
     owner: Client, session: Session, other_garden: Session
 ) -> None:
     say(session, "Plant the beans")
@@ -232,7 +232,7 @@ def test_nothing_of_others_is_found_by_any_parameter(
             assert "hidden under" not in page.text, query
 
 
-def test_a_workspace_of_others_is_as_one_that_is_not_there(
+def test_workspace_of_others_looks_like_a_missing_workspace(
     owner: Client, session: Session, other_garden: Session
 ) -> None:
     theirs = ask(owner, q="beans", workspace="theirs")
@@ -241,7 +241,7 @@ def test_a_workspace_of_others_is_as_one_that_is_not_there(
     assert without_tokens(theirs.text) == without_tokens(none.text)
 
 
-def test_a_filter_by_a_workspace_of_others_is_as_one_that_is_not_there(
+def test_filter_by_a_workspace_of_others_looks_like_a_missing_one(
     owner: Client, session: Session, other_garden: Session
 ) -> None:
     say(session, "Plant the beans")
@@ -250,13 +250,11 @@ def test_a_filter_by_a_workspace_of_others_is_as_one_that_is_not_there(
     assert without_tokens(theirs.text) == without_tokens(none.text).replace("nobody", "theirs")
 
 
-def test_finding_in_a_session_of_others_is_as_in_one_that_is_not_there(
-    owner: Client, other_garden: Session
-) -> None:
+def test_search_in_a_session_of_others_is_not_found(owner: Client, other_garden: Session) -> None:
     assert ask(owner, find_address(other_garden), q="beans").status_code == 404
 
 
-def test_a_cursor_of_somebody_elses_search_opens_nothing(
+def test_cursor_of_another_persons_search_gives_no_access(
     owner: Client, session: Session, other_user: User, other_garden: Session
 ) -> None:
     say(session, *["Plant the beans"] * 30)
@@ -268,7 +266,7 @@ def test_a_cursor_of_somebody_elses_search_opens_nothing(
     assert "Hide the" not in page.text
 
 
-def test_who_leaves_a_workspace_finds_nothing_there_any_more(
+def test_removed_member_finds_nothing_in_the_workspace(
     session: Session, viewer: User, workspace: Workspace
 ) -> None:
     say(session, *["Plant the beans"] * 30)
@@ -289,7 +287,7 @@ def test_a_session_of_another_member_names_its_owner(
     assert "<span>of ann</span>" not in ask(browser_of(user), q="beans").text
 
 
-def test_what_reviewers_find_without_membership_is_in_the_audit_log(
+def test_hits_of_a_reviewer_without_membership_are_recorded(
     session: Session, make_person: MakePerson
 ) -> None:
     say(session, "Plant the beans")
@@ -307,7 +305,7 @@ def test_what_reviewers_find_without_membership_is_in_the_audit_log(
 
 @pytest.fixture
 def years(session: Session) -> Session:
-    """Turns of three roles and three years."""
+    """A session with turns of three roles in three years."""
     said = [("user", None), ("assistant", None), ("tool", "read_file")]
     tell(
         session,
@@ -336,7 +334,7 @@ def test_a_filter_stays_in_the_form_and_in_the_links(owner: Client, session: Ses
     assert all(f"{name}={value}" in address for name, value in query.items())
 
 
-def test_a_date_that_is_none_is_explained(owner: Client, session: Session) -> None:
+def test_invalid_date_shows_an_explanation(owner: Client, session: Session) -> None:
     dates = [("after", "yesterday"), ("before", "2026-02-30"), ("after", "31.1.2026")]
     for name, date in [*dates, ("before", "0")]:
         page = ask(owner, q="beans", **{name: date})
@@ -345,7 +343,7 @@ def test_a_date_that_is_none_is_explained(owner: Client, session: Session) -> No
         assert f'value="{date}"' in page.text
 
 
-def test_filters_alone_find(owner: Client, years: Session) -> None:
+def test_filters_work_without_search_words(owner: Client, years: Session) -> None:
     for query, expected in (
         ({"role": "assistant"}, [2]),
         ({"tool": "read_file"}, [3]),
@@ -358,7 +356,7 @@ def test_filters_alone_find(owner: Client, years: Session) -> None:
         assert turns(ask(owner, **query)) == expected, query
 
 
-def test_dates_that_leave_nothing_are_explained(owner: Client) -> None:
+def test_contradictory_dates_show_an_explanation(owner: Client) -> None:
     page = ask(owner, q="beans", after="2026-02-01", before="2026-01-01")
     assert "nothing can match" in page.text
 
@@ -366,7 +364,7 @@ def test_dates_that_leave_nothing_are_explained(owner: Client) -> None:
 # --- paging ---
 
 
-def test_hits_are_paged_and_come_once(owner: Client, session: Session) -> None:
+def test_hits_are_paginated_without_repetition(owner: Client, session: Session) -> None:
     numbers = say(session, *["Plant the beans"] * 60)
     for address in both(session):
         page = ask(owner, address, q="beans", order="newest")
@@ -387,7 +385,7 @@ def test_the_next_page_works_without_htmx(owner: Client, session: Session) -> No
     assert "Back to the first results" in page.text
 
 
-def test_the_end_of_the_best_is_not_taken_for_all(owner: Client, session: Session) -> None:
+def test_last_page_says_if_it_shows_only_the_best_matches(owner: Client, session: Session) -> None:
     tell(session, *[NewTurn(role="user", content="Plant the beans")] * 450)
     page = ask(owner, q="beans")
     seen = len(turns(page))
@@ -399,24 +397,24 @@ def test_the_end_of_the_best_is_not_taken_for_all(owner: Client, session: Sessio
     assert "These are the best matches" not in ask(owner, q="beans", order="newest").text
 
 
-def test_a_cursor_that_is_none_is_no_error(owner: Client, session: Session) -> None:
+def test_invalid_cursor_causes_no_error(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     for cursor in ("x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"):
         for address in both(session):
             assert ask(owner, address, q="beans", cursor=cursor).status_code == 200, cursor
 
 
-# --- nothing to show ---
+# --- no hits, costs and errors ---
 
 
-def test_an_empty_search_explains_the_language(owner: Client, session: Session) -> None:
+def test_empty_search_explains_the_query_language(owner: Client, session: Session) -> None:
     for address in both(session):
         page = ask(owner, address)
         assert "role:user" in page.text
         assert "Nothing found" not in page.text
 
 
-def test_no_hit_names_the_words_and_a_way_out(owner: Client, session: Session) -> None:
+def test_search_without_hits_offers_to_drop_the_filters(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     page = ask(owner, q="zeppelin", role="tool")
     assert "Nothing found" in page.text
@@ -424,7 +422,7 @@ def test_no_hit_names_the_words_and_a_way_out(owner: Client, session: Session) -
     assert 'href="/search/?q=zeppelin"' in page.text
 
 
-def test_a_phrase_that_was_looked_for_in_the_newest_turns_only_says_so(
+def test_limited_phrase_search_shows_a_notice(
     owner: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (best, pages):
@@ -450,7 +448,7 @@ ODD_QUERIES = [
 ]  # fmt: skip
 
 
-def test_any_text_is_a_query(owner: Client, session: Session) -> None:
+def test_odd_query_causes_no_error(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     for place, query in enumerate(ODD_QUERIES):
         address = both(session)[place % 2]
@@ -463,7 +461,7 @@ def count_queries(browser: Client, address: str, **query: str) -> int:
     return len(queries)
 
 
-def test_hits_cost_no_query_each(
+def test_query_count_is_independent_of_the_number_of_hits(
     owner: Client, user: User, workspace: Workspace, session: Session
 ) -> None:
     say(session, "Plant the beans", "In May")
@@ -478,7 +476,7 @@ def test_hits_cost_no_query_each(
         append_rewind(another, from_turn=3, from_seq=3, reason="edit", actor_pk=user.pk)
     say(session, *["Plant the beans", "In May"] * 10)
     for address in both(session):
-        ask(owner, address, q="beans")  # indexes what is new
+        ask(owner, address, q="beans")  # indexes the new turns
     many = [count_queries(owner, address, q="beans") for address in both(session)]
     assert all(count <= before for count, before in zip(many, few, strict=True)), (many, few)
 
@@ -488,7 +486,7 @@ def test_the_search_is_linked_from_every_page(owner: Client, session: Session) -
         assert 'href="/search/"' in owner.get(address).text, address
 
 
-def test_a_filter_of_sessions_without_a_hit_leads_to_the_search(
+def test_session_filter_without_a_match_links_to_the_search(
     owner: Client, session: Session
 ) -> None:
     page = owner.get("/w/garden/", {"q": "zeppelin & co"})
@@ -501,7 +499,7 @@ def test_the_form_can_be_sent_without_scripts(owner: Client) -> None:
 
 
 def with_database_down(call: Callable[[], Any]) -> Any:
-    """Call while the database refuses every statement about turns."""
+    """Call ``call`` while the database refuses every statement about turns or the search."""
 
     def refuse(execute: Any, sql: str, *rest: Any) -> Any:
         from django.db import OperationalError
@@ -514,7 +512,7 @@ def with_database_down(call: Callable[[], Any]) -> Any:
         return call()
 
 
-def test_a_search_that_fails_says_so(owner: Client, session: Session) -> None:
+def test_failed_search_answers_503_with_a_message(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     page = with_database_down(lambda: ask(owner, q="beans"))
     assert page.status_code == 503

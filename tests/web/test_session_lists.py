@@ -1,4 +1,4 @@
-"""The list of a workspace's sessions: narrowed down, in another order, several changed at once."""
+"""The list of a workspace's sessions: filters, orders, paging and bulk actions."""
 
 import os
 import re
@@ -29,8 +29,10 @@ NAMES = ("Beans", "apples", "Cherries", "Dill")
 
 @pytest.fixture
 def sessions(workspace: Workspace, user: User, other_user: User) -> dict[str, Session]:
-    """Of two people, in the order of :data:`NAMES`; apples has failed, Cherries waits, Dill is
-    partly read."""
+    """Sessions of two people, in the order of :data:`NAMES`.
+
+    The run in "apples" has failed, "Cherries" waits for approval, and "Dill" is partly read.
+    """
     add_member(workspace, user_pk=other_user.pk, role="member")
     made = {}
     for name in NAMES:
@@ -70,14 +72,14 @@ def titles(client: Client, query: str) -> list[str]:
         ("state=nonsense&order=nonsense", ["Dill", "Cherries", "apples", "Beans"]),
     ],
 )
-def test_a_list_is_narrowed_down_and_ordered(
+def test_list_can_be_filtered_and_ordered(
     owner: Client, sessions: dict[str, Session], query: str, found: list[str]
 ) -> None:
     assert titles(owner, query) == found
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL has its own collation")
-def test_letters_of_every_language_are_found_and_ordered(
+def test_titles_with_non_ascii_letters_are_found_and_ordered(
     owner: Client, sessions: dict[str, Session], user: User, workspace: Workspace
 ) -> None:
     for title in ("Ärzte", "école", "zebra"):
@@ -89,7 +91,7 @@ def test_letters_of_every_language_are_found_and_ordered(
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL plans by what there is")
-def test_what_it_can_be_narrowed_down_to_is_read_from_an_index_alone(
+def test_filter_choices_are_read_from_a_covering_index(
     workspace: Workspace, sessions: dict[str, Session]
 ) -> None:
     with CaptureQueriesContext(connection) as queries:
@@ -103,7 +105,7 @@ def test_what_it_can_be_narrowed_down_to_is_read_from_an_index_alone(
 
 
 @pytest.mark.parametrize("order", ["latest", "created", "title"])
-def test_every_order_is_paged_without_a_gap(
+def test_every_order_is_paginated_without_a_gap(
     owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     whole = titles(owner, f"order={order}")
@@ -114,7 +116,7 @@ def test_every_order_is_paged_without_a_gap(
 
 
 @pytest.mark.parametrize("is_renamed", [True, False])
-def test_paging_by_title_goes_on_where_the_last_row_has_changed(
+def test_paging_by_title_continues_after_a_changed_last_row(
     owner: Client,
     sessions: dict[str, Session],
     monkeypatch: pytest.MonkeyPatch,
@@ -134,13 +136,13 @@ def test_paging_by_title_goes_on_where_the_last_row_has_changed(
 
 
 def do(client: Client, action: str, *sessions: Session, **more: Any) -> list[str]:
-    """What the page says then."""
+    """Apply a bulk action, and return the messages of the page that follows."""
     data = {"do": action, "session": [str(session.uuid) for session in sessions]} | more
     page = client.post(reverse("workspace_sessions", args=["garden"]), data, follow=True)
     return re.findall(r"<p data-level[^>]*>([^<]*)</p>", page.text)
 
 
-def test_several_are_pinned_and_archived_at_once(
+def test_several_sessions_are_pinned_and_archived_at_once(
     owner: Client, sessions: dict[str, Session], make_person: MakePerson, other_user: User
 ) -> None:
     beans, dill = sessions["Beans"], sessions["Dill"]
@@ -154,14 +156,14 @@ def test_several_are_pinned_and_archived_at_once(
     assert do(owner, "archive") == ["Choose at least one session."]
     assert do(owner, "sell", beans) == ["Choose an action."]
     assert do(owner, "archive", session=["x"]) == ["session must be a UUID."]
-    # The page is the one that they were chosen on.
+    # The action redirects to the page on which the sessions were chosen.
     address = reverse("workspace_sessions", args=["garden"])
     came_from = "http://testserver/w/garden/?q=beans&archived=1"
     chosen = {"do": "unpin", "session": str(beans.uuid)}
     for data in (chosen, {"do": "unpin"}):
         page = owner.post(address, data, headers={"Referer": came_from}, follow=True)
         assert page.redirect_chain == [(came_from, 302)]
-    # Somebody who only reads them, and one of another workspace
+    # A viewer is refused, and a session of another workspace is left as it is.
     viewer = browser_of(make_person("viewer"))
     assert viewer.post(address, {"do": "pin", "session": str(beans.uuid)}).status_code == 403
     elsewhere = Workspace.objects.create(
@@ -176,7 +178,7 @@ def test_several_are_pinned_and_archived_at_once(
     assert [one.uuid for one in Session.objects.exclude(pinned_at=None)] == [beans.uuid]
 
 
-def test_the_sidebar_has_the_open_session_whatever_its_age(
+def test_sidebar_contains_the_open_session_even_if_it_is_old(
     owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
@@ -196,13 +198,13 @@ def test_the_sidebar_has_the_open_session_whatever_its_age(
     assert shown("apples")[0] == ["This session", "Pinned"]
     do(owner, "archive", sessions["Beans"])
     assert shown("Beans") == (["Pinned"], newest, [])
-    # What comes next is what follows on the page, not after the open session.
+    # The next page continues after the last session of the list, not after the open one.
     page = owner.get(f"/s/{sessions['apples'].uuid}/").text
     [following] = re.findall(r'hx-get="/w/garden/\?([^"]*)"', page)
     assert titles(owner, following.replace("&amp;", "&")) == ["apples"]
 
 
-def test_a_list_that_is_asked_for_again_comes_only_where_it_has_changed(
+def test_unchanged_list_answers_304(
     owner: Client, sessions: dict[str, Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
@@ -225,5 +227,5 @@ def test_a_list_that_is_asked_for_again_comes_only_where_it_has_changed(
     rename_session(sessions["Beans"], title="Broad beans")
     assert "Broad beans" in ask(changed["ETag"]).text
     assert ask(changed["ETag"], "q=dill").status_code == 200
-    # A page of its own is no part of it.
+    # The version of the list does not apply to a whole page.
     assert owner.get("/w/garden/", headers={"If-None-Match": first["ETag"]}).status_code == 200

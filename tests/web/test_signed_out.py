@@ -1,4 +1,4 @@
-"""A part of a page, asked for when the person is signed out."""
+"""Requests for a part of a page, or with a form, from a person who is signed out."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ def ask(client: Client, path: str, page: str) -> Any:
 
 
 @pytest.mark.django_db
-def test_the_sign_in_page_never_stands_in_the_midst_of_another() -> None:
+def test_part_of_a_page_redirects_the_whole_page_to_sign_in() -> None:
     response = ask(Client(), "/search/?q=bean", "/search/")
     assert (response.status_code, response.content) == (204, b"")
     assert response["HX-Redirect"] == "/sign-in/?next=%2Fsearch%2F"
 
 
 @pytest.mark.django_db
-def test_an_odd_address_of_the_page_is_none() -> None:
+def test_malformed_address_of_the_page_is_ignored() -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": "http://[bad/"}
     response = Client().get("/search/", headers=headers)
     assert response["HX-Redirect"] == "/sign-in/?next=%2F"
 
 
 @pytest.mark.django_db
-def test_a_chat_stays_with_what_is_written_in_it(session: Session) -> None:
+def test_chat_is_not_redirected_so_that_its_unsent_text_stays(session: Session) -> None:
     page = f"/s/{session.uuid}/"
     sent = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{page}"}
     for response in (
@@ -43,7 +43,7 @@ def test_a_chat_stays_with_what_is_written_in_it(session: Session) -> None:
 
 
 @pytest.mark.django_db
-def test_a_whole_page_is_redirected_as_ever() -> None:
+def test_whole_page_is_redirected_to_sign_in() -> None:
     response = Client().get("/search/")
     assert response.status_code == 302
     assert response["Location"].startswith("/sign-in/")
@@ -51,7 +51,7 @@ def test_a_whole_page_is_redirected_as_ever() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", ["workspace_settings", "session_create"])
-def test_whoever_sends_a_form_learns_that_nothing_was_saved(
+def test_sign_in_page_after_a_form_says_that_nothing_was_saved(
     workspace: Workspace, name: str
 ) -> None:
     page = reverse(name, args=[workspace.slug])

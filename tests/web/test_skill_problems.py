@@ -1,4 +1,4 @@
-"""What the settings of a workspace say about skills that cannot be read."""
+"""The list of skills with problems in the settings of a workspace."""
 
 from pathlib import Path
 
@@ -8,9 +8,7 @@ from django.urls import reverse
 from conversations.models import Workspace
 
 
-def test_the_settings_name_what_cannot_be_used_of_a_skill(
-    owner: Client, workspace: Workspace
-) -> None:
+def test_settings_list_the_problems_of_a_skill(owner: Client, workspace: Workspace) -> None:
     url = reverse("workspace_tools", args=[workspace.slug])
     assert "Skills with problems" not in owner.get(url).text
     folder = Path(workspace.root, "skills", "a\u202eb")

@@ -1,4 +1,4 @@
-"""The socket of a session: a real runtime and the demo model, by real frames."""
+"""The socket of a session, tested by real frames with a real runtime and the demo model."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,8 +44,10 @@ type Connect = Callable[..., Awaitable[Socket]]
 async def connect(
     transactional_db: None, runtime_ends: None, session: Session, user: User
 ) -> AsyncIterator[Connect]:
-    """Open a socket to the session, as its owner unless told otherwise; every
-    socket is closed before the runtime ends."""
+    """Return a function that opens a socket to the session, as its owner by default.
+
+    Every socket is closed before the runtime ends.
+    """
     opened: list[Socket] = []
 
     async def open_one(
@@ -71,12 +73,12 @@ async def socket(connect: Connect) -> Socket:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that takes its time, so that an answer can be met half-way."""
+    """Slow down the demo model, so that a test can act in the middle of an answer."""
     monkeypatch.setattr(settings.LOOM, "demo_delay", 0.01)
 
 
 async def ask(socket: Socket, text: str, client_id: str = "") -> Frame:
-    """Send a message; its acknowledgement."""
+    """Send a message, and return its acknowledgement."""
     client_id = client_id or uuid4().hex
     await socket.send({"type": "send", "client_id": client_id, "text": text})
     return await socket.until("ack", where=lambda frame: frame["client_id"] == client_id)
@@ -96,7 +98,7 @@ async def error_after(socket: Socket, frame: Frame) -> Frame:
 # --- connecting ---
 
 
-async def test_it_greets_with_what_there_is(connect: Connect, session: Session) -> None:
+async def test_greeting_describes_the_session(connect: Connect, session: Session) -> None:
     await sync_to_async(say)(session, "Plant the beans", "In May")
     socket = await connect()
     await socket.settle()
@@ -128,8 +130,8 @@ async def test_another_origin_is_refused(connect: Connect) -> None:
         assert await (await connect(origin=origin)).close_code() == 4403, origin
 
 
-async def test_a_host_that_is_not_ours_is_refused(connect: Connect) -> None:
-    """DNS that points a name of somebody else at this machine."""
+async def test_unknown_host_is_refused(connect: Connect) -> None:
+    """An attacker can point the DNS name of their own site to this machine."""
     for host in ["evil.example", "evil.example:8000", "", "127.0.0.1:8000@evil"]:
         assert await (await connect(host=host, origin=f"http://{host}")).close_code() == 4403, host
 
@@ -148,7 +150,7 @@ async def test_a_trusted_origin_is_accepted(
     assert await (await connect(origin="https://chat.example:444")).close_code() == 4403
 
 
-async def test_the_origin_is_https_where_a_proxy_says_so(
+async def test_https_origin_is_required_if_the_proxy_reports_https(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"headers": {"x-forwarded-proto": "https"}}
@@ -160,12 +162,14 @@ async def test_the_origin_is_https_where_a_proxy_says_so(
     assert await (await connect(**secure)).close_code() == 4403
 
 
-async def test_the_page_of_somebody_else_is_refused(connect: Connect, user: User) -> None:
+async def test_socket_for_the_page_of_another_person_is_refused(
+    connect: Connect, user: User
+) -> None:
     assert (await (await connect(query=f"?person={user.pk}")).until("hello"))["run"] == ""
     assert await (await connect(query=f"?person={user.pk}0")).close_code() == 4401
 
 
-async def test_pages_are_told_the_model_and_the_title_that_are_chosen(
+async def test_pages_receive_the_chosen_model_and_title(
     connect: Connect, session: Session, user: User
 ) -> None:
     page = await connect()
@@ -183,14 +187,14 @@ async def test_pages_are_told_the_model_and_the_title_that_are_chosen(
     assert await page.until("title") == {"type": "title", "title": "Beans"}
 
 
-async def test_what_is_not_there_and_what_is_not_yours_look_the_same(
+async def test_session_of_another_person_looks_like_a_missing_session(
     connect: Connect, other_user: User
 ) -> None:
     assert await (await connect(to=f"/ws/s/{uuid4()}/")).close_code() == 4404
     assert await (await connect(other_user)).close_code() == 4404
 
 
-async def test_a_person_has_no_more_sockets_than_may_be(
+async def test_number_of_sockets_per_person_is_limited(
     connect: Connect, other_user: User, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_sockets", 2)
@@ -206,7 +210,7 @@ async def test_a_person_has_no_more_sockets_than_may_be(
     assert await (await connect()).close_code() == 4429
 
 
-async def test_there_is_no_socket_elsewhere(connect: Connect) -> None:
+async def test_other_addresses_have_no_socket(connect: Connect) -> None:
     for address in [
         "/ws/",
         "/",
@@ -218,7 +222,7 @@ async def test_there_is_no_socket_elsewhere(connect: Connect) -> None:
         assert await (await connect(to=address)).close_code() == 4404, address
 
 
-async def test_a_refused_socket_does_nothing(connect: Connect, session: Session) -> None:
+async def test_refused_socket_accepts_no_message(connect: Connect, session: Session) -> None:
     socket = await connect(None)
     await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello"})
     assert await socket.close_code() == 4401
@@ -235,9 +239,7 @@ async def test_a_bad_cursor_is_refused_with_the_reason(connect: Connect) -> None
 # --- a message and its answer ---
 
 
-async def test_a_message_is_acknowledged_answered_and_ends(
-    socket: Socket, session: Session
-) -> None:
+async def test_message_is_acknowledged_and_answered(socket: Socket, session: Session) -> None:
     await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello *you*"})
     await socket.until_idle()
     await socket.settle()
@@ -259,7 +261,7 @@ async def test_a_message_is_acknowledged_answered_and_ends(
     assert socket.rows[0]["client_id"] == "client-0001"
     states = [frame["run_state"] for frame in socket.of_type("state")]
     assert (states[0], states[-1]) == ("running", "idle")
-    # What looks for other processes' titles may say it once more.
+    # The watcher for changes by other processes may send the title once more.
     assert {frame["title"] for frame in socket.of_type("title")} == {"Hello you"}
     drafts = socket.of_type("draft")
     assert {frame["run"] for frame in drafts if frame["offset"] == 0} == {run}
@@ -286,13 +288,15 @@ async def test_the_draft_grows_without_gaps_and_becomes_the_row(
     assert last_draft < socket.frames.index(ending[0])
 
 
-async def test_the_rows_are_those_of_the_page(socket: Socket, session: Session, user: User) -> None:
+async def test_rows_on_the_socket_equal_those_of_the_page(
+    socket: Socket, session: Session, user: User
+) -> None:
     await ask_and_wait(socket, "table")
     page = await sync_to_async(lambda: browser_of(user).get(f"/s/{session.uuid}/"))()
     assert "".join(row["html"] for row in socket.rows) in page.text
 
 
-async def test_everybody_who_watches_gets_the_same(
+async def test_all_watchers_get_the_same_rows_and_drafts(
     connect: Connect, session: Session, viewer: User
 ) -> None:
     first, second = await connect(), await connect(viewer)
@@ -306,7 +310,7 @@ async def test_everybody_who_watches_gets_the_same(
     assert second.of_type("ack") == []
 
 
-async def test_the_same_message_twice_is_one(socket: Socket, session: Session) -> None:
+async def test_message_sent_twice_is_accepted_once(socket: Socket, session: Session) -> None:
     first = await ask(socket, "Hello", "client-0001")
     await socket.until_idle()
     again = await ask(socket, "Hello", "client-0001")
@@ -315,7 +319,7 @@ async def test_the_same_message_twice_is_one(socket: Socket, session: Session) -
     assert [role for role, _ in await turns_of(session)] == ["user", "assistant"]
 
 
-async def test_a_message_goes_on_when_its_page_closes(
+async def test_run_continues_when_its_page_closes(
     slow: None, connect: Connect, session: Session
 ) -> None:
     socket = await connect()
@@ -362,7 +366,9 @@ class TestWhileAnAnswerRuns:
         await socket.until_idle()
         assert [text for role, text in await turns_of(session) if role == "user"] == ["long"]
 
-    async def test_what_waited_is_answered_next(self, connect: Connect, session: Session) -> None:
+    async def test_queued_message_is_answered_next(
+        self, connect: Connect, session: Session
+    ) -> None:
         socket = await connect()
         await ask(socket, "long")
         await ask(socket, "Hello")
@@ -373,7 +379,7 @@ class TestWhileAnAnswerRuns:
         assert [role for role, _ in await turns_of(session)] == ["user", "assistant"] * 2
         assert socket.of_type("queue")[-1]["items"] == []
 
-    async def test_the_queue_has_an_end(
+    async def test_length_of_the_queue_is_limited(
         self, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(settings.LOOM, "max_queued", 2)
@@ -384,7 +390,9 @@ class TestWhileAnAnswerRuns:
         error = await error_after(socket, frame)
         assert (error["code"], error["client_id"]) == ("queue_full", "client-0004")
 
-    async def test_stop_keeps_what_was_written(self, connect: Connect, session: Session) -> None:
+    async def test_stop_keeps_the_text_written_so_far(
+        self, connect: Connect, session: Session
+    ) -> None:
         socket = await connect()
         await ask(socket, "long")
         for _ in range(3):
@@ -414,11 +422,11 @@ class TestWhileAnAnswerRuns:
         following = await late.until("draft")
         assert following["offset"] == len(snapshot["text"])
         assert [row["event_type"] for row in late.rows] == ["user_message"]
-        assert late.of_type("rows")[0]["ends_draft"] == "*"  # of what it may show of another answer
+        assert late.of_type("rows")[0]["ends_draft"] == "*"  # drafts of other answers
         assert late.of_type("hello")[0]["run"] == snapshot["run"]
         assert late.of_type("state")[0]["run_state"] == "running"
 
-    async def test_words_are_filled_in_html_alone(self, connect: Connect) -> None:
+    async def test_translated_words_are_inserted_only_in_html(self, connect: Connect) -> None:
         socket = await connect(query="?language=de")
         await ask(socket, "long")
         await socket.until("draft")
@@ -430,7 +438,9 @@ class TestWhileAnAnswerRuns:
         assert "<span>\ufffdDenied\ufffd</span>" in waiting["html"]
         assert "Zurückziehen" in waiting["html"]
 
-    async def test_nothing_else_may_rewrite_the_end(self, connect: Connect) -> None:
+    async def test_edit_regenerate_retry_and_continue_are_refused_during_a_run(
+        self, connect: Connect
+    ) -> None:
         socket = await connect()
         await ask(socket, "long")
         for kind, more in (
@@ -483,7 +493,7 @@ async def test_regenerate_replaces_the_answer(
     assert len(socket.of_type("rewound")) == 1
 
 
-async def test_a_failure_says_what_happened_and_retry_answers_again(
+async def test_failure_is_explained_and_can_be_retried(
     connect: Connect, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
@@ -499,7 +509,7 @@ async def test_a_failure_says_what_happened_and_retry_answers_again(
     assert await Run.objects.filter(state="failed").acount() == 2
 
 
-async def test_a_wait_before_another_try_is_shown(
+async def test_wait_before_a_retry_is_shown(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "provider_retries", 1)
@@ -510,7 +520,7 @@ async def test_a_wait_before_another_try_is_shown(
     await socket.until_idle()
 
 
-async def test_continue_goes_on_after_a_stop(
+async def test_stopped_answer_can_be_continued(
     slow: None, connect: Connect, session: Session
 ) -> None:
     socket = await connect()
@@ -544,7 +554,7 @@ async def test_a_summary_is_acknowledged(socket: Socket) -> None:
     assert socket.of_type("ack")[-1]["client_id"] == "compact-0001"
 
 
-async def test_only_a_message_of_the_person_is_edited(socket: Socket) -> None:
+async def test_only_a_message_of_the_person_can_be_edited(socket: Socket) -> None:
     await ask_and_wait(socket, "Hello")
     for turn in [2, 3, 99, 2**52]:
         frame = {"type": "edit", "client_id": "edit-0001", "turn": turn, "text": "x"}
@@ -554,7 +564,7 @@ async def test_only_a_message_of_the_person_is_edited(socket: Socket) -> None:
 # --- catching up ---
 
 
-async def test_a_page_that_comes_back_gets_exactly_what_it_missed(
+async def test_reconnected_page_gets_exactly_the_rows_it_missed(
     connect: Connect, session: Session
 ) -> None:
     await sync_to_async(say)(session, "one", "two", "three", "four")
@@ -572,7 +582,9 @@ async def test_a_page_that_comes_back_gets_exactly_what_it_missed(
         assert socket.seqs == missed, query
 
 
-async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session: Session) -> None:
+async def test_page_that_missed_too_many_rows_is_told_to_reload(
+    connect: Connect, session: Session
+) -> None:
     await sync_to_async(append)(
         session.pk,
         session_uuid=session.uuid,
@@ -585,7 +597,9 @@ async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session
     assert socket.rows == []
 
 
-async def test_a_page_that_missed_a_rewind_loads_again(socket: Socket, connect: Connect) -> None:
+async def test_page_that_missed_a_rewind_is_told_to_reload(
+    socket: Socket, connect: Connect
+) -> None:
     await ask_and_wait(socket, "Hello")
     await socket.send({"type": "regenerate", "client_id": "again-0001"})
     await socket.until("rewound")
@@ -598,14 +612,14 @@ async def test_a_page_that_missed_a_rewind_loads_again(socket: Socket, connect: 
         assert late.of_type("reload") == told, (known, is_told)
 
 
-async def test_a_number_of_rewinds_that_is_none_counts_for_nothing(connect: Connect) -> None:
+async def test_invalid_number_of_rewinds_is_ignored(connect: Connect) -> None:
     for rewinds in ["", "x", "-1", "%00", "٣"]:
         late = await connect(query=f"?rewinds={rewinds}")
         await late.settle()
         assert late.of_type("reload") == [], rewinds
 
 
-async def test_sync_sends_what_is_missing(socket: Socket, session: Session) -> None:
+async def test_sync_sends_the_missing_rows(socket: Socket, session: Session) -> None:
     await ask_and_wait(socket, "Hello")
     await socket.settle()
     socket.frames.clear()
@@ -629,7 +643,7 @@ async def test_rows_of_another_process_arrive(socket: Socket, session: Session) 
     assert [row["seq"] for row in rows["rows"]] == [1]
 
 
-async def test_no_row_is_lost_while_pages_come_and_go(
+async def test_no_row_is_lost_while_pages_connect(
     slow: None, connect: Connect, session: Session
 ) -> None:
     asking = await connect()
@@ -641,7 +655,7 @@ async def test_no_row_is_lost_while_pages_come_and_go(
         assert watcher.seqs == [1, 2, 3]
 
 
-# --- rights that end ---
+# --- loss of rights ---
 
 
 async def test_a_removed_member_cannot_send(
@@ -658,7 +672,7 @@ async def test_a_removed_member_cannot_send(
     assert len(await turns_of(session)) == 2
 
 
-async def test_a_member_who_became_a_viewer_goes_on_watching(
+async def test_member_who_became_a_viewer_keeps_the_socket(
     connect: Connect, workspace: Workspace, other_user: User
 ) -> None:
     await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="member")
@@ -712,10 +726,10 @@ def watcher(transactional_db: None, workspace: Workspace, other_user: User) -> U
     return other_user
 
 
-async def test_who_is_signed_out_is_not_heard(
+async def test_message_of_a_signed_out_person_closes_the_socket(
     connect: Connect, workspace: Workspace, watcher: User
 ) -> None:
-    """What is asked then is what is asked when a page that watches is looked at."""
+    """The same check is made for a page that only watches."""
     socket = await connect(watcher)
     await socket.settle()
     await sync_to_async(sign_out)(watcher, workspace)
@@ -725,7 +739,7 @@ async def test_who_is_signed_out_is_not_heard(
 
 
 @pytest.mark.parametrize(("end", "code"), ENDS)
-async def test_who_lost_the_right_does_not_go_on_watching(
+async def test_socket_closes_when_its_person_loses_access(
     connect: Connect,
     session: Session,
     workspace: Workspace,
@@ -736,7 +750,7 @@ async def test_who_lost_the_right_does_not_go_on_watching(
 ) -> None:
     monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
     owner, socket = await connect(), await connect(watcher)
-    if end is not sign_out:  # which ends everybody's
+    if end is not sign_out:  # it also signs the owner out
         await asyncio.sleep(0.2)
         await socket.settle()
     await sync_to_async(end)(watcher, workspace)
@@ -748,7 +762,7 @@ async def test_who_lost_the_right_does_not_go_on_watching(
     assert not any("Secret" in str(frame) for frame in socket.frames)
 
 
-async def test_a_member_who_is_a_reviewer_from_now_on_comes_again(
+async def test_removed_member_who_is_a_reviewer_must_reconnect(
     connect: Connect, session: Session, workspace: Workspace, watcher: User
 ) -> None:
     reviews = await Permission.objects.aget(codename="review_transcripts")
@@ -769,7 +783,7 @@ def rename_table(old: str, new: str) -> None:
         cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
 
 
-async def test_a_database_that_is_away_for_a_moment_ends_no_socket(
+async def test_short_database_failure_closes_no_socket(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.05)
@@ -784,7 +798,7 @@ async def test_a_database_that_is_away_for_a_moment_ends_no_socket(
     await ask_and_wait(socket, "Still here?")
 
 
-async def test_an_archived_session_takes_no_message(
+async def test_archived_session_refuses_messages(
     socket: Socket, session: Session, user: User
 ) -> None:
     await sync_to_async(lambda: browser_of(user).post(f"/s/{session.uuid}/archive/"))()
@@ -792,10 +806,10 @@ async def test_an_archived_session_takes_no_message(
     assert (await error_after(socket, frame))["code"] == "session_archived"
 
 
-# --- frames that are wrong ---
+# --- invalid frames ---
 
 
-async def test_what_is_no_object_closes_the_socket(connect: Connect) -> None:
+async def test_frame_that_is_not_an_object_closes_the_socket(connect: Connect) -> None:
     for text in (
         *("nonsense", "[]", '"send"', "null", "1", "{", "[" * 100_000, '{"a":' * 50_000, "\0"),
         b'{"type": "ping"}',
@@ -806,7 +820,7 @@ async def test_what_is_no_object_closes_the_socket(connect: Connect) -> None:
         assert await socket.close_code() == 4400, text[:20]
 
 
-async def test_a_frame_has_a_limited_number_of_bytes(
+async def test_size_of_a_frame_in_bytes_is_limited(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_frame_bytes", 100)
@@ -820,7 +834,7 @@ async def test_a_frame_has_a_limited_number_of_bytes(
 
 
 async def test_a_frame_of_very_many_values_closes_the_socket(connect: Connect) -> None:
-    """Before it is parsed, whoever may write."""
+    """The values are counted before the frame is parsed, for every role."""
     socket = await connect()
     await socket.send_text('{"type": "x", "q": [' + "[]," * 6_000 + "0]}")
     error = await socket.until("error")
@@ -828,7 +842,7 @@ async def test_a_frame_of_very_many_values_closes_the_socket(connect: Connect) -
     assert "10\u202f000 values" in error["message"]
     assert await socket.close_code() == 4400
     socket = await connect()
-    text = 'call([1], {"a": "b"})\n' * 4_000  # what a text holds is no value
+    text = 'call([1], {"a": "b"})\n' * 4_000  # brackets in a string are no values
     await socket.send({"type": "send", "client_id": "client-0001", "text": text})
     assert (await socket.until("ack"))["client_id"] == "client-0001"
 
@@ -841,7 +855,7 @@ async def test_an_unknown_type_is_an_error(socket: Socket) -> None:
         await socket.settle()
 
 
-async def test_a_text_that_cannot_be_is_an_error(
+async def test_empty_or_too_long_text_is_an_error(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
@@ -860,7 +874,7 @@ async def test_a_text_that_cannot_be_is_an_error(
             assert await Run.objects.acount() == 0, (kind, text, code)
 
 
-async def test_attachments_that_cannot_be_are_an_error(socket: Socket) -> None:
+async def test_invalid_attachments_are_an_error(socket: Socket) -> None:
     for attachments, code in [
         ("x", "bad_attachments"),
         (7, "bad_attachments"),
@@ -887,20 +901,20 @@ async def test_a_bad_client_id_is_an_error(socket: Socket) -> None:
             assert ("client_id" in error) == isinstance(client_id, str), (kind, client_id)
 
 
-async def test_a_turn_that_is_no_number_is_an_error(socket: Socket) -> None:
+async def test_invalid_turn_number_is_an_error(socket: Socket) -> None:
     for turn in [0, -1, 1.5, True, "1", None, 2**53, 10**400, [1]]:
         frame = {"type": "edit", "client_id": "client-0001", "text": "x", "turn": turn}
         assert (await error_after(socket, frame))["code"] == "bad_number", turn
 
 
-async def test_a_run_that_is_no_uuid_is_an_error(socket: Socket) -> None:
+async def test_run_that_is_not_a_uuid_is_an_error(socket: Socket) -> None:
     for run in [None, "", "x", 1, "0" * 33, "\0"]:
         assert (await error_after(socket, {"type": "withdraw", "run": run}))["code"] == "bad_run", (
             run
         )
 
 
-async def test_a_message_of_another_session_is_left_alone(
+async def test_queued_message_of_another_session_cannot_be_changed(
     socket: Socket, workspace: Workspace, other_user: User
 ) -> None:
     def queue_elsewhere() -> Run:
@@ -929,14 +943,18 @@ async def test_half_a_surrogate_pair_in_an_id_is_an_error(socket: Socket) -> Non
         assert "client_id" not in error, client_id
 
 
-async def test_any_text_is_kept_and_shown(socket: Socket, session: Session) -> None:
+async def test_text_with_control_characters_is_stored_and_shown(
+    socket: Socket, session: Session
+) -> None:
     for text in ("nul \0 and \x1b[31m", "\u2028\u202e💥"):
         await ask_and_wait(socket, text)
         shown = text.replace("\0", "\ufffd")
         assert (await turns_of(session))[-2] == ("user", shown)
 
 
-async def test_half_a_surrogate_pair_is_refused(socket: Socket, session: Session) -> None:
+async def test_half_a_surrogate_pair_in_a_text_is_an_error(
+    socket: Socket, session: Session
+) -> None:
     for frame in [
         {"type": "send", "client_id": "client-0001", "text": "half \ud83d of a pair"},
         {"type": "edit", "client_id": "client-0001", "turn": 1, "text": "\ude00\ud83d"},
@@ -950,7 +968,7 @@ async def test_half_a_surrogate_pair_is_refused(socket: Socket, session: Session
         assert not await Run.objects.aexists(), frame
 
 
-async def test_any_text_can_wait(slow: None, connect: Connect) -> None:
+async def test_text_with_control_characters_can_be_queued(slow: None, connect: Connect) -> None:
     socket = await connect()
     await ask(socket, "long")
     await ask(socket, "nul \0 and \u202e")
@@ -959,7 +977,7 @@ async def test_any_text_can_wait(slow: None, connect: Connect) -> None:
     await late.until("queue", where=lambda frame: frame["items"])
 
 
-async def test_a_page_reports_what_it_dropped(
+async def test_page_reports_the_number_of_dropped_rows(
     socket: Socket, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "conversations"):
@@ -975,7 +993,7 @@ async def test_ping_is_answered(socket: Socket) -> None:
     assert await socket.next() == {"type": "pong"}
 
 
-async def test_a_socket_that_ends_is_forgotten(connect: Connect, user: User) -> None:
+async def test_closed_socket_is_unsubscribed(connect: Connect, user: User) -> None:
     hub = (await current_runtime()).hub
     socket = await connect()
     await socket.settle()

@@ -1,4 +1,4 @@
-"""The session state's page: what it shows, and what a member may do to it."""
+"""The page of the session state: its items, and the changes that a member may make."""
 
 import re
 from typing import Any
@@ -41,7 +41,7 @@ def decided(session: Session) -> Session:
     return session
 
 
-def test_an_empty_state_says_what_will_stand_there(owner: Client, session: Session) -> None:
+def test_empty_state_explains_what_it_will_contain(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
     assert "Nothing yet. Rules, preferences, decisions" in page.text
     assert "<form" not in page.text.partition("panel-part")[2]
@@ -53,7 +53,7 @@ def test_each_item_links_to_its_turn(owner: Client, decided: Session) -> None:
     assert re.findall(r"<h3[^>]*>([^<]+)", page) == ["Focus", "Decisions"]
 
 
-def test_the_panel_gets_the_part_alone(owner: Client, decided: Session) -> None:
+def test_htmx_gets_only_the_part_for_the_panel(owner: Client, decided: Session) -> None:
     part = owner.get(address(decided), headers=HTMX)
     assert "<html" not in part.text
     assert "We use tabs" in part.text
@@ -91,7 +91,7 @@ async def test_a_form_changes_an_item(
         ({"action": "pin", "item": "\0"}, 400, "no longer in the session state"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_what_was_written_kept(
+async def test_invalid_change_is_refused_and_its_text_stays_in_the_form(
     async_browser: AsyncClient, decided: Session, data: dict[str, str], status: int, reason: str
 ) -> None:
     response = await change(async_browser, decided, htmx=True, **data)
@@ -121,7 +121,7 @@ def test_the_number_of_queries_does_not_depend_on_the_items(
     assert costs[0] == costs[1]
 
 
-def test_a_struck_item_stands_apart_and_can_be_restored(
+def test_struck_item_is_listed_apart_and_can_be_restored(
     owner: Client, decided: Session, user: User
 ) -> None:
     edit_state(decided, actor_pk=user.pk, action="strike", item=decision_of(decided))

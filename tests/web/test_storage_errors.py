@@ -1,4 +1,4 @@
-"""A page that only reads is made once more when its connection was lost; nothing is done twice."""
+"""After a lost connection, a page that only reads is made again, and no write is repeated."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +19,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def lost_after(is_last: Callable[[str], bool]) -> Iterator[list[str]]:
-    """The connection is lost once, before the answer to such a statement comes. Gives the
-    statements of this kind."""
+    """Lose the connection once, before the answer to a matching statement arrives.
+
+    Yield the list of matching statements.
+    """
     found: list[str] = []
 
     def execute(run: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -35,13 +37,13 @@ def lost_after(is_last: Callable[[str], bool]) -> Iterator[list[str]]:
         yield found
 
 
-def test_what_only_reads_is_read_once_more(owner: Client, session: Session) -> None:
+def test_page_that_only_reads_is_made_again(owner: Client, session: Session) -> None:
     owner.raise_request_exception = False
     with lost_after(lambda sql: sql.startswith("SELECT") and "conversations_session" in sql):
         assert owner.get(reverse("session", args=[session.uuid])).status_code == 200
 
 
-def test_a_reading_is_entered_once(session: Session, make_person: MakePerson) -> None:
+def test_reading_is_not_recorded_twice(session: Session, make_person: MakePerson) -> None:
     reviewer = browser_of(make_person("reviewer"))
     reviewer.raise_request_exception = False
     with lost_after(lambda sql: sql.startswith("INSERT") and "auditentry" in sql) as entered:

@@ -1,4 +1,4 @@
-"""Tokens of one's own: made, shown once, revoked; and by the command."""
+"""One's own API tokens: creating and revoking them on the page, and the command."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     page = browser.get(PAGE).text
     assert token not in page
     assert "Deploys" in page
-    assert re.search(r"expires <time data-relative datetime", page)  # not its time of day alone
+    assert re.search(r"expires <time data-relative datetime", page)  # not only a time of day
     [kept] = list_tokens(user.pk)
     assert kept.expires_at is not None
     assert 6 <= (kept.expires_at - timezone.now()).days <= 7
@@ -53,14 +53,14 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     "values",
     [{"name": " "}, {"scopes": []}, {"scopes": ["all"]}, {"days": "91"}, {"days": ""}],
 )
-def test_what_makes_no_token_is_said_beside_its_field(user: User, values: dict[str, Any]) -> None:
+def test_invalid_token_shows_an_error_beside_its_field(user: User, values: dict[str, Any]) -> None:
     answer = make(browser_of(user), **values)
     assert answer.status_code == 400
     assert 'class="error"' in answer.text
     assert not ApiToken.objects.exists()
 
 
-def test_where_nothing_sets_an_end_there_need_be_none(
+def test_token_may_have_no_expiry_if_the_setting_allows_it(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "token_days", 0)
@@ -68,7 +68,7 @@ def test_where_nothing_sets_an_end_there_need_be_none(
     assert list_tokens(user.pk)[0].expires_at is None
 
 
-def test_a_token_of_somebody_else_is_not_there(user: User, other_user: User) -> None:
+def test_token_of_another_person_is_not_found(user: User, other_user: User) -> None:
     create_token(user, name="x", scopes=["read"], lifetime=None)
     pk = list_tokens(user.pk)[0].pk
     assert browser_of(other_user).post(f"{PAGE}{pk}/revoke/").status_code == 404
@@ -88,7 +88,9 @@ def test_the_command_prints_a_token_that_works(
 @pytest.mark.parametrize(
     "options", [("nobody", "--name", "x"), ("ann", "--name", "x", "--days", "91")]
 )
-def test_the_command_refuses_with_a_reason(user: User, options: tuple[str, ...]) -> None:
+def test_command_refuses_an_unknown_person_or_too_many_days(
+    user: User, options: tuple[str, ...]
+) -> None:
     with pytest.raises(CommandError):
         call_command("create_token", *options)
     assert not ApiToken.objects.exists()

@@ -1,4 +1,4 @@
-"""Tool servers on the pages: how they are, and connecting one again."""
+"""Tool servers on the pages: their state, and connecting one again."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ pytestmark = [
 
 @pytest.fixture
 def plot(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> tuple[User, Any]:
-    """A session in a workspace whose servers are one that answers, one that does not, and
-    one that is off."""
+    """A user, and a session in a workspace with three servers.
+
+    One server answers, one does not, and one is turned off.
+    """
     made = parse_config(
         {
             "servers": {
@@ -45,7 +47,7 @@ async def read(client: AsyncClient, address: str) -> str:
     return (await client.get(address)).content.decode()
 
 
-async def test_the_settings_say_how_each_is_and_connect_one_again(
+async def test_settings_show_the_state_of_servers_and_reconnect_one(
     plot: tuple[User, Any], tmp_path: Path
 ) -> None:
     user, session = plot
