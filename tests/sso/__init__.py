@@ -1,2 +1,5 @@
-"""Sign-in by a provider and by two factors: a run of pytest with settings of its own,
-since both are switched on before Django starts (``--ds=tests.sso.settings``)."""
+"""Tests of sign-in by a provider and with two factors.
+
+They need a run of pytest with settings of their own (``--ds=tests.sso.settings``), because both
+features are switched on before Django starts.
+"""

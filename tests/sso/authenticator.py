@@ -7,7 +7,7 @@ from base64 import b32decode
 
 
 def code_of(secret: str, *, steps: int = 0) -> str:
-    """What an authenticator app shows (RFC 6238)."""
+    """Return the code that an authenticator app shows (RFC 6238)."""
     counter = struct.pack(">Q", int(time.time()) // 30 + steps)
     digest = hmac.digest(b32decode(secret.replace(" ", "")), counter, "sha1")
     offset = digest[-1] & 15

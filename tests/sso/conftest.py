@@ -1,4 +1,4 @@
-"""The provider, and browsers that come and go between it and us."""
+"""The provider, and browsers that are redirected between the provider and this server."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def one_provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(one_provider: Provider, monkeypatch: pytest.MonkeyPatch) -> Provider:
-    """The provider of the settings; anybody may come who is known there."""
+    """The provider of the settings. Everybody who is known to it gets an account here."""
     one_provider.reset()
     monkeypatch.setattr(django_settings.LOOM, "oidc_issuer", one_provider.url)
     monkeypatch.setattr(django_settings.LOOM, "oidc_create_people", True)
@@ -48,7 +48,7 @@ def _no_memory_of_attempts() -> None:
 
 
 def go_there(client: Client, address: str) -> str:
-    """Follow a link of ours to the provider; where it sends the browser back to."""
+    """Follow a link to the provider, and return the address to which it redirects back."""
     there = client.get(address)
     assert there.status_code == 302, there.text
     back = requests.get(there["Location"], allow_redirects=False, timeout=60)
@@ -62,7 +62,7 @@ def come_back(client: Client, address: str) -> Any:
 
 
 def sign_in_there(client: Client, **query: str) -> Any:
-    """Our answer at the end of a sign-in by the provider."""
+    """Sign in by the provider, and return this server's answer at the end."""
     address = reverse("oidc_sign_in")
     if query:
         address += "?" + "&".join(f"{name}={value}" for name, value in query.items())
@@ -83,17 +83,17 @@ def signed_in_name(client: Client) -> str:
 
 
 def confirm(client: Client, next_page: str = "/") -> Any:
-    """Type the password again, as it is asked before a way to sign in is changed."""
+    """Enter the password again, which is required before a way to sign in is changed."""
     data = {"password": PASSWORD, "next": next_page}
     return client.post(reverse("account_reauthenticate"), data)
 
 
 def set_up(client: Client) -> str:
-    """Set a second factor up, signed in; its secret."""
+    """Set up a second factor for the signed-in person, and return its secret."""
     confirm(client)
     page = client.get(reverse("mfa_activate_totp"))
     secret = str(page.context["secret"])
     done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
     assert done.status_code == 302, done.text
-    cache.clear()  # the code of now may be used again: a test does not wait for the next
+    cache.clear()  # allow the current code again, so that tests need not wait for the next one
     return secret

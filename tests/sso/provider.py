@@ -1,7 +1,7 @@
-"""A local OpenID Connect provider over HTTP: real keys, real signatures, no mercy.
+"""A local OpenID Connect provider over HTTP, with real keys, real signatures and strict checks.
 
-It refuses what a strict provider refuses (a wrong secret, verifier, redirection or a
-code used twice). A test says who signs in (``person``), and may spoil what it answers.
+It refuses a wrong secret, verifier or redirection and a code that is used twice, as a strict
+provider does. A test sets the person who signs in (``person``), and may spoil the answers.
 """
 
 import base64
@@ -33,8 +33,11 @@ def public_jwk(key: rsa.RSAPrivateKey, kid: str) -> Claims:
 
 
 class Provider:
-    """``person`` signs in at once when a browser comes; ``spoil`` changes the claims of
-    the ID token, ``sign`` makes the token; ``answers`` replaces whole answers by path."""
+    """An OpenID Connect provider that signs in ``person`` as soon as a browser arrives.
+
+    ``spoil`` changes the claims of the ID token, ``sign`` makes the token, and ``answers`` replaces
+    whole answers by path.
+    """
 
     def __init__(self) -> None:
         self.key = make_key()

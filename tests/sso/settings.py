@@ -1,5 +1,7 @@
-"""The tests' settings with the whole extra switched on. The provider's address is the
-business of the ``provider`` fixture."""
+"""The tests' settings, with everything in the extra ``sso`` switched on.
+
+The ``provider`` fixture sets the provider's real address.
+"""
 
 import os
 

@@ -1,5 +1,7 @@
-"""Who may open which address of the extra. The addresses come from its URLconf: one
-that is added without a row here fails."""
+"""The access rules of all addresses of the extra ``sso``.
+
+The addresses come from its URLconf, so the tests fail if one is added without a row here.
+"""
 
 import re
 from dataclasses import dataclass
@@ -27,9 +29,12 @@ pytestmark = pytest.mark.django_db
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a stranger gets, by GET and POST; somebody without a second factor; somebody
-    with one, who has just shown who they are. 302 leads to the sign-in, to the question
-    for the password, or on."""
+    """The statuses of GET and POST at one address for three people.
+
+    ``stranger`` is not signed in, ``person`` has no second factor, and ``secured`` has one and has
+    just confirmed their identity. 302 redirects to the sign-in, to the question for the password,
+    or to a next page.
+    """
 
     stranger: tuple[int, int]
     person: tuple[int, int]
@@ -99,11 +104,11 @@ def test_an_address_answers_as_the_table_says(
 INLINE = re.compile(r"<style|<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", re.I)
 
 
-def test_the_pages_keep_to_the_policy_and_say_nothing_to_caches(
+def test_pages_follow_the_csp_and_secrets_are_not_cached(
     provider: Provider, secured: Client
 ) -> None:
     client = Client()
-    sign_in(client)  # waits for the code
+    sign_in(client)  # the sign-in waits for the code
     fresh = browser_of(User.objects.create_user("bob"))
     pages = [
         *(secured.get(address_of(name)) for name, row in TABLE.items() if row.secured[0] == 200),
@@ -121,8 +126,8 @@ def test_the_pages_keep_to_the_policy_and_say_nothing_to_caches(
         assert "no-store" in page["Cache-Control"], page.request["PATH_INFO"]
 
 
-def test_the_admin_has_every_table_of_the_extra_or_says_why_not() -> None:
-    """For reading, and without what signs in."""
+def test_admin_shows_every_table_of_the_extra_or_lists_it_as_hidden() -> None:
+    """The tables are read-only and do not show secrets that sign people in."""
     models = {model._meta.label for model in apps.get_models()}
     extra = {label for label in models if label.startswith(("account.", "socialaccount.", "mfa."))}
     assert {"account.EmailAddress", "mfa.Authenticator"} <= extra
@@ -132,7 +137,7 @@ def test_the_admin_has_every_table_of_the_extra_or_says_why_not() -> None:
     assert hidden == {"mfa.Authenticator": "data", "socialaccount.SocialAccount": "extra_data"}
 
 
-def test_a_confirmation_is_for_a_while(client: Client, user: User, settings: object) -> None:
+def test_confirmation_of_the_password_expires(client: Client, user: User, settings: object) -> None:
     sign_in(client)
     confirm(client)
     assert client.get(reverse("mfa_activate_totp")).status_code == 200

@@ -1,5 +1,7 @@
-"""Two factors without a provider, and a provider without two factors: a server with one of them
-has neither the tables nor the packages of the other."""
+"""Two factors without a provider, and a provider without two factors.
+
+A server with only one of them has neither the tables nor the packages of the other.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Signing in by the provider: who comes in, who does not, and what a forged answer gets."""
+"""Sign-in by the provider: accounts, forged answers, connections, audit entries and groups."""
 
 import logging
 import time
@@ -34,7 +34,7 @@ from .provider import SECRET, Provider, public_jwk
 pytestmark = pytest.mark.django_db
 
 
-def test_somebody_new_comes_in_under_their_name(client: Client, provider: Provider) -> None:
+def test_new_person_gets_an_account_under_their_name(client: Client, provider: Provider) -> None:
     response = sign_in_there(client)
     assert (response.status_code, response["Location"]) == (302, reverse("home"))
     person = User.objects.get()
@@ -45,7 +45,9 @@ def test_somebody_new_comes_in_under_their_name(client: Client, provider: Provid
     assert is_signed_in(client)
 
 
-def test_they_are_the_same_person_the_next_time(client: Client, provider: Provider) -> None:
+def test_person_gets_the_same_account_at_the_next_sign_in(
+    client: Client, provider: Provider
+) -> None:
     sign_in_there(Client())
     provider.person |= {"preferred_username": "rosa-field", "email": "other@example.org"}
     sign_in_there(client)
@@ -53,8 +55,8 @@ def test_they_are_the_same_person_the_next_time(client: Client, provider: Provid
     assert User.objects.count() == 1
 
 
-def test_another_person_there_is_another_person_here(client: Client, provider: Provider) -> None:
-    """Only the subject counts: names and addresses change hands."""
+def test_another_subject_gets_another_account(client: Client, provider: Provider) -> None:
+    """Only the subject identifies a person, because names and addresses can be reassigned."""
     sign_in_there(Client())
     provider.person |= {"sub": "person-2", "email": "rosa2@example.org"}
     sign_in_there(client)
@@ -71,7 +73,7 @@ def test_a_subject_may_be_as_long_as_the_standard_allows(
     assert User.objects.count() == 2
 
 
-def test_a_name_that_is_taken_opens_nobody_elses_account(
+def test_taken_username_does_not_open_the_existing_account(
     client: Client, provider: Provider, user: User
 ) -> None:
     provider.person["preferred_username"] = "ann"
@@ -79,7 +81,7 @@ def test_a_name_that_is_taken_opens_nobody_elses_account(
     assert signed_in_name(client) not in ("ann", "")
 
 
-def test_an_account_at_another_issuer_is_another_account(
+def test_same_subject_at_another_issuer_gets_another_account(
     client: Client, provider: Provider
 ) -> None:
     sign_in_there(Client())
@@ -89,16 +91,18 @@ def test_an_account_at_another_issuer_is_another_account(
     assert User.objects.count() == 2
 
 
-def test_it_goes_on_where_the_person_was_going(client: Client, provider: Provider) -> None:
+def test_sign_in_by_the_provider_redirects_to_next(client: Client, provider: Provider) -> None:
     assert sign_in_there(client, next="/help/")["Location"] == "/help/"
 
 
 @pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "/sign-in/"])
-def test_next_leads_to_our_own_pages_only(client: Client, provider: Provider, wanted: str) -> None:
+def test_next_never_redirects_to_another_site(
+    client: Client, provider: Provider, wanted: str
+) -> None:
     assert sign_in_there(client, next=wanted)["Location"] in (reverse("home"), "/sign-in/")
 
 
-def test_nobody_new_comes_in_unless_it_is_allowed(
+def test_new_person_is_refused_unless_the_setting_allows_it(
     client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "oidc_create_people", False)
@@ -108,7 +112,7 @@ def test_nobody_new_comes_in_unless_it_is_allowed(
     assert not User.objects.exists()
 
 
-def test_an_address_that_somebody_has_here_is_not_enough(
+def test_matching_email_address_alone_does_not_open_an_account(
     client: Client, provider: Provider, user: User
 ) -> None:
     User.objects.update(email="Rosa@example.org")
@@ -118,7 +122,7 @@ def test_an_address_that_somebody_has_here_is_not_enough(
     assert User.objects.count() == 1
 
 
-def test_by_setting_a_verified_address_is_enough(
+def test_verified_email_address_opens_an_account_if_allowed(
     client: Client, provider: Provider, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
@@ -127,10 +131,10 @@ def test_by_setting_a_verified_address_is_enough(
     assert signed_in_name(client) == "ann"
 
 
-def test_a_freed_address_opens_nobody_elses_account(
+def test_reassigned_email_address_does_not_open_the_old_account(
     client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner there has another one by now, and a colleague was given it."""
+    """The old owner has another address by now, and a colleague was given this one."""
     monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
     sign_in_there(Client())
     provider.person["sub"] = "person-2"
@@ -144,7 +148,7 @@ def test_a_freed_address_opens_nobody_elses_account(
     assert signed_in_name(client) == "rosa"
 
 
-def test_an_unverified_address_never_is(
+def test_unverified_email_address_never_opens_an_account(
     client: Client, provider: Provider, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
@@ -164,7 +168,7 @@ def test_a_closed_account_stays_closed(client: Client, provider: Provider) -> No
     assert not is_signed_in(client)
 
 
-def test_claims_that_no_table_holds_do_no_harm(client: Client, provider: Provider) -> None:
+def test_claims_that_cannot_be_stored_cause_no_error(client: Client, provider: Provider) -> None:
     provider.person |= {
         "preferred_username": "a\x00b",
         "given_name": "R\x00" + "o" * 500,
@@ -179,7 +183,7 @@ def test_claims_that_no_table_holds_do_no_harm(client: Client, provider: Provide
     assert is_storable(f"{kept.uid}{kept.extra_data['name']}{''.join(kept.extra_data['amr'])}")
 
 
-def test_behind_a_proxy_the_way_back_is_the_proxys(provider: Provider, settings: Any) -> None:
+def test_redirect_uri_is_https_behind_a_tls_proxy(provider: Provider, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     there = Client().get(
         reverse("oidc_sign_in"), headers={"X-Forwarded-Proto": "https", "Host": "testserver"}
@@ -215,7 +219,7 @@ def signed_by_nobody(provider: Provider) -> None:
 
 
 def signed_with_the_public_key(provider: Provider) -> None:
-    """As if it were a shared secret; the classic confusion of algorithms."""
+    """Sign with the public key as if it were a shared secret (algorithm confusion)."""
     public = public_jwk(provider.key, "one")["n"]
     provider.sign = lambda claims: jwt.encode(claims, public, "HS256", headers={"kid": "one"})
 
@@ -269,14 +273,14 @@ def test_a_forged_answer_signs_nobody_in(
 
 
 def test_the_state_belongs_to_one_browser(client: Client, provider: Provider) -> None:
-    """Else a link could sign somebody in as somebody else."""
+    """Otherwise a link could sign a person in as somebody else."""
     back = go_there(client, reverse("oidc_sign_in"))
     response = come_back(Client(), back)
     assert response.status_code == 400
     assert "Start again" in response.text
 
 
-def test_the_state_is_good_once(client: Client, provider: Provider) -> None:
+def test_the_state_can_be_used_only_once(client: Client, provider: Provider) -> None:
     back = go_there(client, reverse("oidc_sign_in"))
     come_back(client, back)
     client.logout()
@@ -284,12 +288,14 @@ def test_the_state_is_good_once(client: Client, provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?state=x&code=y", "?code=y", "?state=%00&code=%00"])
-def test_an_address_that_nobody_was_sent_to(client: Client, provider: Provider, query: str) -> None:
+def test_callback_without_a_known_state_is_refused(
+    client: Client, provider: Provider, query: str
+) -> None:
     assert client.get(reverse("oidc_callback") + query).status_code == 400
 
 
 def test_a_code_of_another_sign_in_is_refused(client: Client, provider: Provider) -> None:
-    """The verifier (PKCE) stays in the browser session that began."""
+    """The verifier (PKCE) stays in the browser session that began the sign-in."""
     stolen = go_there(Client(), reverse("oidc_sign_in"))
     own = go_there(client, reverse("oidc_sign_in"))
     code = stolen.partition("code=")[2].partition("&")[0]
@@ -299,7 +305,9 @@ def test_a_code_of_another_sign_in_is_refused(client: Client, provider: Provider
     assert not is_signed_in(client)
 
 
-def test_a_sign_in_called_off_there_says_so(client: Client, provider: Provider) -> None:
+def test_sign_in_cancelled_at_the_provider_shows_a_message(
+    client: Client, provider: Provider
+) -> None:
     back = go_there(client, reverse("oidc_sign_in"))
     state = back.partition("state=")[2]
     response = client.get(reverse("oidc_callback"), {"state": state, "error": "access_denied"})
@@ -316,7 +324,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("answers", UNFIT.values(), ids=UNFIT)
-def test_a_provider_that_does_not_answer_is_named(
+def test_provider_that_does_not_answer_correctly_is_named(
     client: Client, provider: Provider, answers: Any
 ) -> None:
     provider.answers = answers
@@ -327,7 +335,7 @@ def test_a_provider_that_does_not_answer_is_named(
 
 @pytest.mark.parametrize("answer", [(500, {}), (200, ["x"]), (200, {}), (302, "http://x.example")])
 @pytest.mark.parametrize("path", ["/token", "/keys", "/userinfo"])
-def test_an_answer_that_makes_no_sense_signs_nobody_in(
+def test_invalid_answer_signs_nobody_in(
     client: Client, provider: Provider, path: str, answer: Any
 ) -> None:
     provider.answers[path] = answer
@@ -349,7 +357,7 @@ def connect(client: Client) -> Any:
     return come_back(client, go_there(client, address))
 
 
-def test_a_person_connects_the_account_there(
+def test_person_connects_their_account_at_the_provider(
     client: Client, provider: Provider, user: User
 ) -> None:
     sign_in(client)
@@ -372,7 +380,7 @@ def test_connecting_asks_for_the_password_first(
     assert confirm(client, address)["Location"] == address
 
 
-def test_a_link_of_another_page_connects_nothing(
+def test_connect_link_of_another_person_is_refused(
     client: Client, provider: Provider, user: User, other_user: User
 ) -> None:
     sign_in(client)
@@ -384,7 +392,7 @@ def test_a_link_of_another_page_connects_nothing(
         assert client.get(reverse("oidc_connect", args=[bad])).status_code == 400
 
 
-def test_one_account_there_belongs_to_one_person(
+def test_account_at_the_provider_belongs_to_one_person_only(
     client: Client, provider: Provider, user: User
 ) -> None:
     sign_in_there(Client())
@@ -395,7 +403,9 @@ def test_one_account_there_belongs_to_one_person(
     assert not SocialAccount.objects.filter(user=user).exists()
 
 
-def test_a_person_disconnects(client: Client, provider: Provider, user: User) -> None:
+def test_person_disconnects_the_account_at_the_provider(
+    client: Client, provider: Provider, user: User
+) -> None:
     sign_in(client)
     confirm(client)
     connect(client)
@@ -408,14 +418,16 @@ def entries() -> list[tuple[str, str]]:
     return [(one.actor_name, one.metadata) for one in found]
 
 
-def test_an_account_that_the_provider_opens_is_entered(client: Client, provider: Provider) -> None:
+def test_creation_of_an_account_by_the_provider_is_recorded(
+    client: Client, provider: Provider
+) -> None:
     sign_in_there(Client())
     sign_in_there(client)
     assert entries() == [("rosa", '{"person":"rosa","sign_in_provider":"account created"}')]
     assert AuditEntry.objects.get(action="role").place == reverse("oidc_callback")
 
 
-def test_a_connection_and_its_end_are_entered(
+def test_connecting_and_disconnecting_are_recorded(
     client: Client, provider: Provider, user: User
 ) -> None:
     sign_in(client)
@@ -429,7 +441,7 @@ def test_a_connection_and_its_end_are_entered(
     ]
 
 
-def test_an_account_found_by_its_address_is_connected_with_an_entry(
+def test_connection_by_email_address_is_recorded(
     client: Client, provider: Provider, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
@@ -439,7 +451,7 @@ def test_an_account_found_by_its_address_is_connected_with_an_entry(
 
 
 @pytest.mark.parametrize("does_connect", [False, True])
-def test_without_its_entry_nobody_comes_in(
+def test_sign_in_fails_if_its_audit_entry_cannot_be_written(
     client: Client,
     provider: Provider,
     user: User,
@@ -451,7 +463,7 @@ def test_without_its_entry_nobody_comes_in(
     sign_in(client)
     confirm(client)
     record(AuditOrigin(user=user), AuditEvent(action="role"))
-    AuditHead.objects.update(number=0)  # so there is an entry of the next number
+    AuditHead.objects.update(number=0)  # the next number is taken, so the entry fails
     browser = client if does_connect else Client()
     browser.raise_request_exception = False
     answer = connect(browser) if does_connect else sign_in_there(browser)
@@ -460,7 +472,7 @@ def test_without_its_entry_nobody_comes_in(
     assert list(User.objects.all()) == [user]
 
 
-def test_the_only_way_in_is_not_disconnected(client: Client, provider: Provider) -> None:
+def test_only_way_to_sign_in_cannot_be_disconnected(client: Client, provider: Provider) -> None:
     sign_in_there(client)
     response = client.post(reverse("oidc_disconnect"), follow=True)
     assert "Set a password first" in response.text
@@ -491,7 +503,7 @@ def test_groups_follow_the_claim_at_each_sign_in(client: Client, provider: Provi
     ]
 
 
-def test_the_provider_makes_a_reviewer(
+def test_group_claim_grants_and_revokes_the_reviewer_role(
     client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "oidc_groups", {"chat-review": REVIEWERS})
@@ -503,13 +515,15 @@ def test_the_provider_makes_a_reviewer(
     assert not is_reviewer(User.objects.get())
 
 
-def test_without_a_table_no_claim_makes_a_group(client: Client, provider: Provider) -> None:
+def test_groups_of_the_claim_are_ignored_without_a_table(
+    client: Client, provider: Provider
+) -> None:
     provider.person["groups"] = ["Reviewers"]
     sign_in_there(client)
     assert not User.objects.get().groups.exists()
 
 
-def test_no_token_and_no_secret_is_kept_or_shown(
+def test_tokens_and_secrets_are_neither_stored_nor_shown(
     client: Client, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -527,13 +541,15 @@ def test_no_token_and_no_secret_is_kept_or_shown(
     assert not SocialToken.objects.exists()
 
 
-def test_what_is_kept_of_an_account_is_little(client: Client, provider: Provider) -> None:
+def test_only_name_groups_and_amr_of_the_claims_are_stored(
+    client: Client, provider: Provider
+) -> None:
     provider.person |= {"phone_number": "123", "address": {"street": "x"}}
     sign_in_there(client)
     assert SocialAccount.objects.get().extra_data == {"name": "rosa", "groups": [], "amr": []}
 
 
-def test_a_locked_person_gets_in_by_the_provider(
+def test_locked_out_person_can_sign_in_by_the_provider(
     client: Client, provider: Provider, user: User
 ) -> None:
     sign_in(client)

@@ -1,4 +1,4 @@
-"""Two factors: set up, asked for, lost, turned off; and where everybody needs them."""
+"""Two factors: setting up, signing in, losing, turning off and requiring the second factor."""
 
 import logging
 import time
@@ -40,7 +40,7 @@ def required(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def secret(client: Client, user: User) -> str:
-    """Ann has set up a second factor, and is signed in."""
+    """The secret of ann, who has set up a second factor and is signed in."""
     sign_in(client)
     return set_up(client)
 
@@ -53,13 +53,13 @@ def answer(client: Client, code: str) -> Any:
     return client.post(reverse("mfa_authenticate"), {"code": code})
 
 
-def test_without_one_the_password_is_enough(client: Client, user: User) -> None:
+def test_password_is_enough_without_a_second_factor(client: Client, user: User) -> None:
     response = sign_in(client, next="/help/")
     assert (response.status_code, response["Location"]) == (302, "/help/")
     assert is_signed_in(client)
 
 
-def test_setting_one_up_asks_for_the_password_again(client: Client, user: User) -> None:
+def test_setting_up_asks_for_the_password_again(client: Client, user: User) -> None:
     sign_in(client)
     asked = client.get(reverse("mfa_activate_totp"))
     assert asked["Location"].startswith(reverse("account_reauthenticate"))
@@ -72,15 +72,17 @@ def test_setting_one_up_asks_for_the_password_again(client: Client, user: User) 
     assert page.context["secret"] in page.text
 
 
-def test_recovery_codes_come_right_after_it(client: Client, provider: Provider) -> None:
-    sign_in_there(client)  # nobody has been asked for a password
+def test_recovery_codes_are_shown_right_after_the_set_up(
+    client: Client, provider: Provider
+) -> None:
+    sign_in_there(client)  # this sign-in asks for no password
     secret = client.get(reverse("mfa_activate_totp")).context["secret"]
     done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}, follow=True)
     assert done.request["PATH_INFO"] == reverse("mfa_view_recovery_codes")
     assert len(done.context["unused_codes"]) == 10
 
 
-def test_a_wrong_first_code_turns_nothing_on(client: Client, user: User) -> None:
+def test_wrong_first_code_does_not_complete_the_set_up(client: Client, user: User) -> None:
     sign_in(client)
     confirm(client)
     before = client.get(reverse("mfa_activate_totp")).context["secret"]
@@ -90,7 +92,7 @@ def test_a_wrong_first_code_turns_nothing_on(client: Client, user: User) -> None
     assert not Authenticator.objects.exists()
 
 
-def test_the_code_comes_after_the_password(secret: str) -> None:
+def test_sign_in_with_a_password_asks_for_the_code(secret: str) -> None:
     client = Client()
     response = sign_in(client, next="/help/")
     assert response["Location"] == reverse("mfa_authenticate")
@@ -100,7 +102,7 @@ def test_the_code_comes_after_the_password(secret: str) -> None:
     assert is_signed_in(client)
 
 
-def test_the_code_comes_after_a_sign_in_link(secret: str, user: User) -> None:
+def test_sign_in_by_link_asks_for_the_code(secret: str, user: User) -> None:
     client = Client()
     response = client.get(reverse("sign_in_link", args=[create_sign_in_link(user)]))
     assert response["Location"] == reverse("mfa_authenticate")
@@ -115,15 +117,15 @@ def test_a_wrong_code_does_not_sign_in(secret: str, code: str) -> None:
     assert not is_signed_in(client)
 
 
-def test_the_code_alone_signs_nobody_in(secret: str) -> None:
+def test_code_without_a_password_signs_nobody_in(secret: str) -> None:
     client = Client()
     for response in (answer(client, code_of(secret)), client.get(reverse("mfa_authenticate"))):
         assert response.status_code == 302
     assert not is_signed_in(client)
 
 
-def test_a_code_is_good_once(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks over a shoulder comes too late, as long as the code is valid."""
+def test_code_can_be_used_only_once(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person who saw the code being typed cannot use it while it is still valid."""
     now = 30 * (time.time() // 30)
     monkeypatch.setattr(time, "time", lambda: now)
     code = code_of(secret, steps=1)
@@ -138,8 +140,8 @@ def test_a_code_is_good_once(secret: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert not is_signed_in(second)
 
 
-def test_a_code_is_valid_for_a_step_more_on_either_side(secret: str) -> None:
-    """It is typed when its time is nearly over, and two clocks differ."""
+def test_code_is_valid_one_step_before_and_after_its_own(secret: str) -> None:
+    """A code may be typed when its time is nearly over, and two clocks may differ."""
     for steps in (-1, 0, 1):
         client = Client()
         sign_in(client)
@@ -151,7 +153,7 @@ def test_a_code_is_valid_for_a_step_more_on_either_side(secret: str) -> None:
     assert not is_signed_in(client)
 
 
-def test_guessing_ends(secret: str) -> None:
+def test_number_of_attempts_at_a_code_is_limited(secret: str) -> None:
     client = Client()
     sign_in(client)
     for _ in range(settings.LOOM.sign_in_attempts - 1):
@@ -164,7 +166,7 @@ def test_guessing_ends(secret: str) -> None:
     assert not is_signed_in(other)
 
 
-def test_wrong_codes_are_failed_sign_ins_and_are_unlocked(secret: str, user: User) -> None:
+def test_wrong_codes_count_as_failed_sign_ins_and_can_be_unlocked(secret: str, user: User) -> None:
     office, other = browser_of(User.objects.create_superuser("root")), Client()
     sign_in(other)
     for _ in range(settings.LOOM.sign_in_attempts):
@@ -181,8 +183,8 @@ def test_wrong_codes_are_failed_sign_ins_and_are_unlocked(secret: str, user: Use
     assert is_signed_in(other)
 
 
-def test_a_wrong_code_does_not_forgive_wrong_passwords(secret: str) -> None:
-    """The count of passwords starts anew with a whole sign-in only."""
+def test_password_without_a_code_does_not_reset_the_attempt_count(secret: str) -> None:
+    """Only a complete sign-in resets the count of wrong passwords."""
     client = Client()
     for _ in range(settings.LOOM.sign_in_attempts - 1):
         sign_in(client, password="x")
@@ -202,7 +204,7 @@ def test_a_recovery_code_works_once(client: Client, secret: str) -> None:
     assert "9 recovery codes left" in " ".join(first.get(reverse("sign_in_ways")).text.split())
 
 
-def test_new_recovery_codes_end_the_old_ones(client: Client, secret: str) -> None:
+def test_new_recovery_codes_replace_the_old_ones(client: Client, secret: str) -> None:
     old = recovery_codes(client)
     client.post(reverse("mfa_generate_recovery_codes"))
     new = recovery_codes(client)
@@ -213,7 +215,7 @@ def test_new_recovery_codes_end_the_old_ones(client: Client, secret: str) -> Non
     assert all(code in file.text for code in new)
 
 
-def test_recovery_codes_are_shown_to_who_shows_who_they_are(secret: str) -> None:
+def test_recovery_codes_require_a_fresh_confirmation_of_identity(secret: str) -> None:
     client = Client()
     sign_in(client)
     answer(client, code_of(secret))
@@ -222,7 +224,7 @@ def test_recovery_codes_are_shown_to_who_shows_who_they_are(secret: str) -> None
         assert asked["Location"].startswith(reverse("account_reauthenticate"))
 
 
-def test_it_is_turned_off(client: Client, secret: str) -> None:
+def test_second_factor_can_be_turned_off(client: Client, secret: str) -> None:
     client.post(reverse("mfa_deactivate_totp"))
     assert not Authenticator.objects.exists()
     other = Client()
@@ -230,7 +232,7 @@ def test_it_is_turned_off(client: Client, secret: str) -> None:
     assert is_signed_in(other)
 
 
-def test_the_log_says_who_changed_what(
+def test_log_records_who_changed_which_factor(
     client: Client,
     user: User,
     caplog: pytest.LogCaptureFixture,
@@ -254,14 +256,14 @@ def test_the_log_says_who_changed_what(
     }
 
 
-def test_the_database_alone_makes_no_codes(client: Client, secret: str) -> None:
+def test_secrets_and_codes_are_not_readable_in_the_database(client: Client, secret: str) -> None:
     kept = repr(list(Authenticator.objects.values_list("data", flat=True)))
     assert secret.replace(" ", "") not in kept
     for code in recovery_codes(client):
         assert code not in kept
 
 
-def test_the_pending_sign_in_ends(secret: str, settings: Any) -> None:
+def test_pending_sign_in_expires(secret: str, settings: Any) -> None:
     client = Client()
     sign_in(client)
     settings.ACCOUNT_LOGIN_TIMEOUT = -1
@@ -269,9 +271,11 @@ def test_the_pending_sign_in_ends(secret: str, settings: Any) -> None:
     assert not is_signed_in(client)
 
 
-def test_it_comes_after_the_provider_too(client: Client, provider: Provider) -> None:
+def test_provider_sign_in_asks_for_the_code_unless_it_vouches(
+    client: Client, provider: Provider
+) -> None:
     sign_in_there(client)
-    page = client.get(reverse("mfa_activate_totp"))  # there is no password to ask for
+    page = client.get(reverse("mfa_activate_totp"))  # the person has no password to confirm
     secret = page.context["secret"]
     client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
     cache.clear()
@@ -285,10 +289,12 @@ def test_it_comes_after_the_provider_too(client: Client, provider: Provider) -> 
     assert is_signed_in(vouched)
 
 
-def test_setting_a_first_password_asks_who_it_is(client: Client, provider: Provider) -> None:
+def test_setting_a_first_password_asks_for_the_second_factor(
+    client: Client, provider: Provider
+) -> None:
     sign_in_there(client)
     password = reverse("password_change")
-    assert client.get(password).status_code == 200  # there is nothing to ask for
+    assert client.get(password).status_code == 200  # the person has nothing to confirm
     secret = client.get(reverse("mfa_activate_totp")).context["secret"]
     client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
     cache.clear()
@@ -307,7 +313,9 @@ def test_setting_a_first_password_asks_who_it_is(client: Client, provider: Provi
     assert User.objects.get().check_password("a horse of theirs")
 
 
-def test_only_the_signed_token_vouches(client: Client, provider: Provider, user: User) -> None:
+def test_only_the_signed_token_vouches_for_a_second_factor(
+    client: Client, provider: Provider, user: User
+) -> None:
     sign_in_there(client)
     secret = client.get(reverse("mfa_activate_totp")).context["secret"]
     client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
@@ -316,7 +324,7 @@ def test_only_the_signed_token_vouches(client: Client, provider: Provider, user:
     assert sign_in_there(other)["Location"] == reverse("mfa_authenticate")
 
 
-def test_the_admin_asks_for_both(secret: str, user: User) -> None:
+def test_admin_requires_the_password_and_the_code(secret: str, user: User) -> None:
     User.objects.update(is_staff=True, is_superuser=True)
     client = Client()
     data = {"username": "ann", "password": "correct horse", "next": "/admin/"}
@@ -329,12 +337,12 @@ def test_the_admin_asks_for_both(secret: str, user: User) -> None:
     assert client.get("/admin/").status_code == 200
 
 
-def test_who_may_not_enter_the_admin_is_told_so(client: Client, user: User) -> None:
+def test_admin_answers_403_to_people_who_are_not_staff(client: Client, user: User) -> None:
     sign_in(client)
     assert client.get("/admin/", follow=True).status_code == 403
 
 
-def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
+def test_command_removes_a_lost_second_factor(secret: str, user: User) -> None:
     call_command("reset_two_factor", "ann")
     entry = AuditEntry.objects.get()
     assert (entry.actor_name, "second_factor" in entry.metadata) == ("reset_two_factor", True)
@@ -348,7 +356,7 @@ def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
 
 
 @pytest.mark.usefixtures("required")
-def test_where_it_is_required_it_is_set_up_before_the_person_is_in(
+def test_required_second_factor_is_set_up_before_the_sign_in_ends(
     user: User, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -379,7 +387,7 @@ def test_where_it_is_required_it_is_set_up_before_the_person_is_in(
 
 
 @pytest.mark.usefixtures("required")
-def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
+def test_password_reset_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
     client = Client()
     sign_in(client)
     secret = client.get(reverse("two_factor_set_up")).context["secret"]
@@ -390,9 +398,7 @@ def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_set_up(user: Us
     assert not Authenticator.objects.filter(user=user).exists()
 
 
-def test_a_reset_of_the_password_ends_a_sign_in_that_waits_for_a_code(
-    client: Client, user: User
-) -> None:
+def test_password_reset_ends_a_sign_in_that_waits_for_a_code(client: Client, user: User) -> None:
     sign_in(client)
     secret = set_up(client)
     other = Client()
@@ -416,7 +422,7 @@ def test_signing_out_everywhere_ends_a_sign_in_that_waits(client: Client, secret
 
 
 @pytest.mark.parametrize(("mode", "links"), [("off", 0), ("optional", 1)])
-def test_a_sign_in_has_a_link_only_where_it_may_wait(
+def test_sign_in_creates_a_link_only_if_two_factors_are_on(
     client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch, mode: str, links: int
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "two_factor", mode)
@@ -426,7 +432,7 @@ def test_a_sign_in_has_a_link_only_where_it_may_wait(
 
 
 @pytest.mark.usefixtures("required")
-def test_an_administrator_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
+def test_administrator_ends_a_sign_in_that_waits_for_a_set_up(user: User) -> None:
     client = Client()
     sign_in(client)
     secret = client.get(reverse("two_factor_set_up")).context["secret"]
@@ -443,7 +449,7 @@ def reset(user: User) -> None:
 
 @pytest.mark.usefixtures("required")
 @pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "javascript:x"])
-def test_recovery_codes_lead_on_to_our_own_pages_only(user: User, wanted: str) -> None:
+def test_page_of_recovery_codes_never_links_to_another_site(user: User, wanted: str) -> None:
     client = Client()
     sign_in(client)
     secret = client.get(reverse("two_factor_set_up")).context["secret"]
@@ -465,7 +471,7 @@ def test_moving_to_another_app_signs_out(user: User) -> None:
 
 
 @pytest.mark.usefixtures("required")
-def test_a_link_and_the_provider_lead_to_it_as_well(user: User, provider: Provider) -> None:
+def test_link_and_provider_require_the_set_up_too(user: User, provider: Provider) -> None:
     link = reverse("sign_in_link", args=[create_sign_in_link(user)])
     assert Client().get(link)["Location"] == reverse("two_factor_set_up")
     assert sign_in_there(Client())["Location"] == reverse("two_factor_set_up")
@@ -477,10 +483,10 @@ def test_a_link_and_the_provider_lead_to_it_as_well(user: User, provider: Provid
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_where_it_is_required_what_was_signed_in_before_counts_for_nothing(
+async def test_requiring_a_second_factor_ends_earlier_sign_ins(
     request: pytest.FixtureRequest, user: User, workspace: Workspace
 ) -> None:
-    """No page and no socket."""
+    """An earlier sign-in opens neither pages nor sockets."""
     session = await sync_to_async(create_session)(workspace, owner=user)
     socket = await open_socket(session, user)
     assert (await socket.next())["type"] == "hello"
