@@ -28,7 +28,7 @@ type HttpServers = Callable[..., HttpServer]
 
 @pytest.fixture(scope="session")
 def http_servers() -> Iterator[HttpServers]:
-    """Makes tool servers with an address, as forks of one process that has loaded the SDK."""
+    """Yield a factory of HTTP tool servers, forked from a process that has loaded the SDK."""
     with forked_starts(SDK_SERVER) as starts:
         yield partial(HttpServer, popen=starts.popen)
 
@@ -73,20 +73,20 @@ async def runtime(start_runtime: Callable[..., Any]) -> Runtime:
 
 @pytest.fixture
 def garden(transactional_db: None, tmp_path: Path) -> Session:
-    """A session, made so that every thread and connection can see it."""
+    """Return a committed session, which every thread and connection can read."""
     user = User.objects.create_user("ann")
     workspace = create_workspace(root=tmp_path, name="Garden", owner=user)
     return create_session(workspace, owner=user)
 
 
 def change_options(runtime: Runtime, **changes: Any) -> None:
-    """From its next run on."""
+    """Change options that take effect with the runtime's next run."""
     context = runtime.queue._context
     runtime.queue._context = replace(context, options=replace(context.options, **changes))
 
 
 class Page:
-    """What a page of the session is sent, and what it shows of it."""
+    """A subscriber to a session that collects the frames which an open page would get."""
 
     def __init__(self, runtime: Runtime, session: Session) -> None:
         self.frames: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ class Page:
         return [row["event_type"] for row in self.rows]
 
     async def settled(self, runtime: Runtime) -> None:
-        """Return when the relay has joined the group of this page's session."""
+        """Wait until the relay has joined the group of this page's session."""
         async with asyncio.timeout(60):
             while self._subscriber.session_pk not in runtime.relay.joined:
                 await asyncio.sleep(0.01)

@@ -1,5 +1,8 @@
-"""Small tools with which tests drive the tool loop. What they do is written to a file in
-the workspace's folder, a line each time, so that nothing is done twice unseen."""
+"""Small tools with which tests drive the tool loop.
+
+The tools that change something write a line to a file in the workspace's folder each time, so a
+test notices if an action is repeated.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +22,7 @@ SCHEMA = {"type": "object", "properties": {}}
 
 
 def witness(root: Any) -> list[str]:
-    """What was done, in order."""
+    """Return the lines that the tools have written, in order."""
     path = root / WITNESS
     return path.read_text().splitlines() if path.exists() else []
 
@@ -30,7 +33,7 @@ def _digest(context: ToolContext, name: str) -> str:
 
 
 async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
-    """Add a line to a file. ``after``: only if that line is already there."""
+    """Plan to add a line to a file, with ``after`` only if that text is already in the file."""
     file, line = arguments.get("file", WITNESS), arguments["line"]
     path = context.root / file
     before = path.read_text() if path.exists() else ""
@@ -57,7 +60,7 @@ async def _add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
     )
     put = WriteAction(path=file, data=data)
-    with suppress(asyncio.CancelledError):  # it comes when the line is there
+    with suppress(asyncio.CancelledError):  # raised only after the line has been written
         await apply_changes(context.root, [put], author=author, write=context.write)
     return ToolResult(ok=True, output="Added.", diff=f"+{arguments['line']}")
 
@@ -67,8 +70,10 @@ async def _plan_work(context: ToolContext, arguments: dict[str, Any]) -> CallPla
 
 
 async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Say lines, then wait for a file ``go`` (or for ever). ``sees_through``: being stopped is
-    no reason to leave it half done."""
+    """Report lines, then wait for a file ``go`` without a timeout.
+
+    With ``sees_through``, ignore a cancellation and finish the work.
+    """
     with (context.root / WITNESS).open("a") as out:
         out.write(f"begin {arguments.get('name', '')}\n")
     for number in range(arguments.get("lines", 1)):
@@ -89,7 +94,7 @@ async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _look(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read what was done; ``fail``, ``refuse``: raise."""
+    """Return the lines that the tools have written, or raise with ``fail`` or ``refuse``."""
     if arguments.get("refuse"):
         raise Rejected("There is no such thing.")
     if arguments.get("fail"):
@@ -131,7 +136,7 @@ SAMPLE_TOOLS = (
 
 @contextmanager
 def sample_tools() -> Iterator[None]:
-    """The tools are on offer, as long as it lasts."""
+    """Offer the sample tools while the context is active."""
     TOOLS.update({tool.name: tool for tool in SAMPLE_TOOLS})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Pages that are open are asked about together, whoever they belong to."""
+"""The access of all open pages is checked together, whoever the pages belong to."""
 
 import asyncio
 
@@ -17,10 +17,10 @@ from conversations.runtime.access_refresh import WatchedAccess
 from conversations.runtime.service import Runtime
 
 
-async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
+async def test_a_page_signed_out_before_it_was_added_is_rechecked(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its standing is none from the beginning, so nothing would ever change."""
+    """The page has no access from the beginning, so its snapshot never changes."""
     monkeypatch.setattr(access_refresh, "LOOK_INTERVAL_SECONDS", 0.01)
     asked = asyncio.Event()
     access = WatchedAccess(OpenPage("no-such-session", 1, 1, 1), None, asked.set)
@@ -37,7 +37,7 @@ def place_of(person: User, session: Session) -> OpenPage:
 
 
 @pytest.mark.django_db
-def test_the_number_of_pages_costs_no_statement(
+def test_the_number_of_queries_does_not_grow_with_the_pages(
     workspace: Workspace, session: Session, user: User
 ) -> None:
     places = {place_of(user, session)}

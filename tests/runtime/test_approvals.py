@@ -1,4 +1,4 @@
-"""Calls that wait for a person: asked, decided, from any tab, over any restart."""
+"""Calls that wait for approval: asked about, decided from any tab, kept across restarts."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ def tools() -> Iterator[None]:
 
 @pytest.fixture
 def folder(garden: Session) -> Path:
-    """The workspace's folder; whoever changes something in it is asked."""
+    """Return the workspace's folder. Calls that change something in it need approval."""
     return Path(garden.workspace.root)
 
 
@@ -67,7 +67,7 @@ async def allow(runtime: Runtime, session: Session, call: ToolCall, decision: st
     await runtime.decide_call(session, call=call.uuid, decision=decision, user_pk=session.owner_id)
 
 
-async def test_a_change_waits_until_it_is_allowed(
+async def test_a_changing_call_waits_for_approval(
     runtime: Runtime,
     wire: WireThread,
     garden: Session,
@@ -102,7 +102,7 @@ async def test_a_change_waits_until_it_is_allowed(
     await require_whole(garden)
 
 
-async def test_the_time_of_an_answer_is_without_that_of_a_decision(
+async def test_the_duration_of_an_answer_excludes_the_wait_for_a_decision(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     began = monotonic()
@@ -118,7 +118,7 @@ async def test_the_time_of_an_answer_is_without_that_of_a_decision(
     assert 0 <= json.loads(row.payload)["duration_ms"] <= whole - 300
 
 
-async def test_the_model_reads_why_it_was_denied(
+async def test_the_model_gets_the_reason_for_a_denial(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "beans"}), ("peek", {})))
@@ -135,7 +135,7 @@ async def test_the_model_reads_why_it_was_denied(
     await require_whole(garden)
 
 
-async def test_all_questions_of_an_answer_are_asked_at_once_and_carried_out_in_order(
+async def test_all_calls_of_an_answer_are_asked_about_at_once_and_run_in_order(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"}), ("peek", {})))
@@ -148,7 +148,7 @@ async def test_all_questions_of_an_answer_are_asked_at_once_and_carried_out_in_o
     assert await results(garden) == ["Added.", "Added.", "one,two"]
 
 
-async def test_a_call_that_needs_another_one_first_is_asked_about_in_its_turn(
+async def test_a_dependent_call_is_asked_about_after_the_first_call_has_run(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two", "after": "one"})))
@@ -163,7 +163,7 @@ async def test_a_call_that_needs_another_one_first_is_asked_about_in_its_turn(
     assert witness(folder) == ["one", "two"]
 
 
-async def test_what_was_changed_meanwhile_is_not_changed_by_an_old_approval(
+async def test_an_approved_call_fails_if_its_file_was_changed_meanwhile(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "beans"})))
@@ -184,7 +184,7 @@ async def test_the_first_decision_counts(
     await send(runtime, garden)
     first, second = await until_waiting(garden, 2)
     await allow(runtime, garden, second)
-    await allow(runtime, garden, second)  # the same again
+    await allow(runtime, garden, second)  # the same decision again
     with pytest.raises(Conflict, match="ann has already allowed this call"):
         await runtime.decide_call(garden, call=second.uuid, decision="deny", user_pk=bob.pk)
     assert len(await notices(garden, "approval_decided")) == 1
@@ -195,7 +195,7 @@ async def test_the_first_decision_counts(
     await require_whole(garden)
 
 
-async def test_what_is_always_allowed_is_not_asked_again_until_it_is_taken_back(
+async def test_an_always_allowed_kind_asks_again_after_it_is_revoked(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(
@@ -226,7 +226,7 @@ async def test_what_is_always_allowed_is_not_asked_again_until_it_is_taken_back(
 
 
 @pytest.mark.parametrize("was_asked", [True, False])
-async def test_what_is_taken_back_does_not_let_a_later_call_of_the_answer_run(
+async def test_a_revoked_permission_does_not_let_a_later_call_run(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path, was_asked: bool
 ) -> None:
     if not was_asked:
@@ -245,7 +245,7 @@ async def test_what_is_taken_back_does_not_let_a_later_call_of_the_answer_run(
     await until_done(folder, "begin ")
     third = (await calls_of(garden))[2]
     async with asyncio.timeout(60):
-        while was_asked and not third.decision:  # answered by "always" for the first
+        while was_asked and not third.decision:  # set by "always" for the first call
             await asyncio.sleep(0.01)
             await third.arefresh_from_db()
     [permission] = await sync_to_async(list_permissions)(garden.workspace)
@@ -264,7 +264,7 @@ async def test_what_is_taken_back_does_not_let_a_later_call_of_the_answer_run(
     await require_whole(garden)
 
 
-async def test_what_has_no_kind_is_allowed_one_at_a_time(
+async def test_a_call_without_a_kind_cannot_be_always_allowed(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("work", {})))
@@ -278,7 +278,7 @@ async def test_what_has_no_kind_is_allowed_one_at_a_time(
     assert witness(folder) == []
 
 
-async def test_an_old_question_cannot_allow_what_is_no_kind_any_more(
+async def test_an_old_question_cannot_always_allow_a_kind_that_was_dropped(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await sync_to_async(grant_permission)(
@@ -292,7 +292,7 @@ async def test_an_old_question_cannot_allow_what_is_no_kind_any_more(
     await runtime.stop_run(garden)
 
 
-async def test_an_approval_does_not_outlive_the_right_to_change(
+async def test_an_approved_call_is_refused_if_the_workspace_is_now_read_only(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "a"})))
@@ -305,7 +305,7 @@ async def test_an_approval_does_not_outlive_the_right_to_change(
     assert witness(folder) == []
 
 
-async def test_rules_that_change_while_a_call_waits_for_its_turn_apply_to_it(
+async def test_a_new_tool_policy_applies_to_calls_that_have_not_started(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     await Workspace.objects.aupdate(tool_policy="auto")
@@ -325,7 +325,7 @@ async def test_rules_that_change_while_a_call_waits_for_its_turn_apply_to_it(
     assert witness(folder) == ["begin ", "end "]
 
 
-async def test_what_waits_goes_on_when_the_workspace_asks_no_more(
+async def test_waiting_calls_run_when_the_tool_policy_becomes_auto(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     due = ("add", {"line": "b", "after": "a"})
@@ -340,7 +340,7 @@ async def test_what_waits_goes_on_when_the_workspace_asks_no_more(
     await require_whole(garden)
 
 
-async def test_a_viewers_message_changes_nothing(
+async def test_changing_calls_are_refused_for_a_viewers_message(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     await Membership.objects.aupdate(role="viewer")
@@ -366,7 +366,7 @@ async def test_messages_queue_and_edits_are_refused_while_a_call_waits(
     assert witness(folder) == ["a"]
 
 
-async def test_a_decision_in_another_process_reaches_the_one_that_waits(
+async def test_a_decision_in_another_process_reaches_the_waiting_process(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -387,7 +387,7 @@ async def test_a_decision_in_another_process_reaches_the_one_that_waits(
     await page.until(lambda: "turn_separator" in page.row_types)
 
 
-async def test_pages_see_what_was_decided_in_another_process(
+async def test_pages_show_a_decision_made_in_another_process(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -404,14 +404,14 @@ async def test_pages_see_what_was_decided_in_another_process(
     await here.stop_run(garden)
 
 
-async def test_of_two_processes_that_think_a_run_theirs_one_carries_it_out(
+async def test_only_one_of_two_processes_that_claim_a_run_executes_it(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"})))
     stalled = await start_runtime(heartbeat=60, supervise=False)
     await send(stalled, garden)
     [call] = await until_waiting(garden)
-    await Run.objects.aupdate(owner="")  # as if it had stood still for long
+    await Run.objects.aupdate(owner="")  # as if the process had been stalled for long
     living = await start_runtime()
     await allow(living, garden, call)
     await living.wait_idle(garden.pk)
@@ -421,7 +421,7 @@ async def test_of_two_processes_that_think_a_run_theirs_one_carries_it_out(
     await require_whole(garden)
 
 
-async def test_a_process_that_was_taken_for_dead_runs_no_tools(
+async def test_a_process_presumed_dead_runs_no_tools(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     await Workspace.objects.filter(pk=garden.workspace_id).aupdate(tool_policy="auto")
@@ -441,7 +441,7 @@ async def test_a_process_that_was_taken_for_dead_runs_no_tools(
     await require_whole(garden)
 
 
-async def test_a_process_that_was_taken_for_dead_ends_no_call_of_its_successor(
+async def test_a_process_presumed_dead_ends_no_call_of_its_successor(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"})))
@@ -456,7 +456,7 @@ async def test_a_process_that_was_taken_for_dead_ends_no_call_of_its_successor(
     assert (call.state, call.decision) == (WAITING, "deny")
 
 
-async def test_a_server_that_ends_leaves_what_waits_to_the_next(
+async def test_waiting_calls_survive_a_restart_of_the_server(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"})))
@@ -479,7 +479,7 @@ async def test_a_server_that_ends_leaves_what_waits_to_the_next(
     await require_whole(garden)
 
 
-async def test_a_server_that_ends_interrupts_what_runs_beside_what_waits(
+async def test_a_stopping_server_interrupts_a_running_call_of_a_waiting_run(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("work", {}), ("add", {"line": "two"})))
@@ -494,7 +494,7 @@ async def test_a_server_that_ends_interrupts_what_runs_beside_what_waits(
     assert text.startswith("The server stopped during this call; changes made until then stay.")
 
 
-async def test_of_two_servers_that_start_at_once_one_goes_on_with_what_waits(
+async def test_two_servers_that_start_at_once_keep_a_waiting_run_waiting(
     options: RuntimeOptions, garden: Session
 ) -> None:
     call = await sync_to_async(leave_question)(garden)
@@ -511,7 +511,7 @@ async def test_of_two_servers_that_start_at_once_one_goes_on_with_what_waits(
             await server.stop()
 
 
-async def test_a_call_that_was_decided_while_no_process_lived_is_carried_out_by_the_next(
+async def test_a_call_approved_while_no_server_ran_runs_at_the_next_start(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("add", {"line": "one"})))
@@ -532,7 +532,7 @@ def _decide(session: Session, call: ToolCall) -> None:
     decide_call(session, call=call.uuid, decision="once", user_pk=session.owner_id)
 
 
-async def test_a_page_that_comes_late_finds_the_run_waiting(
+async def test_a_page_opened_later_shows_the_run_as_waiting(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     from conversations.domain.keyset import parse_cursor
@@ -547,7 +547,7 @@ async def test_a_page_that_comes_late_finds_the_run_waiting(
     await runtime.stop_run(garden)
 
 
-async def test_two_edits_of_one_file_that_were_allowed_are_both_made(
+async def test_all_approved_edits_of_one_file_are_made(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     (folder / "done.txt").write_text("begin\n")
@@ -584,7 +584,7 @@ LONG = "".join(f"line {n} of the log, which is long enough\n" for n in range(600
         (("delete_file", {"path": "notes.log"}), LONG.encode(), f"{LONG}somebody's\n".encode()),
     ],
 )
-async def test_what_a_person_changed_is_not_approved_because_another_call_ran(
+async def test_a_persons_change_is_detected_even_after_another_call_ran(
     runtime: Runtime,
     wire: WireThread,
     garden: Session,
@@ -606,7 +606,7 @@ async def test_what_a_person_changed_is_not_approved_because_another_call_ran(
     assert file.read_bytes() == after
 
 
-async def test_a_file_that_would_stay_as_it_is_is_not_written_when_it_is_another(
+async def test_a_call_planned_as_no_change_does_not_overwrite_a_new_content(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     (folder / "plan.md").write_text("old\n")
@@ -622,7 +622,7 @@ async def test_a_file_that_would_stay_as_it_is_is_not_written_when_it_is_another
     assert (folder / "plan.md").read_text() == "theirs\n"
 
 
-async def test_what_calls_of_the_answer_did_to_a_file_was_approved(
+async def test_changes_by_earlier_calls_of_the_answer_do_not_block_a_call(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     (folder / "a.txt").write_text("one\ntwo\n")

@@ -1,4 +1,4 @@
-"""Attachments on their way to the model, past a server that refuses what the API does."""
+"""Attachments in requests to a test server that refuses what the real API refuses."""
 
 import base64
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def refused(wire: WireThread) -> list[Any]:
     return [exchange.error for exchange in wire.exchanges if exchange.error]
 
 
-async def test_every_kind_goes_along_before_the_text(
+async def test_attachments_of_every_kind_are_sent_before_the_text(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     data = [files.image_bytes(), files.pdf_bytes(2), "Grüße".encode("utf-16")]
@@ -113,7 +113,7 @@ async def test_every_kind_goes_along_before_the_text(
     assert [one.turn_number async for one in Attachment.objects.order_by("pk")] == [1, 1, 1]
 
 
-async def test_the_request_can_be_made_again_when_a_content_is_gone(
+async def test_requests_are_rebuilt_even_if_an_attachments_content_is_gone(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     one = await attach(garden, files.image_bytes(), "a.png")
@@ -140,7 +140,7 @@ async def test_the_request_can_be_made_again_when_a_content_is_gone(
     blob_path(one.digest).unlink()
 
 
-async def test_a_message_of_attachments_only(
+async def test_a_message_may_consist_of_attachments_only(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     one = await attach(garden, files.image_bytes(), "a.png")
@@ -150,7 +150,9 @@ async def test_a_message_of_attachments_only(
     assert "text" in [b["type"] for b in sent(wire)]
 
 
-async def test_it_refuses_what_is_not_there_and_too_many(runtime: Runtime, garden: Session) -> None:
+async def test_missing_and_too_many_attachments_are_refused(
+    runtime: Runtime, garden: Session
+) -> None:
     one = await attach(garden, b"words", "a.txt")
     await Attachment.objects.all().adelete()
     with pytest.raises(Rejected, match="no longer exists"):
@@ -161,7 +163,7 @@ async def test_it_refuses_what_is_not_there_and_too_many(runtime: Runtime, garde
     assert await Run.objects.acount() == 0
 
 
-async def test_a_message_is_accepted_once_with_what_it_carries(
+async def test_a_repeated_message_with_an_attachment_is_accepted_once(
     runtime: Runtime, garden: Session
 ) -> None:
     one = await attach(garden, b"words", "a.txt")
@@ -170,7 +172,7 @@ async def test_a_message_is_accepted_once_with_what_it_carries(
     assert await Turn.objects.filter(role="user").acount() == 1
 
 
-async def test_a_queued_message_keeps_what_it_carries(
+async def test_a_queued_message_keeps_its_attachments(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     page = open_page(runtime)
@@ -193,7 +195,7 @@ async def test_a_queued_message_keeps_what_it_carries(
     assert sent(wire, -1)[0]["title"] == "a.txt"
 
 
-async def test_a_withdrawn_message_gives_its_files_back(
+async def test_attachments_of_a_withdrawn_message_can_be_sent_again(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     one = await attach(garden, b"words", "a.txt")
@@ -213,7 +215,7 @@ async def test_a_withdrawn_message_gives_its_files_back(
     assert (await Attachment.objects.aget()).turn_number == run.user_turn
 
 
-async def test_an_edited_message_keeps_what_is_attached(
+async def test_an_edited_message_keeps_its_attachments(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     one = await attach(garden, files.image_bytes(), "a.png")
@@ -229,7 +231,7 @@ async def test_an_edited_message_keeps_what_is_attached(
     assert [shown["name"] for shown in load_json(row.payload)["attachments"]] == ["a.png"]
 
 
-async def test_what_a_tool_gave_goes_along_with_its_result(
+async def test_an_attachment_of_a_tool_is_sent_with_a_successful_result(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     kept = await sync_to_async(save_attachment)(
@@ -266,7 +268,7 @@ SMALL = ModelInfo(
 )
 
 
-async def test_what_does_not_fit_is_left_out_oldest_first(
+async def test_the_oldest_attachments_are_left_out_of_a_small_window(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     models = wire.server.models
@@ -288,7 +290,7 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
         assert (await sync_to_async(rebuild_request)(call.pk)).matches, call.error_code
 
 
-async def test_of_too_much_for_one_request_the_oldest_is_left_out(
+async def test_the_oldest_attachment_is_left_out_of_a_too_large_request(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -308,7 +310,7 @@ async def test_of_too_much_for_one_request_the_oldest_is_left_out(
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_of_what_is_attached_again_the_newest_goes_along(
+async def test_only_the_newest_copy_of_an_attachment_is_sent(
     runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.agent.window.messages.MAX_PAGES", 3)
@@ -326,7 +328,7 @@ async def test_of_what_is_attached_again_the_newest_goes_along(
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_the_demo_model_takes_attachments_too(
+async def test_the_demo_model_accepts_attachments(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     runtime = await start_runtime(providers=())
@@ -335,7 +337,7 @@ async def test_the_demo_model_takes_attachments_too(
     assert run.state == "completed"
 
 
-async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session) -> None:
+async def test_names_of_attachments_can_be_searched(runtime: Runtime, garden: Session) -> None:
     one = await attach(garden, files.pdf_bytes(), "Invoice Kowalski.pdf")
     await send(runtime, garden, "please check", one)
     [turn] = await sync_to_async(read_past_turns)(garden.pk, [1])
@@ -347,7 +349,7 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     assert [hit.turn for hit in found.hits] == [1]
 
 
-async def test_a_file_that_the_provider_refuses_does_not_end_the_session(
+async def test_a_session_continues_after_the_provider_refuses_a_file(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     kept = await attach(garden, files.image_bytes(), "a.png")
@@ -368,7 +370,7 @@ async def test_a_file_that_the_provider_refuses_does_not_end_the_session(
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_a_request_that_is_refused_without_files_too_says_only_that(
+async def test_files_are_not_blamed_if_the_request_fails_without_them_too(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     kept = await attach(garden, files.image_bytes(), "a.png")

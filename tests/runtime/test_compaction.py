@@ -1,4 +1,4 @@
-"""Compaction: a summary for the window, by a cheaper model, and never in the way."""
+"""Compaction: a cheaper model writes a summary for the window without delaying messages."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ def first_text(request: dict[str, Any]) -> str:
     return text
 
 
-async def test_a_summary_stands_for_all_but_the_last_exchanges(
+async def test_a_summary_replaces_all_but_the_last_exchanges(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=5)
@@ -100,7 +100,7 @@ async def test_a_summary_stands_for_all_but_the_last_exchanges(
     assert verified.problem == ""
 
 
-async def test_the_request_is_a_quotation_for_a_cheaper_model(
+async def test_a_cheaper_model_gets_the_turns_as_a_quotation(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     compacting.models.listed = [
@@ -125,7 +125,7 @@ async def test_the_request_is_a_quotation_for_a_cheaper_model(
     assert "[turn 5, person]" not in text
 
 
-async def test_the_row_is_the_same_live_and_reloaded_and_undone_by_a_form(
+async def test_the_summary_row_has_an_undo_form_and_is_the_same_when_reloaded(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
@@ -150,7 +150,7 @@ async def test_the_row_is_the_same_live_and_reloaded_and_undone_by_a_form(
     assert states[-1][0] == "idle"
 
 
-async def test_undoing_gives_the_turns_back(
+async def test_undoing_a_summary_returns_the_turns_to_the_window(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=4)
@@ -202,7 +202,7 @@ async def test_a_long_conversation_is_summarised_in_stages(
     assert await ModelCall.objects.filter(run=run).acount() == len(stages)
 
 
-async def test_what_the_stages_cannot_hold_is_left_to_the_archive(
+async def test_the_oldest_turns_are_left_out_if_the_stages_cannot_hold_them(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(
@@ -224,7 +224,7 @@ async def test_what_the_stages_cannot_hold_is_left_to_the_archive(
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_a_stage_that_is_too_long_is_made_shorter(
+async def test_a_stage_that_is_too_long_is_shortened_and_retried(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=6)
@@ -242,7 +242,7 @@ async def test_a_stage_that_is_too_long_is_made_shorter(
 
 
 def keep_many(session: Session) -> None:
-    """Two hundred exchanges of about 150 tokens."""
+    """Append two hundred exchanges of about 150 tokens each."""
     turns = [
         NewTurn(role=role, content=f"{role} {number} " + "Beans grow. " * 24)
         for number in range(200)
@@ -252,7 +252,7 @@ def keep_many(session: Session) -> None:
 
 
 @pytest.mark.parametrize("refused", [0, 1])
-async def test_a_summary_takes_no_more_stages_than_it_may(
+async def test_a_summary_stays_within_the_limit_of_stages(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, refused: int
 ) -> None:
     runtime = await start_runtime(rules=RULES, max_input_tokens=4096, compact_max_calls=4)
@@ -262,14 +262,14 @@ async def test_a_summary_takes_no_more_stages_than_it_may(
         error_type="invalid_request_error",
         error_message="prompt is too long: 5000 tokens > 4096 maximum",
     )
-    # As long as a summary may be, it would leave a stage that was made shorter no room.
+    # A summary of the maximum length would leave no room for turns in a shortened stage.
     summary = "## Goal\n" + "The person wants a garden. " * 150
     wire.enqueue(*[too_long] * refused, *[Scenario(text=summary)] * 90)
     run = await compact(runtime, garden)
     assert (run.state, run.error_code) == ("completed", "")
     stages = await ModelCall.objects.filter(run=run).acount() - refused
     assert 1 < stages <= 4
-    # The newest turns are those that are summarised.
+    # The summary covers the newest of the older turns.
     kept = await Compaction.objects.aget()
     assert 390 < kept.to_turn <= 396
     assert kept.from_turn < kept.to_turn - stages
@@ -298,7 +298,7 @@ async def test_turns_that_the_last_stage_cannot_hold_stay_in_the_window(
     assert "user 197 Beans" in given
 
 
-async def test_every_stage_can_be_rebuilt(
+async def test_the_request_of_every_stage_can_be_rebuilt(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(rules=RULES, max_input_tokens=1300, compact_tokens=100)
@@ -326,7 +326,7 @@ async def test_every_stage_can_be_rebuilt(
         (Scenario(text="Beans. " * 5000), "nothing_to_compact"),
     ],
 )
-async def test_a_failure_is_a_quiet_notice_and_changes_nothing(
+async def test_a_failed_summary_leaves_a_notice_and_changes_nothing(
     compacting: Runtime, wire: WireThread, garden: Session, scenario: Scenario, code: str
 ) -> None:
     await talk(compacting, wire, garden, times=4)
@@ -343,7 +343,7 @@ async def test_a_failure_is_a_quiet_notice_and_changes_nothing(
     assert first_text(wire.requests[-1]).startswith("question 0")
 
 
-async def test_an_overloaded_provider_is_asked_again(
+async def test_a_summary_is_retried_if_the_provider_is_overloaded(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=4)
@@ -353,7 +353,7 @@ async def test_an_overloaded_provider_is_asked_again(
     assert await in_force(garden) == (4, SUMMARY)
 
 
-async def test_the_sessions_model_stands_in_for_one_that_does_not_exist(
+async def test_the_sessions_model_replaces_a_compact_model_that_is_missing(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(rules=RULES, compact_model="claude-unknown")
@@ -364,10 +364,10 @@ async def test_the_sessions_model_stands_in_for_one_that_does_not_exist(
     assert await in_force(garden) == (4, SUMMARY)
 
 
-async def test_the_sessions_model_stands_in_for_one_that_refuses(
+async def test_the_sessions_model_replaces_a_compact_model_that_refuses(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
-    """A small model of the list may be none that chats."""
+    """The small model that is chosen from the list may not support chat."""
     runtime = await start_runtime(rules=RULES, compact_model="claude-haiku-5-5")
     await talk(runtime, wire, garden, times=4)
     wire.enqueue(Scenario(status=400, error_message="It needs audio."), Scenario(text=SUMMARY))
@@ -377,7 +377,7 @@ async def test_the_sessions_model_stands_in_for_one_that_refuses(
     assert await in_force(garden) == (4, SUMMARY)
 
 
-async def test_it_can_be_stopped(
+async def test_a_summary_can_be_stopped(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
@@ -406,7 +406,7 @@ async def test_it_can_be_stopped(
     await compacting.wait_idle(garden.pk)
     run = await Run.objects.aget(pk=accepted.run_pk)
     assert (run.state, await in_force(garden), await notices(garden)) == ("stopped", None, [])
-    call = await ModelCall.objects.aget(run=run)  # the provider counts it
+    call = await ModelCall.objects.aget(run=run)  # the provider counts its tokens
     assert (call.error_code, call.is_failed) == ("stopped", False)
     calls = ModelCall.objects.filter(session=garden.pk)
     used = sum([one.output_tokens or 0 async for one in calls])
@@ -415,7 +415,7 @@ async def test_it_can_be_stopped(
     assert (call.output_tokens or 0) > 10
 
 
-async def test_there_has_to_be_something_to_summarise(
+async def test_no_request_is_made_if_there_is_nothing_to_summarise(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     with pytest.raises(Rejected):
@@ -426,7 +426,9 @@ async def test_there_has_to_be_something_to_summarise(
     assert len(wire.requests) == 2
 
 
-async def test_one_at_a_time(compacting: Runtime, wire: WireThread, garden: Session) -> None:
+async def test_a_summary_is_refused_during_a_run_and_made_once_per_client_id(
+    compacting: Runtime, wire: WireThread, garden: Session
+) -> None:
     await talk(compacting, wire, garden, times=3)
     wire.enqueue(Scenario(words=50, rate=200), Scenario(text=SUMMARY))
     await compacting.send(garden, client_id="client-busy", text="busy", user_pk=None)
@@ -453,7 +455,7 @@ async def test_loaded_skills_stay_in_the_window(
     assert "Cut above the leaf." in first_text(wire.requests[-1])
 
 
-async def test_both_outlive_a_restart_and_a_further_summary(
+async def test_loaded_skills_survive_a_restart_and_a_second_summary(
     start_runtime: Callable[..., Any], compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=4)
@@ -474,7 +476,7 @@ async def test_both_outlive_a_restart_and_a_further_summary(
     assert "Cut above the leaf." in first
 
 
-# Unasked
+# Automatic summaries
 
 
 async def kinds(session: Session) -> list[str]:
@@ -483,8 +485,10 @@ async def kinds(session: Session) -> list[str]:
 
 
 async def fill(runtime: Runtime, wire: WireThread, session: Session, *, at: int = 1) -> None:
-    """A session with a long exchange and two short ones, whose window counts as full
-    after the next answer."""
+    """Fill the session with a long exchange and two short ones.
+
+    With the default ``at``, its window counts as full after the next answer.
+    """
     wire.enqueue(Scenario(text="Beans grow. " * 300), Scenario(text="Yes."), Scenario(text="No."))
     for number in range(3):
         await ask(runtime, session, f"question {number}")
@@ -507,7 +511,7 @@ async def test_a_full_window_is_summarised_after_the_answer(
     assert page.row_types[-4:] == ["user_message", "assistant_text", "turn_separator", "info"]
 
 
-async def test_a_window_with_room_is_left_alone(
+async def test_a_window_with_room_is_not_summarised(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await fill(compacting, wire, garden, at=100_000)
@@ -516,7 +520,7 @@ async def test_a_window_with_room_is_left_alone(
     assert await kinds(garden) == ["message"] * 4
 
 
-async def test_only_a_new_message_of_a_person_begins_it(
+async def test_regenerate_and_continue_do_not_start_a_summary(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await fill(compacting, wire, garden)
@@ -529,7 +533,7 @@ async def test_only_a_new_message_of_a_person_begins_it(
 
 
 @pytest.mark.parametrize("how", ["fails", "too long", "undone"])
-async def test_what_does_not_help_is_not_tried_again_before_the_window_has_grown(
+async def test_a_useless_summary_is_retried_only_after_the_window_has_grown(
     compacting: Runtime, wire: WireThread, garden: Session, how: str
 ) -> None:
     await fill(compacting, wire, garden)
@@ -545,7 +549,7 @@ async def test_what_does_not_help_is_not_tried_again_before_the_window_has_grown
         await compacting.undo_compaction(garden, uuid=kept.uuid, user_pk=None)
     assert await in_force(garden) is None
     assert (await kinds(garden)).count("compact") == 1
-    if how == "too long":  # as an earlier version has noted it
+    if how == "too long":  # in the format of an earlier version
         text = dump_json({"reason": "threshold", "tokens": (await fresh(garden)).context_tokens})
         await Run.objects.filter(kind="compact").aupdate(text=text)
     wire.enqueue(Scenario(text="Answered."))
@@ -557,7 +561,7 @@ async def test_what_does_not_help_is_not_tried_again_before_the_window_has_grown
     assert await in_force(garden) is not None
 
 
-async def test_nothing_is_asked_for_a_summary_that_cannot_help(
+async def test_no_request_is_made_for_a_summary_that_cannot_help(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     compacting.options = replace(compacting.options, compact_at=1)
@@ -569,7 +573,7 @@ async def test_nothing_is_asked_for_a_summary_that_cannot_help(
     assert await notices(garden) == []
 
 
-async def test_it_makes_way_for_the_next_message(
+async def test_an_automatic_summary_is_stopped_by_the_next_message(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
@@ -582,7 +586,7 @@ async def test_it_makes_way_for_the_next_message(
     await compacting.send(garden, client_id="client-full", text="one more", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
     async with asyncio.timeout(60):
-        while len(wire.requests) < asked + 2:  # the summary has been asked for
+        while len(wire.requests) < asked + 2:  # until the summary is requested
             await asyncio.sleep(0.01)
     await ask(compacting, garden, "next")
     runs = [run async for run in Run.objects.filter(session=garden.pk).order_by("pk")]
@@ -591,7 +595,7 @@ async def test_it_makes_way_for_the_next_message(
     assert await notices(garden) == []
 
 
-async def test_a_message_that_came_first_is_answered_first(
+async def test_a_queued_message_cancels_an_automatic_summary(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await fill(compacting, wire, garden, at=0)
@@ -611,7 +615,7 @@ async def test_a_message_that_came_first_is_answered_first(
     assert len(wire.requests) == 4
 
 
-async def test_the_strategy_summarises_before_the_floor_moves(
+async def test_the_summarize_strategy_acts_before_the_floor_moves(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     rules = WindowRules(strategy="summarize", keep_recent=2)
@@ -627,7 +631,7 @@ async def test_the_strategy_summarises_before_the_floor_moves(
     assert (kept.reason, kept.floor_before) == ("threshold", 1)
 
 
-async def test_a_failed_summary_is_tried_again_once_the_floor_has_moved(
+async def test_a_failed_summary_is_retried_after_the_floor_has_moved(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     rules = WindowRules(strategy="summarize", keep_recent=2)
@@ -648,7 +652,7 @@ async def test_a_failed_summary_is_tried_again_once_the_floor_has_moved(
     assert first < second
 
 
-async def test_a_workspace_can_choose_it(
+async def test_a_workspace_can_choose_the_summarize_strategy(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(rules=RULES, max_input_tokens=6000, compact_tokens=200)
@@ -663,7 +667,7 @@ async def test_a_workspace_can_choose_it(
     assert "compact" in await kinds(garden)
 
 
-async def test_an_archived_session_is_summarised_at_its_end(
+async def test_an_archived_session_is_summarised_only_with_the_reason_end(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await talk(compacting, wire, garden, times=4)
@@ -678,7 +682,7 @@ async def test_an_archived_session_is_summarised_at_its_end(
 async def begin_long_summary(
     compacting: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> int:
-    """The key of its run, once the page shows that it is being written."""
+    """Return the key of the summary's run once the page shows that it is being written."""
     await talk(compacting, wire, garden, times=4)
     page = open_page(compacting)
     wire.enqueue(Scenario(words=4000, rate=50))
@@ -687,7 +691,7 @@ async def begin_long_summary(
     return accepted.run_pk
 
 
-async def test_a_dead_process_leaves_a_notice_and_nothing_else(
+async def test_a_summary_of_a_dead_process_leaves_only_a_notice(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
@@ -705,7 +709,7 @@ async def test_a_dead_process_leaves_a_notice_and_nothing_else(
 
 
 @pytest.mark.parametrize("ended_by", ["server", "stop", "ctrl_c"])
-async def test_stopping_the_server_interrupts_a_summary_that_nobody_has_stopped(
+async def test_shutdown_interrupts_a_summary_unless_a_person_stopped_it(
     compacting: Runtime,
     wire: WireThread,
     garden: Session,
@@ -726,7 +730,7 @@ async def test_stopping_the_server_interrupts_a_summary_that_nobody_has_stopped(
     assert (run.error_code, await in_force(garden)) == ("", None)
 
 
-async def test_the_demo_model_writes_one_too(
+async def test_the_demo_model_writes_a_summary(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     runtime = await start_runtime(rules=RULES, providers=(), demo_delay=0.0)

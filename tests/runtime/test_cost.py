@@ -1,4 +1,4 @@
-"""What a run costs: on its calls, its session and in its footer."""
+"""The cost of a run: stored with its calls and its session, shown in its footer."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .conftest import ask, fresh
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_each_call_has_its_cost_and_the_footer_their_sum(
+async def test_each_call_has_its_cost_and_the_footer_shows_the_sum(
     runtime: Runtime, garden: Session, wire: WireThread
 ) -> None:
     tools = (ToolCall(name="look", input={"path": "a.py"}),)
@@ -30,7 +30,7 @@ async def test_each_call_has_its_cost_and_the_footer_their_sum(
     assert f'"cost_usd":"{cost_text(total)}"' in footer.payload
 
 
-async def test_a_model_without_a_price_costs_nothing_said(
+async def test_no_cost_is_shown_for_a_model_without_a_price(
     start_runtime: Any, garden: Session, wire: WireThread
 ) -> None:
     runtime: Runtime = await start_runtime(model="claude-sonnet-4-6")
@@ -41,7 +41,7 @@ async def test_a_model_without_a_price_costs_nothing_said(
     assert "cost_usd" not in footer.payload
 
 
-async def test_a_retry_that_is_refused_does_not_cost_what_the_try_before_did(
+async def test_a_refused_retry_does_not_repeat_the_cost_of_the_first_try(
     runtime: Runtime, garden: Session, wire: WireThread
 ) -> None:
     wire.enqueue(

@@ -1,4 +1,4 @@
-"""The runtime of a process: one, and none when the process ends."""
+"""The one runtime of a process, which is not started again when the process ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,9 @@ from tests.wire.server import WireThread
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_a_process_that_ends_begins_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_runtime_starts_after_one_was_stopped_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(current, "_is_over", False)
     first = await current_runtime()
     assert await current_runtime() is first
@@ -26,7 +28,7 @@ async def test_a_process_that_ends_begins_nothing_new(monkeypatch: pytest.Monkey
     assert started_runtime() is None
 
 
-async def test_it_loads_what_an_answer_needs_and_asks_nobody(
+async def test_the_provider_client_is_loaded_at_start_without_a_request(
     wire: WireThread, start_runtime: Callable[..., Any]
 ) -> None:
     runtime = await start_runtime()

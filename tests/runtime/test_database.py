@@ -1,4 +1,4 @@
-"""The writer: together where it can, each for itself where it must."""
+"""The writer: writes share a transaction, and a failed write does not affect the others."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ def fail() -> None:
 
 
 def break_a_rule_at_the_end() -> None:
-    """A foreign key is checked when the transaction ends."""
+    """Break a foreign key, which the database checks at the end of the transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO conversations_journalgap (session_id, from_turn, to_turn, after_seq)"
@@ -46,14 +46,16 @@ def texts(session: Session) -> list[str]:
 
 
 async def hold(writer: Writer) -> threading.Event:
-    """Keep the writer busy, so that what comes next makes one group."""
+    """Keep the writer busy, so that the next writes are executed as one group."""
     go_on = threading.Event()
     asyncio.ensure_future(writer.write(go_on.wait))  # noqa: RUF006
     await asyncio.sleep(0.05)
     return go_on
 
 
-async def test_a_write_that_fails_fails_alone(writer: Writer, garden: Session) -> None:
+async def test_a_failed_write_does_not_affect_the_others_in_its_group(
+    writer: Writer, garden: Session
+) -> None:
     go_on = await hold(writer)
     writes = [writer.write(say, garden, "a"), writer.write(fail), writer.write(say, garden, "b")]
     group = asyncio.gather(*writes, return_exceptions=True)
@@ -64,7 +66,7 @@ async def test_a_write_that_fails_fails_alone(writer: Writer, garden: Session) -
     assert await asyncio.to_thread(texts_and_close, garden) == ["a", "b"]
 
 
-async def test_a_rule_broken_at_the_commit_costs_only_its_own_write(
+async def test_a_constraint_broken_at_commit_fails_only_its_own_write(
     writer: Writer, garden: Session
 ) -> None:
     go_on = await hold(writer)
@@ -82,7 +84,9 @@ async def test_a_rule_broken_at_the_commit_costs_only_its_own_write(
     assert await asyncio.to_thread(texts_and_close, garden) == ["a", "b"]
 
 
-async def test_a_commit_stands_when_its_caller_has_left(writer: Writer, garden: Session) -> None:
+async def test_a_write_is_committed_even_if_its_caller_is_cancelled(
+    writer: Writer, garden: Session
+) -> None:
     task = asyncio.create_task(writer.write(say, garden, "kept"))
     await asyncio.sleep(0)
     task.cancel()
@@ -90,7 +94,7 @@ async def test_a_commit_stands_when_its_caller_has_left(writer: Writer, garden: 
     assert await asyncio.to_thread(texts_and_close, garden) == ["kept", "after"]
 
 
-async def test_closing_carries_out_what_is_queued(garden: Session) -> None:
+async def test_closing_the_writer_executes_the_queued_writes(garden: Session) -> None:
     writer = Writer()
     waiting = [asyncio.ensure_future(writer.write(say, garden, str(n))) for n in range(5)]
     await asyncio.sleep(0)
@@ -111,7 +115,7 @@ async def test_a_slow_read_does_not_hold_up_a_write(writer: Writer, garden: Sess
     await asyncio.to_thread(readers.close)
 
 
-def test_without_a_runtime_a_page_recovers_nothing(garden: Session) -> None:
+def test_a_page_recovers_no_session_without_a_runtime(garden: Session) -> None:
     assert recover_session(garden.pk) is False
 
 
@@ -122,8 +126,8 @@ def texts_and_close(session: Session) -> list[str]:
         connection.close()
 
 
-async def test_readers_close_however_many_threads_there_are() -> None:
-    """A pool may hold a thread for idle that has work, and then has fewer of them."""
+async def test_readers_close_even_if_the_pool_has_too_few_threads() -> None:
+    """A pool can count a busy thread as idle and then starts fewer threads."""
     readers = Readers()
     thread = await readers.read(threading.current_thread)
     [own] = readers._connections

@@ -1,4 +1,4 @@
-"""What was said once, long ago and in other words: asked for, found and quoted."""
+"""A statement made once, long ago and in other words, is found and quoted by recall."""
 
 import os
 from collections.abc import Callable
@@ -40,18 +40,18 @@ def plant(session: Session) -> None:
     said += [NewTurn(role="user", content=NEEDLE), NewTurn(role="tool", content="218 lines, ok")]
     append(session.pk, session_uuid=session.uuid, turns=said)
     repeat_turns(session, first=len(said), turns=TURNS)
-    # The window begins where it would after so many turns.
+    # Start the window at the turn where it would start after so many turns.
     Session.objects.filter(pk=session.pk).update(floor_turn=TURNS)
 
 
-async def test_a_needle_is_found_and_quoted_by_what_it_means(
+async def test_a_needle_is_found_by_its_meaning_and_quoted(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "embedding_model", MODEL)
-    # With a lower one its thread would wait for every other test that runs at the same time.
+    # With a lower priority, the thread would wait for all tests that run at the same time.
     own = os.getpriority(os.PRIO_PROCESS, 0)
     monkeypatch.setattr("conversations.runtime.watch.LOW_PRIORITY", own)
     await sync_to_async(plant)(garden)
@@ -59,7 +59,7 @@ async def test_a_needle_is_found_and_quoted_by_what_it_means(
     busy = [True, True]
     worker = EmbeddingWorker(runtime.database, is_busy=lambda: bool(busy and busy.pop()))
     await worker.catch_up()
-    assert not busy  # a vector waits while answers are written
+    assert not busy  # the worker waits while answers are being written
     search = ToolCall(name=RECALL_TOOL, input={"action": "search", "query": ASKED})
     wire.enqueue(Scenario(tools=(search,)), Scenario(text="Bismarck."))
     await ask(runtime, garden, ASKED)

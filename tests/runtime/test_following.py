@@ -1,5 +1,4 @@
-"""Whoever follows a run gets the same, however often they come again, and from whichever
-process."""
+"""All followers of a run get the same events, after any reconnect and in any process."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Reader:
-    """Somebody who follows a run, and comes again after every few events."""
+    """A client that follows a run and reconnects after every few events."""
 
     def __init__(self, runtime: Runtime, run: Run, *, every: int = 10**6) -> None:
         self.events: list[StreamEvent] = []
@@ -81,7 +80,7 @@ STORY = (
 )
 
 
-async def test_all_who_follow_a_run_get_the_same(
+async def test_all_followers_of_a_run_get_the_same_events(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(*STORY)
@@ -96,7 +95,7 @@ async def test_all_who_follow_a_run_get_the_same(
     ]
     first, *others = await asyncio.gather(*(reader.read() for reader in readers))
     assert [other == first for other in others] == [True] * 3
-    assert await Reader(other, run).read() == first  # when it is long over
+    assert await Reader(other, run).read() == first  # after the run has ended
     assert await Reader(runtime, run, every=2).read() == first
     assert [runtime.hub.listener_count, other.hub.listener_count] == [0, 0]
     assert first[-1].data == {"run": str(run.uuid), "state": "completed", "error_code": ""}
@@ -118,7 +117,7 @@ async def test_all_who_follow_a_run_get_the_same(
 
 
 def said(events: list[StreamEvent]) -> list[str]:
-    """The texts of the deltas, answer by answer."""
+    """Return the texts of the deltas, joined for each answer."""
     texts = [""]
     for event in events:
         if event.kind == DELTA and event.data["kind"] == "text":
@@ -128,10 +127,10 @@ def said(events: list[StreamEvent]) -> list[str]:
     return [text for text in texts if text]
 
 
-async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
+async def test_a_follower_in_the_same_process_reads_only_rows_from_the_disk(
     runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pieces of a draft are handed over. A listener that is late reads them itself."""
+    """Draft chunks are handed over in memory. A listener that is too slow reads them itself."""
     reads = []
     read_on = RunReader.read_on
 
@@ -151,7 +150,7 @@ async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
         assert live == await Reader(runtime, run).read()
 
 
-async def test_an_answer_that_is_stopped_takes_nothing_back(
+async def test_a_stopped_answer_keeps_all_deltas_that_were_sent(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=400, thinking=20, rate=100))
@@ -169,7 +168,7 @@ async def test_an_answer_that_is_stopped_takes_nothing_back(
     assert "".join(told) == row.data["payload"]["text"]
 
 
-async def test_what_others_write_meanwhile_is_not_of_the_run(
+async def test_events_of_other_writers_are_not_part_of_the_run(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=60, rate=200))
@@ -203,7 +202,7 @@ async def test_runs_of_every_kind_have_their_own_rows(
         assert len([event for event in events if event.kind == ROW]) == count
 
 
-async def test_a_message_that_is_taken_back_ends_its_stream(
+async def test_withdrawing_a_message_ends_its_stream(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(hang_after=1))
@@ -218,7 +217,7 @@ async def test_a_message_that_is_taken_back_ends_its_stream(
     await runtime.stop_run(garden)
 
 
-async def test_a_stream_ends_when_its_process_does(
+async def test_a_stream_ends_when_its_process_stops(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(hang_after=1))
@@ -240,7 +239,9 @@ async def test_a_stream_ends_when_its_process_does(
         assert await waiting is False
 
 
-async def test_silence_is_filled(runtime: Runtime, wire: WireThread, garden: Session) -> None:
+async def test_a_heartbeat_is_sent_while_there_are_no_events(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
     wire.enqueue(Scenario(hang_after=1))
     run = await begin(runtime, garden)
     following = follow(runtime, garden.pk, RunReader(run.pk, StreamCursor()), heartbeat=0.02)
@@ -251,7 +252,7 @@ async def test_silence_is_filled(runtime: Runtime, wire: WireThread, garden: Ses
     await runtime.stop_run(garden)
 
 
-async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
+async def test_a_follower_of_a_session_gets_rows_and_rewinds_in_order(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     async def read(every: int, count: int) -> list[StreamEvent]:
@@ -279,7 +280,7 @@ async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
     assert await read(4, 9) == events == await read(100, 9)
 
 
-async def test_a_run_of_another_session_is_not_there(
+async def test_a_run_of_another_session_is_not_found(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     run = await ask(runtime, garden, "first")

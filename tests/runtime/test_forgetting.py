@@ -1,4 +1,4 @@
-"""What is kept for a time only is forgotten by the core itself, whatever features there are."""
+"""The core deletes data that is stored for a limited time, whichever features are installed."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ def keep_answer(user: User, key: str, **ago: float) -> None:
 
 
 @pytest.mark.django_db
-def test_old_answers_are_forgotten_without_any_feature(
+def test_old_answers_and_locks_are_deleted_without_any_feature(
     user: User, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(forgetting, "features", tuple)
@@ -34,14 +34,14 @@ def test_old_answers_are_forgotten_without_any_feature(
     locks = [settings.LOOM.data_dir / "run" / f"answer-{number}.lock" for number in range(2)]
     for lock, ago in zip(locks, (1, -60), strict=True):
         lock.parent.mkdir(exist_ok=True)
-        lock.touch()  # of a process that died
+        lock.touch()  # left behind by a process that died
         os.utime(lock, (time.time() - hours * 3600 - ago,) * 2)
     forgetting.forget_old(timezone.now())
     assert ApiAnswer.objects.get().key == "new"
     assert [lock.exists() for lock in locks] == [False, True]
 
 
-async def test_the_server_does_so_by_itself(
+async def test_a_running_server_deletes_old_answers(
     options: Any, transactional_db: None, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forgetting, "FIRST_DELAY_SECONDS", 0)

@@ -1,7 +1,7 @@
-"""What one short message costs: files entered, statements, updates of the session's row.
+"""The cost of one short message: files entered, statements, updates of the session's row.
 
-Counts and not times, so that they are the same on every machine. They are upper bounds: a
-change that exceeds one of them makes every message dearer.
+The tests compare counts instead of times, because counts are the same on every machine. The limits
+are upper bounds. A change that exceeds one of them makes every message more expensive.
 """
 
 import sys
@@ -28,7 +28,7 @@ MAX_STATEMENTS = 30
 MAX_SESSION_UPDATES = 4
 
 TRIES = 5
-"""What looks after things every few seconds may fall into one try, not into each."""
+"""Number of messages, of which the cheapest counts. A periodic task may run during one of them."""
 
 PRODUCT = tuple(f"{BASE_DIR / folder}/" for folder in ("conversations", "loomweb"))
 
@@ -49,7 +49,7 @@ class Costs:
 
 @contextmanager
 def counted() -> Iterator[Costs]:
-    """Count in all threads."""
+    """Count files, statements and updates in all threads."""
     costs = Costs()
     tool = sys.monitoring.PROFILER_ID
 
@@ -86,7 +86,7 @@ def counted() -> Iterator[Costs]:
 async def socket(
     transactional_db: None, session: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Socket]:
-    # An answer that comes at once has no draft on disk, however slow the machine is.
+    # With this interval a fast answer has no draft on disk, however slow the machine is.
     monkeypatch.setattr(settings.LOOM, "draft_interval_ms", 600_000)
     opened = await open_socket(session, user)
     await opened.until("state")
@@ -100,11 +100,11 @@ async def say_hello(socket: Socket, number: int) -> Costs:
         await socket.send({"type": "send", "client_id": f"hello-{number:08}", "text": "hello"})
         await socket.until_idle()
     assert socket.rows[-1]["event_type"] == "turn_separator"
-    assert len(socket.rows) == 3 * (number + 1)  # each with its message and its answer
+    assert len(socket.rows) == 3 * (number + 1)  # message, answer and footer each time
     return costs
 
 
-async def test_a_hello_costs_little(socket: Socket) -> None:
+async def test_a_short_message_stays_within_the_limits(socket: Socket) -> None:
     await say_hello(socket, 0)
     tries = [await say_hello(socket, number) for number in range(1, TRIES + 1)]
     fewest = min((costs.files for costs in tries), key=len)

@@ -1,4 +1,4 @@
-"""The indexer: what comes in is indexed when there is time, whoever wrote it."""
+"""The indexer: new turns are indexed when there is time, whichever process wrote them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.refused import refused_entries
 pytestmark = [pytest.mark.asyncio, pytest.mark.django_db(transaction=True)]
 
 
-async def test_it_indexes_what_waits_in_small_steps(runtime: Runtime, garden: Session) -> None:
+async def test_waiting_turns_are_indexed_in_small_steps(runtime: Runtime, garden: Session) -> None:
     turns = [NewTurn(role="user", content=f"turn {n}") for n in range(2 * TURNS_AT_ONCE + 1)]
     await runtime.writer.write(append, garden.pk, session_uuid=garden.uuid, turns=turns)
     await IndexWorker(runtime.database).catch_up()
@@ -23,12 +23,12 @@ async def test_it_indexes_what_waits_in_small_steps(runtime: Runtime, garden: Se
     assert await runtime.readers.read(check_session, garden.pk) == ""
 
 
-async def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(
+async def test_a_session_that_cannot_be_indexed_does_not_block_others(
     runtime: Runtime, garden: Session
 ) -> None:
     def write() -> Session:
         shed = create_session(garden.workspace, owner=garden.owner)
-        for session in (shed, garden):  # the latest active is indexed first
+        for session in (shed, garden):  # the most recently active session is indexed first
             turns = [NewTurn(role="user", content="a stone")]
             append(session.pk, session_uuid=session.uuid, turns=turns)
         return shed
@@ -42,6 +42,6 @@ async def test_a_session_that_cannot_be_indexed_keeps_no_others_waiting(
         waiting = await runtime.readers.read(sessions_to_index)
         assert [progress.session_pk for progress in waiting] == [garden.pk]
         assert await runtime.readers.read(check_session, shed.pk) == ""
-        assert not await worker.catch_up()  # it is left alone for a while
+        assert not await worker.catch_up()  # the session is skipped for a while
     finally:
         await runtime.writer.write(context.__exit__, None, None, None)

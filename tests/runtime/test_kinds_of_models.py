@@ -1,5 +1,4 @@
-"""Sessions with models of several providers: the same turns and rows, and a change at any
-turn."""
+"""Sessions with models of several providers: same turns and rows, change at any turn."""
 
 import asyncio
 import re
@@ -70,7 +69,7 @@ async def choose(session: Session, model: str) -> None:
 
 
 async def told(session: Session) -> list[tuple[Any, ...]]:
-    """What the turns of a session hold, whoever answered."""
+    """Return the contents of a session's turns that do not depend on the answering model."""
     turns = await sync_to_async(read_turns)(session.pk)
     found = []
     for turn in turns:
@@ -82,7 +81,7 @@ async def told(session: Session) -> list[tuple[Any, ...]]:
     return found
 
 
-async def test_every_kind_gives_the_same_turns_and_rows(
+async def test_every_kind_of_provider_gives_the_same_turns_and_rows(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     seen = []
@@ -98,7 +97,7 @@ async def test_every_kind_gives_the_same_turns_and_rows(
             run = await ask(several, session, "go")
         assert run.state == "completed"
         rows = (await sync_to_async(read_page)(await fresh(session), limit=100)).rows
-        # The footer's tokens and cost are as the protocol counts them.
+        # The footer is left out, because its tokens and cost depend on the protocol.
         html = fill_marks("".join(row.html for row in rows[:-1]))
         html = re.sub(r"Thought for [\d.,]+ m?s", "Thought", html)
         html = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", html).replace(model, "MODEL")
@@ -113,7 +112,7 @@ async def test_every_kind_gives_the_same_turns_and_rows(
         assert rows_seen == seen[0][1]
 
 
-async def test_thinking_that_began_in_the_prompt_is_no_text(
+async def test_thinking_that_began_in_the_prompt_is_not_shown_as_text(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await choose(garden, CHAT)
@@ -130,8 +129,10 @@ async def test_thinking_that_began_in_the_prompt_is_no_text(
 async def test_the_model_can_change_at_any_turn(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """Thinking, calls and results of each are sendable to each other one; the archive keeps
-    them as they were."""
+    """Thinking, calls and results of each model can be sent to every other model.
+
+    The archive keeps them unchanged.
+    """
     for number, model in enumerate((MODEL, CHAT, RESPONSES, MODEL, RESPONSES, CHAT, MODEL)):
         await choose(garden, model)
         with sample_tools():
@@ -152,7 +153,7 @@ async def test_the_model_can_change_at_any_turn(
     assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
 
 
-async def test_a_model_without_tools_is_given_none(
+async def test_a_model_without_tool_support_is_offered_no_tools(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     configured = {
@@ -176,7 +177,7 @@ async def test_a_model_without_tools_is_given_none(
     assert runtime.models.limits_of("chat/unlisted")[0] == 60_000
 
 
-async def test_what_a_server_refuses_is_learnt(
+async def test_a_servers_refusal_of_tools_is_remembered(
     several: Runtime, wire: WireThread, garden: Session, start_runtime: Callable[..., Any]
 ) -> None:
     await choose(garden, CHAT)
@@ -186,16 +187,16 @@ async def test_what_a_server_refuses_is_learnt(
     assert "tools" in wire.requests[0]
     assert "tools" not in wire.requests[1]
     assert several.models.find(CHAT).takes[TOOLS] is False
-    # Another process, or the next start, knows it too.
+    # The refusal is also known in another process and after a restart.
     again = await start_runtime(providers=make_providers(wire), model=MODEL)
     await ask(again, await fresh(garden), "again")
     assert "tools" not in wire.requests[2]
 
 
-async def test_thinking_goes_back_to_a_server_that_misses_it(
+async def test_thinking_is_sent_back_to_a_server_that_requires_it(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """As DeepSeek and Kimi do, from the first call of a tool on."""
+    """DeepSeek and Kimi require it from the first tool call on."""
     wire.enqueue(Scenario(text="Hello.", thinking="Somebody is there"))
     await ask(several, garden, "hello")
     await choose(garden, CHAT)
@@ -228,7 +229,7 @@ async def test_thinking_goes_back_to_a_server_that_misses_it(
     ],
     ids=["mistral", "llama.cpp"],
 )
-async def test_an_answer_stands_behind_results_for_a_server_that_wants_one(
+async def test_an_answer_is_inserted_after_results_if_the_server_requires_one(
     several: Runtime, wire: WireThread, garden: Session, status: int, words: str
 ) -> None:
     await choose(garden, CHAT)
@@ -238,12 +239,12 @@ async def test_an_answer_stands_behind_results_for_a_server_that_wants_one(
         Scenario(text="Seen."),
     )
     with sample_tools():
-        # What is remembered stands behind the results.
+        # The message contains a rule, so a session state follows the results.
         run = await ask(several, await fresh(garden), "Never water at noon. Look!")
         assert run.state == "completed"
         await ask(several, await fresh(garden), "again")
     roles = [[one["role"] for one in body["messages"]] for body in wire.requests]
-    assert roles[1] == ["system", "user", "assistant", "tool", "user"]  # as all others want it
+    assert roles[1] == ["system", "user", "assistant", "tool", "user"]  # for all other servers
     assert roles[2] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert roles[3] == ["system", "user", "assistant", "tool", "assistant", "user"]
     between = wire.requests[2]["messages"][-2]["content"]
@@ -251,10 +252,10 @@ async def test_an_answer_stands_behind_results_for_a_server_that_wants_one(
     assert between not in str(wire.requests[3])
 
 
-async def test_what_is_sealed_with_a_call_goes_back_to_its_model_only(
+async def test_sealed_data_of_a_call_is_sent_back_only_to_its_model(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """Gemini wants the signature of its thought back with the call."""
+    """Gemini requires that the signature of its thought is sent back with the call."""
     sealed = {"google": {"thought_signature": "SIG"}}
     await choose(garden, CHAT)
     wire.enqueue(Scenario(tools=(WireCall(name="look", sealed=sealed),)), Scenario(text="Seen."))
@@ -268,7 +269,7 @@ async def test_what_is_sealed_with_a_call_goes_back_to_its_model_only(
             assert "SIG" not in str(wire.requests[-1])
 
 
-async def test_an_answer_that_was_broken_off_is_tried_again_or_kept(
+async def test_an_aborted_answer_is_retried_if_empty_and_kept_otherwise(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await choose(garden, CHAT)
@@ -283,7 +284,7 @@ async def test_an_answer_that_was_broken_off_is_tried_again_or_kept(
     assert (last.content, last.complete) == ("The first half", False)
 
 
-async def test_thinking_goes_back_to_a_model_that_is_asked_by_an_alias(
+async def test_thinking_is_sent_back_to_a_model_named_by_an_alias(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     dated = f"{MODEL}-20251001"
@@ -301,7 +302,7 @@ async def test_thinking_goes_back_to_a_model_that_is_asked_by_an_alias(
     assert [one["answered_as"] for one in answers] == [dated, dated]
 
 
-async def test_a_model_that_is_asked_by_an_alias_costs_what_answered(
+async def test_a_call_by_an_alias_has_the_price_of_the_answering_model(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     priced = "claude-sonnet-5-5"  # ``MODEL`` has no price
@@ -315,7 +316,7 @@ async def test_a_model_that_is_asked_by_an_alias_costs_what_answered(
     assert [(call.model, bool(call.cost_microusd)) for call in calls] == [(MODEL, True)] * 2
 
 
-async def test_a_limit_is_learnt_from_the_refusal(
+async def test_the_window_limit_is_learnt_from_a_refusal(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await choose(garden, CHAT)
@@ -327,7 +328,7 @@ async def test_a_limit_is_learnt_from_the_refusal(
     assert several.models.limits_of(RESPONSES)[0] > 8192
 
 
-async def test_an_answer_that_is_cut_off_says_what_limits_it(
+async def test_the_notice_of_a_cut_off_answer_names_the_limit(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     providers = make_providers(wire, **{MODEL: {"output_tokens": 4_096}})
@@ -343,7 +344,7 @@ async def test_an_answer_that_is_cut_off_says_what_limits_it(
     assert "providers.toml" in notice.text
 
 
-async def test_images_are_left_out_where_they_are_not_taken(
+async def test_images_are_left_out_after_the_server_refuses_them(
     several: Runtime, wire: WireThread, garden: Session
 ) -> None:
     kept = await sync_to_async(save_attachment)(
@@ -368,7 +369,7 @@ async def test_images_are_left_out_where_they_are_not_taken(
     assert several.models.find(CHAT).takes[IMAGES] is False
 
 
-async def test_a_model_that_nobody_has_says_so(
+async def test_a_model_that_no_provider_has_fails_with_a_notice(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(providers=make_providers(wire)[2:], model="")
@@ -380,7 +381,7 @@ async def test_a_model_that_nobody_has_says_so(
     assert "Choose another model" in notice.text
 
 
-async def test_without_a_default_the_first_listed_model_answers(
+async def test_the_first_listed_model_answers_if_there_is_no_default(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(providers=make_providers(wire)[2:], model="")
@@ -402,7 +403,7 @@ async def test_a_server_that_starts_later_is_found_by_the_next_message(
     [notice] = [event for event in await events_of(garden) if isinstance(event, Info)]
     assert "No provider offers a model." in notice.text
     assert "loading the model" in notice.text
-    wire.server.models_reply = (200, {"data": []})  # nothing is loaded yet
+    wire.server.models_reply = (200, {"data": []})  # the server has loaded no model yet
     assert (await ask(runtime, await fresh(garden), "still there?")).state == "failed"
     change_options(runtime, provider_retries=1)
 
@@ -417,10 +418,10 @@ async def test_a_server_that_starts_later_is_found_by_the_next_message(
     assert [one.path for one in wire.exchanges[asked:]] == ["/v1/chat/completions"]
 
 
-async def test_the_window_of_a_model_that_ollama_has_loaded_is_learnt(
+async def test_the_window_size_of_a_model_loaded_in_ollama_is_learnt(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
-    """It says how large it is while it is loaded, which the first answer does."""
+    """Ollama reports the size only while the model is loaded, and the first answer loads it."""
     entry = {"name": MODEL, "context_length": 16_384}
     is_loaded = True
     wire.server.models_reply = (200, {"data": [{"id": MODEL, "owned_by": "library"}]})
@@ -440,7 +441,7 @@ async def test_the_window_of_a_model_that_ollama_has_loaded_is_learnt(
     assert runtime.models.limits_of(CHAT)[0] == 4_096
 
 
-async def test_one_silent_server_leaves_the_others_alone(
+async def test_an_unreachable_server_does_not_affect_the_others(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     dead = ProviderConfig(name="dead", kind=OPENAI, url="http://127.0.0.1:9/v1")
@@ -460,10 +461,10 @@ def test_configured_prices_are_found_by_the_models_id() -> None:
     assert (model_id, price.input, price.output) == ("local/m", 0.5, 1.5)
 
 
-async def test_small_models_are_taken_of_the_same_provider_only(
+async def test_small_models_are_chosen_only_from_the_same_provider(
     start_runtime: Callable[..., Any], wire: WireThread
 ) -> None:
-    """What a session on one's own machine says goes to no other server."""
+    """The text of a session with a local model is not sent to any other server."""
     local = ProviderConfig(
         name="local", kind=OPENAI, url="http://127.0.0.1:9/v1", models={"big": {}}
     )
@@ -475,7 +476,7 @@ async def test_small_models_are_taken_of_the_same_provider_only(
         assert choose_small(CHAT) == "chat/claude-haiku-5-5"
 
 
-async def test_a_changed_file_is_used_by_every_process(
+async def test_a_changed_providers_file_is_used_by_every_process(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -500,7 +501,7 @@ async def test_a_changed_file_is_used_by_every_process(
     assert "providers_not_read" in caplog.text
 
 
-def test_a_menu_has_models_by_provider_and_no_dates_twice() -> None:
+def test_the_model_menu_groups_by_provider_and_hides_dated_duplicates() -> None:
     def model(name: str, provider: str) -> ModelInfo:
         return ModelInfo(
             id=name, name=name, max_input_tokens=1, max_output_tokens=1, provider=provider
@@ -521,6 +522,6 @@ def test_a_menu_has_models_by_provider_and_no_dates_twice() -> None:
 @pytest.mark.parametrize(
     ("size", "said"), [(1_048_576, "1.05M"), (1_000_000, "1M"), (131_072, "131k"), (512, "512")]
 )
-def test_a_model_is_described_with_a_limit_as_exact_as_is_of_use(size: int, said: str) -> None:
+def test_the_description_of_a_model_has_a_rounded_token_limit(size: int, said: str) -> None:
     model = ModelInfo(id="m", name="M", max_input_tokens=size, max_output_tokens=0, provider="a")
     assert describe_model(model, {}) == f"m · a · {said} tokens"

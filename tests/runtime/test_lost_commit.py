@@ -1,6 +1,6 @@
-"""A connection that is lost while a transaction is committed: is it done once, and is it told?
+"""A connection is lost during a commit: the write is done once and its caller is told.
 
-Between the writer and a real PostgreSQL stands a proxy, which cuts at the COMMIT.
+A proxy between the writer and a real PostgreSQL server cuts the connection at the COMMIT.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
-"""The simple query message that psycopg sends for it."""
+"""The simple query message that psycopg sends to commit."""
 
 
 class Cut(Enum):
@@ -37,7 +37,7 @@ class Cut(Enum):
 
 
 class Proxy:
-    """Relays between clients and the server; cuts once where it is told to."""
+    """A relay between clients and the server that cuts one connection as ``next_cut`` says."""
 
     def __init__(self, host: str, port: str) -> None:
         self._host, self._port = host, port or "5432"
@@ -47,7 +47,7 @@ class Proxy:
         self._unanswered: set[socket.socket] = set()
         self.next_cut: Cut | None = None
         self.is_last = False
-        """Nobody is let in any more after the cut."""
+        """Whether all connections after the cut are refused."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class Proxy:
             _hang_up(end)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # it was closed
+        with contextlib.suppress(OSError):  # the listener was closed
             while True:
                 client, _ = self._listener.accept()
                 if self.is_last and self.next_cut is None:
@@ -96,7 +96,7 @@ class Proxy:
 
 
 def _hang_up(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # the other side was faster
+    with contextlib.suppress(OSError):  # the other side has already closed it
         end.shutdown(socket.SHUT_RDWR)
     end.close()
 
@@ -105,12 +105,12 @@ def _hang_up(end: socket.socket) -> None:
 def proxy(transactional_db: None) -> Iterator[Proxy]:
     params = connection.get_connection_params()
     started = Proxy(str(params.get("host") or "127.0.0.1"), str(params.get("port") or ""))
-    given = connections.settings["default"]  # of each connection that is made from now on
+    given = connections.settings["default"]  # used for every new connection
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(given, "HOST", "127.0.0.1")
         patch.setitem(given, "PORT", str(started.port))
         yield started
-    connection.close()  # of the test itself: it may go through the proxy too
+    connection.close()  # the test's own connection may go through the proxy as well
     started.close()
 
 
@@ -122,7 +122,7 @@ async def writer(proxy: Proxy) -> AsyncIterator[Writer]:
 
 
 @pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.name)
-async def test_a_write_whose_commit_lost_its_connection_is_done_once(
+async def test_a_write_that_loses_its_connection_at_commit_is_done_once(
     proxy: Proxy, writer: Writer, garden: Session, cut: Cut
 ) -> None:
     runs = []
@@ -139,7 +139,7 @@ async def test_a_write_whose_commit_lost_its_connection_is_done_once(
 
 
 @pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.name)
-async def test_what_wrote_nothing_is_simply_done_again(
+async def test_a_transaction_that_wrote_nothing_is_repeated(
     proxy: Proxy, writer: Writer, garden: Session, cut: Cut
 ) -> None:
     def read() -> tuple[str, str]:
@@ -150,10 +150,10 @@ async def test_what_wrote_nothing_is_simply_done_again(
     assert proxy.next_cut is None
 
 
-async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
+async def test_draft_text_is_not_queued_again_after_an_uncertain_commit(
     proxy: Proxy, writer: Writer, garden: Session
 ) -> None:
-    """The answer to the COMMIT is lost, and the database stays away."""
+    """The answer to the COMMIT is lost, and the database stays unreachable."""
     drafts = DraftWorker(writer, interval=0.01, on_saved=lambda _: None)
     drafts.add(7, part=0, kind="text", text="once")
     proxy.next_cut, proxy.is_last = Cut.AFTER, True
@@ -172,5 +172,5 @@ async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_a_transaction_that_a_crashed_server_forgot_was_not_committed() -> None:
+def test_a_transaction_unknown_after_a_crash_counts_as_aborted() -> None:
     assert status_of(str(2**40 + 5)) == "aborted"

@@ -1,4 +1,4 @@
-"""Facts that have left the window: the model gets them back, and is told where they are."""
+"""Facts that have left the window: the model can find them and is told where they are."""
 
 import re
 import sqlite3
@@ -33,14 +33,16 @@ FILLERS, FILLER_WORDS = 8, 1_500
 
 FACTS, TALK = HELD_OUT.facts, TUNING.ordinary[::6]
 ASKED = FACTS[::5]
-"""What is asked of the model; what it finds of the others is looked up by hand."""
+"""Facts that the model is asked about. The test calls the tool itself for the other facts."""
 
 
 async def look_back(
     runtime: Runtime, wire: WireThread, session: Session, question: str
 ) -> tuple[list[int], set[int]]:
-    """Ask; the scripted model searches with the very words. The turns that the hint
-    named, and those that the tool quoted."""
+    """Ask a question, for which the scripted model searches with the same words.
+
+    Return the turns that the hint named and the turns that the tool quoted.
+    """
     search = ToolCall(name=TOOL, input={"action": "search", "query": question})
     wire.enqueue(Scenario(tools=(search,)), Scenario(text="I see."))
     await ask(runtime, session, question, client_id=f"client-{len(wire.requests)}")
@@ -53,7 +55,7 @@ def quoted(result: str) -> set[int]:
 
 
 def hinted(request: dict[str, Any]) -> list[int]:
-    """The turns that a request's last message names as related."""
+    """Return the turns that a request's last message names as related."""
     found = re.search(r"\[Archive: turns? ([\d, ]+) \(outside", text_of_last(request))
     return [int(number) for number in found[1].split(", ")] if found else []
 
@@ -64,7 +66,7 @@ def text_of_last(request: dict[str, Any]) -> str:
 
 
 def plant(session: Session) -> dict[Fact, int]:
-    """Say the facts among answers of everyday length, and enough for a whole window."""
+    """Append the facts with short replies, then enough long turns to fill the window."""
     texts = [
         text
         for place, fact in enumerate(FACTS)
@@ -80,7 +82,7 @@ def plant(session: Session) -> dict[Fact, int]:
     return {fact: 2 * place + 1 for place, fact in enumerate(FACTS)}
 
 
-async def test_what_left_the_window_comes_back(
+async def test_facts_outside_the_window_are_hinted_at_and_found(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(max_input_tokens=WINDOW_TOKENS, max_output_tokens=2_000)
@@ -94,7 +96,7 @@ async def test_what_left_the_window_comes_back(
         last = text_of_last(wire.requests[-1])
         if "[Archive: turn" in last or "[System: The user may" in last:
             false.append(text)
-    assert len(false) <= 1, false  # the rate is that of tests/context/test_hint.py
+    assert len(false) <= 1, false  # the same rate as in tests/context/test_hint.py
     named = []
     for fact in ASKED:
         in_hint, found = await look_back(runtime, wire, garden, fact.asked)
@@ -110,7 +112,7 @@ async def test_what_left_the_window_comes_back(
         assert turn_of[fact] in quoted(result.output), fact
 
 
-async def test_a_lost_connection_does_not_cost_the_hint(
+async def test_the_hint_survives_a_lost_database_connection(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     losses: list[Exception] = []
@@ -150,7 +152,7 @@ NEEDLE_TURN, ALL_TURNS = 17, 100_000
 
 
 def bury(session: Session) -> None:
-    """Say the needle once, among everyday talk of as many turns as that."""
+    """Append the needle once among ``ALL_TURNS`` turns of everyday talk."""
     talk = [
         text
         for place, said in enumerate((*TUNING.ordinary, *HELD_OUT.ordinary))
@@ -165,7 +167,7 @@ def bury(session: Session) -> None:
     repeat_turns(session, first=NEEDLE_TURN + 1, turns=ALL_TURNS)
 
 
-async def test_what_was_said_once_in_100_000_turns_is_found_by_other_words(
+async def test_a_fact_said_once_in_100_000_turns_is_found_by_other_words(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(max_input_tokens=WINDOW_TOKENS, max_output_tokens=2_000)

@@ -1,4 +1,4 @@
-"""When a message of an outbox is sent again, and whose is next."""
+"""The outbox: when a message is sent again, and which receiver is next."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DELAYS = (5, 300, 7_200)
 
 
-def test_the_next_attempt_is_ever_later_and_not_always_at_the_same_moment() -> None:
+def test_delays_between_attempts_grow_and_have_jitter() -> None:
     for attempts, seconds in enumerate(DELAYS, start=1):
         found = {next_attempt(attempts, now=NOW, delays=DELAYS) for _ in range(20)}
         assert len(found) > 1
@@ -19,7 +19,7 @@ def test_the_next_attempt_is_ever_later_and_not_always_at_the_same_moment() -> N
     assert next_attempt(len(DELAYS) + 1, now=NOW, delays=DELAYS) is None
 
 
-def test_a_receiver_may_ask_for_more_time_for_a_day_at_most() -> None:
+def test_a_receiver_can_delay_the_next_attempt_by_a_day_at_most() -> None:
     def wait(asked: timedelta) -> float:
         at = next_attempt(1, now=NOW, delays=DELAYS, asked_to_wait=asked)
         assert at is not None
@@ -30,7 +30,7 @@ def test_a_receiver_may_ask_for_more_time_for_a_day_at_most() -> None:
     assert wait(timedelta(days=-1)) < 10
 
 
-def test_who_has_fewest_on_the_way_is_next() -> None:
+def test_the_receiver_with_the_fewest_messages_in_flight_is_next() -> None:
     def given(most: int, **busy: int) -> dict[int, int]:
         known = {int(name[1:]): count for name, count in busy.items()}
         return allot([1, 2, 3], busy=known, most=most, most_of_one=4)

@@ -1,4 +1,4 @@
-"""How often pages are told of a running answer, and with how many bytes."""
+"""How often pages are sent frames of a running answer, and how large the frames are."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from conversations.runtime.drafts import LiveBlock
 from conversations.runtime.execution import MAX_INTERVAL_SECONDS, SAMPLE_SECONDS, FrameThrottle
 
 
-def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
+def test_the_frame_interval_grows_only_while_the_processor_is_busy() -> None:
     now = used = 0.0
     pace = FrameThrottle(shortest=0.0, clock=lambda: now, cpu_clock=lambda: used)
 
@@ -28,11 +28,11 @@ def test_frames_are_held_together_only_while_the_processor_is_busy() -> None:
     assert idle[-1] == 0.0
 
 
-def test_a_setting_bounds_them() -> None:
+def test_a_setting_is_the_minimum_of_the_frame_interval() -> None:
     assert FrameThrottle(shortest=0.04).interval() == 0.04
 
 
-def test_a_word_takes_few_bytes_in_the_longest_block() -> None:
+def test_a_word_adds_few_bytes_even_to_a_long_block() -> None:
     for text in (
         "word and more " * 400,
         "- " + "some item of it " * 300,

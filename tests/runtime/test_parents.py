@@ -1,4 +1,4 @@
-"""What a session is told of the one that it goes on from."""
+"""The account that a session is given of its parent session."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -109,7 +109,7 @@ async def first_message(runtime: Runtime, wire: WireThread, session: Session) ->
     return given.partition("\n[Session state, kept by the archive")[0]
 
 
-async def test_an_expired_session_is_told_of_to_the_one_that_continues_it(
+async def test_a_continuing_session_is_told_about_the_expired_one(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     session = await sync_to_async(continued)(garden)
@@ -128,7 +128,7 @@ async def test_an_expired_session_is_told_of_to_the_one_that_continues_it(
     assert quotable == [parent]
 
 
-async def test_a_fork_is_told_of_what_it_came_from(
+async def test_a_fork_is_told_about_its_parent(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     given = await first_message(runtime, wire, await sync_to_async(forked)(garden))
@@ -154,7 +154,7 @@ def forked_from_a_branch(garden: Session) -> Session:
 
 
 @pytest.mark.parametrize("begin", [forked_before_more_was_said, forked_from_a_branch])
-async def test_a_fork_is_told_of_its_parent_as_it_was_then(
+async def test_a_fork_is_told_about_its_parent_as_it_was_when_forked(
     runtime: Runtime, wire: WireThread, garden: Session, begin: Begin
 ) -> None:
     session = await sync_to_async(begin)(garden)
@@ -169,7 +169,7 @@ async def test_a_fork_is_told_of_its_parent_as_it_was_then(
 
 
 @pytest.mark.parametrize("begin", [reset, forked_for_a_program, without_turns])
-async def test_nothing_is_told_of_a_parent_that_cannot_be_quoted(
+async def test_a_parent_that_cannot_be_quoted_is_not_mentioned(
     runtime: Runtime, wire: WireThread, garden: Session, begin: Begin
 ) -> None:
     session = await sync_to_async(begin)(garden)
@@ -177,7 +177,7 @@ async def test_nothing_is_told_of_a_parent_that_cannot_be_quoted(
     assert await first_message(runtime, wire, session) == "hello"
 
 
-async def test_nothing_is_told_to_who_is_no_member_any_more(
+async def test_a_person_who_is_not_a_member_is_told_nothing_of_the_parent(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     session = await sync_to_async(forked)(garden)
@@ -188,13 +188,13 @@ async def test_nothing_is_told_to_who_is_no_member_any_more(
 
 
 def find_tables(word: str) -> list[str]:
-    """The tables that have the word in a row."""
+    """Return the names of the models that have the word in a row."""
     models = apps.get_app_config("conversations").get_models()
     rows = {model.__name__: model._default_manager.values_list() for model in models}
     return [name for name, found in rows.items() if word in str(list(found))]
 
 
-async def test_the_account_is_part_of_the_manifest(
+async def test_the_account_of_the_parent_is_part_of_the_manifest(
     runtime: Runtime, wire: WireThread, garden: Session, client: Client
 ) -> None:
     session = await sync_to_async(continued)(garden)
@@ -231,7 +231,7 @@ async def test_the_account_is_part_of_the_manifest(
         order, origin = PurgeRequest(reason="Told to."), AuditOrigin(name="test")
         purge(parent, order=order, origin=origin, now=timezone.now())
 
-    # As earlier versions wrote it.
+    # Earlier versions wrote the parent's title into the manifest.
     manifest = load_json(call.manifest)
     manifest["parent"]["title"] = 'We decided: "tabs"'
     call.manifest = dump_json(manifest)
@@ -248,7 +248,7 @@ async def test_the_account_is_part_of_the_manifest(
     assert not rebuilt.is_damaged
 
 
-async def test_a_purge_takes_own_instructions_that_no_other_session_had(
+async def test_a_purge_deletes_instructions_that_no_other_session_uses(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     def make() -> Session:
@@ -269,7 +269,7 @@ async def test_a_purge_takes_own_instructions_that_no_other_session_had(
             rebuild_request(call.pk).matches for call in ModelCall.objects.filter(session=session)
         )
 
-    await first_message(runtime, wire, garden)  # without any
+    await first_message(runtime, wire, garden)  # has no instructions of its own
     first, second = await begin(), await begin()
     assert await sync_to_async(purge_one)(first) == 1
     assert await sync_to_async(is_whole)(second)
@@ -278,7 +278,7 @@ async def test_a_purge_takes_own_instructions_that_no_other_session_had(
     assert await sync_to_async(is_whole)(third)
     assert await sync_to_async(is_whole)(garden)
 
-    # The first answer of the fourth is still running.
+    # The first answer of the fourth session is running during the purge.
     wire.enqueue(Scenario(hang_after=1))
     fourth = await sync_to_async(make)()
     page = Page(runtime, fourth)

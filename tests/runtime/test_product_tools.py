@@ -1,4 +1,4 @@
-"""The tools of the product under the loop: asked, run, stopped."""
+"""The product's own tools in real runs: approved, executed and stopped."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from tests.wire.server import WireThread
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-async def test_several_edits_of_one_file_are_asked_together_and_all_made(
+async def test_several_edits_of_one_file_are_asked_about_at_once_and_made(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     path = Path(garden.workspace.root) / "app.py"
@@ -74,7 +74,7 @@ async def until_ended(garden: Session, pk: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_command_is_shown_while_it_runs_and_stopped(
+async def test_a_running_command_shows_its_output_and_can_be_stopped(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     if not await sync_to_async(can_run)():
@@ -102,7 +102,7 @@ async def test_a_command_is_shown_while_it_runs_and_stopped(
     await require_whole(garden)
 
 
-async def test_read_only_workspaces_still_read(
+async def test_reading_tools_work_in_a_read_only_workspace(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await Workspace.objects.aupdate(tool_policy="read_only")
@@ -114,7 +114,7 @@ async def test_read_only_workspaces_still_read(
     assert "notes.txt" in first + second
 
 
-async def test_an_approval_does_not_outlive_the_network(
+async def test_an_approved_fetch_is_refused_if_the_network_is_now_disallowed(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await Workspace.objects.aupdate(allows_network=True)
@@ -164,7 +164,7 @@ async def test_a_command_gets_the_network_only_if_it_was_approved_with_it(
 def losing_sandbox(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], None]]:
-    """Has ``bwrap`` make no sandbox any more, on a server that runs commands without one, too."""
+    """Yield a function that breaks ``bwrap`` and allows commands without a sandbox."""
 
     def lose() -> None:
         broken = tmp_path / "bin/bwrap"
@@ -179,7 +179,7 @@ def losing_sandbox(
     find_support.cache_clear()
 
 
-async def test_a_command_that_was_approved_for_the_sandbox_does_not_run_without_one(
+async def test_a_command_approved_for_the_sandbox_does_not_run_without_one(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,

@@ -1,4 +1,4 @@
-"""Tools that a program brings along: until it answers, and when it does not."""
+"""Tools that a program registers: invalid definitions and programs that do not answer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,12 +26,12 @@ WEATHER: dict[str, Any] = {"name": "weather", "input_schema": {"type": "object"}
         [WEATHER] * (MAX_CLIENT_TOOLS + 1),
     ],
 )
-def test_what_is_no_tool_is_refused(given: list[Any]) -> None:
+def test_invalid_tool_definitions_are_refused(given: list[Any]) -> None:
     with pytest.raises(Rejected):
         ProgramTools().register(1, "one", given)
 
 
-async def test_a_program_that_does_not_answer_is_not_waited_for_for_ever(
+async def test_a_program_that_does_not_answer_times_out(
     start_runtime: Callable[..., Any], garden: Session, wire: WireThread
 ) -> None:
     runtime: Runtime = await start_runtime()

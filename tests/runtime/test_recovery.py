@@ -1,4 +1,4 @@
-"""What a process leaves when it dies, and what the next one makes of it."""
+"""Runs that a process leaves when it dies, and how the next process handles them."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def leave_orphan(session: Session, *, owner: str, text: str = "half an ans") -> Run:
-    """A run that some process was carrying out, with a draft on disk."""
+    """Create a run that a process was executing, with a draft on disk."""
     accepted = accept_message(
         session, client_id=uuid4().hex, text="hello", user_pk=None, max_queued=9, owner=owner
     )
@@ -46,7 +46,7 @@ def leave_orphan(session: Session, *, owner: str, text: str = "half an ans") -> 
     return Run.objects.get(pk=accepted.run_pk)
 
 
-async def test_a_dead_process_leaves_an_interrupted_run_at_the_next_start(
+async def test_a_run_of_a_dead_process_is_interrupted_at_the_next_start(
     start_runtime: Callable[..., Any], garden: Session, tmp_path: Path
 ) -> None:
     dead = Owner(tmp_path / "run")
@@ -65,10 +65,10 @@ async def test_a_dead_process_leaves_an_interrupted_run_at_the_next_start(
     assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
 
 
-async def test_continue_without_a_first_word_answers_the_message(
+async def test_continue_of_an_answer_without_text_answers_the_message(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """Nothing was cut off, and the answer before is finished."""
+    """There is no partial answer to continue, and the answer before is complete."""
     wire.enqueue(Scenario(text="The end."), Scenario(text="Two euros."))
     await ask(runtime, garden, "a tale")
     orphan = await sync_to_async(leave_orphan)(garden, owner="gone", text="")
@@ -104,7 +104,7 @@ async def test_an_owner_of_another_host_is_judged_by_its_heartbeat(
     assert await run_state(garden) == "interrupted"
 
 
-async def test_a_run_is_interrupted_once(
+async def test_a_run_is_interrupted_only_once(
     start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
@@ -121,7 +121,7 @@ async def test_a_run_that_another_process_owns_by_now_is_not_interrupted(
     assert await run_state(garden) == "running"
 
 
-async def test_what_waited_goes_on_after_a_crash(
+async def test_a_queued_message_is_answered_after_a_crash(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
     dead = Owner(tmp_path / "run")
@@ -149,10 +149,10 @@ def test_the_database_allows_one_active_run_in_a_session(garden: Session) -> Non
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-async def test_a_message_that_comes_while_the_server_stops_is_answered_by_the_next(
+async def test_a_message_during_shutdown_is_answered_by_the_next_server(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, steps: int
 ) -> None:
-    """Before its run is claimed, or while it is."""
+    """The server stops before the message's run is claimed or during the claim."""
     first = await start_runtime()
     sending = asyncio.create_task(
         first.send(garden, client_id="client-1", text="hello", user_pk=None)
@@ -169,14 +169,14 @@ async def test_a_message_that_comes_while_the_server_stops_is_answered_by_the_ne
     assert [t.content for t in turns] == ["hello", "hi"]
 
 
-async def test_a_run_that_is_claimed_while_the_server_stops_is_left_to_the_next(
+async def test_a_run_claimed_during_shutdown_is_left_to_the_next_server(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(text="a"))
     first = await start_runtime()
     await ask(first, garden, "one")
     regenerated = await first.regenerate(garden, client_id="again-1", turn=None, user_pk=None)
-    await asyncio.sleep(0)  # its worker asks for it
+    await asyncio.sleep(0)  # the worker begins to claim the run
     await first.stop()
     assert (await Run.objects.aget(pk=regenerated.run_pk)).owner == ""
     wire.enqueue(Scenario(text="b"))
@@ -186,21 +186,24 @@ async def test_a_run_that_is_claimed_while_the_server_stops_is_left_to_the_next(
 
 
 async def take_for_dead(run_pk: int, runtime: Runtime) -> None:
-    """Another host does, once something of the run's draft is on disk; the process lives on."""
+    """Interrupt the run as another host would, once a part of its draft is on disk.
+
+    The process that executes the run lives on.
+    """
     async with asyncio.timeout(20):
         while not await DraftChunk.objects.filter(run=run_pk).aexists():
             await asyncio.sleep(0.02)
     await sync_to_async(interrupt_run)(run_pk, owner=runtime.owner.id)
 
 
-async def test_a_process_that_was_taken_for_dead_adds_nothing_to_its_answer(
+async def test_a_process_presumed_dead_adds_nothing_to_its_answer(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
     wire.enqueue(Scenario(words=60, rate=200))
-    runtime = await start_runtime(heartbeat=60)  # it does not ask in time
+    runtime = await start_runtime(heartbeat=60)  # too long to notice the interruption in time
     page = open_page(runtime)
     accepted = await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
     await take_for_dead(accepted.run_pk, runtime)
@@ -216,7 +219,7 @@ async def test_a_process_that_was_taken_for_dead_adds_nothing_to_its_answer(
     assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
 
 
-async def test_a_process_that_was_taken_for_dead_stops_at_its_next_heartbeat(
+async def test_a_process_presumed_dead_stops_at_its_next_heartbeat(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=400, hang_after=50))
@@ -228,7 +231,7 @@ async def test_a_process_that_was_taken_for_dead_stops_at_its_next_heartbeat(
     assert await run_state(garden) == "interrupted"
 
 
-async def test_two_processes_never_run_the_same_session(
+async def test_two_processes_never_run_one_session_at_the_same_time(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=40, rate=400), Scenario(text="b"))
@@ -243,7 +246,7 @@ async def test_two_processes_never_run_the_same_session(
     assert [t.role for t in turns] == ["user", "assistant", "user", "assistant"]
 
 
-async def test_a_page_of_another_process_sees_the_answer(
+async def test_a_page_of_another_process_gets_the_answer(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -262,7 +265,7 @@ async def test_a_page_of_another_process_sees_the_answer(
         offset += len(frame["text"])
 
 
-async def test_a_stop_reaches_the_process_that_runs(
+async def test_a_stop_reaches_the_process_that_executes_the_run(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=900, rate=100))
@@ -275,10 +278,10 @@ async def test_a_stop_reaches_the_process_that_runs(
 
 
 @pytest.mark.parametrize("stops_one", [False, True])
-async def test_a_stop_right_after_a_message_reaches_the_process_that_runs(
+async def test_a_stop_right_after_a_message_reaches_the_executing_process(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, stops_one: bool
 ) -> None:
-    """The process that is asked looks for the message's turn just then."""
+    """The process that is asked to stop the run is just about to claim the next run."""
     wire.enqueue(Scenario(words=900, rate=100), Scenario(text="b"))
     here, there = await start_runtime(), await start_runtime()
     first = await here.send(garden, client_id="client-1", text="1", user_pk=None)

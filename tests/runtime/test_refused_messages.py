@@ -1,4 +1,4 @@
-"""A message that the provider refused stands aside from later requests."""
+"""A message that the provider refused is left out of later requests."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ REFUSED = Scenario(status=400, error_message="messages: not allowed")
 
 
 def given(request: dict[str, Any]) -> list[str]:
-    """The texts of a request's messages, without what stands behind the history."""
+    """Return which of the tests' words occur in a request's messages."""
     texts = [str(block) for message in request["messages"] for block in message["content"]]
     return [word for word in ("apples", "bombs", "cherries", "dates") if word in "".join(texts)]
 
@@ -41,14 +41,14 @@ async def notices_of(session: Session) -> list[Info]:
 
 
 async def require_faithful(session: Session) -> None:
-    """The archive is in order, and every request can be made again."""
+    """Assert that the archive is sound and that every request can be rebuilt."""
     stored = await sync_to_async(get_session)(session.uuid)
     assert (await sync_to_async(verify_session)(stored)).problem == ""
     async for call in ModelCall.objects.filter(session=session.pk):
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_later_requests_do_without_it_until_it_is_included_again(
+async def test_a_refused_message_is_left_out_until_it_is_included_again(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await ask(runtime, garden, "apples")
@@ -71,7 +71,7 @@ async def test_later_requests_do_without_it_until_it_is_included_again(
     await require_faithful(garden)
 
 
-async def test_who_retries_it_gives_it_again(
+async def test_retrying_a_refused_message_includes_it_again(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(REFUSED)
@@ -86,7 +86,7 @@ async def test_who_retries_it_gives_it_again(
     await require_faithful(garden)
 
 
-async def test_the_first_message_stands_aside_too(
+async def test_the_first_message_can_be_set_aside(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(stop_reason="refusal"), REFUSED)
@@ -97,7 +97,7 @@ async def test_the_first_message_stands_aside_too(
     await require_faithful(garden)
 
 
-async def test_what_was_answered_stays_when_the_results_after_it_are_refused(
+async def test_the_answer_stays_when_the_tool_results_after_it_are_refused(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(text="dates", tools=(WireCall(name="look"),)), REFUSED)
@@ -112,7 +112,7 @@ async def test_what_was_answered_stays_when_the_results_after_it_are_refused(
 @pytest.mark.parametrize(
     "failure", [Scenario(status=401), Scenario(error_after=3, error_type="invalid_request_error")]
 )
-async def test_other_failures_leave_the_message_where_it_is(
+async def test_other_failures_do_not_set_the_message_aside(
     start_runtime: Any, wire: WireThread, garden: Session, failure: Scenario
 ) -> None:
     runtime = await start_runtime(provider_retries=0)
@@ -122,7 +122,7 @@ async def test_other_failures_leave_the_message_where_it_is(
     assert given(wire.requests[-1]) == ["bombs", "cherries"]
 
 
-async def test_a_session_that_was_broken_before_mends_with_the_next_refusal(
+async def test_an_earlier_failed_message_is_set_aside_at_the_next_refusal(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(status=401), REFUSED)

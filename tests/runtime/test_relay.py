@@ -1,4 +1,4 @@
-"""Two processes with a real Redis between them: deltas arrive at once."""
+"""Two processes with a real Redis between them: deltas arrive immediately."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def redis(settings: Any) -> Iterator[ValkeyServer]:
-    """One that can go away and come back at the same address."""
+    """Yield a Redis server that a test can stop and start again at the same address."""
     server = ValkeyServer(port=free_port())
     server.start()
     settings.CHANNEL_LAYERS = {
@@ -44,7 +44,7 @@ def redis_url(redis: ValkeyServer) -> str:
 
 @pytest.fixture
 async def by_relay(start_runtime: Callable[..., Any], redis_url: str) -> tuple[Runtime, Runtime]:
-    """Two processes that hear of each other by Redis, since neither looks into the database."""
+    """Return two processes that learn of each other through Redis and rarely poll the database."""
     slow = {"redis_url": redis_url, "watch_interval": 60.0}
     return await start_runtime(**slow), await start_runtime(**slow)
 
@@ -55,7 +55,7 @@ async def test_deltas_reach_the_pages_of_another_process_at_once(
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    # A watcher that never looks: what arrives comes through the relay.
+    # The watcher does not poll during the test, so all frames arrive through the relay.
     here, there = by_relay
     page = open_page(there)
     await page.settled(there)
@@ -70,7 +70,7 @@ async def test_deltas_reach_the_pages_of_another_process_at_once(
     assert len(text.split()) == 60
 
 
-async def test_a_page_that_comes_late_gets_the_draft_from_its_process(
+async def test_a_page_opened_later_gets_the_draft_from_the_other_process(
     by_relay: tuple[Runtime, Runtime],
     wire: WireThread,
     garden: Session,
@@ -88,13 +88,13 @@ async def test_a_page_that_comes_late_gets_the_draft_from_its_process(
     await here.stop_run(garden)
 
 
-async def test_people_of_another_process_are_there_too(
+async def test_people_in_another_process_are_shown_as_present(
     start_runtime: Callable[..., Any],
     redis_url: str,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    for number in range(2):  # who comes later hears of who was there before
+    for number in range(2):  # the second process learns of the person in the first one
         runtime = await start_runtime(redis_url=redis_url)
         page = open_page(runtime)
         present = PresentPage(
@@ -109,7 +109,7 @@ def titles(page: Page) -> list[str]:
     return [frame["title"] for frame in page.of_type("title")]
 
 
-async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
+async def test_frames_published_during_a_redis_outage_are_not_sent_later(
     by_relay: tuple[Runtime, Runtime],
     redis: ValkeyServer,
     open_page: Callable[[Runtime], Page],
@@ -128,7 +128,7 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
     redis.start()
     await own.settled(here)
     async with asyncio.timeout(60):
-        while "new" not in titles(page):  # the other process may join later
+        while "new" not in titles(page):  # the other process may rejoin later
             here.publisher.publish(garden.pk, {"type": "title", "title": "new"})
             await asyncio.sleep(0.05)
     assert set(titles(page)) - {"kept"} == {"new"}
@@ -136,12 +136,12 @@ async def test_what_was_said_while_redis_was_away_is_not_said_afterwards(
 
 @pytest.fixture
 def most(monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many frames of a process wait at most."""
+    """Lower the limit of frames that wait in a process, and return it."""
     monkeypatch.setattr("conversations.runtime.publish.MAX_OUTGOING_FRAMES", 50)
     return 50
 
 
-async def test_of_too_many_frames_the_newest_arrive(
+async def test_only_the_newest_frames_arrive_if_too_many_wait(
     most: int,
     by_relay: tuple[Runtime, Runtime],
     open_page: Callable[[Runtime], Page],
@@ -156,7 +156,7 @@ async def test_of_too_many_frames_the_newest_arrive(
     assert titles(page)[0] == "5"
 
 
-async def test_a_relay_that_begins_again_and_again_keeps_nothing(
+async def test_a_relay_that_restarts_repeatedly_does_not_pile_up_channels(
     start_runtime: Callable[..., Any], redis: ValkeyServer, redis_url: str
 ) -> None:
     runtime = await start_runtime(redis_url=redis_url)

@@ -1,4 +1,4 @@
-"""An undo that ended with its process is settled and told by another one."""
+"""An undo that its process did not finish is completed and reported by another process."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 async def cut(garden: Session, tmp_path: Path) -> None:
-    """A call wrote a file; the undo has removed it, and was cut short."""
+    """Write a file by a call, and undo the call, but cut the undo short after the removal."""
     author = await sync_to_async(Calls(garden).author)()
     await apply_changes(tmp_path, [WriteAction(path="a", data=b"1")], author=author, write=crossing)
     await cut_short(garden, tmp_path, finish_revert)
@@ -31,12 +31,12 @@ async def cut(garden: Session, tmp_path: Path) -> None:
 
 
 async def settled(runtime: Runtime) -> int:
-    """How many rows tell of it once what the start began has ended."""
+    """Return the number of rows once the runtime's background tasks have ended."""
     await asyncio.gather(*runtime.database.background, return_exceptions=True)
     return await ChatEvent.objects.acount()
 
 
-async def test_an_undo_that_was_cut_short_is_told_at_the_next_start(
+async def test_an_undo_that_was_cut_short_is_reported_at_the_next_start(
     cut: None, start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     assert await settled(await start_runtime()) == 1
@@ -46,7 +46,7 @@ async def test_an_undo_that_was_cut_short_is_told_at_the_next_start(
     assert await settled(await start_runtime()) == 1
 
 
-async def test_an_undo_that_runs_is_left_alone_and_settled_before_the_next_one(
+async def test_a_running_undo_is_left_alone_and_completed_before_the_next_one(
     cut: None,
     start_runtime: Callable[..., Any],
     garden: Session,
@@ -54,7 +54,7 @@ async def test_an_undo_that_runs_is_left_alone_and_settled_before_the_next_one(
     open_page: Callable[[Runtime], Page],
 ) -> None:
     (tmp_path / "run").mkdir(exist_ok=True)
-    async with share_lock(tmp_path / "run" / REVERTS_LOCK):  # as the process that executes it
+    async with share_lock(tmp_path / "run" / REVERTS_LOCK):  # as the executing process does
         runtime = await start_runtime()
         assert await settled(runtime) == 0
     page = open_page(runtime)

@@ -42,7 +42,7 @@ async def is_clean(session: Session) -> bool:
     return (await sync_to_async(verify_session)(await fresh(session))).problem == ""
 
 
-async def test_an_answer_is_kept_and_shown(
+async def test_an_answer_is_stored_and_shown(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(Scenario(text="Plant **beans**.", thinking="Which bed?"))
@@ -80,7 +80,7 @@ async def test_blocks_are_kept_exactly_as_received(
     assert thinking["signature"]
 
 
-async def test_live_rows_are_the_bytes_of_a_reload(
+async def test_live_rows_are_byte_identical_to_reloaded_rows(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(
@@ -93,7 +93,7 @@ async def test_live_rows_are_the_bytes_of_a_reload(
     assert [row["html"] for row in page.rows] == [row.html for row in reloaded.rows]
 
 
-async def test_the_same_client_id_is_carried_out_once(
+async def test_a_message_with_the_same_client_id_is_executed_once(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=20, rate=200))
@@ -140,10 +140,10 @@ async def test_a_queued_message_can_be_withdrawn(
     assert [text for role, text in await turns_of(garden) if role == "user"] == ["1"]
 
 
-async def test_a_message_goes_in_at_the_next_tool_call(
+async def test_a_message_put_first_is_sent_at_the_next_tool_call(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    """Two of them, of which one was told so while it waited; a third waits for the answer."""
+    """Two messages are put first, one of them while it waits. A third waits for the answer."""
     look = Scenario(text="I look.", tools=(WireCall(name="look"),), first_delay=0.3)
     wire.enqueue(look, Scenario(text="Both."), Scenario(text="And that."))
     page = open_page(runtime)
@@ -171,7 +171,7 @@ async def test_a_message_goes_in_at_the_next_tool_call(
     assert await is_clean(garden)
 
 
-async def test_a_message_stops_the_answer_and_goes_in(
+async def test_a_message_put_first_can_stop_the_running_answer(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(Scenario(words=500, rate=100), Scenario(text="three"), Scenario(text="two"))
@@ -190,10 +190,10 @@ async def test_a_message_stops_the_answer_and_goes_in(
     ]
 
 
-async def test_the_answer_that_follows_is_not_stopped_for_the_one_before(
+async def test_a_late_stop_of_one_answer_does_not_stop_the_next(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    """Its end and the wish to stop it may meet."""
+    """A request to stop an answer may arrive when the answer has just ended."""
     wire.enqueue(Scenario(text="one"), Scenario(words=40, rate=100))
     page = open_page(runtime)
     first = await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
@@ -217,7 +217,7 @@ async def test_too_many_waiting_messages_are_refused_with_the_reason(
     await runtime.stop_run(garden)
 
 
-async def test_stop_keeps_what_had_arrived(
+async def test_stop_keeps_the_text_that_has_arrived(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(Scenario(words=500, rate=100))
@@ -268,7 +268,7 @@ async def test_an_unknown_tool_gets_an_error_result_and_the_run_goes_on(
     assert [block["is_error"] for block in sent[:2]] == [True, True]
 
 
-async def test_a_run_without_end_is_ended_at_the_limit(
+async def test_an_endless_run_ends_at_the_limit_of_model_calls(
     start_runtime: Any, wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(max_model_calls=3)
@@ -301,7 +301,7 @@ WAYS_TO_FAIL = [
 ]
 
 
-async def test_every_way_to_fail_is_a_row_with_a_next_step(
+async def test_every_failure_has_a_row_with_a_next_step(
     start_runtime: Any, wire: WireThread, garden: Session, subtests: pytest.Subtests
 ) -> None:
     runtime = await start_runtime(provider_retries=0)
@@ -333,7 +333,7 @@ async def test_text_before_a_broken_stream_is_kept_as_a_partial_turn(
     assert not turns[1].complete
 
 
-async def test_an_overloaded_provider_is_tried_again_visibly(
+async def test_retries_of_an_overloaded_provider_are_shown(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(Scenario(status=529, retry_after="0", times=2), Scenario(text="Here I am."))
@@ -370,7 +370,7 @@ async def test_a_retry_replaces_the_failed_rows(
     assert "current_focus" in state
 
 
-async def test_an_edit_replaces_the_message_and_what_followed(
+async def test_an_edit_replaces_the_message_and_all_later_turns(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await ask(runtime, garden, "first")
@@ -403,7 +403,7 @@ async def test_only_messages_on_the_active_path_can_be_edited(
             )
 
 
-async def test_nothing_is_rewound_while_an_answer_is_written(
+async def test_an_edit_is_refused_while_an_answer_is_written(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(words=100, rate=100))
@@ -425,9 +425,7 @@ async def test_continue_goes_on_from_the_partial_answer(
     assert roles == ["user", "assistant", "user"]
 
 
-async def test_a_session_that_is_archived_takes_no_message(
-    runtime: Runtime, garden: Session
-) -> None:
+async def test_an_archived_session_refuses_messages(runtime: Runtime, garden: Session) -> None:
     from conversations.archive.sessions import archive_session
 
     await sync_to_async(archive_session)(garden, archived=True)
@@ -435,7 +433,7 @@ async def test_a_session_that_is_archived_takes_no_message(
         await runtime.send(garden, client_id="client-1", text="x", user_pk=None)
 
 
-async def test_an_upstream_without_usage_or_ids_works(
+async def test_a_provider_without_usage_or_ids_is_supported(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(text="ok", usage=False, split=1, extras=True))
@@ -445,7 +443,7 @@ async def test_an_upstream_without_usage_or_ids_works(
     assert footer.input_tokens is None
 
 
-async def test_a_too_long_window_is_cut_and_tried_again(
+async def test_a_window_that_is_too_long_is_cut_and_sent_again(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(
@@ -456,7 +454,7 @@ async def test_a_too_long_window_is_cut_and_tried_again(
     assert run.state == "completed"
 
 
-async def test_the_manifest_names_the_turns_that_were_given(
+async def test_the_manifest_lists_the_turns_that_were_sent(
     runtime: Runtime, garden: Session
 ) -> None:
     from conversations.domain.text import load_json
@@ -470,7 +468,7 @@ async def test_the_manifest_names_the_turns_that_were_given(
     assert len(call.request_digest) == 64
 
 
-async def test_stopping_the_server_keeps_running_answers(
+async def test_a_running_answer_is_kept_when_the_server_stops(
     start_runtime: Any, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     runtime = await start_runtime()
@@ -482,7 +480,7 @@ async def test_stopping_the_server_keeps_running_answers(
     turns = await turns_of(garden)
     assert turns[1][1] == "".join(frame["text"] for frame in page.of_type("draft"))
     assert await run_state(garden) == "interrupted"
-    # What is open sees it before the connections end.
+    # Open pages get the rows before their connections are closed.
     assert page.row_types[-3:] == ["assistant_text", "info", "turn_separator"]
     [notice] = await notices(garden, "interrupted")
     assert notice.text == "The server stopped during this answer. Everything above is saved."
@@ -490,14 +488,14 @@ async def test_stopping_the_server_keeps_running_answers(
 
 
 @pytest.mark.parametrize("stops_elsewhere", [False, True])
-async def test_what_a_person_stops_as_the_server_stops_is_stopped(
+async def test_a_run_stopped_by_a_person_during_shutdown_counts_as_stopped(
     start_runtime: Any,
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
     stops_elsewhere: bool,
 ) -> None:
-    runtime = await start_runtime(heartbeat=60)  # it does not ask in time
+    runtime = await start_runtime(heartbeat=60)  # too long to notice the stop in time
     wire.enqueue(Scenario(words=500, rate=100))
     page = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
@@ -509,7 +507,7 @@ async def test_what_a_person_stops_as_the_server_stops_is_stopped(
     assert await notices(garden, "interrupted") == []
 
 
-async def test_a_page_that_comes_late_gets_the_draft_so_far(
+async def test_a_page_opened_later_gets_the_draft_so_far(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     wire.enqueue(Scenario(words=200, rate=200))
@@ -546,7 +544,7 @@ async def test_a_message_sent_the_moment_a_run_ends_is_answered(
     page = open_page(runtime)
     for number in range(12):
         await runtime.send(garden, client_id=f"quick-{number:04}", text=str(number), user_pk=None)
-        # The footer is out, the session is idle, its worker has not gone yet.
+        # The footer is shown and the session is idle, but its worker has not ended yet.
         await page.until(lambda n=number: page.row_types.count("turn_separator") == n + 1)
     states = [run.state async for run in Run.objects.filter(session=garden.pk)]
     assert states == ["completed"] * 12
@@ -558,7 +556,7 @@ async def test_a_stop_right_after_continue_is_not_lost(
     wire.enqueue(Scenario(words=9, stop_reason="max_tokens"), Scenario(words=900, rate=30))
     await ask(runtime, garden, "write")
     await runtime.continue_run(garden, client_id="continue1", user_pk=None)
-    await runtime.stop_run(garden)  # the run is queued still
+    await runtime.stop_run(garden)  # the run is still queued
     async with asyncio.timeout(20):
         await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "stopped"

@@ -31,7 +31,7 @@ MAY: dict[str, Any] = {"max_tokens": 700}
 
 @pytest.fixture(params=["sdk", "plain"])
 def made(request: pytest.FixtureRequest, server: HttpServer) -> dict[str, Any]:
-    """A server whose tool asks the model, within its result or beside it."""
+    """Return a server whose tool asks the model in its result or in a separate request."""
     return {"url": server.url} if request.param == "sdk" else plain("samples")
 
 
@@ -63,7 +63,7 @@ async def test_the_model_answers_a_server_once_a_person_approves(
     await runtime.wait_idle(garden.pk)
     said = {"role": "user", "text": "Sum up: the beans"}
     assert asked["prompt"] == {
-        "model": "claude-haiku-5-5",  # as its hint says
+        "model": "claude-haiku-5-5",  # named by the server's hint
         "max_tokens": 700,
         "system": "Be short.",
         "messages": [said],
@@ -102,7 +102,7 @@ async def test_a_denied_request_reaches_no_model(
     assert decided.text.startswith("Denied by ann: sdk asks the model")
 
 
-async def test_a_call_asks_the_model_no_more_often_than_it_may(
+async def test_a_call_may_ask_the_model_only_up_to_its_limit(
     start_runtime: Start, wire: WireThread, garden_auto: Session
 ) -> None:
     garden = garden_auto
@@ -115,7 +115,7 @@ async def test_a_call_asks_the_model_no_more_often_than_it_may(
     assert result == "claude-haiku-5-5 (endTurn): Dry.\nA call may ask the model 1 times."
 
 
-async def test_a_server_that_may_not_is_refused(
+async def test_a_server_without_permission_to_sample_is_refused(
     start_runtime: Start, wire: WireThread, garden_auto: Session, made: dict[str, Any]
 ) -> None:
     garden = garden_auto
@@ -154,11 +154,11 @@ async def test_a_stop_ends_the_answer_to_a_server(
     await runtime.wait_idle(garden.pk)
     assert await notices(garden, "model_answered") == []
     call = await ModelCall.objects.aget(session=garden.pk, error_code="stopped")
-    assert (call.input_tokens or 0) > 0  # the provider counts it
+    assert (call.input_tokens or 0) > 0  # the provider counts its tokens
     await require_whole(garden)
 
 
-async def test_a_failure_of_the_model_is_told_to_the_server(
+async def test_a_failure_of_the_model_is_reported_to_the_server(
     start_runtime: Start, wire: WireThread, garden_auto: Session
 ) -> None:
     garden = garden_auto

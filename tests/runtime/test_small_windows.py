@@ -1,4 +1,4 @@
-"""Models whose window is smaller than the tools: no session is ever stuck."""
+"""Models whose window is smaller than the tool descriptions: no session gets stuck."""
 
 import re
 from collections.abc import Callable
@@ -47,7 +47,10 @@ type Start = Callable[..., Any]
 
 
 async def start(start_runtime: Start, wire: WireThread, kind: str, **small: Any) -> Runtime:
-    """A runtime whose model takes 2,048 tokens; nothing is set, and the list does not say it."""
+    """Start a runtime whose model takes 2,048 tokens.
+
+    No setting names this limit, nor does the model list unless ``small`` says so.
+    """
     wire.server.models[SMALL.id] = replace(SMALL, **small)
     is_plain = kind == ANTHROPIC
     url = wire.url if is_plain else f"{wire.url}/v1"
@@ -70,10 +73,12 @@ def refusals(wire: WireThread) -> list[str]:
 async def test_many_long_messages_are_answered_without_a_setting(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
-    """The server reports no usage, names its limit when it refuses, and counts a quarter more
-    than is estimated."""
+    """The server reports no usage and counts a quarter more tokens than the estimate.
+
+    It names its limit when it refuses a request.
+    """
     runtime = await start(start_runtime, wire, ANTHROPIC, factor=1.25)
-    for number in range(20):  # after four the window is full
+    for number in range(20):  # the window is full after four messages
         wire.enqueue(Scenario(words=150, usage=False))
         await say(runtime, garden, number)
     assert len(refusals(wire)) <= 2, "the first answer learns for all"
@@ -92,18 +97,18 @@ async def test_many_long_messages_are_answered_without_a_setting(
 @pytest.mark.parametrize(
     ("kind", "small", "usage"),
     [
-        # How each server words it is in tests/providers/test_window_errors.py.
+        # tests/providers/test_window_errors.py has the error messages of all servers.
         (KINDS[1], {}, False),
         (KINDS[2], {}, True),
         (ANTHROPIC, {"lists_limits": True}, True),
         (ANTHROPIC, {"too_long": VLLM, "factor": 1.6}, False),
         (ANTHROPIC, {"too_long": NAMELESS}, False),
-        # What is estimated is far off, and nothing names the limit.
+        # The estimate is far off, and the error message does not name the limit.
         (ANTHROPIC, {"too_long": NAMELESS, "lists_limits": True, "factor": 1.6}, True),
         (ANTHROPIC, {"too_long": NAMELESS, "max_input_tokens": 700, "factor": 1.2}, False),
     ],
 )
-async def test_no_server_gets_a_session_stuck(
+async def test_no_kind_of_server_error_leaves_a_session_stuck(
     start_runtime: Start,
     wire: WireThread,
     garden: Session,
@@ -123,7 +128,7 @@ async def test_no_server_gets_a_session_stuck(
 async def test_a_long_session_goes_on_with_a_small_model(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
-    """With many turns of calls and results that another model made."""
+    """The session has many turns with calls and results of another model."""
     runtime = await start(start_runtime, wire, ANTHROPIC)
     words = make_words(600)
     turns = []
@@ -141,7 +146,7 @@ async def test_a_long_session_goes_on_with_a_small_model(
     await say(runtime, garden, 99)
 
 
-async def test_what_does_not_fit_is_named(
+async def test_the_manifest_names_the_tools_that_do_not_fit(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     runtime = await start(start_runtime, wire, ANTHROPIC, lists_limits=True)
@@ -169,10 +174,10 @@ async def test_tools_work_in_a_small_window(
         await say(runtime, garden, number, words=200)
 
 
-async def test_an_answer_that_fills_the_window_says_so(
+async def test_an_answer_that_fills_the_window_ends_with_a_notice(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
-    """No setting would make it longer, so none is named."""
+    """The notice names no setting, because none would make the answer longer."""
     runtime = await start(start_runtime, wire, KINDS[1], lists_limits=True)
     wire.enqueue(Scenario(words=60, stop_reason="max_tokens"))
     run = await ask(runtime, garden, "Tell me a long story.")
@@ -199,7 +204,7 @@ async def test_a_long_turn_can_be_read_to_its_end(
         call = ToolCall(name=RECALL_TOOL, input=arguments)
         wire.enqueue(Scenario(tools=(call,)), Scenario(text="Fine."))
         await ask(runtime, garden, "read it", client_id=f"client-{len(wire.requests)}")
-        # The call goes by what a model without room for all arguments is told of the tool.
+        # The call uses only arguments that are left in the tool's shortened description.
         [told] = [t for t in wire.requests[-1]["tools"] if t["name"] == RECALL_TOOL]
         assert set(arguments) <= set(told["input_schema"]["properties"])
         [result] = wire.requests[-1]["messages"][-1]["content"][:1]

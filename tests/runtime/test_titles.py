@@ -1,4 +1,4 @@
-"""Titles by a model: after the first answer, once, and never over a person's own."""
+"""Titles by a model: written once after the first answer, never replacing a person's title."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ async def background(runtime: Runtime) -> None:
         await asyncio.wait(tasks, timeout=5)
 
 
-async def test_the_first_answer_gives_a_title(
+async def test_a_title_is_written_after_the_first_answer(
     titling: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     page = open_page(titling)
@@ -44,7 +44,7 @@ async def test_the_first_answer_gives_a_title(
     titled = await fresh(garden)
     assert titled.title == "Planting beans"
     assert page.of_type("title")[-1]["title"] == "Planting beans"
-    # The list keeps its order, and the panel shows the answer's call.
+    # The session list keeps its order, and the panel shows the answer's call, not the title's.
     assert titled.last_active_at == shown.last_active_at != before
     call = await sync_to_async(find_newest_call)(garden.pk)
     assert call is not None
@@ -62,7 +62,9 @@ async def test_the_first_answer_gives_a_title(
     assert len(wire.requests) == 3
 
 
-async def test_a_persons_title_stays(titling: Runtime, wire: WireThread, garden: Session) -> None:
+async def test_a_title_chosen_by_a_person_is_kept(
+    titling: Runtime, wire: WireThread, garden: Session
+) -> None:
     await sync_to_async(rename_session)(garden, title="Mine")
     await ask(titling, await fresh(garden), "hello")
     await background(titling)
@@ -70,7 +72,7 @@ async def test_a_persons_title_stays(titling: Runtime, wire: WireThread, garden:
     assert len(wire.requests) == 1
 
 
-async def test_a_title_that_is_chosen_meanwhile_stays(
+async def test_a_title_chosen_while_the_model_writes_one_is_kept(
     titling: Runtime, wire: WireThread, garden: Session
 ) -> None:
     wire.enqueue(Scenario(text="a"), Scenario(text="Late", delay=0.5))
@@ -85,7 +87,7 @@ async def test_a_title_that_is_chosen_meanwhile_stays(
 
 
 @pytest.mark.parametrize("status", [400, 404])
-async def test_a_title_that_its_model_refuses_is_written_by_the_sessions_own(
+async def test_the_sessions_model_writes_the_title_if_the_title_model_refuses(
     titling: Runtime, wire: WireThread, garden: Session, status: int
 ) -> None:
     wire.enqueue(Scenario(text="a"), Scenario(status=status), Scenario(text="Beans"))
@@ -108,7 +110,7 @@ async def test_a_title_that_its_model_refuses_is_written_by_the_sessions_own(
         (Scenario(text="Okay, they want a title", stop_reason="max_tokens"), 0),
     ],
 )
-async def test_where_no_title_comes_the_first_words_stay(
+async def test_the_first_words_stay_the_title_if_the_model_writes_none(
     titling: Runtime, wire: WireThread, garden: Session, scenario: Scenario, used: int
 ) -> None:
     wire.enqueue(Scenario(text="a"), scenario)
@@ -119,7 +121,7 @@ async def test_where_no_title_comes_the_first_words_stay(
     assert (call.output_tokens or 0) >= used
 
 
-async def test_it_can_be_turned_off(
+async def test_titles_can_be_turned_off(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(title_model="off")
@@ -140,5 +142,5 @@ async def test_it_can_be_turned_off(
         ("What's up?", "What's up?"),
     ],
 )
-def test_what_models_write_around_a_title_goes(text: str, title: str) -> None:
+def test_text_and_markup_around_a_title_are_removed(text: str, title: str) -> None:
     assert read_title(text) == title

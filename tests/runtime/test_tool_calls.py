@@ -1,4 +1,4 @@
-"""Calls that are carried out: in order, shown while they run, stopped, ended once."""
+"""Calls that are executed: in order, shown while they run, stopped, ended once."""
 
 import json
 import re
@@ -43,12 +43,12 @@ def tools() -> Iterator[None]:
 
 @pytest.fixture
 def folder(garden: Session) -> Path:
-    """The workspace's folder; nobody is asked in it."""
+    """Return the workspace's folder. Calls in the workspace need no approval."""
     Workspace.objects.update(tool_policy="auto")
     return Path(garden.workspace.root)
 
 
-async def test_calls_are_carried_out_in_order_and_kept(
+async def test_calls_are_executed_in_order_and_stored(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(
@@ -80,7 +80,7 @@ async def test_calls_are_carried_out_in_order_and_kept(
     await require_whole(garden)
 
 
-async def test_neighbours_that_only_read_run_together(
+async def test_adjacent_calls_that_only_read_run_in_parallel(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     reading = {"effect": "reads", "lines": 0}
@@ -100,7 +100,7 @@ async def test_neighbours_that_only_read_run_together(
     await require_whole(garden)
 
 
-async def test_results_of_calls_that_run_together_are_kept_in_their_order(
+async def test_results_of_parallel_calls_are_stored_in_call_order(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     reading = {"effect": "reads", "lines": 0}
@@ -112,7 +112,7 @@ async def test_results_of_calls_that_run_together_are_kept_in_their_order(
     assert [ending.name for ending in await endings(garden)] == ["work", "peek"]
 
 
-async def test_a_long_output_is_whole_in_the_turn_and_begins_in_the_row(
+async def test_a_long_output_is_whole_in_the_turn_and_shortened_in_the_row(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     (folder / "go").touch()
@@ -153,7 +153,7 @@ async def test_output_is_shown_while_a_call_runs(
     await runtime.wait_idle(garden.pk)
 
 
-async def test_the_state_says_that_tools_run(
+async def test_the_state_frame_says_that_tools_are_running(
     runtime: Runtime,
     wire: WireThread,
     garden: Session,
@@ -174,7 +174,7 @@ async def test_the_state_says_that_tools_run(
     ]
 
 
-async def test_a_flood_of_output_reaches_pages_bounded(
+async def test_pages_get_a_bounded_part_of_a_flood_of_output(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
@@ -197,7 +197,7 @@ async def test_a_flood_of_output_reaches_pages_bounded(
     await page.until(lambda: any("xxx" in f.get("text", "") for f in page.of_type("call")))
     assert sum(len(frame.get("text", "")) for frame in page.of_type("call")) < 300_000
     assert page.of_type("call")[-1]["reset"]
-    assert looks < 200  # times that a frame was to be sent
+    assert looks < 200  # how often a frame was due
     await runtime.stop_run(garden)
     await runtime.wait_idle(garden.pk)
     [text] = await results(garden)
@@ -239,7 +239,7 @@ async def test_a_call_is_stopped_from_another_process(
     assert text.startswith("Stopped by a command after")
 
 
-async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
+async def test_stopping_the_run_ends_every_call_and_keeps_its_output(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(*answers(("work", {"name": "a"}), ("add", {"line": "never"})))
@@ -258,7 +258,7 @@ async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
     assert (await ask(runtime, garden, "go on")).state == "completed"
 
 
-async def test_stopping_the_server_says_so_of_each_call(
+async def test_results_state_that_the_server_stopped(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
     runtime = await start_runtime()
@@ -275,7 +275,7 @@ async def test_stopping_the_server_says_so_of_each_call(
     await require_whole(garden)
 
 
-async def test_a_call_that_ends_as_the_run_is_stopped_has_its_result(
+async def test_a_call_that_completes_despite_a_stop_keeps_its_result(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     wire.enqueue(
@@ -292,7 +292,7 @@ async def test_a_call_that_ends_as_the_run_is_stopped_has_its_result(
     await require_whole(garden)
 
 
-async def test_a_read_only_workspace_refuses_and_says_so(
+async def test_a_read_only_workspace_refuses_changing_calls(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     await Workspace.objects.aupdate(tool_policy="read_only")
@@ -314,7 +314,7 @@ async def test_a_call_of_another_session_is_not_found(
         await runtime.cancel_call(garden, call=garden.uuid, user_pk=None)
 
 
-async def test_calls_of_an_answer_that_was_cut_off_are_not_carried_out(
+async def test_calls_of_an_answer_that_was_cut_off_are_not_executed(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     call = WireCall(name="add", input={"line": "half"})
@@ -328,7 +328,7 @@ async def test_calls_of_an_answer_that_was_cut_off_are_not_carried_out(
 
 
 @pytest.mark.parametrize("value", [float("nan"), reduce(lambda inner, _: [inner], range(900), [])])
-async def test_arguments_that_no_request_can_hold_do_not_end_the_session(
+async def test_arguments_that_cannot_be_sent_do_not_break_the_session(
     runtime: Runtime, wire: WireThread, garden: Session, value: Any
 ) -> None:
     wire.enqueue(*answers(("peek", {"a": value})), Scenario(text="Seen."))

@@ -1,4 +1,4 @@
-"""Whatever people do, in whatever order: every call ends once and is done at most once."""
+"""Random actions of people in random order: every call ends once and runs at most once."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def some_calls(random: Random, prefix: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def meddle(runtime: Runtime, session: Session, random: Random) -> None:
-    """What several people might do to the calls, until the run has ended."""
+    """Do at random what several people might do to the calls, until the run has ended."""
     idle = asyncio.create_task(runtime.wait_idle(session.pk))
     while not idle.done():
         calls = [call for call in await calls_of(session) if call.result_turn is None]
@@ -67,7 +67,9 @@ async def meddle(runtime: Runtime, session: Session, random: Random) -> None:
         await asyncio.sleep(random.uniform(0, 0.02))
 
 
-async def test_every_call_ends_once_whatever_people_do(runtime: Runtime, garden: Session) -> None:
+async def test_every_call_ends_once_under_random_actions_of_people(
+    runtime: Runtime, garden: Session
+) -> None:
     folder = Path(garden.workspace.root)
     for seed in range(ROUNDS):
         random, prefix = Random(seed), f"r{seed}"

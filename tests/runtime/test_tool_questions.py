@@ -25,20 +25,20 @@ type Start = Callable[..., Any]
 
 @pytest.fixture
 def garden_auto(garden: Session) -> Session:
-    """Nobody is asked for approval."""
+    """Return the session ``garden`` in a workspace whose calls need no approval."""
     Workspace.objects.update(tool_policy="auto")
     return garden
 
 
 @pytest.fixture(scope="module")
 def server(http_servers: HttpServers) -> Iterator[HttpServer]:
-    """The SDK's."""
+    """Yield a tool server that is built with the SDK."""
     with http_servers() as running:
         yield running
 
 
 async def until_asked(session: Session) -> tuple[ToolCall, dict[str, Any]]:
-    """The call, and what is asked in it, once the run waits for the answer."""
+    """Wait until the run waits for an answer, and return the call and its question."""
     async with asyncio.timeout(60):
         while True:
             run = await session.runs.order_by("-pk").afirst()
@@ -56,7 +56,7 @@ async def begin(runtime: Runtime, session: Session, wire: WireThread, tool: str)
 
 
 @pytest.mark.parametrize("protocol", ["stdio", "http", "handshake"])
-async def test_an_answer_goes_to_the_server(
+async def test_an_answer_is_sent_to_the_server(
     start_runtime: Start,
     wire: WireThread,
     garden_auto: Session,
@@ -80,7 +80,7 @@ async def test_an_answer_goes_to_the_server(
         await runtime.answer_question(garden, **one | {"question": "another"})
     content = {"name": "Bob", "other": "left out"}
     await runtime.answer_question(garden, **one, content=content)
-    await runtime.answer_question(garden, **one, content=content)  # twice is once
+    await runtime.answer_question(garden, **one, content=content)  # repeated without effect
     with pytest.raises(Conflict, match="ann has already answered"):
         await runtime.answer_question(garden, **one | {"action": "decline"})
     await runtime.wait_idle(garden.pk)
@@ -96,7 +96,7 @@ async def test_an_answer_goes_to_the_server(
     await require_whole(garden)
 
 
-async def test_an_address_is_gone_to_or_declined(
+async def test_a_person_can_open_or_decline_an_address(
     start_runtime: Start, wire: WireThread, garden_auto: Session
 ) -> None:
     garden = garden_auto
@@ -114,7 +114,7 @@ async def test_an_address_is_gone_to_or_declined(
     assert await results(garden) == ['{"action": "accept"}', '{"action": "decline"}']
 
 
-async def test_a_question_takes_no_time_of_its_call(
+async def test_the_wait_for_an_answer_does_not_count_towards_the_timeout(
     start_runtime: Start, wire: WireThread, garden_auto: Session
 ) -> None:
     garden = garden_auto
@@ -157,7 +157,7 @@ async def test_a_stop_ends_the_question(
 
 
 @pytest.mark.parametrize("way", ["run", "call"])
-async def test_a_server_that_asks_beside_its_call_is_told_that_it_is_over(
+async def test_a_server_is_told_that_its_question_was_cancelled(
     start_runtime: Start, wire: WireThread, garden_auto: Session, way: str
 ) -> None:
     garden = garden_auto
@@ -175,7 +175,7 @@ async def test_a_server_that_asks_beside_its_call_is_told_that_it_is_over(
     await require_whole(garden)
 
 
-async def test_another_process_answers(
+async def test_a_question_can_be_answered_in_another_process(
     start_runtime: Start, wire: WireThread, garden_auto: Session, server: HttpServer, tmp_path: Any
 ) -> None:
     garden = garden_auto

@@ -1,4 +1,4 @@
-"""Tool servers that ask for a sign-in: granted once, refreshed, refused, forgotten."""
+"""Tool servers that require a sign-in: granted once, refreshed, refused and revoked."""
 
 import asyncio
 import http.client
@@ -55,7 +55,7 @@ def server(http_servers: HttpServers) -> Iterator[HttpServer]:
 
 
 def get(url: str) -> tuple[str, str]:
-    """Where a browser is sent, and the body."""
+    """Return the address that a response redirects to, and the response's body."""
     parts = urlsplit(url)
     with closing(http.client.HTTPConnection(parts.netloc, timeout=10)) as connection:
         connection.request("GET", f"{parts.path}?{parts.query}")
@@ -93,7 +93,7 @@ async def begin(runtime: Runtime, session: Session) -> str:
 
 
 async def sign_in(runtime: Runtime, session: Session) -> dict[str, str]:
-    """As a browser does; the answer that it brings back."""
+    """Sign in as a browser does, and return the answer that it brings back."""
     url = await begin(runtime, session)
     back, _ = await asyncio.to_thread(get, url)
     assert back.startswith(BACK)
@@ -118,7 +118,7 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     runtime: Runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     await until(runtime, garden, lambda state: state.needs_sign_in)
     assert (state_of(runtime, garden).state, await log_of(server)) == ("failed", [])
-    # The first time nobody comes back, and the client is forgotten.
+    # The first sign-in is not finished, and the server forgets the client.
     await begin(runtime, garden)
     await asyncio.to_thread(get, server.url.replace("/mcp", "/forget?clients"))
     answer = await sign_in(runtime, garden)
@@ -134,13 +134,13 @@ async def test_a_sign_in_is_granted_once_and_refreshed(
     assert kept["tokens"]["access_token"] not in grant.secrets
     elsewhere = ServerKey(workspace="", name=NAME, url="https://example.org/mcp")
     assert await sync_to_async(read_secrets)(elsewhere) == {}
-    # Over a restart, and when the token has run out.
+    # The grant outlasts a restart and is refreshed when its token has expired.
     await runtime.stop()
     await sync_to_async(save_secrets)(key, expires_at=time() - 1)
     runtime = await start_runtime(mcp=made, mcp_timing=QUICK)
     assert (await call(runtime, garden, wire, 2)).startswith("2 from")
     assert (await log_of(server))[4:] == ["refresh_token"]
-    # Until the server does not accept it any more.
+    # The server does not accept the grant any more.
     await asyncio.to_thread(get, server.url.replace("/mcp", "/forget"))
     assert "Sign-in needed" in await call(runtime, garden, wire, 3)
     await until(runtime, garden, lambda state: state.needs_sign_in)
@@ -168,14 +168,14 @@ async def test_processes_share_a_grant(
     for runtime in runtimes:
         await until(runtime, garden, lambda state: state.state == "ready")
     assert (await log_of(server)).count("refresh_token") == 1
-    # Signed out at one of them, it is over for the other too.
+    # A sign-out in one process ends the grant in the other process too.
     before = (await sync_to_async(read_secrets)(key))["tokens"]
     await one.tool_servers.sign_out(*where)
     [connection] = other.tool_servers._connections.values()
     with pytest.raises(ServerFailed, match="Sign-in needed"):
         await connection.call("echo", {"text": "hello"}, report=print)
     assert other.tool_servers.describe(workspace.slug)[0].needs_sign_in
-    # A refresh that was on its way is of nobody's grant, and neither of the one after it.
+    # The tokens of a late refresh are stored neither without a grant nor in the next grant.
     await sync_to_async(replace_tokens)(key, before, tokens={"access_token": "late"})
     assert not await ToolServerGrant.objects.aexists()
     await sign_in(one, garden)
@@ -184,7 +184,7 @@ async def test_processes_share_a_grant(
     assert given["content"][0]["text"].startswith("hello")
 
 
-async def test_only_a_refusal_needs_a_sign_in(
+async def test_only_a_refused_refresh_requires_a_new_sign_in(
     start_runtime: Start, garden_auto: Session, server: HttpServer
 ) -> None:
     made = config(**{NAME: {"url": server.url}})
@@ -202,7 +202,7 @@ async def test_only_a_refusal_needs_a_sign_in(
         await asyncio.to_thread(get, server.url.replace("/mcp", "/fail"))
 
 
-async def test_a_server_can_ask_for_a_sign_in_at_calls_only(
+async def test_a_server_can_require_a_sign_in_for_calls_only(
     start_runtime: Start, garden_auto: Session, http_servers: HttpServers
 ) -> None:
     garden = garden_auto
@@ -222,7 +222,7 @@ async def test_a_server_can_ask_for_a_sign_in_at_calls_only(
         assert given["content"][0]["text"].startswith("hello")
 
 
-async def test_an_answer_of_somebody_else_does_not_count(
+async def test_a_sign_in_answer_of_another_person_or_issuer_is_refused(
     start_runtime: Start, garden_auto: Session, server: HttpServer, django_user_model: Any
 ) -> None:
     garden = garden_auto
@@ -237,7 +237,7 @@ async def test_an_answer_of_somebody_else_does_not_count(
     for changed, user_pk in ((answer, other.pk), (answer | {"state": "x"}, garden.owner_id)):
         with pytest.raises(Rejected, match="belongs to somebody else"):
             await sync_to_async(save_answer)(changed, user_pk=user_pk)
-    # Another issuer than the one that was asked (a mix-up).
+    # The answer names another issuer than the one that was asked (a mix-up attack).
     mixed = answer | {"iss": "https://example.org"}
     await sync_to_async(save_answer)(mixed, user_pk=garden.owner_id)
     async with asyncio.timeout(10):
@@ -270,7 +270,7 @@ async def test_metadata_of_another_issuer_is_refused(
         ("401", {"oauth.SIGN_IN_TIMEOUT_SECONDS": 0.5}, "It did not respond in time"),
     ],
 )
-async def test_a_sign_in_ends_before_an_endless_response(
+async def test_a_sign_in_fails_if_the_response_is_endless(
     start_runtime: Start,
     garden_auto: Session,
     monkeypatch: pytest.MonkeyPatch,
@@ -289,7 +289,7 @@ async def test_a_sign_in_ends_before_an_endless_response(
 
 
 @pytest.mark.parametrize("where", ["register", "token"])
-async def test_a_response_that_cannot_be_read_is_not_shown(
+async def test_the_content_of_an_unreadable_response_is_not_shown(
     start_runtime: Start, garden_auto: Session, http_servers: HttpServers, where: str
 ) -> None:
     with http_servers("oauth_server.py", NESTED=where) as server:
@@ -311,7 +311,7 @@ async def test_a_response_that_cannot_be_read_is_not_shown(
         assert "not-to-be-seen" not in problem
 
 
-async def test_a_person_who_does_not_come_back_is_not_waited_for(
+async def test_a_sign_in_that_is_not_finished_times_out(
     start_runtime: Start,
     garden_auto: Session,
     server: HttpServer,
@@ -354,7 +354,7 @@ asyncio.run(main())
 """
 
 
-def test_a_sign_in_begins_while_the_sdk_is_being_loaded(
+def test_a_sign_in_can_begin_while_the_sdk_is_being_loaded(
     http_servers: HttpServers, starts: Starts
 ) -> None:
     with http_servers() as server:
@@ -363,7 +363,7 @@ def test_a_sign_in_begins_while_the_sdk_is_being_loaded(
     assert done.stdout == "web: It does not ask for a sign-in.\n", done.stderr
 
 
-async def test_a_client_signs_in_as_itself(
+async def test_client_credentials_sign_in_without_a_person(
     start_runtime: Start, wire: WireThread, garden_auto: Session, server: HttpServer
 ) -> None:
     made = config(**{NAME: {"url": server.url, "oauth": own_account(server)}})
@@ -379,7 +379,7 @@ def own_account(server: HttpServer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("is_own_account", [True, False])
-async def test_a_long_call_does_not_hold_up_others(
+async def test_a_long_call_does_not_block_others(
     start_runtime: Start, garden_auto: Session, http_servers: HttpServers, is_own_account: bool
 ) -> None:
     with http_servers("oauth_server.py", JSON="1", GATE="x-gate") as server:
@@ -400,7 +400,7 @@ async def test_a_long_call_does_not_hold_up_others(
         await asyncio.wait({waiting})
 
 
-async def test_a_token_is_renewed_once_for_calls_at_the_same_time(
+async def test_a_token_is_renewed_once_for_concurrent_calls(
     start_runtime: Start, garden_auto: Session, server: HttpServer
 ) -> None:
     made = config(**{NAME: {"url": server.url, "oauth": own_account(server)}})
@@ -421,7 +421,7 @@ def check_servers() -> str:
     return out.getvalue()
 
 
-async def test_the_command_uses_what_was_granted(
+async def test_the_check_command_uses_the_stored_grant(
     start_runtime: Start,
     garden_auto: Session,
     server: HttpServer,

@@ -39,7 +39,7 @@ async def begin(
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_a_task_outlives_its_connection(
+async def test_a_task_survives_the_loss_of_its_connection(
     start_runtime: Start, wire: WireThread, garden_auto: Session, tmp_path: Path, is_lost: bool
 ) -> None:
     with HttpServer("tasks_server.py", FOLDER=str(tmp_path)) as server:

@@ -1,4 +1,4 @@
-"""Tools of other programs in real runs: offered, asked for, carried out, recorded."""
+"""Tools of tool servers in real runs: offered, approved, executed and recorded."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -41,25 +41,25 @@ type Start = Callable[..., Any]
 
 @pytest.fixture
 def http_server(http_servers: HttpServers) -> Iterator[HttpServer]:
-    """The SDK's, which is loaded already."""
+    """Yield a server of the SDK, forked from a process that has loaded it already."""
     with http_servers() as running:
         yield running
 
 
 @pytest.fixture
 def auto(garden: Session) -> Path:
-    """Nobody is asked; the workspace's folder."""
+    """Let calls run without approval, and return the workspace's folder."""
     Workspace.objects.update(tool_policy="auto")
     return Path(garden.workspace.root)
 
 
 def offered(wire: WireThread, number: int = -1) -> list[str]:
-    """The servers' tools of a request, as they are named there."""
+    """Return the names of the tool servers' tools in a request."""
     tools = wire.requests[number]["tools"]
     return [tool["name"] for tool in tools if tool["name"].startswith("mcp__")]
 
 
-async def test_a_call_asks_runs_and_can_be_always_allowed(
+async def test_a_call_needs_approval_and_can_be_always_allowed(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
@@ -92,7 +92,7 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     await require_whole(garden)
 
 
-async def test_a_tool_that_its_server_has_changed_asks_again(
+async def test_a_tool_that_its_server_has_changed_needs_a_new_approval(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     runtime, call = await ask_to_touch(start_runtime, wire, garden)
@@ -113,7 +113,7 @@ async def test_a_tool_that_its_server_has_changed_asks_again(
     assert (Path(garden.workspace.root) / "pea.txt").exists()
 
 
-async def test_a_tool_that_changes_before_its_always_allowed_call_asks_again(
+async def test_a_tool_changed_before_an_always_allowed_call_asks_again(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     runtime, call = await ask_to_touch(start_runtime, wire, garden)
@@ -126,7 +126,7 @@ async def test_a_tool_that_changes_before_its_always_allowed_call_asks_again(
     await describe_anew(runtime, garden)
     await runtime.decide_call(garden, call=call.uuid, decision="deny", user_pk=garden.owner_id)
     again = call
-    while again == call:  # it waits until its run has heard of the decision
+    while again == call:  # the call stays waiting until its run reads the decision
         [again] = await until_waiting(garden)
     assert again.name == "mcp__plain__touch"
     *_, asked = await notices(garden, "approval_asked")
@@ -151,7 +151,7 @@ async def describe_anew(runtime: Runtime, garden: Session) -> None:
 async def ask_to_touch(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> tuple[Runtime, ToolCall]:
-    """A runtime in which a call waits for its approval."""
+    """Return a runtime and a call that waits in it for approval."""
     runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
     wire.enqueue(*answers(("mcp__plain__touch", {})))
     await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
@@ -172,7 +172,7 @@ async def test_a_denied_call_is_not_made(
     await require_whole(garden)
 
 
-async def test_an_approved_call_survives_its_process(
+async def test_a_waiting_call_can_be_approved_in_another_process(
     start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
     first, call = await ask_to_touch(start_runtime, wire, garden)
@@ -186,7 +186,7 @@ async def test_an_approved_call_survives_its_process(
     await require_whole(garden)
 
 
-async def test_a_tool_that_was_approved_as_another_one_is_not_called(
+async def test_a_tool_that_changed_across_a_restart_is_not_called(
     start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
 ) -> None:
     first, call = await ask_to_touch(start_runtime, wire, garden)
@@ -256,7 +256,7 @@ async def test_a_call_that_is_approved_late_leaves_no_program_behind(
     assert not is_running(pid)
 
 
-async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
+async def test_results_of_an_sdk_server_are_text_pictures_and_errors(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path, settings: Any
 ) -> None:
     settings.LOOM.max_output_bytes, before = 1000, settings.LOOM.max_output_bytes
@@ -292,7 +292,7 @@ async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
     await require_whole(garden)
 
 
-async def test_progress_is_shown_and_a_stop_is_passed_on(
+async def test_progress_is_shown_and_a_stop_is_passed_on_to_the_server(
     start_runtime: Start,
     wire: WireThread,
     garden: Session,
@@ -320,7 +320,7 @@ async def test_progress_is_shown_and_a_stop_is_passed_on(
     await require_whole(garden)
 
 
-async def test_a_server_that_dies_in_a_call_breaks_no_chat(
+async def test_a_chat_continues_after_a_server_dies_during_a_call(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path
 ) -> None:
     runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
@@ -340,7 +340,7 @@ async def test_a_server_that_dies_in_a_call_breaks_no_chat(
     await require_whole(garden)
 
 
-async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
+async def test_tools_of_a_failed_server_are_left_out_and_the_chat_goes_on(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path
 ) -> None:
     runtime: Runtime = await start_runtime(
@@ -362,7 +362,7 @@ async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
     await require_whole(garden)
 
 
-async def test_where_nothing_may_change_only_reading_tools_are_offered(
+async def test_a_read_only_workspace_offers_only_reading_tools(
     start_runtime: Start, wire: WireThread, garden: Session
 ) -> None:
     await Workspace.objects.aupdate(tool_policy="read_only")
@@ -378,7 +378,7 @@ async def test_where_nothing_may_change_only_reading_tools_are_offered(
     ]
 
 
-async def test_nothing_runs_after_the_end(
+async def test_no_tool_server_runs_after_the_runtime_has_stopped(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path
 ) -> None:
     runtime: Runtime = await start_runtime(mcp=config(plain=plain("child")), mcp_timing=QUICK)

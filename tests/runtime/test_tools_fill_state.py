@@ -1,4 +1,4 @@
-"""The session state fills from what the tools did, without the model's help."""
+"""Tool calls fill the session state without the model's help."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ async def state_of(session: Session, kind: str) -> list[tuple[str, str]]:
 async def carry_out(
     runtime: Runtime, wire: WireThread, session: Session, *calls: tuple[str, dict[str, Any]]
 ) -> None:
-    """Each call in an answer of its own."""
+    """Let the model make each call in an answer of its own."""
     count = len(wire.requests)
     for number, call in enumerate(calls):
         wire.enqueue(answers(call, prefix=f"toolu_{count}_{number}")[0])
@@ -46,7 +46,7 @@ async def carry_out(
     await ask(runtime, session, f"Go on after {count}.")
 
 
-async def test_files_are_in_the_state_by_what_was_done_to_them(
+async def test_the_state_lists_changed_files_with_the_last_action(
     runtime: Runtime, wire: WireThread, garden: Session, project: Path
 ) -> None:
     await carry_out(
@@ -72,7 +72,7 @@ async def test_files_are_in_the_state_by_what_was_done_to_them(
 
 
 @pytest.mark.skipif(not find_support().bwrap, reason="no sandbox here")
-async def test_an_error_that_a_later_command_does_not_have_is_resolved(
+async def test_an_error_is_resolved_when_the_command_later_succeeds(
     runtime: Runtime, wire: WireThread, garden: Session, project: Path
 ) -> None:
     (project / "app.sh").write_text("echo no soil >&2; exit 3\n")

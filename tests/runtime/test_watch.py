@@ -1,4 +1,4 @@
-"""Looking at what other processes write costs the same for any number of pages."""
+"""Polling for writes of other processes costs the same for any number of pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,14 +42,16 @@ async def test_the_number_of_queries_does_not_grow_with_the_pages(
     assert one == many == 3
 
 
-async def test_what_is_not_watched_any_more_is_forgotten(runtime: Runtime, garden: Session) -> None:
+async def test_a_session_that_is_no_longer_watched_is_forgotten(
+    runtime: Runtime, garden: Session
+) -> None:
     runtime.watcher._rewinds[garden.pk] = 1
     async with asyncio.timeout(20):
         while runtime.watcher._rewinds:
             await asyncio.sleep(0.01)
 
 
-async def test_a_purged_session_does_not_end_the_look_at_the_others(
+async def test_a_purged_session_does_not_stop_the_check_of_the_others(
     runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     other = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
@@ -67,10 +69,10 @@ async def test_a_purged_session_does_not_end_the_look_at_the_others(
     assert [frame["title"] for frame in pages[1].of_type("title")] == ["Beans"]
 
 
-async def test_a_rewind_of_this_process_does_not_load_the_page_again(
+async def test_a_rewind_in_this_process_does_not_reload_the_page(
     runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    """The page was told which rows it replaces; it would lose its place."""
+    """The page was told which rows to replace, and a reload would lose its scroll position."""
     await ask(runtime, garden, "hello")
     page = open_page(runtime)
     await runtime.watcher._check([garden.pk])
@@ -81,7 +83,7 @@ async def test_a_rewind_of_this_process_does_not_load_the_page_again(
     assert page.of_type("reload") == []
 
 
-async def test_a_rewind_of_another_process_does(
+async def test_a_rewind_in_another_process_reloads_the_page(
     runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
     await ask(runtime, garden, "hello")
@@ -94,10 +96,10 @@ async def test_a_rewind_of_another_process_does(
     assert len(page.of_type("reload")) == 1
 
 
-async def test_a_title_and_a_model_of_another_process_are_told(
+async def test_a_title_or_model_set_in_another_process_is_sent_to_pages(
     runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page], wire: WireThread
 ) -> None:
-    """Each once, also while this process answers, and right after the greeting."""
+    """Each change is sent once, even while this process answers and right after a greeting."""
     page = open_page(runtime)
     wire.enqueue(Scenario(words=2000, rate=50))
     await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
@@ -119,13 +121,13 @@ async def test_a_title_and_a_model_of_another_process_are_told(
     assert [frame["title"] for frame in page.of_type("title")].count("Beans") == 1
 
 
-async def test_messages_that_another_process_queues_are_shown_where_the_answer_runs(
+async def test_messages_queued_by_another_process_are_sent_to_pages(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    """Each change once, whoever made it."""
+    """The page is in the process that answers, and gets each process's changes once."""
     wire.enqueue(Scenario(words=2000, rate=50))
     here, there = await start_runtime(watch_interval=600), await start_runtime()
     page = open_page(here)
@@ -144,15 +146,17 @@ async def test_messages_that_another_process_queues_are_shown_where_the_answer_r
     await here.stop_run(garden)
 
 
-async def test_the_row_of_a_withdrawn_message_comes_before_the_queue_without_it(
+async def test_a_withdrawn_messages_row_is_sent_before_the_new_queue(
     start_runtime: Callable[..., Any],
     wire: WireThread,
     garden: Session,
     other_user: User,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    """Also where the answer runs: from the queue that it still shows, the author's page takes the
-    message back."""
+    """The author's page takes the message back from the queue that it still shows.
+
+    The order is the same in the process that executes the run.
+    """
     wire.enqueue(Scenario(words=2000, rate=50))
     here, there = await start_runtime(watch_interval=600), await start_runtime()
     page = open_page(here)

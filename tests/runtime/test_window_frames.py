@@ -1,4 +1,4 @@
-"""What a page is told about the window: where it starts, how full it is."""
+"""Frames that tell a page where the window starts and how full it is."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ async def test_each_model_call_says_how_full_the_window_is(
     )
     await ask(runtime, garden, "What is here?")
     frames = page.of_type("window")
-    assert len({frame["key"] for frame in frames}) == 2  # the watcher may repeat the last
+    assert len({frame["key"] for frame in frames}) == 2  # the watcher may repeat the last frame
     session = await fresh(garden)
     assert frames[-1]["tokens"] == session.context_tokens > frames[0]["tokens"] > 0
     assert frames[-1]["limit"] == session.context_limit
@@ -54,7 +54,7 @@ async def test_a_page_is_told_when_the_floor_moves(
     )
 
 
-async def test_a_page_that_comes_gets_the_same_as_the_one_that_was_there(
+async def test_a_newly_opened_page_gets_the_same_frame_as_an_open_page(
     runtime: Runtime, garden: Session, wire: WireThread, open_page: Any
 ) -> None:
     page = open_page(runtime)
@@ -65,7 +65,7 @@ async def test_a_page_that_comes_gets_the_same_as_the_one_that_was_there(
     assert window == page.of_type("window")[-1]
 
 
-async def test_what_another_process_asks_reaches_the_page(
+async def test_a_model_call_of_another_process_updates_the_page(
     start_runtime: Any, garden: Session, wire: WireThread, open_page: Any
 ) -> None:
     watching, answering = await start_runtime(), await start_runtime()

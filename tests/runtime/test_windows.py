@@ -1,4 +1,4 @@
-"""Windows of long sessions, with a server that validates and counts."""
+"""Windows of long sessions, with a server that validates requests and counts tokens."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +39,7 @@ def sample_tool() -> Iterator[None]:
 
 @pytest.fixture
 async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None) -> Runtime:
-    """A runtime whose model takes 32,000 tokens, which the server enforces."""
+    """Return a runtime whose model takes 32,000 tokens, a limit that the server enforces."""
     runtime: Runtime = await start_runtime(model=SMALL.id)
     await limit_model(runtime, wire, SMALL.max_input_tokens)
     return runtime
@@ -50,7 +50,7 @@ async def limit_model(runtime: Runtime, wire: WireThread, tokens: int) -> None:
     models[SMALL.id] = replace(
         models[SMALL.id], max_input_tokens=tokens, max_tokens=SMALL.max_output_tokens
     )
-    await runtime.models.refresh()  # a first answer waits for the list, but not for ever
+    await runtime.models.refresh()  # a first answer waits only a limited time for the list
 
 
 EXCHANGES = 26
@@ -66,7 +66,7 @@ async def play(
 
 
 async def move_the_floor(runtime: Runtime, session: Session) -> None:
-    """As little as it takes: long exchanges that were not played, and a short one that is."""
+    """Move the floor quickly: append long exchanges, then execute one short run."""
     words = make_words(400)
     turns = [
         NewTurn(role=role, content=f"{word} {number}: {words * size}")
@@ -79,7 +79,7 @@ async def move_the_floor(runtime: Runtime, session: Session) -> None:
 
 
 def newest_text(body: dict[str, Any]) -> str:
-    """The script's last message in a request."""
+    """Return the script's last message in a request."""
     texts = [
         block["text"]
         for message in body["messages"]
@@ -96,8 +96,10 @@ async def all_calls() -> list[ModelCall]:
 async def test_a_long_session_fits_and_is_read_from_the_cache(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """Every request is accepted, within the limit, with the newest message; and nine
-    of ten tokens come from the cache. ``make bench`` plays 2,000 exchanges."""
+    """Every request is accepted, is within the limit and contains the newest message.
+
+    Nine of ten tokens come from the cache. ``make bench`` plays 2,000 exchanges.
+    """
     await limit_model(small_runtime, wire, tokens=16_000)
     await play(small_runtime, wire, garden, EXCHANGES)
     calls = await all_calls()
@@ -118,7 +120,7 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
     assert len(floors) > 2, "the floor did move"
 
 
-async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
+async def test_every_request_is_rebuilt_to_the_same_bytes(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await limit_model(small_runtime, wire, tokens=7_000)
@@ -145,7 +147,7 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
         assert rebuilt.request.max_tokens == body["max_tokens"]
 
 
-async def test_what_was_kept_is_given_and_rebuilt_when_it_is_gone(
+async def test_workspace_memory_is_sent_and_rebuilt_after_its_removal(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     origin = AuditOrigin(name="a test")
@@ -163,7 +165,7 @@ async def test_what_was_kept_is_given_and_rebuilt_when_it_is_gone(
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_a_damaged_manifest_is_said_and_not_raised(
+async def test_a_damaged_manifest_is_reported_without_an_exception(
     small_runtime: Runtime, garden: Session
 ) -> None:
     await ask(small_runtime, garden, "hello")
@@ -175,10 +177,10 @@ async def test_a_damaged_manifest_is_said_and_not_raised(
         assert rebuilt.reason
 
 
-async def test_an_edit_below_the_window_brings_back_what_is_active(
+async def test_an_edit_below_the_window_brings_back_the_active_turns(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    """The floor stood above the edited message: the window would hold nothing else."""
+    """The floor was above the edited message, so the window would hold no other turn."""
     await move_the_floor(small_runtime, garden)
     floor = (await fresh(garden)).floor_turn
     turns = [t async for t in garden.turns.filter(role="user", number__lt=floor).order_by("number")]
@@ -210,10 +212,10 @@ async def test_a_larger_model_is_given_more_of_the_session(
     assert 0.5 < after.token_ratio < 2
 
 
-async def test_the_estimate_follows_what_the_provider_counts(
+async def test_the_token_estimate_follows_the_providers_counts(
     small_runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that counts twice as many tokens a character; nothing is refused."""
+    """A server that counts twice as many tokens per character refuses no request."""
     monkeypatch.setattr("tests.wire.rules.prompt.CHARACTERS_PER_TOKEN", 2)
     monkeypatch.setattr("tests.wire.prompt_cache.CHARACTERS_PER_TOKEN", 2)
     await play(small_runtime, wire, garden, 5)
@@ -239,7 +241,7 @@ async def test_an_enormous_message_is_answered(
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
 
 
-async def test_a_sliding_window_says_how_many_messages_are_older(
+async def test_a_sliding_window_states_how_many_messages_are_left_out(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await Workspace.objects.aupdate(window_strategy="sliding_window")
@@ -252,7 +254,7 @@ async def test_a_sliding_window_says_how_many_messages_are_older(
     assert wire.requests[-1]["messages"][0]["content"][0]["text"] == note
 
 
-async def test_the_archives_window_names_what_went_before(
+async def test_the_archive_window_lists_earlier_messages(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await move_the_floor(small_runtime, garden)
@@ -264,7 +266,7 @@ async def test_the_archives_window_names_what_went_before(
     assert f"- turn {manifest['lines'][-1]}: Message " in first
 
 
-async def test_the_cache_can_be_left_alone(
+async def test_the_prompt_cache_can_be_turned_off(
     start_runtime: Any, wire: WireThread, garden: Session
 ) -> None:
     runtime = await start_runtime(prompt_cache="off")
@@ -277,17 +279,17 @@ async def test_the_cache_can_be_left_alone(
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
 
 
-async def test_the_limits_are_those_that_the_provider_names(
+async def test_the_limits_come_from_the_providers_model_list(
     small_runtime: Runtime, garden: Session
 ) -> None:
-    """Known before the first window is made, though nobody has opened a page."""
+    """The limits are known before the first window is made, even if no page was opened."""
     await ask(small_runtime, garden, "hello")
     call = await ModelCall.objects.aget()
     manifest = load_json(call.manifest)
     assert (manifest["limit"], manifest["reserve"]) == (32_000, 4_000)
 
 
-async def test_the_command_rebuilds_every_request(
+async def test_verify_archive_rebuilds_every_request(
     small_runtime: Runtime, garden: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await ask(small_runtime, garden, "hello")
@@ -305,11 +307,13 @@ async def test_the_command_rebuilds_every_request(
     assert f"{garden.uuid}: model call {call.pk}: " in capsys.readouterr().out
 
 
-async def test_what_follows_results_without_their_calls_is_sent(
+async def test_a_message_after_results_without_their_calls_is_sent(
     start_runtime: Any, wire: WireThread, session: Session
 ) -> None:
-    """As programs send conversations that cut their history; calls from before this was so are
-    rebuilt as they were."""
+    """Programs that cut their history send such conversations.
+
+    Requests of an earlier version, which left the message out, are still rebuilt unchanged.
+    """
     runtime = await start_runtime()
     blocks = '[{"type":"tool_use","id":"a","name":"look","input":{}}]'
     turns = [NewTurn(role="assistant", content="", blocks=blocks)]

@@ -1,4 +1,4 @@
-"""What tests of tool calls tell the model's stand-in, and what they read of a session."""
+"""Helpers for tests of tool calls: scripted answers and the contents of a session."""
 
 import asyncio
 from pathlib import Path
@@ -18,8 +18,10 @@ from tests.wire.scenario import ToolCall as WireCall
 
 
 def answers(*calls: tuple[str, dict[str, Any]], prefix: str = "toolu") -> tuple[Scenario, Scenario]:
-    """An answer with these calls, and the one to their results. ``prefix``: of the ids
-    of the calls, which are unique in a session."""
+    """Return an answer with these calls and the following answer to their results.
+
+    ``prefix`` begins the ids of the calls, which must be unique in a session.
+    """
     tools = tuple(
         WireCall(name=name, input=arguments, id=f"{prefix}_{number}")
         for number, (name, arguments) in enumerate(calls)
@@ -42,7 +44,7 @@ async def calls_of(session: Session) -> list[ToolCall]:
 
 
 async def require_whole(session: Session) -> None:
-    """Every call has ended once, with a turn and a row; the archive is whole."""
+    """Assert that every call has ended once with a turn and a row, and verify the archive."""
     events = [
         e.payload for e in await sync_to_async(walk_events)(session.pk, start=None, limit=500)
     ]
@@ -69,7 +71,7 @@ async def notices(session: Session, code: str) -> list[Info]:
 
 
 async def until_waiting(session: Session, count: int = 1) -> list[ToolCall]:
-    """The calls that wait for a person, once there are as many and the run waits."""
+    """Wait until the run waits for a person with ``count`` calls, and return these calls."""
     async with asyncio.timeout(60):
         while True:
             calls = [call for call in await calls_of(session) if call.state == "waiting_approval"]
