@@ -1,10 +1,9 @@
-"""What axe finds on a page: in both schemes, at both widths, each rule no more often than
-its answer can change.
+"""Checks of pages with axe, in both colour schemes and at both widths.
 
-Most rules look at what an element is: its role, its name, its place in the document.
-Their answer is the same in either scheme, and at either width for whatever both show.
-The scheme changes colours and nothing else. The width changes which elements are shown
-and where they are.
+A rule is run again only where its answer can change. Most rules check the role, the name and the
+place of an element in the document. Their answer is the same in both schemes, and at both widths
+for elements that both widths show. The scheme changes only colours. The width changes which
+elements are shown and where they are.
 """
 
 from collections.abc import Sequence
@@ -14,11 +13,11 @@ from playwright.sync_api import Page
 
 from .conftest import NARROW, WIDE, take_picture
 
-# From the server: the browser keeps it, and what it has compiled of it.
+# axe is loaded from the server, because the browser then caches it with its compiled code.
 LOAD_AXE = "'axe' in window || import('/static/axe.min.js').then(() => true)"
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-"""All rules, by their tags."""
+"""The tags of all rules."""
 
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
 
@@ -32,7 +31,7 @@ OF_PLACES = [
     "skip-link",
     "target-size",
 ]
-"""Rules that look at where something is, or at all that is shown together."""
+"""Rules that check where an element is, or all elements that are shown together."""
 
 FIND_VIOLATIONS = """
 async ([runOnly, within, part]) => {
@@ -76,17 +75,22 @@ NOTE_WHAT_CHANGED = """
 def violations(
     page: Page, rules: Sequence[str] = RULES, *, within: str = "", part: str = ""
 ) -> list[str]:
-    """What axe finds on the page, or in what the selector ``within`` finds, and of either
-    in the elements that the page's variable ``part`` holds; and which ids the page has
-    twice. Only this leaves the browser: all that axe tells is megabytes."""
+    """Return the violations that axe finds, and the ids that the page has twice.
+
+    ``within`` is a selector that limits the check to some elements. ``part`` names a variable of
+    the page with a list of elements that limits it further. The full report of axe is megabytes
+    and stays in the browser.
+    """
     page.evaluate(LOAD_AXE)
     found: list[str] = page.evaluate(FIND_VIOLATIONS, [list(rules), within, part])
     return found
 
 
 def violations_light_and_dark(page: Page, picture: str = "", within: str = "") -> list[str]:
-    """In both schemes, as wide as the page is; ``picture`` names the pictures that are
-    kept of them."""
+    """Return the violations in both schemes at the current width.
+
+    Pictures of both schemes are saved under the name ``picture``, unless it is empty.
+    """
     return [
         *_violations_in(page, "light", picture, within),
         *_violations_in(page, "dark", picture, within, OF_COLOURS),
@@ -94,9 +98,11 @@ def violations_light_and_dark(page: Page, picture: str = "", within: str = "") -
 
 
 def violations_everywhere(page: Page, picture: str, within: str = "") -> list[str]:
-    """In both schemes and at both widths, and where it scrolls sideways. What is shown
-    at one width only is looked at there by all rules, in both schemes. ``within`` selects
-    what is looked at where the rest of the page was looked at without it."""
+    """Return the violations in both schemes and at both widths, and sideways scrolling.
+
+    Elements that only one width shows are checked there by all rules in both schemes. ``within``
+    limits the check to a part of the page, if the rest was checked without that part.
+    """
     wide, narrow = f"{picture}-wide", f"{picture}-narrow"
     page.set_viewport_size(WIDE)
     found = _violations_in(page, "light", wide, within)
@@ -128,12 +134,14 @@ def _violations_in(
 
 
 def marks_unseen_in_forced_colours(page: Page) -> list[str]:
-    """What is chosen, current or pressed, and looks as if it were not where the system sets all
-    colours, as in the high contrast of Windows."""
+    """Return the current, selected or pressed elements whose mark is invisible in forced colours.
+
+    Forced colours are set by the system, as in the high contrast mode of Windows.
+    """
     page.emulate_media(forced_colors="active")
     found = []
     for attribute in ("aria-current", "aria-selected", "aria-pressed"):
-        # Handles: locators would count anew once an attribute is gone.
+        # Use handles, because locators would search again after an attribute was removed.
         for one in page.query_selector_all(f"[{attribute}]:not([{attribute}=false])"):
             if not one.is_visible():
                 continue
@@ -157,8 +165,10 @@ SCROLLS_SIDEWAYS = """
 
 
 def sizes_that_scroll_sideways(page: Page, picture: str) -> list[str]:
-    """At which of these sizes of text the page is wider than its window; ``picture`` names
-    the one that is kept of the largest."""
+    """Return the text sizes at which the page is wider than its window.
+
+    A picture of the largest size is saved under a name that begins with ``picture``.
+    """
     found = [size for size in ("100%", "200%") if page.evaluate(SCROLLS_SIDEWAYS, size)]
     take_picture(page, f"{picture}-large")
     page.evaluate(SCROLLS_SIDEWAYS, "")

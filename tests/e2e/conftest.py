@@ -1,4 +1,4 @@
-"""A real server in a process of its own, a real provider over HTTP, a real Chromium."""
+"""Fixtures: a server in a process of its own, a provider over HTTP, and Chromium."""
 
 import fcntl
 import json
@@ -68,8 +68,11 @@ OWN_SERVER = (
 
 
 class ByServer(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each test to the first worker that is free, but a module with a server of its
-    own to one worker, which starts the only one. Such modules come first."""
+    """A scheduler that gives each test to the first free worker.
+
+    All tests of a module with a server of its own go to one worker, so the server is started only
+    once. These modules come first.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
@@ -81,11 +84,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByServer:
 
 
 class Server:
-    """`manage.py serve` on a data folder of its own; can be killed and started again."""
+    """A `manage.py serve` process with its own data folder, which can be killed and restarted."""
 
     def __init__(self, folder: Path, environment: dict[str, str], starts: Starts) -> None:
         self.folder = folder
-        # Tests count what the model is asked; and every message would be embedded.
+        # Without extras, because tests count model requests and every message would be embedded.
         self.environment = clean_environment(
             WITHOUT_EXTRAS | {"LOOM_DATA_DIR": str(folder)} | environment
         )
@@ -128,12 +131,15 @@ class Server:
         self._end(signal.SIGKILL)
 
     def end(self) -> int | None:
-        """End it in order, and return its exit code."""
+        """Shut the server down with SIGTERM, and return its exit code."""
         return self._end(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it in order. Where the tests run in a shell's background, SIGINT is
-        ignored by all that they start."""
+        """Shut the server down and release its resources.
+
+        The signal is SIGTERM, because processes ignore SIGINT if the tests that start them run in
+        the background of a shell.
+        """
         self._end(signal.SIGTERM)
         self._resources.close()
 
@@ -148,13 +154,13 @@ class Server:
         return code
 
     def manage(self, *arguments: str) -> str:
-        """What a command prints, in a process of its own on the same data."""
+        """Run a management command on the same data in another process, and return its output."""
         ended = self._starts.run("manage.py", *arguments, env=self.environment)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
     def sign_in_link(self) -> str:
-        """Another one: each works once."""
+        """Return a new sign-in link. Each link works once."""
         found = re.search(r"http\S+/sign-in/link/\S+", self.manage("sign_in_link"))
         assert found
         return found[0]
@@ -166,7 +172,7 @@ class Server:
 
 
 class Visitors:
-    """Counts who connects to an address that nothing should reach."""
+    """A counter of connections to an address that nothing should reach."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -205,7 +211,7 @@ def wire(provider: WireThread) -> WireThread:
     return provider
 
 
-# The tables as the models have them: tests/test_migrations.py holds the migrations to these.
+# Create the tables from the models. tests/test_migrations.py checks that migrations match them.
 PREPARE = """
 from django.apps import apps
 from django.conf import settings
@@ -227,8 +233,10 @@ def starts() -> Iterator[Starts]:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, starts: Starts) -> Path:
-    """A data folder with a migrated database and the static files, and axe among them, made
-    once for all workers: most of a first start."""
+    """Return a data folder with a migrated database, the static files and axe.
+
+    The folder is made once for all workers, because making it is most of a first start.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "prepared"
     folder.mkdir(exist_ok=True)
@@ -263,7 +271,7 @@ def make_server(
 
 @pytest.fixture(scope="session")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """A server with a provider, small pages, a small render cap, small files and messages."""
+    """Start a server with a provider and small limits for pages, rows, files and messages."""
     return start_ordinary(make_server, provider)
 
 
@@ -287,7 +295,7 @@ def start_ordinary(
 
 @pytest.fixture(scope="session")
 def story(server: Server) -> str:
-    """A session with every kind of row, read or unreadable."""
+    """Import a session with every kind of row, readable or not, and return its uuid."""
     server.manage("import_sessions", str(Path(__file__).parent / "every_row.jsonl"))
     return "11111111-2222-4333-8444-555555555555"
 
@@ -314,7 +322,7 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
 
 
 def sign_in(browser: Browser, server: Server) -> Any:
-    """The state of a browser that has followed the server's link."""
+    """Return the storage state of a browser that has followed the server's sign-in link."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(server.link)
@@ -327,8 +335,10 @@ def sign_in(browser: Browser, server: Server) -> Any:
 def open_context(
     browser: Browser, signed_in_state: Any, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., BrowserContext]]:
-    """A browser context of the signed-in person. Every console message of weight
-    fails the test, unless it is marked ``noisy``."""
+    """Yield a function that opens a browser context of the signed-in person.
+
+    Errors and warnings on the console fail the test, unless it is marked ``noisy``.
+    """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
@@ -336,7 +346,7 @@ def open_context(
         options = {
             "viewport": WIDE,
             "storage_state": signed_in_state,
-            "service_workers": "block",  # a page that is not there is to be seen as such
+            "service_workers": "block",  # a worker would hide that a page is missing
             **options,
         }
         context = browser.new_context(**options)
@@ -366,7 +376,7 @@ def tab(open_context: Callable[..., BrowserContext]) -> Page:
 
 
 class Chat:
-    """The chat page as its person uses it: by roles and names."""
+    """The chat page, used by roles and names as a person uses it."""
 
     def __init__(self, page: Page, server: Server) -> None:
         self.page = page
@@ -385,7 +395,7 @@ class Chat:
         return self.page.locator("#rows [data-seq]")
 
     def new(self) -> "Chat":
-        """Make a session as the button does, and open it."""
+        """Create a session as the "New session" button does, and open it."""
         url = f"{self.server.url}/w/example/new/"
         [token] = [c["value"] for c in self.page.context.cookies(url) if "csrf" in c["name"]]
         form = {"csrfmiddlewaretoken": token}
@@ -424,9 +434,11 @@ class Chat:
         return self.wait_idle()
 
     def load(self, name: str, until: Callable[[], bool]) -> None:
-        """Press the link to older or newer rows until what is wanted has come. Being in sight
-        it may load by itself meanwhile, and is replaced then."""
-        self.wait_connected()  # before its scripts run, the link leads to another page
+        """Press the link to older or newer rows until the condition is met.
+
+        If the link is visible, it may also load rows by itself, and is then replaced.
+        """
+        self.wait_connected()  # before the page's scripts run, the link opens another page
         link = self.page.get_by_role("button", name=name)
 
         def has_come() -> bool:
@@ -451,7 +463,7 @@ def open_chat(open_context: Callable[..., BrowserContext], server: Server) -> Ca
 
 
 def long_session(server: Server, *, turns: int, title: str = "A long one") -> str:
-    """Import a session of many short turns with their events; returns its uuid."""
+    """Import a session of many short turns with their events, and return its uuid."""
     uuid = str(uuid4())
     lines = [{"type": "session", "uuid": uuid, "workspace": "example", "title": title}]
     for number in range(1, turns + 1):
@@ -473,10 +485,10 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
 
 
 def drop_path(page: Page, path: Path) -> None:
-    """Drop what is at a path of the disk onto the page, as a file manager does."""
+    """Drop a file or folder of the disk onto the page, as a file manager does."""
     files = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
     devtools = page.context.new_cdp_session(page)
-    # Chromium drops only where the page has agreed to it before, which takes its time.
+    # Chromium drops only after the page has accepted the drag, which takes some time.
     for kind in ("dragEnter", "dragOver", "dragOver", "dragOver", "drop"):
         how = {"type": kind, "x": 700, "y": 400, "data": files}
         devtools.send("Input.dispatchDragEvent", how)
@@ -484,7 +496,7 @@ def drop_path(page: Page, path: Path) -> None:
 
 
 def take_picture(page: Page, name: str) -> None:
-    """Keep a picture of this state among the tests' artefacts, where PICTURES is set."""
+    """Save a picture of the page in the tests' artefacts if ``PICTURES`` is set."""
     if not os.environ.get("PICTURES"):
         return
     ARTEFACTS.mkdir(exist_ok=True)
@@ -492,14 +504,14 @@ def take_picture(page: Page, name: str) -> None:
 
 
 def take_both_pictures(page: Page, name: str) -> None:
-    """In both schemes, which differ in nothing but colours."""
+    """Save a picture of the page in each scheme."""
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)
         take_picture(page, f"{name}-{scheme}")
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    """For what happens outside the browser."""
+    """Wait for a condition outside the browser."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"

@@ -1,4 +1,4 @@
-"""Hostile files in a browser, whichever it is: opened, and what they reached."""
+"""Hostile files for tests in any browser: opening the files, and the expected outcome."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -12,7 +12,7 @@ def example_folder(server: Server) -> Path:
 
 
 def write_hostile_files(server: Server, evil: Visitors) -> list[str]:
-    """Paths below the workspace's folder."""
+    """Write the files, and return their paths below the workspace's folder."""
     folder = example_folder(server) / f"hostile-{uuid4().hex[:8]}"
     folder.mkdir()
     files = make_hostile_files(evil.url)
@@ -64,5 +64,5 @@ def outcome_of(paths: list[str]) -> dict[str, object]:
         "secret": "kept",
         "title": "greet.py · Example · Loom Web",
         "path": "/w/example/files/",
-        "seen": None,  # the page cannot look into the frame, either
+        "seen": None,  # the page cannot read the frame's document, either
     }

@@ -1,4 +1,4 @@
-"""The line between a page and the server, in the hands of a test."""
+"""A connection between a page and the server that a test controls."""
 
 import json
 import re
@@ -12,9 +12,12 @@ type Frame = dict[str, Any]
 
 
 class Line:
-    """The page's connection, which a test can break or cut for a while, whose greeting it can hold
-    up, whose frames it can change or, by None, lose, and where it can answer in the server's
-    place."""
+    """A page's WebSocket connection, which a test can break or cut for a while.
+
+    ``change`` may alter a frame from the server, or drop it by returning None. ``answer`` may
+    answer a frame of the page in the server's place. While ``is_held`` is set, greetings from the
+    server are held back.
+    """
 
     def __init__(
         self,
@@ -57,13 +60,13 @@ class Line:
         self._current.close()
 
     def send(self, frame: Frame) -> None:
-        """As if the server did."""
+        """Send a frame to the page as if it came from the server."""
         assert self._current is not None
         self._current.send(json.dumps(frame))
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Until the end of this, nothing gets through."""
+        """Cut the connection, and refuse new ones until the context ends."""
         assert self._current is not None
         self._is_cut = True
         self._current.close()

@@ -1,4 +1,4 @@
-"""What is looked for on pages is found, wherever it hides."""
+"""The accessibility checks find faults at every width and in every scheme."""
 
 from playwright.sync_api import Page
 

@@ -1,5 +1,8 @@
-"""The pages about people, sessions and the installation: accessible, narrow and wide,
-light and dark. A page is added by its address."""
+"""The pages about people, sessions and the installation are accessible.
+
+They are checked narrow and wide, light and dark. To check another page, add its address to
+``PAGES``.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +17,7 @@ from .accessibility import violations_everywhere
 from .conftest import NARROW, WIDE, Server
 
 IN_UTC = re.compile(r"\d\d:\d\d UTC")
-"""How a moment is written for a browser without scripts."""
+"""The format of a time for a browser without scripts."""
 
 PAGES = {
     "account": "/account/",
@@ -55,7 +58,7 @@ add_group(found, group=group, role="viewer", origin=origin)
 create_invitation(workspace=found, role="member", label="Somebody " * 13,
     lifetime=timedelta(days=7), origin=origin)
 """
-"""A member, a group and an invitation have names that no line holds."""
+"""Creates a member, a group and an invitation with names that do not fit on a line."""
 
 
 A_READING = """
@@ -64,13 +67,12 @@ from conversations.models import Session
 origin = AuditOrigin(name="rita", place="/s/", address="::1", agent="Browser", reason="A complaint")
 record(origin, session_event(Session.objects.get(uuid="{story}"), "transcript"))
 """
-"""Somebody without membership has read the session."""
+"""Records that a person who is not a member has read the session."""
 
 
 @pytest.fixture(scope="session")
 def used(server: Server, story: str) -> dict[str, str]:
-    """The model was asked something, and every page has something to show; what stands in
-    their addresses."""
+    """Ask the model, fill every page, and return the values for the pages' addresses."""
     server.manage("send", "--workspace", "example", "Hello")
     scripts = (*collect("BROWSER_STOCK"), LONG_NAMES, A_READING.format(story=story))
     printed = server.manage("shell", "-v", "0", "-c", "\n".join(scripts))
@@ -86,7 +88,7 @@ IS_CUT = """
 
 @pytest.fixture
 def long_word(server: Server, used: dict[str, str]) -> Iterator[None]:
-    """The workspace's name is one long word."""
+    """Give the workspace a name of one long word."""
     rename = "from conversations.models import Workspace; "
     rename += "Workspace.objects.filter(slug='example').update(name='{}')"
     server.manage("shell", "-v", "0", "-c", rename.format("Kapitänsmütze" * 9))
@@ -95,7 +97,7 @@ def long_word(server: Server, used: dict[str, str]) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("long_word")
-def test_axe_finds_nothing_and_nothing_is_cut_or_scrolls_sideways(
+def test_account_pages_are_accessible_and_nothing_is_cut_off(
     server: Server,
     story: str,
     used: dict[str, str],
@@ -112,7 +114,7 @@ def test_axe_finds_nothing_and_nothing_is_cut_or_scrolls_sideways(
             assert tab.evaluate(IS_CUT) == [], name
 
 
-def test_what_a_reviewer_writes_is_kept_until_it_is_saved(
+def test_a_reviewers_text_survives_a_reload_until_it_is_saved(
     server: Server, story: str, tab: Page
 ) -> None:
     tab.goto(f"{server.url}/review/s/{story}/")
@@ -128,7 +130,7 @@ def test_what_a_reviewer_writes_is_kept_until_it_is_saved(
     expect(field).to_have_value("")
 
 
-def test_what_only_reads_is_tried_on_the_page_of_the_api(
+def test_a_read_operation_can_be_tried_on_the_api_page(
     server: Server, story: str, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()
@@ -165,7 +167,7 @@ REMOVED = (
 
 @pytest.fixture
 def shared(server: Server) -> Iterator[str]:
-    """The settings of a workspace of this test's own, which other tests do not meet."""
+    """Create a workspace for this test alone, and yield the address of its settings."""
     root = server.folder / "workspaces" / f"shared-{uuid4().hex[:8]}"
     server.manage("shell", "-v", "0", "-c", SHARED.format(root=root))
     yield f"{server.url}/w/{root.name}/settings/"
@@ -174,7 +176,7 @@ def shared(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def owners(shared: str, open_context: Callable[..., BrowserContext]) -> list[Page]:
-    """Two of them, each with the settings open."""
+    """Return the pages of two owners, each with the settings open."""
     context = open_context()
     pages = [context.new_page(), context.new_page()]
     for page in pages:
@@ -186,8 +188,8 @@ def instructions(page: Page) -> Locator:
     return page.get_by_label("Instructions", exact=True)
 
 
-@pytest.mark.noisy  # the browser reports what is refused
-def test_two_owners_keep_each_others_settings(shared: str, owners: list[Page]) -> None:
+@pytest.mark.noisy  # the browser reports the refused request
+def test_two_owners_do_not_overwrite_each_others_settings(shared: str, owners: list[Page]) -> None:
     anna, bert = owners
     of_anna, of_bert = map(instructions, owners)
     of_anna.fill("By Anna.\n\nIn two parts.")
@@ -210,7 +212,7 @@ def test_two_owners_keep_each_others_settings(shared: str, owners: list[Page]) -
     save(bert)
     expect(bert.get_by_label("Allow network access")).to_be_checked()
 
-    # What another has changed is not replaced unseen.
+    # A field that another owner has changed is not overwritten unseen.
     for page in (anna, bert):
         page.goto(shared)
     of_anna.fill("By Anna.")

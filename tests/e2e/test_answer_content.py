@@ -1,4 +1,4 @@
-"""What an answer may contain, in the browser: formulas, diagrams, tables, long code, notes."""
+"""Contents of answers in the browser: formulas, diagrams, tables, long code and footnotes."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def plant(what: str) -> str:
 
 
 def answer_lines(uuid: str, *texts: str) -> list[dict[str, object]]:
-    """A session of these answers, to be imported."""
+    """Return the lines of an import file with a session of these answers."""
     lines: list[dict[str, object]] = [
         {"type": "session", "uuid": uuid, "workspace": "example", "title": "Beans"}
     ]
@@ -73,7 +73,7 @@ def open_answer(server: Server, page: Page, *texts: str) -> None:
 
 
 def sent_requests(page: Page) -> list[str]:
-    """The addresses of those that leave the browser, which its policy lets through."""
+    """Return a list that collects the addresses of requests that the page's policy lets through."""
     asked: list[str] = []
     page.on("requestfinished", lambda request: asked.append(request.url))
     page.on("requestfailed", lambda one: one.failure == "csp" or asked.append(one.url))
@@ -85,7 +85,7 @@ def drawing(page: Page) -> str:
     return page.frame_locator(".drawn iframe").first.locator("svg").text_content() or ""
 
 
-def test_axe_finds_nothing_in_rich_answers_whose_tables_are_copied_and_code_is_saved(
+def test_rich_answers_are_accessible_and_their_parts_can_be_saved(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     tab = open_context(permissions=["clipboard-read", "clipboard-write"]).new_page()
@@ -116,7 +116,7 @@ def test_axe_finds_nothing_in_rich_answers_whose_tables_are_copied_and_code_is_s
         '| `a` | $12 | $\\frac12$ |\n| b, "c" | =1+1 | x \\| y<br>z |\n'
     )
     tab.locator("[data-lang=mermaid]").scroll_into_view_if_needed()
-    drawing(tab)  # after which nothing moves any more
+    drawing(tab)  # once the diagram is drawn, the page does not move any more
     with tab.expect_download() as saved:
         tab.locator("[data-file]").get_by_role("button", name="Download").click()
     assert saved.value.suggested_filename == "beds.py"
@@ -167,13 +167,15 @@ ARABIC_BLOCKS = """> - بند
 """
 
 
-def test_each_text_runs_in_its_own_direction_and_formulas_are_there_as_a_whole(
+def test_texts_run_in_their_own_direction_and_formulas_are_not_cut_off(
     server: Server, tab: Page
 ) -> None:
-    """Wide formulas scroll on the screen, and are smaller on paper. On paper, what is struck
-    out has a line of its kind, too. Bars of quotations and alerts, numbers of footnotes, tables
-    as wholes and the title of an alert, which is in the reader's language, stand where their
-    text begins."""
+    """Wide formulas scroll on the screen and are smaller on paper.
+
+    Terms that are struck out keep their line on paper. Bars of quotations and alerts, numbers of
+    footnotes, tables, and titles of alerts, which are in the reader's language, are on the side
+    where their text begins.
+    """
     wide = " + ".join(f"x_{{{number}}}" for number in range(40))
     open_answer(
         server,
@@ -195,7 +197,7 @@ def test_each_text_runs_in_its_own_direction_and_formulas_are_there_as_a_whole(
       return Math.round(range.getBoundingClientRect().width);
     })"""
     formulas = tab.locator("#rows .row").nth(1).locator("math")
-    # The page comes with the style sheet, not with the script that measures formulas for paper.
+    # A loaded page has its style sheet, but maybe not yet the script that measures formulas.
     script = tab.wait_for_function("""() => performance.getEntriesByType("resource")
       .find(({ name }) => name.includes("/js/rich."))?.name""")
     script.evaluate("(address) => import(address).then(() => null)")
@@ -205,14 +207,14 @@ def test_each_text_runs_in_its_own_direction_and_formulas_are_there_as_a_whole(
       return own.right < around.right + 4 && one.scrollWidth > one.clientWidth;
     })"""
     assert formulas.evaluate_all(scrolls)[1:] == [True, False]
-    tab.pdf()  # after which the page is as it was on paper
+    tab.pdf()  # the page measures its formulas for paper and keeps the result
     tab.emulate_media(media="print")
     printed = formulas.evaluate_all(widths)
     assert [500 < width < 700 for width in printed] == [True, True, False]
     tab.emulate_media(media="screen")
     assert [width > 1000 for width in formulas.evaluate_all(widths)] == [True, True, False]
 
-    # A gradient's middle crosses the way that it goes.
+    # The line in the middle of a gradient is perpendicular to the gradient's direction.
     found = tab.locator("menclose")
     expect(found.last).to_have_css("print-color-adjust", "exact")
     drawn = "all => all.map((one) => getComputedStyle(one).backgroundImage)"
@@ -236,10 +238,8 @@ def test_each_text_runs_in_its_own_direction_and_formulas_are_there_as_a_whole(
                 assert found.evaluate(edge, side) < 24, selector
 
 
-def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
-    chat: Chat, wire: WireThread
-) -> None:
-    """And thinking that streams runs in its own direction."""
+def test_a_streamed_answer_ends_up_like_a_loaded_one(chat: Chat, wire: WireThread) -> None:
+    """Streamed thinking also runs in its own direction."""
     wire.enqueue(Scenario(thinking="هذه فقرة!", hang_after=99))
     chat.send("beans")
     body = chat.page.locator("#draft .think > .md")
@@ -269,7 +269,7 @@ def test_an_answer_that_streams_ends_up_like_one_that_is_loaded(
     assert loaded == live
 
 
-# What a script in the frame would do; the page around it and the server tell whether it could.
+# The attempts of a script in the frame. The outer page and the server show whether one succeeded.
 ATTACK = """
 async () => {
   const attempt = async (what) => { try { return await what(); } catch { return "refused"; } };
@@ -342,7 +342,7 @@ def test_a_diagram_reaches_no_cookie_parent_storage_or_network(
 def test_hostile_texts_run_nothing_and_load_nothing(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
-    """Each of them in a page; then every diagram again in a frame, whatever became of it."""
+    """The page has all formulas and a few diagrams. A frame then draws every diagram."""
     page = open_context().new_page()
     diagrams = [f"```mermaid\n{text}\n```\n" for text in HOSTILE_DIAGRAMS]
     open_answer(server, page, FLOWCHART, *HOSTILE_FORMULAS, *diagrams[:3])

@@ -1,4 +1,4 @@
-"""Files of a message, as a person attaches them: pasted, dropped, chosen."""
+"""Files that a person attaches to a message by pasting, dropping or choosing them."""
 
 import base64
 import re
@@ -79,13 +79,13 @@ def sent_kinds(wire: WireThread) -> list[str]:
     return [block["type"] for block in wire.requests[-1]["messages"][-1]["content"]]
 
 
-def test_files_are_pasted_dropped_chosen_sent_shown_large_and_saved(
+def test_pasted_dropped_and_chosen_files_are_sent_and_can_be_opened(
     chat: Chat, wire: WireThread
 ) -> None:
     page = chat.page
     assert hand_over(page, "paste", "image.png", picture(), "image/png")
     there(page, 1)
-    # Wherever it is dropped: the browser would leave the page for it.
+    # The page accepts a drop anywhere, because the browser would otherwise open the file instead.
     assert hand_over(page, "dragover", "b.pdf", files.pdf_bytes(), place="#side")
     expect(page.get_by_text("Drop files to attach them")).to_be_visible()
     take_picture(page, "attachments-drop")
@@ -138,7 +138,7 @@ def test_files_are_pasted_dropped_chosen_sent_shown_large_and_saved(
     assert download.value.suggested_filename == "b.pdf"
 
 
-def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
+def test_files_survive_a_reload_and_are_queued_with_their_message(
     chat: Chat, wire: WireThread
 ) -> None:
     page = chat.page
@@ -156,7 +156,7 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     chat.wait_connected()
     expect(tray(page)).to_have_count(0)
 
-    # A message of files only, and one that waits
+    # A message of files only is sent, and a message with a file is queued.
     choose(page, ("sun.png", picture(60, 40)))
     there(page, 1)
     wire.enqueue(Scenario(text="slow", first_delay=3), Scenario(text="then"))
@@ -173,13 +173,13 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     there(page, 1)
     chat.message.press("Enter")
     expect(queue).to_contain_text("later.txt")
-    # It is idle before the second begins as well.
+    # Wait for both footers, because the session is also idle before the second run begins.
     expect(page.locator('[data-event-type="turn_separator"]')).to_have_count(2)
     chat.wait_idle()
     expect(page.locator('[data-event-type="user_message"]')).to_have_count(2)
     assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "later.txt"
 
-    # Nothing moves out of place on a narrow page.
+    # On a narrow page, long file names do not make anything overflow.
     page.set_viewport_size(NARROW)
     long_name = f"{'a-rather-long-name-' * 6}.png"
     choose(page, (long_name, picture()), ("b.pdf", files.pdf_bytes()), ("x.exe", b"\x00\x01"))
@@ -194,7 +194,7 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.querySelector('#transcript').scrollWidth") <= 360
 
-    # What is too large, or too much, says so at once.
+    # Files that are too large or too many are reported immediately.
     choose(page, ("big.txt", b"x" * 1_000_001))
     refusal = "big.txt has 1.0 MB; at most 1.0 MB can be attached."
     expect(tray(page).get_by_text(refusal)).to_be_visible()
@@ -212,7 +212,7 @@ def test_files_survive_a_reload_are_removed_and_wait_with_their_message(
     expect(refused).to_be_hidden()
 
 
-# The timers of a second that run.
+# Keeps track of the running timers of one second.
 COUNT_SECONDS = """
 () => {
   const { setTimeout, clearTimeout } = window;
@@ -228,7 +228,9 @@ COUNT_SECONDS = """
 
 
 @pytest.mark.noisy
-def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server, tmp_path: Path) -> None:
+def test_a_failed_upload_can_be_retried_before_the_page_reloads(
+    tab: Page, server: Server, tmp_path: Path
+) -> None:
     page, line = tab, Line(tab)
     Chat(page, server).new()
     drop_path(page, tmp_path)
@@ -242,14 +244,14 @@ def test_an_upload_that_is_lost_is_tried_again(tab: Page, server: Server, tmp_pa
     line.send({"type": "reload", "reason": "rewound"})
     line.send({"type": "reload", "reason": "rewound"})
     settle()
-    # A page that is loaded again has neither this nor the file any more.
+    # A reload would have lost the window's variables and the file.
     assert page.evaluate("window.seconds.size") == 1
     with page.expect_navigation():
         page.get_by_role("button", name="Try a.txt again").click()
     expect(tray(page).get_by_text("5 bytes")).to_be_visible()
 
 
-def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
+def test_a_message_waits_for_the_script_that_attaches_its_file(chat: Chat) -> None:
     page = chat.page
     late: list[Route] = []
     page.route("**/attach*.js", lambda route: late.append(route))
@@ -266,8 +268,10 @@ def test_a_message_waits_for_the_script_that_takes_its_file(chat: Chat) -> None:
 
 
 @pytest.mark.noisy
-def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: WireThread) -> None:
-    """A script, a file, and what the server tells of files."""
+def test_failed_scripts_and_uploads_are_reported_and_work_later(
+    chat: Chat, wire: WireThread
+) -> None:
+    """A script, an upload and the server's data about files fail in turn."""
     page = chat.page
     page.context.set_offline(True)
     page.get_by_role("button", name="Attach files").click()
@@ -296,7 +300,7 @@ def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: 
     expect(chat.message).to_have_value(too_long)
     chat.new()
 
-    # A message waits for a file that did not arrive.
+    # A message is not sent while one of its files has failed to upload.
     page.route("**/attachments/", lambda route: route.abort())
     choose(page, ("a.txt", b"words"), ("b.txt", b"words"))
     expect(tray(page).get_by_text("did not arrive.")).to_have_count(2)
@@ -312,7 +316,7 @@ def test_what_does_not_come_or_arrive_says_so_and_works_later(chat: Chat, wire: 
     chat.ask("What is in it?")
     assert sent_kinds(wire)[0] == "document"
 
-    # Files go along although the server does not tell of them now.
+    # Files are sent even if the server could not return their data after a reload.
     choose(page, ("one.txt", b"one"))
     there(page, 1)
     page.route("**/attachments/?uuid=*", lambda route: route.fulfill(status=503))

@@ -1,5 +1,8 @@
-"""Under either server a large upload is taken whole, a page that does not read is closed, and
-a download waits, instead of filling the memory; and a stop ends what runs."""
+"""Large uploads, slow clients and shutdown under both ASGI servers.
+
+A large upload is accepted whole. A page that does not read is closed, and a download to a slow
+client waits, so neither fills the memory. A shutdown ends the running answer.
+"""
 
 import http.cookiejar
 import json
@@ -35,7 +38,7 @@ WAITS = b"it waits for the rest"
 def begin_upload(
     server: Server, path: str, *headers: bytes, cookie: str = "", seconds: float = 60
 ) -> bytes:
-    """What the server says when it knows how much is to come."""
+    """Send the headers of an upload, and return the server's first bytes or ``WAITS``."""
     where = urlsplit(server.url)
     given = [f"Cookie: loom_session={cookie}".encode()] if cookie else []
     head = [f"POST {path} HTTP/1.1".encode(), b"Host: localhost", *given, *headers]
@@ -52,7 +55,7 @@ def begin_upload(
 def one(
     make_server: Callable[..., Server], provider: WireThread, request: pytest.FixtureRequest
 ) -> Server:
-    """Whose requests may not be large. The last test ends it."""
+    """Start a server with small limits for requests. The module's last test with it ends it."""
     return make_server(
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
@@ -64,11 +67,13 @@ def one(
     )
 
 
-def test_a_large_file_is_imported_whole_and_becomes_sessions_while_one_watches(
+def test_only_signed_in_people_and_programs_can_import_a_large_file(
     one: Server, open_context: Callable[..., BrowserContext], tmp_path: Path
 ) -> None:
-    """One that is larger than other requests may be: it waits in between. Of unknown
-    length it is as large as others from a stranger, and no larger."""
+    """The file is larger than the limit for other requests, and is stored until its import runs.
+
+    A stranger's upload of unknown length may only be as large as other requests.
+    """
     server = one
     export = tmp_path / "export.jsonl"
     lines = ["x" * 999_000 + "\n"] * 3
@@ -91,16 +96,16 @@ def test_a_large_file_is_imported_whole_and_becomes_sessions_while_one_watches(
         line.sendall(head + b"80000\r\n" + b"x" * 0x80000)
         assert b" 413 " in line.recv(100)
     assert b" 400 " in begin_upload(server, "/import/", b"Content-Length: 5", CHUNKED)
-    # What else a browser has for cookies changes nothing, nor do several lines of them.
+    # Other cookies of the browser do not matter, nor do several Cookie headers.
     [key] = [c["value"] for c in page.context.cookies() if c["name"] == "loom_session"]
     assert b" 413 " in begin_upload(server, "/import/", LARGE, b"Cookie: a,b=1")
     for path, other in (("/import/?x=1", b"Cookie: [x]=1"), ("/import/", b"Cookie: a,b=1")):
         assert begin_upload(server, path, LARGE, other, cookie=key, seconds=2) == WAITS
-    # It is for those who are signed in, and for this address.
+    # The large limit is only for people who are signed in, and only for this address.
     assert b" 413 " in begin_upload(server, "/s/x/", LARGE, cookie=key)
     for unknown in ("0" * 32, "%00"):
         assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie=unknown)
-    # A program signs in by its token.
+    # A program authenticates with its token.
     address = "/api/v1/workspaces/example/imports"
     token = server.manage("create_token", getuser(), "--name", "Imports").strip().encode()
     for header in (b"Authorization: Bearer " + token, b"X-Api-Key: " + token):
@@ -110,7 +115,7 @@ def test_a_large_file_is_imported_whole_and_becomes_sessions_while_one_watches(
 
 
 def sign_in_and_begin(server: Server) -> tuple[str, dict[str, str]]:
-    """The socket's address of a new session, and the headers of who is signed in."""
+    """Sign in, and return the socket's address of a new session and the headers to connect."""
     cookies = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
     with opener.open(server.link) as page:
@@ -126,8 +131,8 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
     address, headers = sign_in_and_begin(server)
     assert why_it_is_closed(server, f"/ws/s/{uuid4()}/", headers["Cookie"]) == 4404
 
-    # More than the system's buffers and the server hold; a client with small buffers that
-    # reads nothing for a while.
+    # The answer is larger than the buffers of the system and the server. The client has small
+    # buffers and reads nothing for a while.
     wire.enqueue(Scenario(text="```\n" + "a line of code\n" * 400_000, chunk=30_000, rate=40))
     log = server.folder / "server.log"
 
@@ -142,15 +147,15 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
     with connect(address, sock=small, max_queue=1, **options) as socket:
         socket.send(json.dumps({"type": "send", "client_id": "slow-reader-1", "text": "go"}))
         wait_until(lambda: times_too_slow() > before, seconds=60)
-        # The code is 4408 if the page reads it in time, else the line just ends.
+        # The close code is 4408 if the page reads it in time. Otherwise the connection just ends.
         with pytest.raises(ConnectionClosed):
             _read_to_the_end(socket)
 
-    # Reading all of it at once may be too slow again where much else runs: a page comes again.
+    # On a busy machine, reading everything may be too slow again, so the page reconnects.
     for _ in range(10):
         with connect(f"{address}?after=seq:0", **options) as socket, suppress(ConnectionClosed):
             assert json.loads(socket.recv(timeout=60))["type"] == "hello"
-            # What has ended already is not stopped: that would be the next answer.
+            # Do not stop an answer that has already ended, as this would stop the next answer.
             if _read_until(socket, lambda it: it["type"] == "state")["run_state"] != "idle":
                 socket.send(json.dumps({"type": "stop"}))
                 _read_until_idle(socket)
@@ -158,7 +163,7 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
     else:
         pytest.fail("closed each time")
 
-    # Stopped in the middle of an answer, it says so to who reads, and keeps what it has.
+    # A server that is stopped during an answer tells connected pages and keeps the answer.
     wire.enqueue(Scenario(words=3000, rate=50))
     with connect(address, **options) as socket:
         socket.send(json.dumps({"type": "send", "client_id": "slow-reader-2", "text": "go"}))
@@ -169,7 +174,7 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
 
 
 def why_it_is_closed(server: Server, path: str, cookie: str) -> int:
-    """The reason, as a page learns it that is busy for a while before it answers."""
+    """Return the close code that a page receives if it answers the close frame late."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     with socket_module.create_connection((host, int(port)), timeout=60) as page:
         page.sendall(
@@ -179,14 +184,14 @@ def why_it_is_closed(server: Server, path: str, cookie: str) -> int:
             "\r\n".encode()
         )
         received = frame = b""
-        while len(frame) < 4:  # the answer and the frame may come in pieces
+        while len(frame) < 4:  # the response and the frame may arrive in pieces
             piece = page.recv(10_000)
             assert piece
             received += piece
             _, _, frame = received.partition(b"\r\n\r\n")
         assert frame[:2] == b"\x88\x02"
         time.sleep(1.5)
-        # A reply has somebody to go to still.
+        # The connection is still open for the reply.
         page.sendall(b"\x88\x82" + bytes(4) + frame[2:])
         with suppress(ConnectionResetError):
             assert page.recv(100) == b""
@@ -212,13 +217,13 @@ def _read_to_the_end(socket: ClientConnection) -> None:
 
 
 def memory_of(server: Server) -> int:
-    """Bytes that the server's process holds."""
+    """Return the resident memory of the server's process in bytes."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status).group(1))  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
+def test_a_download_to_a_slow_client_does_not_fill_the_memory(server: Server) -> None:
     cookies = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
     opener.open(server.manage("sign_in_link").strip()).close()

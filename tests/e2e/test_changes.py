@@ -1,5 +1,7 @@
-"""What a session has changed, in a real browser against a real folder: looked at,
-changed by somebody else meanwhile, undone, and the folder is as before."""
+"""A session's changes in a real browser: shown, undone and redone in a real folder.
+
+Another person changes a file meanwhile, and in the end the folder is as before.
+"""
 
 import json
 from collections.abc import Callable
@@ -59,7 +61,7 @@ def approve_both(page: Page) -> None:
     expect(approve).to_have_count(0)
 
 
-def test_everything_is_undone(
+def test_all_changes_of_a_session_can_be_undone_and_redone(
     open_chat: Callable[..., Chat], wire: WireThread, server: Server
 ) -> None:
     folder = prepare(server, "garden")
@@ -115,7 +117,7 @@ def test_everything_is_undone(
     tick = panel.get_by_role("checkbox", name="Replace what is there now")
     tick.check()
 
-    # What a person ticked and was told outlasts a new row.
+    # The ticked box and the status message stay when a new row arrives.
     wire.enqueue(
         Scenario(tools=(ToolCall(name="write_file", input={"path": "garden/a", "content": "a"}),)),
         Scenario(text="One more."),

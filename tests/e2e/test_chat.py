@@ -1,4 +1,4 @@
-"""Talking with the model in a real browser."""
+"""Chats with the model in a real browser."""
 
 import re
 from collections.abc import Callable
@@ -46,10 +46,10 @@ def plant(what: str) -> None:
 """
 
 
-def test_a_rich_conversation_is_the_same_bytes_in_two_tabs_and_after_a_reload(
+def test_rows_are_byte_identical_in_two_tabs_and_after_a_reload(
     server: Server, chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
-    """What another process writes is among it."""
+    """The rows include messages that another process has written."""
     other = open_chat().open(chat.uuid).wait_connected()
     wire.enqueue(Scenario(text="From the terminal."))
     server.manage("send", "--session", chat.uuid, "typed in a terminal")
@@ -86,7 +86,7 @@ def test_a_rich_conversation_is_the_same_bytes_in_two_tabs_and_after_a_reload(
 
 
 def differing_frames(page: Page) -> Any:
-    """Frames of drafts after which the page does not show what the whole draft would be."""
+    """Return the draft frames after which the page differs from the whole draft's HTML."""
     shown: list[dict[str, Any]] = []
     expected: list[str] = []
     code = "```py\n" + "x = '<&>' # 😀\n" * 300
@@ -117,7 +117,7 @@ def differing_frames(page: Page) -> Any:
     )
 
 
-def test_an_answer_is_waited_for_looks_final_while_it_streams_stops_and_goes_on(
+def test_an_answer_can_be_retried_streamed_stopped_and_continued(
     chat: Chat, wire: WireThread
 ) -> None:
     wire.enqueue(Scenario(status=529, retry_after="2", times=1, text="At last."))
@@ -150,11 +150,11 @@ def test_an_answer_is_waited_for_looks_final_while_it_streams_stops_and_goes_on(
     chat.wait_idle()
     assert differing_frames(chat.page) == []
 
-    # Words that come change nothing but their text.
+    # New words change only the text of the page, not its attributes.
     wire.enqueue(Scenario(words=300, rate=60))
     chat.send("at length")
     expect(draft).to_contain_text("session")
-    # Each value that is written anew is a change for the browser, even the same one.
+    # The observer also reports an attribute that is set to the value that it already has.
     chat.page.evaluate("""() => {
       window.changed = [];
       new MutationObserver((found) => changed.push(...found.map(
@@ -168,7 +168,7 @@ def test_an_answer_is_waited_for_looks_final_while_it_streams_stops_and_goes_on(
     chat.wait_idle()
 
 
-def test_a_failure_is_a_row_with_retry_and_only_the_newest_end_offers_to_go_on(
+def test_retry_and_continue_are_offered_only_at_the_newest_end(
     chat: Chat, wire: WireThread
 ) -> None:
     wire.enqueue(Scenario(status=401), Scenario(text="Now it works."))
@@ -189,7 +189,7 @@ def test_a_failure_is_a_row_with_retry_and_only_the_newest_end_offers_to_go_on(
     settle()
     assert chat.rows_html() == live
 
-    # Only the newest end of a session offers to go on.
+    # Only the newest end of a session offers to continue or to retry.
     proceed = chat.page.get_by_role("button", name="Continue")
     wire.enqueue(Scenario(status=401), Scenario(status=401))
     chat.ask("apples").ask("pears")
@@ -217,15 +217,15 @@ def test_a_failure_is_a_row_with_retry_and_only_the_newest_end_offers_to_go_on(
     chat.ask("figs")
     expect(proceed).to_have_count(1)
 
-    # The last row of a page that lacks newer ones is not the newest.
-    chat.page.route("**/?after=*", lambda route: None)  # it takes its time
+    # The last row of a page without the newest rows is not the newest end.
+    chat.page.route("**/?after=*", lambda route: None)  # the response does not arrive
     chat.page.goto(f"{chat.server.url}/s/{chat.uuid}/?before={second}")
     chat.wait_connected()
     expect(chat.rows.locator('[data-action="retry"]')).to_have_count(1)
     expect(retry).to_have_count(0)
 
 
-def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
+def test_only_a_withdrawn_message_returns_to_the_composer(
     tab: Page, server: Server, wire: WireThread
 ) -> None:
     held: list[Frame] | None = None
@@ -247,7 +247,7 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     chat.send("four")
     withdraw = tab.locator("#queue").get_by_role("button", name="Withdraw")
     expect(withdraw).to_have_count(3)
-    # Who only reads, or reads what has expired, has no use for them.
+    # A person who can only read, or reads an expired session, gets no buttons to withdraw.
     chat.transcript.evaluate("(log) => { log.dataset.canWrite = false; }")
     expect(withdraw.first).to_be_hidden()
     chat.transcript.evaluate("(log) => { log.dataset.canWrite = true; }")
@@ -265,7 +265,7 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     held = []
     withdraw.last.click()
     settle()
-    with line.cut():  # before it is said that the message is withdrawn
+    with line.cut():  # before the page learns that the message was withdrawn
         held = None
         expect(tab.get_by_role("alert")).to_be_visible()
         withdraw.last.click()
@@ -300,7 +300,7 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     expect(withdraw).to_have_count(0)
     expect(chat.message).to_have_value("")
 
-    # The server takes its time: at the greeting the message waits as before.
+    # The server never receives the withdrawal: after the greeting the message is still queued.
     line.answer = lambda sent: {"type": "late"} if sent["type"] == "withdraw" else None
     wire.enqueue(long)
     chat.wait_idle().send("eight")
@@ -327,12 +327,12 @@ def test_a_message_comes_back_when_it_is_withdrawn_and_only_then(
     theirs.click()
     expect(tab.locator("#refused")).to_be_hidden()
     expect(chat.message).to_have_value("eleven")
-    expect(other.locator("#queue > *")).to_have_count(0)  # else the next test's answer is its
+    expect(other.locator("#queue > *")).to_have_count(0)  # or it takes the next test's answer
     other.keyboard.press("Escape")
     chat.wait_idle()
 
 
-def test_what_ends_one_refusal_leaves_a_later_one(tab: Page, server: Server) -> None:
+def test_the_end_of_one_refusal_does_not_hide_a_later_one(tab: Page, server: Server) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
     full = {"type": "error", "code": "queue_full", "message": "Too many."}
@@ -350,7 +350,7 @@ def test_what_ends_one_refusal_leaves_a_later_one(tab: Page, server: Server) -> 
     expect(tab.get_by_role("alert")).to_contain_text("too long")
 
 
-def test_a_queued_message_goes_in_first_or_at_once_or_is_withdrawn(
+def test_a_queued_message_can_be_put_first_sent_at_once_or_withdrawn(
     chat: Chat, wire: WireThread
 ) -> None:
     wire.enqueue(Scenario(words=900, rate=8), Scenario(text="To three."), Scenario(text="To two."))
@@ -374,10 +374,10 @@ def test_a_queued_message_goes_in_first_or_at_once_or_is_withdrawn(
     expect(chat.page.locator("#rows")).not_to_contain_text("four")
 
 
-def test_versions_are_seen_in_place_used_again_and_forked_from(
+def test_versions_are_shown_in_place_and_can_be_used_again_or_forked(
     chat: Chat, wire: WireThread
 ) -> None:
-    """A message that was edited and an answer that was made again, by keys; live and reloaded."""
+    """An edited message and a regenerated answer have versions, live and after a reload."""
     page = chat.page
     long = "About beans.\n\n" + "Beans climb.\n\n" * 60
     texts = (long, "About peas.", "About peas, again.", "And water.", "And beans' water.")
@@ -394,7 +394,7 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     assert "beans" not in str(question)
     versions = page.locator("#rows").get_by_role("group", name="Versions")
     expect(versions).to_have_text(["‹2/2›"])
-    held: list[Route] = []  # the answer is there before it is known which version it is
+    held: list[Route] = []  # the answer arrives before the numbers of the versions
     page.route("**/versions/", lambda route: held.append(route), times=1)
     page.get_by_role("button", name="Regenerate").last.press("Enter")
     expect(chat.message).to_be_focused()
@@ -408,7 +408,7 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
         expect(versions).to_have_text(["‹2/2›", "‹2/2›"])
         page.reload()
     take_both_pictures(page, "versions")
-    # The other version of the answer, and of the message
+    # Show the other version of the answer, then of the message.
     versions.last.get_by_role("button", name="Earlier version").press("Enter")
     section = page.get_by_role("region", name="Another version")
     expect(section).to_contain_text("Version 1 of 2.")
@@ -454,7 +454,7 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     expect(page.locator("#rows")).to_contain_text("About green peas.")
     expect(section).to_have_count(0)
 
-    # A fork goes on from an answer.
+    # A fork continues from an answer.
     here, title = page.url, page.get_by_role("heading", level=1).inner_text()
     page.locator('[data-event-type="assistant_text"]').first.hover()
     page.get_by_role("link", name="Fork from here").first.click()
@@ -472,7 +472,7 @@ def test_versions_are_seen_in_place_used_again_and_forked_from(
     page.wait_for_url(re.compile(rf"^{re.escape(here)}t/\d+/$"))
 
 
-def test_what_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
+def test_text_that_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     chat.message.fill("half a thought")
     example = chat.page.locator("#welcome button").first
     example.click()
@@ -489,7 +489,7 @@ def test_what_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     expect(alert).to_be_visible()
     chat.message.press("Backspace")
     expect(alert).to_be_hidden()
-    # Enter during a composition is no end of the message.
+    # Enter during a composition of an input method does not send the message.
     chat.message.fill("にほん")
     chat.message.dispatch_event("keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
     chat.message.dispatch_event("keydown", {"key": "Enter", "keyCode": 229, "bubbles": True})
@@ -505,9 +505,9 @@ def test_what_is_not_sent_stays_in_the_composer(chat: Chat) -> None:
     expect(chat.page.locator("#pending > *")).to_have_count(0)
 
 
-@pytest.mark.noisy  # the browser reports what is refused
-def test_the_menu_of_models_shows_the_one_that_is_used(chat: Chat, wire: WireThread) -> None:
-    """Also one that it leaves out."""
+@pytest.mark.noisy  # the browser reports the failed requests
+def test_the_model_menu_shows_the_model_that_is_used(chat: Chat, wire: WireThread) -> None:
+    """The menu also shows a model in use that it does not offer otherwise."""
     page = chat.page
     model = page.get_by_label("Model", exact=True)
     expect(model).to_have_value("claude-sonnet-5-5")
@@ -537,10 +537,13 @@ def test_the_menu_of_models_shows_the_one_that_is_used(chat: Chat, wire: WireThr
     expect(model).to_have_value("claude-haiku-5-5")
 
 
-def test_older_rows_come_without_a_jump_and_drop_the_far_end_which_can_be_loaded_again(
+def test_loading_older_rows_does_not_jump_and_drops_the_newest_rows(
     server: Server, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
-    """The view follows only at the bottom; a permalink opens the page around its turn."""
+    """The dropped rows can be loaded again.
+
+    The view follows new rows only at the bottom. A permalink opens the page around its turn.
+    """
     uuid = long_session(server, turns=220)
     chat = open_chat().open(uuid)
     expect(chat.rows).to_have_count(50)
@@ -590,7 +593,7 @@ def permalink_opens_the_page_around_its_turn(chat: Chat, uuid: str, wire: WireTh
     choose(other.page, ("later.txt", b"later"))
     there(other.page, 1)
     other.send("and this")
-    chat.page.route("**/attach*.js", lambda route: None)  # it takes its time
+    chat.page.route("**/attach*.js", lambda route: None)  # the script does not arrive
     chat.page.locator("#queue").get_by_role("button", name="Withdraw").click()
     expect(chat.message).to_have_value("and this")
     settle()
@@ -631,7 +634,7 @@ def follow_only_at_the_bottom(chat: Chat, wire: WireThread) -> None:
 
 
 def the_end_of_an_answer_moves_nothing(chat: Chat, wire: WireThread) -> None:
-    """Neither the place of who reads further up, nor the selection, the focus or what is open."""
+    """The scroll position, selection, focus and open details stay when an answer ends."""
     words = make_words(600)
     text = f"{words}\n\n```py\nhere = 1\n```\n\nMarked *and* **read**.\n\n{words}"
     wire.enqueue(Scenario(thinking=400, text=text, chunk=40, ahead=190, rate=1))
@@ -661,10 +664,10 @@ def the_end_of_an_answer_moves_nothing(chat: Chat, wire: WireThread) -> None:
     expect(row.locator(".think")).to_have_attribute("open", "")
 
 
-def test_the_end_of_an_answer_selects_nothing_else(
+def test_the_end_of_an_answer_does_not_extend_the_selection(
     tab: Page, server: Server, wire: WireThread
 ) -> None:
-    """Also where the selection goes beyond the text, and where no rows take its place."""
+    """The selection may reach beyond the text, and the draft may end without any rows."""
     line = Line(tab)
     chat = Chat(tab, server).new()
     wire.enqueue(Scenario(words=900, rate=8))
@@ -688,7 +691,7 @@ def test_the_end_of_an_answer_selects_nothing_else(
         assert bool(selected) != is_cut
 
 
-def test_the_focus_goes_from_a_button_only_where_nobody_took_it_on(
+def test_the_focus_moves_to_the_composer_unless_a_person_has_moved_it(
     tab: Page, server: Server, wire: WireThread
 ) -> None:
     held: list[Frame] = []
@@ -720,7 +723,7 @@ def test_the_focus_goes_from_a_button_only_where_nobody_took_it_on(
     expect(tab.get_by_role("heading", level=1)).to_have_text("After the answer")
     expect(chat.transcript).to_be_focused()
 
-    # The button is gone before it is known that it was too late.
+    # The button is removed before the page learns that the withdrawal was too late.
     chat.send("more")
     expect(tab.locator("#draft .md")).to_contain_text("archive")
     chat.send("and this")
@@ -731,7 +734,7 @@ def test_the_focus_goes_from_a_button_only_where_nobody_took_it_on(
     line.answer = lambda asked: None
     tab.reload()
     tab.locator("#queue").get_by_role("button", name="Withdraw").click()
-    expect(tab.locator("#queue > *")).to_have_count(0)  # else the next test's answer is its
+    expect(tab.locator("#queue > *")).to_have_count(0)  # or it takes the next test's answer
     chat.message.press("Escape")
     chat.wait_idle()
 
@@ -765,7 +768,7 @@ def test_a_refused_message_is_left_out_until_it_is_included_again(
     assert "bombs" in str(wire.requests[-1]["messages"])
 
 
-def test_an_answer_is_shown_once_after_a_break_and_a_row_that_was_lost_is_asked_for(
+def test_a_page_recovers_from_a_lost_connection_and_from_lost_frames(
     tab: Page, server: Server, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     line = Line(tab)
@@ -788,14 +791,14 @@ def test_an_answer_is_shown_once_after_a_break_and_a_row_that_was_lost_is_asked_
     chat.wait_connected()
     assert live == chat.rows_html()
 
-    # Although something else was just asked for
+    # A lost row is requested even if the page has just requested something else.
     changed: list[str] = []
 
     def lose_some(frame: Frame) -> Frame | None:
         kind = frame["type"]
         if kind == "draft" and not changed:
             changed.append(kind)
-            return frame | {"offset": 999}  # which is asked for again
+            return frame | {"offset": 999}  # the page requests the draft again
         if kind == "rows" and changed == ["draft"]:
             changed.append(kind)
             return None
@@ -811,7 +814,7 @@ def test_an_answer_is_shown_once_after_a_break_and_a_row_that_was_lost_is_asked_
     assert changed == ["draft", "rows"]
 
 
-def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> None:
+def test_messages_keep_their_order_across_a_lost_connection(tab: Page, server: Server) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
     line.break_off()
@@ -826,7 +829,7 @@ def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> 
     chat.wait_idle()
     assert [text.split()[0] for text in said.all_inner_texts()] == ["First", "Second"]
     page, url = tab.context.new_page(), tab.url
-    with line.cut():  # the next page of the session sends what a closed one could not
+    with line.cut():  # the next page of the session sends messages that a closed page could not
         chat.send("Third").send("Fourth")
         tab.close()
     page.goto(url)
@@ -839,9 +842,7 @@ def test_messages_keep_their_order_around_a_break(tab: Page, server: Server) -> 
     assert page.evaluate("Object.keys(localStorage)") == []
 
 
-def test_a_message_that_is_refused_stays_in_sight_where_nothing_can_be_written(
-    tab: Page, server: Server
-) -> None:
+def test_a_refused_message_stays_visible_in_an_archived_session(tab: Page, server: Server) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
     line.break_off()
@@ -861,7 +862,7 @@ archive_session(get_session("{uuid}"), archived=True)
 """
 
 
-def test_messages_that_are_refused_come_back_in_their_order(tab: Page, server: Server) -> None:
+def test_refused_messages_return_to_the_composer_in_order(tab: Page, server: Server) -> None:
     line = Line(tab)
     chat = Chat(tab, server).new()
     line.break_off()
@@ -876,12 +877,12 @@ def test_messages_that_are_refused_come_back_in_their_order(tab: Page, server: S
     server.manage("shell", "-c", ARCHIVE.format(uuid=chat.uuid))
     line.greet()
     expect(chat.message).to_have_value("First\n\nSecond\n\nand a third")
-    others_line.greet()  # what came back here is not sent from there
+    others_line.greet()  # the other page does not send the messages that were returned here
     expect(other.page.locator("#pending > *")).to_have_count(0)
     expect(other.message).to_have_value("")
 
 
-def test_a_message_is_said_once_and_in_its_order_though_the_database_was_away(
+def test_messages_are_sent_once_and_in_order_after_a_database_outage(
     tab: Page, server: Server, wire: WireThread
 ) -> None:
     lost: list[str] = []
@@ -926,7 +927,7 @@ def test_a_message_is_said_once_and_in_its_order_though_the_database_was_away(
     assert lost[:2] == ["send", "send"]
     assert lost.count("ack") == 1
 
-    # One that is written before the first is tried again does not overtake it.
+    # A message that is sent before the retry of the first message does not overtake it.
     refused: list[str] = []
 
     def refuse_the_first(frame: Frame) -> Frame | None:
@@ -946,7 +947,7 @@ def test_a_message_is_said_once_and_in_its_order_though_the_database_was_away(
     expect(tab.locator("#pending > *")).to_have_count(0)
 
 
-def test_what_is_written_in_a_message_is_kept_when_it_goes(
+def test_text_in_an_editor_is_kept_when_its_message_is_replaced(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     first = open_chat().new()

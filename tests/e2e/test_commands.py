@@ -1,5 +1,7 @@
-"""Commands in the composer, files by name, the palette, the list of keys; by keyboard,
-by mouse and narrow."""
+"""Commands and file names in the composer, the palette and the list of keys.
+
+The tests use keyboard and mouse, and wide and narrow windows.
+"""
 
 import re
 from collections.abc import Callable
@@ -23,7 +25,7 @@ def choices(page: Page) -> Locator:
 
 
 def chosen(page: Page) -> str:
-    """What screen readers are told is chosen."""
+    """Return the text of the option that screen readers announce as chosen."""
     found = page.evaluate(
         "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
         "?.innerText"
@@ -39,7 +41,7 @@ def sent(wire: WireThread) -> int:
     return len(wire.server.requests)
 
 
-def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireThread) -> None:
+def test_commands_can_be_found_and_executed_by_keyboard(chat: Chat, wire: WireThread) -> None:
     page = chat.page
     wire.enqueue(Scenario(text="Yes."))
     chat.ask("Plant the beans")
@@ -66,7 +68,7 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
     chat.message.press("Enter")
     expect(page.get_by_label("Model", exact=True)).to_have_value("claude-haiku-5-5")
     expect(page.get_by_text(re.compile("^Model: ")).first).to_be_visible()
-    # By the button that stands beside a menu of more than eight
+    # Add the button that the page shows beside a menu of more than eight models.
     page.evaluate(
         """() => document.querySelector(".under").insertAdjacentHTML(
             "beforeend", '<button type="button" data-action="models">Find a model</button>')"""
@@ -106,8 +108,8 @@ def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireTh
     expect(chat.message).to_have_value("")
 
 
-@pytest.mark.noisy  # the browser reports what is refused
-def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -> None:
+@pytest.mark.noisy  # the browser reports the failed request
+def test_an_unknown_command_can_be_sent_as_a_message(chat: Chat, wire: WireThread) -> None:
     page = chat.page
     chat.send("/renam Beans")
     problem = page.get_by_role("alert")
@@ -123,7 +125,7 @@ def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -
     wire.enqueue(Scenario(text="A table of names."))
     chat.ask("/etc/hosts is what?")
     assert sent(wire) == 2
-    # Nor is the page of the sign-in the text of a message.
+    # The sign-in page is not taken for the text of a message.
     page.context.clear_cookies()
     page.locator('[data-event-type="user_message"]').last.hover()
     page.get_by_role("button", name="Edit").last.click()
@@ -131,7 +133,7 @@ def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -
     expect(page.locator("#rows textarea")).to_have_count(0)
 
 
-def test_clear_hides_the_view_only_and_history_brings_it_back(
+def test_clear_only_hides_rows_and_history_loads_older_rows(
     server: Server, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat().open(long_session(server, turns=120)).wait_connected()
@@ -147,7 +149,7 @@ def test_clear_hides_the_view_only_and_history_brings_it_back(
     expect(page.locator("#rows")).to_contain_text("Still here.")
     take_picture(page, "commands-cleared")
     assert violations(page, within="#rows") == []
-    assert page.locator("[data-seq='71']").count() == 1  # nothing was loaded meanwhile
+    assert page.locator("[data-seq='71']").count() == 1  # no rows were loaded meanwhile
     assert page.locator("[data-seq='70']").count() == 0
     page.get_by_role("button", name="Load older").click()
     expect(row).to_be_visible()
@@ -163,7 +165,7 @@ def test_clear_hides_the_view_only_and_history_brings_it_back(
     expect(page.locator("#panel .hit").first).to_contain_text("Row number 33")
 
 
-def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that_change_nothing(
+def test_file_names_key_help_and_commands_of_archived_sessions_work(
     chat: Chat, server: Server
 ) -> None:
     folder = server.folder / "workspaces" / "example"
@@ -186,7 +188,7 @@ def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that
     expect(page.get_by_text("No matching files.").first).to_be_visible()
     expect(choices(page)).to_have_count(0)
 
-    # The keys are listed, and single ones can be switched off.
+    # The keys are listed, and single-letter keys can be turned off.
     chat.message.fill("")
     chat.message.press("/")
     expect(choices(page)).to_have_count(10)
@@ -212,7 +214,7 @@ def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that
     expect(chat.message).to_be_focused()
     expect(chat.message).to_have_value("")
 
-    # A session that is only read
+    # An archived session, which can only be read, has commands that change nothing.
     page.get_by_label("Actions for this session").click()
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_text("This session is archived.")).to_be_visible()
@@ -230,7 +232,7 @@ def test_files_are_named_keys_are_listed_and_what_is_only_read_has_commands_that
     assert download.value.suggested_filename.startswith("session-")
 
 
-def test_the_palette_finds_sessions_commands_and_pages_on_every_page_and_narrow(
+def test_the_palette_finds_sessions_commands_and_pages_on_every_page(
     server: Server, chat: Chat, wire: WireThread
 ) -> None:
     uuid = long_session(server, turns=2, title="Quinces in spring")
@@ -242,7 +244,7 @@ def test_the_palette_finds_sessions_commands_and_pages_on_every_page_and_narrow(
     expect(field).to_be_focused()
     options = palette(page).get_by_role("option")
     expect(options.filter(has_text="Quinces in spring")).to_be_visible()
-    page.route(re.compile("q=dahl"), lambda route: None)  # the server takes its time
+    page.route(re.compile("q=dahl"), lambda route: None)  # the response does not arrive
     field.press_sequentially("dahl")
     expect(options).to_have_count(0)
     field.press("Enter")
@@ -284,7 +286,7 @@ def test_the_palette_finds_sessions_commands_and_pages_on_every_page_and_narrow(
     page.wait_for_url(f"**/s/{uuid}/")
     assert sent(wire) == 0
 
-    # On every page, and narrow
+    # The palette works on every page and in a narrow window.
     page.set_viewport_size(NARROW)
     page.goto(f"{server.url}/search/")
     page.keyboard.press("Control+k")
@@ -300,7 +302,7 @@ def test_the_palette_finds_sessions_commands_and_pages_on_every_page_and_narrow(
     page.wait_for_url("**/s/**")
     chat.wait_connected()
 
-    # What was typed into a closed one does not reach the next one.
+    # Text that was typed into a closed palette does not reach the next one.
     page.keyboard.press("Control+k")
     expect(field).to_be_focused()
     page.clock.install()

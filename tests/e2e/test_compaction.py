@@ -1,4 +1,4 @@
-"""Summarizing older turns, and undoing it, as a person does."""
+"""Summarizing older turns and undoing the summary in a browser."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A run, followed by a page's plain ``EventSource``."""
+"""A run that a page follows with a plain ``EventSource``."""
 
 from collections.abc import Callable
 
@@ -33,10 +33,10 @@ async ([session, text]) => {
 """
 
 
-def test_a_page_follows_a_run_to_its_end_and_is_then_left_alone(
+def test_an_event_source_follows_a_run_to_its_end_and_then_closes(
     wire: WireThread, open_chat: Callable[..., Chat]
 ) -> None:
-    """It comes again after the end by itself, once, and is told that there is no more."""
+    """The source reconnects once after the end, and is told that there are no more events."""
     chat = open_chat().new()
     wire.enqueue(Scenario(words=40, rate=100))
     got = chat.page.evaluate(FOLLOW, [chat.uuid, "What now?"])

@@ -1,4 +1,4 @@
-"""The files of a workspace in the browser: what hostile ones reach, and what people do."""
+"""The files of a workspace in the browser: hostile files, versions and uploads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +22,9 @@ from tests.wire.server import WireThread
 
 
 @pytest.mark.noisy
-def test_hostile_files_reach_nothing(
+def test_hostile_files_reach_no_cookie_parent_storage_or_network(
     server: Server, open_context: Callable[..., BrowserContext], evil: Visitors
 ) -> None:
-    """No cookie, parent, storage or network, from two hundred files."""
     paths = write_hostile_files(server, evil)
     assert len(paths) >= 200
     context = open_context()
@@ -39,14 +38,14 @@ def test_hostile_files_reach_nothing(
     assert [url for url in asked if not url.startswith(own)] == []
     assert len(context.pages) == 1
     assert evil.count == 0
-    # The counter counts: the same markup in a page of no protection.
+    # To prove that the counter counts, show the same markup in a page without protection.
     page.goto("about:blank")
     page.set_content("".join(MARKUP[5:20]).replace("EVIL", evil.url))
     page.wait_for_timeout(300)
     assert evil.count > 0
 
 
-def test_a_file_is_browsed_changed_and_each_version_opens(
+def test_every_version_of_a_changed_file_can_be_opened(
     open_chat: Callable[..., Chat], wire: WireThread, server: Server
 ) -> None:
     folder = example_folder(server) / "bed"
@@ -68,7 +67,7 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
         chat.send(f"Make it {word}.")
         page.get_by_role("button", name="Approve", exact=True).click()
         expect(chat.rows.filter(has_text="Written.")).to_have_count(1 if word == "two" else 2)
-    # From the row to the file as that call left it.
+    # The row of a call opens the version of the file that the call wrote.
     row = page.locator(".row-tool:visible", has_text="plan.md").first
     row.locator("summary").click()
     row.get_by_role("link", name="Open file").click()
@@ -78,13 +77,13 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
     assert violations_everywhere(page, "file-version") == []
     page.get_by_role("link", name="Current version").click()
     expect(shown.get_by_role("heading", name="Plan three")).to_be_visible()
-    expect(shown.locator(".note")).to_have_css("display", "grid")  # no notice of the frame's
+    expect(shown.locator(".note")).to_have_css("display", "grid")  # not the frame's own notice
     versions = page.get_by_role("region", name="Versions").get_by_role("listitem")
     expect(versions).to_have_count(3)
     versions.last.get_by_role("link").first.click()
     expect(shown.get_by_role("heading", name="Plan one")).to_be_visible()
     assert marks_unseen_in_forced_colours(page) == []
-    # All files, with what the session has changed, one click from the chat.
+    # The list of all files marks those that the session has changed.
     versions.last.get_by_role("link").last.click()
     page.get_by_role("navigation", name="Workspace").get_by_role("link", name="Files").click()
     expect(page.locator("[data-mark]")).to_contain_text(["bed"])
@@ -92,7 +91,9 @@ def test_a_file_is_browsed_changed_and_each_version_opens(
 
 
 @pytest.mark.noisy  # one upload is refused
-def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Path) -> None:
+def test_files_can_be_uploaded_by_form_and_by_drop(
+    server: Server, tab: Page, tmp_path: Path
+) -> None:
     folder = example_folder(server) / f"up-{uuid4().hex[:8]}"
     folder.mkdir()
     tab.goto(f"{server.url}/w/example/files/?path={folder.name}")
@@ -103,7 +104,7 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
     expect(tab.get_by_role("link", name="one.txt")).to_be_visible()
-    # Once more: refused, and what was chosen is still chosen.
+    # The same upload again is refused, and the chosen file stays chosen.
     tab.get_by_label("Files for this folder").set_input_files(tmp_path / "one.txt")
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("alert")).to_contain_text("one.txt is already there")
@@ -111,7 +112,7 @@ def test_files_are_uploaded_and_dropped(server: Server, tab: Page, tmp_path: Pat
     tab.get_by_role("button", name="Upload").click()
     expect(tab.get_by_role("alert")).to_have_count(0)
     expect(tab.get_by_role("status").filter(has_text="Uploaded: one.txt.")).to_be_visible()
-    # More than any other request may have.
+    # An upload may be larger than any other request.
     (tmp_path / "large.bin").write_bytes(b"x" * 16_000_000)
     tab.get_by_label("Files for this folder").set_input_files(tmp_path / "large.bin")
     tab.get_by_role("button", name="Upload").click()

@@ -7,7 +7,7 @@ from playwright.sync_api import BrowserContext, expect
 from .conftest import NARROW, Chat, Server
 
 
-def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
+def test_every_page_is_two_clicks_from_the_chat_and_one_click_back(
     server: Server, chat: Chat
 ) -> None:
     page = chat.page
@@ -28,7 +28,7 @@ def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
         expect(heading).to_have_text(name)
     page.get_by_label("Breadcrumb").get_by_role("link", name="Settings").click()
     expect(heading).to_have_text("Settings")
-    # Not the first one: another session may be pinned, or was written to since.
+    # The session may not be first in the list, if another is pinned or has newer messages.
     own = page.get_by_role("navigation", name="Sessions").locator(
         f'a[href="{here.removeprefix(server.url)}"]'
     )
@@ -55,7 +55,7 @@ def test_whatever_is_there_is_two_clicks_from_the_chat_and_one_from_it_back(
     expect(page.get_by_role("button", name="Show sidebar")).to_be_focused()
 
 
-def test_a_phone_without_javascript_has_the_menu_above_the_page_and_large_targets(
+def test_a_phone_without_javascript_has_a_menu_and_large_targets(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(java_script_enabled=False, viewport=NARROW, has_touch=True).new_page()

@@ -1,4 +1,4 @@
-"""A message that the server has no room for, in a browser with scripts and without."""
+"""A message that does not fit on the server's disk, in a browser with and without scripts."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ TEXT = "A message that is to be kept. " * 2000
 
 
 class OnSmallDisk(Server):
-    """Its data folder is a small file system, which only its own process sees."""
+    """A server whose data folder is a small file system that only its own process sees."""
 
     def launch(self, *command: str) -> subprocess.Popen[str]:
         small = self.folder / "data"
@@ -40,7 +40,7 @@ class OnSmallDisk(Server):
 
     @property
     def disk(self) -> Path:
-        """The file system, as the server's process sees it."""
+        """Return the path of the file system as the server's process sees it."""
         [pid] = children(self.pid)
         return Path(f"/proc/{pid}/root{self.folder}/data")
 
@@ -99,7 +99,7 @@ def test_a_refused_message_stays_in_the_composer(
 
 
 @pytest.mark.noisy
-def test_without_scripts_it_stays_there_too(
+def test_a_refused_message_stays_in_the_composer_without_javascript(
     server: OnSmallDisk,
     tab: Page,
     open_context: Callable[..., BrowserContext],

@@ -1,5 +1,7 @@
-"""A chat with a tool and its approval by the keyboard alone, and what a screen reader says of it:
-where the focus is, and what live regions are told."""
+"""A chat with a tool call and its approval, by keyboard alone, as a screen reader announces it.
+
+The announcements are the focused elements and the texts of live regions.
+"""
 
 from pathlib import Path
 
@@ -29,11 +31,11 @@ LISTEN = """
 
 
 def focused(page: Page) -> str:
-    """Role and name of what has the focus, as the browser gives them to a screen reader."""
+    """Return role and name of the focused element as the browser gives them to screen readers."""
     return page.locator(":focus").aria_snapshot().splitlines()[0].removeprefix("- ")
 
 
-def test_a_chat_by_keyboard_alone_is_heard_as_the_file_says(
+def test_a_chat_by_keyboard_is_announced_as_heard_txt_says(
     chat: Chat, wire: WireThread, server: Server
 ) -> None:
     page, lines = chat.page, []
@@ -67,7 +69,7 @@ def test_a_chat_by_keyboard_alone_is_heard_as_the_file_says(
     text = "\n".join(lines) + "\n"
     assert text == HEARD.read_text(), text
 
-    # What is heard of an answer is chosen.
+    # A person can choose how much of an answer is announced.
     parts = ["It is written.", "The second paragraph has code.", "one two", "Answer complete"]
     for hears, expected in (("parts", parts), ("nothing", ["Answer complete"])):
         page.evaluate(f"document.documentElement.dataset.hears = '{hears}'")

@@ -1,4 +1,4 @@
-"""A chat in another language: the same rows in each reader's own, live and stored."""
+"""A chat in several languages: the same rows in each reader's language, live and stored."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def words(page: Page) -> str:
     return " ".join(page.locator("#rows").inner_text().split())
 
 
-def test_two_people_see_one_chat_each_in_their_language(
+def test_two_people_see_the_same_chat_in_their_own_languages(
     wire: WireThread, open_chat: Callable[..., Chat]
 ) -> None:
     german = open_chat(locale="de-DE").new()
@@ -62,7 +62,7 @@ def test_two_people_see_one_chat_each_in_their_language(
     assert sizes_that_scroll_sideways(page, "german-chat") == []
 
 
-def test_older_rows_and_the_panel_are_in_it_too_and_it_is_chosen_in_the_account(
+def test_older_rows_and_the_panel_are_in_the_persons_language(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
     uuid = long_session(server, turns=60)
@@ -78,7 +78,7 @@ def test_older_rows_and_the_panel_are_in_it_too_and_it_is_chosen_in_the_account(
     page.set_viewport_size(NARROW)
     assert sizes_that_scroll_sideways(page, "german-panel") == []
 
-    # The language is chosen in the account.
+    # A person chooses the language in the account's preferences.
     page.goto(f"{server.url}/account/preferences/")
     page.get_by_label("Sprache", exact=True).select_option("en")
     page.get_by_role("button", name="Speichern").click()

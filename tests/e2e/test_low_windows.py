@@ -1,4 +1,4 @@
-"""A window that is low or narrow, and what a keyboard does there and anywhere."""
+"""The chat in low and narrow windows, and keys of input methods and in questions."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from .conftest import (
     wait_until,
 )
 
-LOW = {"width": 683, "height": 330}  # half of a laptop's, as zoomed to 200 %
+LOW = {"width": 683, "height": 330}  # half of a laptop's window, as at a zoom of 200 %
 
 CODE_IN_LISTS = "- one\n\n  - two\n\n    ```python\n    print('beans')\n    ```\n"
 
@@ -37,7 +37,7 @@ IS_INSIDE = """
 """
 
 
-def test_a_low_window_shows_the_end_and_keeps_the_focus_when_rows_go(
+def test_a_low_window_shows_the_end_and_keys_work_after_rows_are_dropped(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
     chat = open_chat(viewport=LOW).open(long_session(server, turns=220)).wait_connected()
@@ -59,12 +59,12 @@ def test_a_low_window_shows_the_end_and_keeps_the_focus_when_rows_go(
     seq = focused.get_attribute("data-seq")
     chat.load("Load newer", lambda: last.count() > 0)
     expect(page.locator(f'[data-seq="{seq}"]')).to_have_count(0)
-    settle()  # until the rows that have come stand
+    settle()  # until the new rows have their final positions
     page.keyboard.press("End")
     expect(last).to_be_in_viewport()
 
 
-def test_a_key_of_an_input_method_is_none_of_the_pages(chat: Chat, wire: WireThread) -> None:
+def test_the_page_ignores_keys_of_an_input_method(chat: Chat, wire: WireThread) -> None:
     page, devtools = chat.page, chat.page.context.new_cdp_session(chat.page)
     composed = {"text": "にほん", "selectionStart": 3, "selectionEnd": 3}
     chat.ask("one")
@@ -90,7 +90,7 @@ def test_a_key_of_an_input_method_is_none_of_the_pages(chat: Chat, wire: WireThr
     expect(field).to_have_value("Written anew にほん")
 
 
-def test_what_is_written_where_somebody_else_answers_is_moved_and_not_sent(
+def test_text_in_a_question_moves_to_the_composer_when_another_decides(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     first = open_chat().new()
@@ -121,10 +121,10 @@ def test_what_is_written_where_somebody_else_answers_is_moved_and_not_sent(
     second.page.locator("#rows").get_by_role("button", name="Approve").click()
     expect(first.message).to_be_focused()
     expect(first.message).to_have_value("")
-    first.wait_idle()  # else the next test's answer is its
+    first.wait_idle()  # or this run takes the next test's answer
 
 
-def test_controls_stay_in_sight_where_there_is_little_room(
+def test_controls_stay_visible_in_narrow_windows_and_long_menus(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat(viewport=NARROW, locale="de-DE").new()

@@ -1,4 +1,4 @@
-"""Notices and the pages as an app, in a browser: what is shown, kept, and gone."""
+"""Notifications and offline copies of pages in a browser."""
 
 import re
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from .conftest import (
     wait_until,
 )
 
-# A push service is nothing that a browser without the Internet has: it is given an address at
-# which nobody is, and it is woken by DevTools.
+# A browser without Internet access has no push service. Tests give it an unused address and
+# deliver pushes through DevTools.
 SUBSCRIBE = """
 if (Notification.permission === "denied") {
   Object.defineProperty(Notification, "permission", { get: () => "default" });
@@ -38,8 +38,8 @@ PushManager.prototype.subscribe = async () => ({ toJSON: () => ({
 }) });
 """
 
-# A headless shell shows no notifications, and refuses them whatever it is told; then they are
-# kept here as they would be shown.
+# A headless shell shows no notifications and always denies the permission. In that case, store the
+# notifications as they would be shown.
 SHOW = """
 () => {
   if (Notification.permission === "granted") return;
@@ -57,7 +57,7 @@ async () => (await registration.getNotifications()).map(({ title, body, tag, act
 """
 
 
-# What the page may close; only the worker has those above.
+# A notification for the page to close, because the stored notifications exist only in the worker.
 NOTICE = """
 ServiceWorkerRegistration.prototype.getNotifications = async () => [
   { data: { url: "/s/%s/" }, close() { document.documentElement.dataset.closed = ""; } },
@@ -71,7 +71,7 @@ async () => (await (await caches.open("loom-pages")).keys()).map(({ url }) => ne
 
 @pytest.fixture(scope="module")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """One of its own: who is told has more on every page."""
+    """Start a server for this module, because notifications add a script to every page."""
     return start_ordinary(make_server, provider)
 
 
@@ -82,8 +82,10 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
 
 @pytest.fixture
 def person(open_context: Callable[..., BrowserContext], server: Server) -> Page:
-    """A browser with service workers that shows notifications, with a sign-in of its own,
-    which a test may end. It is told of what happens."""
+    """Open a page in a browser with service workers and notifications turned on.
+
+    The page has its own sign-in, which a test may end.
+    """
     context = open_context(
         service_workers="allow",
         permissions=["notifications"],
@@ -134,7 +136,10 @@ class Worker:
         self._devtools.send("ServiceWorker.deliverPushMessage", message)
 
     def push_until_shown(self) -> list[dict[str, Any]]:
-        """What is shown then: another push may be on its way, for which there is nothing left."""
+        """Push until notifications are shown, and return them.
+
+        Another push may still be on its way then, which has nothing left to show.
+        """
         found: list[dict[str, Any]] = []
 
         def is_shown() -> bool:
@@ -150,7 +155,7 @@ RUN = ToolCall(name="shell_execute", input={"command": "rm -f beans.txt"})
 
 
 class Views:
-    """What the page says of being in view."""
+    """The requests by which a page tells the server that it is in view."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -164,7 +169,7 @@ class Views:
 
     def until_heard(self) -> None:
         def is_heard() -> bool:
-            self._page.wait_for_timeout(1)  # Playwright tells of requests while it is waited for.
+            self._page.wait_for_timeout(1)  # Playwright reports requests only during a wait
             return not self._open
 
         wait_until(is_heard)
@@ -189,7 +194,7 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
             in page.request.get(f"{server.url}/s/{uuid}/").text()
         )
     )
-    # Until the server knows that the page was left, there is nothing to show yet.
+    # There is nothing to show until the server knows that the person has left the page.
     worker.push_until_shown()
     worker.push()
     worker.push()
@@ -204,11 +209,11 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
     page.goto(f"{server.url}/s/{uuid}/")
     expect(page.locator("#rows")).to_contain_text("Done.")
     assert worker.shown == []
-    # The page of a turn is the session's, too.
+    # The page of a turn also closes the session's notifications.
     page.add_init_script(NOTICE % uuid)
     page.goto(f"{server.url}/s/{uuid}/t/1/")
     page.locator("html[data-closed]").wait_for(state="attached")
-    # A test is shown, although its page is in view.
+    # A test notification is shown even if its page is in view.
     page.goto(f"{server.url}/account/notifications/")
     page.get_by_role("button", name="Send a test").click()
     page.wait_for_load_state()
@@ -217,10 +222,10 @@ def test_a_question_is_shown_once_and_answered_from_the_notice(
 
 
 @pytest.mark.noisy  # without a network
-def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_sign_in(
+def test_offline_copies_are_marked_and_are_deleted_at_sign_out(
     person: Page, server: Server, wire: WireThread
 ) -> None:
-    """A copy with something written in it is not loaded again."""
+    """A copy in which a person has written is not reloaded when the network returns."""
     page = person
     page.goto(f"{server.url}/")
     worker = Worker(page)
@@ -261,7 +266,7 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     page.context.set_offline(True)
     worker.evaluate("() => { self.fetch = () => Promise.reject(new TypeError('offline')); }")
     page.goto(f"{server.url}/s/{uuid}/")
-    # In the clock that the page's other times have.
+    # The time has the same format as the page's other times.
     as_of = re.compile(r"Offline, as of \d+/\d+/\d+, \d\d:\d\d\.")
     expect(page.locator(".offline-bar")).to_contain_text(as_of)
     expect(page.locator("#rows")).to_contain_text("Beans are kept.")
@@ -272,7 +277,7 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     page.goto(f"{server.url}/s/{uuid[:-4]}0000/")
     expect(page.get_by_role("heading", level=1)).to_have_text("You are offline")
     page.context.set_offline(False)
-    worker.evaluate(ANSWERED % (403, uuid))  # by a proxy
+    worker.evaluate(ANSWERED % (403, uuid))  # as a proxy may answer
     assert f"/s/{uuid}/" in worker.evaluate(KEPT)
     server.manage("shell", "-c", MOVE.format(uuid))
     page.goto(f"{server.url}/s/{uuid}/")
@@ -289,7 +294,7 @@ def test_what_is_kept_is_read_without_a_network_and_says_so_and_goes_with_the_si
     assert "loom-pages" not in worker.evaluate("async () => caches.keys()")
 
 
-# As attach.js shows one that did not arrive and can be sent again.
+# The markup of attach.js for a file that failed to upload and can be retried.
 LOST_FILE = """
 () => {
   const tray = document.createElement("ul");
@@ -300,7 +305,7 @@ LOST_FILE = """
 """
 
 
-# By what is not the product.
+# A response that does not come from the product.
 ANSWERED = """
 async () => {
   const done = [];

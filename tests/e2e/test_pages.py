@@ -1,5 +1,4 @@
-"""Every page: accessible, narrow and wide, light and dark, light in weight, without
-JavaScript, by keyboard alone."""
+"""Requirements of all pages: accessibility, size, printing, keyboard and no JavaScript."""
 
 import gzip
 import re
@@ -22,7 +21,7 @@ from tests.wire.server import WireThread
 KILOBYTE = 1024
 
 
-def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
+def test_pages_are_accessible_and_do_not_scroll_sideways(
     server: Server, story: str, tab: Page
 ) -> None:
     paths = {
@@ -46,8 +45,8 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
     assert violations_everywhere(tab, "shared-session") == []
 
 
-@pytest.mark.noisy  # the browser reports pages that say 404 or 410
-def test_axe_finds_nothing_on_pages_that_refuse_or_for_a_stranger(
+@pytest.mark.noisy  # the browser reports pages with status 404 or 410
+def test_error_pages_and_sign_in_pages_are_accessible(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()
@@ -66,7 +65,7 @@ def test_axe_finds_nothing_on_pages_that_refuse_or_for_a_stranger(
         assert violations_light_and_dark(page, picture) == [], path
 
 
-def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
+def test_a_session_can_be_used_by_keyboard_renamed_archived_and_left(
     chat: Chat, wire: WireThread
 ) -> None:
     page = chat.page
@@ -81,9 +80,9 @@ def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
     chat.page.get_by_role("button", name="Stop").click()
     chat.wait_idle()
 
-    # Everything is reached by keyboard.
+    # All controls can be reached by keyboard.
     wanted, names = {"Transcript", "Copy message", "New session", "Send"}, set()
-    for _ in range(300):  # past all sessions that other tests have made
+    for _ in range(300):  # the list may have many sessions of other tests
         page.keyboard.press("Tab")
         names.add(
             page.evaluate(
@@ -106,7 +105,7 @@ def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
     page.get_by_role("button", name="Unarchive").first.click()
     expect(chat.message).to_be_visible()
 
-    # Switching sessions never leaves a row of another.
+    # Switching sessions leaves no row of the previous session.
     chat.wait_connected()
     wire.enqueue(Scenario(words=60, rate=20))
     chat.send("in the first one")
@@ -122,7 +121,7 @@ def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
     chat.wait_idle()
     expect(page.locator("#rows")).to_contain_text("in the first one")
 
-    # A workspace opens by all of its card.
+    # A click anywhere on a workspace's card opens the workspace.
     page.goto(f"{chat.server.url}/")
     place = page.locator(".cards .facts").first.bounding_box()
     assert place is not None
@@ -130,16 +129,16 @@ def test_a_session_is_for_everybody_by_keyboard_renamed_archived_and_left(
     expect(page).to_have_url(f"{chat.server.url}/w/example/")
 
 
-def test_the_chat_page_is_light(server: Server, tab: Page) -> None:
+def test_the_chat_page_stays_within_its_size_limits(server: Server, tab: Page) -> None:
     uuid = long_session(server, turns=50)
-    tab.goto(f"{server.url}/account/notifications/")  # who is told has more on the page
+    tab.goto(f"{server.url}/account/notifications/")  # notifications add a script to the page
     tab.get_by_role("button", name="Save").click()
     urls: set[str] = set()
     tab.goto("about:blank")
     tab.on("response", lambda response: urls.add(response.url))
     tab.goto(f"{server.url}/s/{uuid}/")
     tab.wait_for_load_state("networkidle")
-    # Asked for again: the browser does not keep the body of each response.
+    # Request each response again, because the browser does not keep every body.
     sizes = {
         url.removeprefix(server.url): len(gzip.compress(tab.request.get(url).body(), 9))
         for url in urls
@@ -179,7 +178,7 @@ def test_reading_and_searching_work_without_javascript(
     assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "good.txt"
 
 
-def test_the_page_prints_and_zooms(
+def test_the_chat_page_can_be_printed_and_zoomed(
     server: Server, story: str, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(viewport={"width": 680, "height": 450}).new_page()
@@ -190,7 +189,7 @@ def test_the_page_prints_and_zooms(
     page.emulate_media(media="print")
     take_picture(page, "printed")
     expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
-    # What is folded, or scrolls, is on paper as a whole.
+    # Folded and scrolling parts are printed as a whole.
     long = "\n".join(f"line {number}" for number in range(100))
     wide = "|" + "|".join(f"longestword{number}" for number in range(12)) + "|\n|" + 12 * "-|"
     uuid = str(uuid4())

@@ -27,10 +27,10 @@ def panel(page: Page) -> Locator:
     return page.locator("#panel")
 
 
-def test_it_is_opened_and_left_by_keyboard_is_a_sheet_where_there_is_no_room_and_keeps_a_rule(
+def test_the_panel_works_by_keyboard_and_is_a_sheet_in_narrow_windows(
     chat: Chat,
 ) -> None:
-    """Its tabs are pages of their own."""
+    """Its tabs can also be opened as pages, and a rule can be kept for the workspace."""
     page, here = chat.page, chat.page.url
     expect(panel(page)).to_be_hidden()
     opener(page).focus()
@@ -51,7 +51,7 @@ def test_it_is_opened_and_left_by_keyboard_is_a_sheet_where_there_is_no_room_and
     expect(page).to_have_url(f"{chat.server.url}/s/{page.url.split('/s/')[1]}")
     expect(page.get_by_role("heading", name="Context")).to_be_visible()
 
-    # Where there is no room, it is a sheet.
+    # In a narrow window, the panel is a sheet.
     page.set_viewport_size(SHEET)
     page.goto(here)
     for viewport in (SHEET, NARROW):
@@ -72,7 +72,7 @@ def test_it_is_opened_and_left_by_keyboard_is_a_sheet_where_there_is_no_room_and
             expect(page.get_by_role("dialog")).to_be_hidden()
             page.reload()
 
-    # A rule is kept for the workspace by keyboard.
+    # A rule can be kept for the workspace by keyboard.
     page.set_viewport_size(WIDE)
     page.reload()
     chat.ask("Never push to main without a review")
@@ -95,7 +95,7 @@ def test_it_is_opened_and_left_by_keyboard_is_a_sheet_where_there_is_no_room_and
 
 @pytest.fixture
 def decided(chat: Chat, wire: WireThread) -> Chat:
-    """A session in which something was decided, its state open."""
+    """Open the state of a session that has a decision and a rule."""
     wire.enqueue(Scenario(text="Understood."))
     chat.ask("We use tabs for indentation.\n\nNever commit to main.")
     opener(chat.page).click()
@@ -108,7 +108,7 @@ def item(page: Page, text: str, kind: str = "Decisions") -> Locator:
     return items.filter(has_text=text)
 
 
-def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_no_newer_change(
+def test_state_items_can_be_pinned_reworded_removed_and_restored(
     decided: Chat,
 ) -> None:
     page = decided.page
@@ -117,8 +117,8 @@ def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_n
     unpin = item(page, "tabs").get_by_role("button", name="Unpin").first
     expect(unpin).to_be_visible()
     expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
-    settle(0.6)  # the row of the change has come, and the panel has followed it
-    # Where "Edit" was, the second click of two finds nothing to press.
+    settle(0.6)  # wait for the row of the change and the update of the panel
+    # A double click on "Edit" opens the editor and presses no other button.
     item(page, "tabs").get_by_label("Edit").first.dblclick()
     item(page, "tabs").get_by_role("button", name="Cancel").click()
     settle(0.6)
@@ -133,7 +133,7 @@ def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_n
     expect(panel(page).get_by_text("Removed", exact=False).first).to_be_visible()
     expect(page.locator("#rows")).to_contain_text("Decision removed: Spaces, two of them")
     panel(page).locator("#struck summary").click()
-    settle(0.6)  # the row of the change has come, and the panel has followed it
+    settle(0.6)  # wait for the row of the change and the update of the panel
     panel(page).get_by_role("button", name="Restore").click()
     expect(item(page, "Spaces, two").get_by_role("button", name="Remove")).to_be_visible()
     settle()
@@ -141,14 +141,14 @@ def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_n
     page.reload()
     settle()
     assert decided.rows_html() == live
-    # A turn on the page is shown without leaving it.
+    # A link to a turn that is on the page does not leave the page.
     opener(page).click()
     address = page.url
     item(page, "main", "Rules").get_by_role("link", name="Turn 1").click()
     expect(page.locator('#rows > [data-turn="1"]')).to_be_focused()
     assert page.url == address
 
-    # A late answer does not hide a newer change.
+    # A late response does not hide a newer change.
     expect(item(page, "Spaces, two").get_by_text("Pinned")).to_have_count(0)
     late: list[tuple[Route, APIResponse]] = []
 
@@ -161,7 +161,7 @@ def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_n
     page.route("**/state/edit/", hold_first)
     item(page, "Spaces, two").get_by_role("button", name="Pin").first.click()
     item(page, "main", "Rules").get_by_role("button", name="Remove").first.click()
-    page.wait_for_timeout(600)  # unlike a sleep, it lets the routes answer
+    page.wait_for_timeout(600)  # unlike a sleep, this lets the routes answer
     route, response = late[0]
     route.fulfill(response=response)
     settle(0.3)
@@ -173,8 +173,8 @@ def test_items_are_pinned_reworded_struck_and_restored_and_a_late_answer_hides_n
     assert violations_everywhere(page, "state", within="#panel") == []
 
 
-@pytest.mark.noisy  # the browser reports what is refused
-def test_it_follows_the_session_and_keeps_what_is_being_written(
+@pytest.mark.noisy  # the browser reports the failed requests
+def test_the_panel_follows_the_session_and_keeps_unsaved_text(
     decided: Chat, wire: WireThread
 ) -> None:
     page = decided.page
@@ -190,7 +190,7 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
     expect(item(page, "plant beans").first).to_be_visible()
     expect(panel(page)).to_be_visible()
 
-    # Nor does another tab of the panel lose it.
+    # Switching to another tab of the panel does not lose the text.
     item(page, "tabs").get_by_label("Edit").first.click()
     field.fill("half a thought")
     page.get_by_role("link", name="Context", exact=True).click()
@@ -213,9 +213,9 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
     page.get_by_role("button", name="Save").click()
     expect(item(page, "Spaces, two")).to_contain_text("reworded")
     expect(panel(page).locator("[data-edit][open]")).to_have_count(0)
-    settle(0.6)  # the row of the change has come, and the panel has followed it
+    settle(0.6)  # wait for the row of the change and the update of the panel
 
-    # Nor does a change that fails.
+    # A change that fails does not lose the text, either.
     item(page, "Spaces, two").get_by_label("Edit").first.click()
     field = item(page, "Spaces, two").get_by_role("textbox", name="Wording")
     field.fill("x" * 160)
@@ -230,7 +230,7 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
     expect(panel(page).get_by_role("alert")).to_contain_text("at most 160 characters")
     expect(panel(page).get_by_role("textbox", name="Wording")).to_have_value("x" * 161)
 
-    # What does not arrive is asked for again.
+    # A tab that could not be loaded can be requested again.
     page.reload()
     page.route("**/state/", lambda route: route.abort())
     opener(page).click()
@@ -242,7 +242,7 @@ def test_it_follows_the_session_and_keeps_what_is_being_written(
 
 @pytest.fixture
 def looked(chat: Chat, wire: WireThread) -> Chat:
-    """A session with an answer of several calls, one of which failed."""
+    """Return a chat with an answer of several model calls, one of which failed."""
     wire.enqueue(
         Scenario(text="I look.", tools=(ToolCall(name="look", input={"path": "a.py"}),)),
         Scenario(status=529, retry_after="0", times=1, text="A **bean** field."),
@@ -251,7 +251,7 @@ def looked(chat: Chat, wire: WireThread) -> Chat:
     return chat
 
 
-def test_what_the_model_saw_opens_from_an_answer_and_follows_the_calls(
+def test_a_model_request_opens_from_an_answer_and_follows_new_calls(
     looked: Chat, wire: WireThread
 ) -> None:
     page, uuid = looked.page, looked.uuid
@@ -292,7 +292,7 @@ def test_what_the_model_saw_opens_from_an_answer_and_follows_the_calls(
     assert violations_everywhere(page, "page-text") == []
 
 
-def test_the_outline_leads_to_a_message_a_turn_and_a_day_of_its_reader(
+def test_the_outline_links_to_messages_turns_and_local_days(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:
     page = open_chat(timezone_id="Europe/Athens").page
@@ -320,7 +320,8 @@ def test_the_outline_leads_to_a_message_a_turn_and_a_day_of_its_reader(
     page.get_by_role("button", name="Go").click()
     expect(page).to_have_url(re.compile("/t/1/$"))
 
-    # A day begins where its reader is: in UTC it would be the third turn, in Tokyo the first.
+    # A day begins at the reader's midnight. In UTC it would begin with the third turn, in Tokyo
+    # with the first.
     uuid = str(uuid4())
     lines: list[dict[str, object]] = [
         {"type": "session", "uuid": uuid, "workspace": "example", "title": "Two nights"}

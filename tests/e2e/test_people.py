@@ -1,4 +1,4 @@
-"""Two people in one session: who is here, who writes, and whose message it is."""
+"""Two people in one session: presence, typing, authors of messages and unsent text."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ rename_session(get_session("{}"), title="Beans in May")
 """
 
 
-def test_two_people_see_each_other_and_whose_message_it_is(
+def test_two_people_see_each_other_and_the_author_of_each_message(
     server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
     line = Line(tab)
@@ -46,7 +46,7 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     expect(chat.page.get_by_text("zoe is writing")).to_be_hidden()
     chat.wait_idle()
 
-    # Her queued message, withdrawn by somebody else, goes back to her: text and file.
+    # Another person withdraws Zoe's queued message: its text and file return to her page.
     wire.enqueue(Scenario(words=900, rate=8))
     chat.send("Count the beans")
     expect(chat.page.locator("#draft .md")).to_contain_text("archive")
@@ -76,7 +76,7 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     other.goto("about:blank")
     expect(zoe).to_be_hidden()
 
-    # What happens while she is away is marked in her list, and in the transcript when she is back.
+    # Rows from Zoe's absence are marked in her session list, and in the transcript on her return.
     wire.enqueue(Scenario(text="Then the beans."))
     chat.ask("What comes next?")
     other.goto(f"{server.url}/w/example/")
@@ -93,7 +93,7 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     other.set_viewport_size(NARROW)
     take_picture(other, "new-since-narrow")
     expect(zoe).to_be_visible()
-    with line.cut():  # a page that comes back shows who is there then, and the title
+    with line.cut():  # a page that reconnects shows the present people and the new title
         server.manage("shell", "-c", RENAME.format(chat.uuid))
         other.goto(f"{server.url}/w/example/")
         expect(unread).to_have_count(0)
@@ -102,10 +102,10 @@ def test_two_people_see_each_other_and_whose_message_it_is(
     expect(zoe).to_be_hidden()
 
 
-def test_what_somebody_has_not_sent_is_never_another_ones(
+def test_unsent_text_of_one_person_is_never_shown_to_another(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
-    """One tab, in which somebody else signs in without a sign-out in it."""
+    """Another person signs in in the same tab without a sign-out before."""
     page = open_context(storage_state=None).new_page()
     page.goto(server.sign_in_link())
     chat = Chat(page, server).new()
@@ -122,7 +122,7 @@ def test_what_somebody_has_not_sent_is_never_another_ones(
     page.goto(url)
     chat.wait_connected()
     expect(chat.message).to_have_value("")
-    settle(2)  # one that waits is shown, and sent
+    settle(2)  # long enough for a pending message to be shown and sent
     expect(page.get_by_text("Anna says")).to_have_count(0)
     assert "Anna says" in page.evaluate("Object.values(localStorage)")[0]
     page.locator("form[action='/sign-out/'] button").first.evaluate("(one) => one.click()")
@@ -130,7 +130,7 @@ def test_what_somebody_has_not_sent_is_never_another_ones(
     assert page.evaluate("Object.keys(localStorage)") == []
 
 
-def test_what_is_written_is_there_after_signing_in_again_and_goes_with_a_sign_out(
+def test_unsent_text_survives_a_new_sign_in_and_is_deleted_at_sign_out(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(storage_state=None).new_page()
@@ -154,7 +154,7 @@ def test_what_is_written_is_there_after_signing_in_again_and_goes_with_a_sign_ou
     page.get_by_role("button", name="Edit").last.click()
     page.locator("#rows textarea").fill("Beans in June")
 
-    # A sign-out leaves nothing of it, nor in a tab that shows the admin.
+    # A sign-out deletes the text, also in a tab that shows the admin.
     admin = page.context.new_page()
     Chat(admin, server).open(chat.uuid).wait_connected().message.fill("Anna alone knows")
     admin.goto(f"{server.url}/admin/auth/user/")
@@ -165,7 +165,7 @@ def test_what_is_written_is_there_after_signing_in_again_and_goes_with_a_sign_ou
     wait_until(lambda: admin.evaluate("sessionStorage.length") == 0)
 
 
-def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_later(
+def test_a_sign_out_deletes_waiting_messages_and_text_in_other_tabs(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(storage_state=None).new_page()
@@ -190,10 +190,10 @@ def test_a_sign_out_leaves_nothing_of_what_waits_nor_of_what_another_tab_writes_
     chat.message.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("Signed out. Sign in again")
     with page.expect_event("dialog") as asked:
-        again.evaluate("(link) => setTimeout(() => link.click())")  # a click waits for the dialog
+        again.evaluate("(link) => setTimeout(() => link.click())")  # click() waits for the dialog
     assert asked.value.message == "The message you are writing will be lost. Leave this page?"
     asked.value.dismiss()
     expect(chat.message).to_have_value("Second")
-    assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # which is the admin's
+    assert page.evaluate("Object.keys(localStorage)") in ([], ["theme"])  # set by the admin
     assert page.evaluate("Object.keys(sessionStorage)") == []
     assert "loom_signed_out" not in str(page.context.cookies())

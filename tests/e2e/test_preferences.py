@@ -1,4 +1,4 @@
-"""An invitation, what a person then chooses, and the end of it: as the browser has it."""
+"""A person accepts an invitation, sets preferences and signs out, in a browser."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .conftest import Chat, Server
 PASSWORD = "correct horse battery"
 
 
-def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
+def test_a_new_member_can_set_preferences_and_sign_out_everywhere(
     server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
     tab.goto(f"{server.url}/w/example/members/")

@@ -1,4 +1,4 @@
-"""What the recall tool shows of itself: the line of its row, and links to turns."""
+"""The row of the recall tool: its summary line and its links to turns."""
 
 from playwright.sync_api import expect
 
@@ -12,7 +12,7 @@ SEARCH = ToolCall(
 )
 
 
-def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
+def test_a_recall_row_shows_its_query_and_links_to_the_turns(
     server: Server, wire: WireThread, chat: Chat
 ) -> None:
     wire.enqueue(Scenario(text="Noted."))

@@ -1,5 +1,7 @@
-"""A server that is killed and started again, whatever it was at; and that takes in small
-frames only, and two open pages of a person. No other test talks to it."""
+"""A server that is killed and restarted, with small limits for frames and open pages.
+
+It accepts only small frames and two open pages for each person. No other test uses this server.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +40,7 @@ def begin_long_answer(server: Server, tab: Page, wire: WireThread) -> Chat:
 
 
 @pytest.mark.noisy
-def test_a_server_that_is_killed_and_started_again(
+def test_a_page_recovers_after_its_server_is_killed_and_restarted(
     server: Server, tab: Page, wire: WireThread
 ) -> None:
     chat = begin_long_answer(server, tab, wire)
@@ -65,7 +67,7 @@ def test_a_server_that_is_killed_and_started_again(
     tab.get_by_role("button", name="Continue").first.click()
     expect(tab.locator("#rows")).to_contain_text("Here I go on.")
 
-    # The limit of a frame is for what comes in.
+    # The limit applies only to frames that the server receives.
     chat.message.fill("")
     wire.enqueue(Scenario(words=9_000))
     chat.wait_idle().ask("a long answer, please")
@@ -73,7 +75,7 @@ def test_a_server_that_is_killed_and_started_again(
 
 
 @pytest.mark.noisy
-def test_a_page_is_told_before_the_server_stops(
+def test_a_page_shows_the_interruption_before_the_server_stops(
     server: Server, tab: Page, wire: WireThread
 ) -> None:
     chat = begin_long_answer(server, tab, wire)
@@ -82,7 +84,7 @@ def test_a_page_is_told_before_the_server_stops(
     expect(tab.locator('#rows [data-event-type="assistant_text"] .md')).to_contain_text("archive")
     tab.evaluate(f"delete document.documentElement.dataset.connected; {NOTE_THE_CONNECTION}")
     server.start()
-    chat.wait_connected()  # a press before that is refused
+    chat.wait_connected()  # a click before that is refused
     wire.enqueue(Scenario(text="Here I go on."))
     tab.get_by_role("button", name="Continue").first.click()
     expect(tab.locator("#rows")).to_contain_text("Here I go on.")
@@ -105,7 +107,7 @@ window.WebSocket = class extends Line {
 
 
 @pytest.mark.noisy
-def test_a_page_too_many_says_so_and_stays_as_it_is(
+def test_a_page_beyond_the_socket_limit_says_so_and_does_not_retry(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     context = open_context(storage_state=None)

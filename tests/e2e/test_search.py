@@ -1,4 +1,4 @@
-"""Looking things up in a browser: the search page, and finding in a session."""
+"""The search page and finding in a session, in a browser."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.wire.server import WireThread
 
 
 def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:
-    """A session without a journal; returns its uuid."""
+    """Import a session without a journal, and return its uuid."""
     uuid = str(uuid4())
     lines: list[dict[str, object]] = [
         {"type": "session", "uuid": uuid, "workspace": "example", "title": title}
@@ -37,7 +37,7 @@ def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:
 
 
 def reading(name: str, number: int) -> list[dict[str, object]]:
-    """A tool call and its result, as turns."""
+    """Return the turns of a tool call and its result."""
     call = {"id": f"c{number}", "name": "read_file", "arguments": {"path": name}}
     return [
         {"role": "assistant", "content": "", "tool_calls": [call]},
@@ -52,7 +52,7 @@ def reading(name: str, number: int) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """One of its own: what other tests said would be found too."""
+    """Start a server for this module, because messages of other tests would be found too."""
     return start_ordinary(make_server, provider)
 
 
@@ -63,7 +63,10 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
 
 @pytest.fixture(scope="module")
 def archive(server: Server) -> str:
-    """A session of 120 turns, and one with more tool calls than are shown one by one."""
+    """Import a session of 120 turns and one with enough tool calls to be folded.
+
+    Return the uuid of the first session.
+    """
     calls = [turn for number in range(1, 7) for turn in reading(f"bed_{number}.txt", number)]
     import_turns(server, {"role": "user", "content": "Read the beds"}, *calls, title="Reading beds")
     return long_session(server, turns=120, title="Counting rows")
@@ -79,7 +82,7 @@ def search(page: Page, text: str) -> None:
     page.get_by_role("searchbox", name="Search for").press("Enter")
 
 
-def test_what_was_said_is_searched_filtered_paged_and_opened(
+def test_search_hits_can_be_filtered_paged_and_opened(
     server: Server, archive: str, tab: Page
 ) -> None:
     tab.goto(server.url)
@@ -102,7 +105,7 @@ def test_what_was_said_is_searched_filtered_paged_and_opened(
     in_sight(tab.locator("#rows [data-turn='41']"))
     wait_until(lambda: tab.evaluate("CSS.highlights.get('found')?.size > 0"))
 
-    # A hit in a folded tool call is unfolded.
+    # A folded tool call with a hit is unfolded.
     tab.goto(f"{server.url}/search/?q=marrow")
     tab.locator(".hit").filter(has_text="marrow 3").get_by_role("link").click()
     in_sight(tab.get_by_text("marrow 3 in bed_3.txt"))
@@ -120,13 +123,13 @@ def find_box(page: Page) -> Locator:
     return page.get_by_role("searchbox", name="Find in this session")
 
 
-def test_finding_reaches_a_row_that_is_not_loaded_or_was_replaced(
+def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
     archive: str, open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat().open(archive).wait_connected()
     page = chat.page
     expect(page.locator("#rows [data-turn='3']")).to_have_count(0)
-    chat.message.press("f")  # a letter while one writes
+    chat.message.press("f")  # in the composer, this is a letter and not a command
     expect(chat.message).to_have_value("f")
     expect(page.locator("#panel")).to_be_hidden()
     chat.message.fill("")
@@ -159,7 +162,7 @@ def test_finding_reaches_a_row_that_is_not_loaded_or_was_replaced(
     page.locator("#found").get_by_role("link", name="Search all sessions").click()
     expect(page.locator(".hit")).to_have_count(6)
 
-    # A chosen hit is not covered where there is little room.
+    # In a narrow window, the panel does not cover the chosen hit.
     page.set_viewport_size(NARROW)
     chat.open(archive).wait_connected()
     page.get_by_role("link", name="Find in this session").click()
@@ -172,7 +175,7 @@ def test_finding_reaches_a_row_that_is_not_loaded_or_was_replaced(
     expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 119")
     expect(find_box(page)).to_be_focused()
 
-    # A replaced turn is found where it was.
+    # A replaced turn is shown at its old place.
     page.set_viewport_size(WIDE)
     chat.new()
     for answer in ("Leeks then.", "Chard then."):
@@ -189,7 +192,7 @@ def test_finding_reaches_a_row_that_is_not_loaded_or_was_replaced(
     in_sight(page.locator("#rows [data-turn='1']").filter(has_text="salsify"))
 
 
-def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a_row(
+def test_stepping_through_hits_loads_more_without_changing_a_row(
     archive: str, open_chat: Callable[..., Chat]
 ) -> None:
     chat = open_chat().open(archive, "find/?q=row+number&order=newest")
@@ -203,7 +206,7 @@ def test_hits_are_walked_through_beyond_those_that_are_loaded_without_changing_a
     expect(page.locator(".hit")).not_to_have_count(0)
     with page.expect_response(lambda response: "order=newest" in response.url):
         page.get_by_label("Order").last.select_option("Newest first")
-    settle()  # the first hit may be the same one before
+    settle()  # the first hit may be the same before the new order is loaded
     expect(page.locator(".hit").first).to_contain_text("Turn 120")
     find_box(page).press("Enter")
     expect(page.locator(".hit").nth(0)).to_have_attribute("aria-current", "true")

@@ -1,4 +1,4 @@
-"""The list of a workspace's sessions, in a real browser: narrowed down, several changed at once."""
+"""The list of a workspace's sessions in a real browser: filters, bulk actions and updates."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.e2e.accessibility import violations_everywhere
 from tests.e2e.conftest import NARROW, Server, long_session, settle, take_both_pictures
 
 
-def test_sessions_are_narrowed_down_and_changed_together(
+def test_sessions_can_be_filtered_and_changed_in_bulk(
     server: Server, open_context: Callable[..., BrowserContext], tmp_path: Path
 ) -> None:
     uuids = [long_session(server, turns=4, title=f"Bulk {name}") for name in ("B", "a", "C")]
@@ -41,7 +41,7 @@ def test_sessions_are_narrowed_down_and_changed_together(
     all_shown.check()
     expect(page.locator("#sessions .pick:checked")).to_have_count(3)
     page.get_by_label("Order").select_option("Last active")
-    expect(all_shown).not_to_be_checked()  # none of what is listed anew is
+    expect(all_shown).not_to_be_checked()  # no row of the new list is selected
     page.get_by_label("Select Bulk a", exact=True).check()
     all_shown.check()
     settle()
@@ -70,7 +70,7 @@ def test_sessions_are_narrowed_down_and_changed_together(
     expect(titles).to_have_count(3)
 
 
-def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
+def test_a_visible_session_list_shows_changes_of_other_sessions(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     here, other = (long_session(server, turns=2, title=f"Renewed {name}") for name in "AB")
@@ -100,12 +100,12 @@ def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
     assert answer_after_a_minute() == 200
     expect(titles).to_have_text(["Renewed C", "Renewed often", "Renewed A"])
     assert answer_after_a_minute() == 304
-    # Focus, the one stop of Tab and the mark of the open session are as they were.
+    # The focus, the only tab stop and the mark of the open session have not changed.
     expect(current).to_be_focused()
     expect(current).to_have_attribute("aria-current", "page")
     expect(side.locator(".session > [tabindex='0']")).to_have_count(1)
 
-    # Nothing is taken from under somebody's hand.
+    # The list is not renewed while a person uses it.
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     titles.nth(1).hover()
@@ -115,11 +115,11 @@ def test_a_list_shows_what_happens_in_other_sessions_while_it_is_seen(
     assert asked == []
     expect(side.get_by_label("New title").nth(1)).to_be_visible()
 
-    # The page of the list keeps what it was narrowed down to.
+    # The list page keeps its filter when it is renewed.
     page.goto(f"{server.url}/w/example/")
     page.get_by_placeholder("Filter sessions by title").fill("renewed")
     expect(page.locator("#sessions .title")).to_have_count(3)
-    page.keyboard.press("Tab")  # not while somebody types
+    page.keyboard.press("Tab")  # the list is not renewed while a person types
     rename("Renewed again")
     assert answer_after_a_minute() == 200
     expect(titles).to_have_text(["Renewed C", "Renewed again", "Renewed A"])
@@ -157,14 +157,14 @@ Workspace.objects.get(slug="many").delete()
 
 @pytest.fixture
 def many(server: Server) -> Iterator[list[str]]:
-    """The addresses of the sessions of a workspace, of which the last is the newest."""
+    """Create a workspace with sessions, and yield their addresses, oldest first."""
     code = MANY.format(root=server.folder / "workspaces" / "many")
     made = server.manage("shell", "-v", "0", "-c", code).split()
     yield [f"{server.url}/s/{uuid}/" for uuid in made]
     server.manage("shell", "-v", "0", "-c", REMOVED)
 
 
-def test_the_open_session_is_in_sight_and_more_keeps_the_focus(
+def test_the_open_session_is_visible_and_load_more_keeps_the_focus(
     server: Server, many: list[str], tab: Page
 ) -> None:
     side = tab.locator("#sessions")
@@ -180,7 +180,7 @@ def test_the_open_session_is_in_sight_and_more_keeps_the_focus(
     expect(current).to_be_in_viewport(ratio=0.9)
     take_both_pictures(tab, "old-session")
     tab.locator("#transcript").focus()
-    tab.keyboard.press("Alt+ArrowUp")  # there is none before it
+    tab.keyboard.press("Alt+ArrowUp")  # there is no session before the open one
     tab.keyboard.press("Alt+ArrowDown")
     expect(tab).to_have_url(many[59])
 
@@ -190,7 +190,7 @@ def test_the_open_session_is_in_sight_and_more_keeps_the_focus(
     expect(side.locator("h2")).to_have_text(["Today"])
     expect(side.get_by_role("link", name="Session 9")).to_be_focused()
     expect(current).to_have_count(1)
-    # The open one is unpinned elsewhere before more is loaded.
+    # The open session is unpinned elsewhere before more sessions are loaded.
     server.manage("shell", "-v", "0", "-c", PIN.format(numbers=[30, 4]))
     tab.goto(many[4])
     expect(side.locator("h2")).to_have_text(["Pinned", "Today"])

@@ -1,5 +1,7 @@
-"""By a provider and with a second factor, in a browser: the policy lets it happen, and
-the pages are for everybody."""
+"""Sign-in by a provider and with a second factor, in a browser.
+
+The content security policy allows the sign-in, and all its pages are accessible.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ def login_provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A stranger's page on a telephone; what its console complains of fails the test."""
+    """Open a stranger's page on a phone. Console messages other than info fail the test."""
     complaints: list[str] = []
     context = browser.new_context(viewport=NARROW)
     context.on(
@@ -38,12 +40,12 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def assert_is_for_everybody(page: Page, name: str) -> None:
-    page.evaluate(AXE.read_text())  # with these settings the server has collected its files anew
+    page.evaluate(AXE.read_text())  # this server has collected its static files without axe
     assert violations_light_and_dark(page, f"sign-in-{name}") == [], name
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
 
 
-def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
+def test_a_new_person_signs_in_by_a_provider_with_a_second_factor(
     page: Page, login_provider: Provider, make_server: Callable[..., Server]
 ) -> None:
     server = make_server(

@@ -1,5 +1,4 @@
-"""A question of a tool server: asked in the transcript, answered, refused, by keys alone; and
-its prompts in the composer."""
+"""Questions of tool servers in the transcript, and their prompts in the composer."""
 
 import json
 import re
@@ -40,7 +39,7 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
 
 
 def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
-    """The card, once it is there."""
+    """Have the model call a tool that asks a question, and return the question's card."""
     wire.enqueue(
         Scenario(text="I ask.", tools=(ToolCall(name=f"mcp__almanac__{tool}"),)),
         Scenario(text="Thank you."),
@@ -53,7 +52,7 @@ def ask(chat: Chat, wire: WireThread, tool: str) -> Locator:
 @pytest.mark.noisy
 def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None:
     page = chat.page
-    # The list is made once, before this server has started.
+    # The list of commands is made once, before the tool server has started.
     chat.message.press_sequentially("/sdk:")
     option = page.get_by_role("option").filter(has_text="/sdk:plan")
     expect(option).to_contain_text("Plan a bed.")
@@ -76,11 +75,14 @@ def test_a_prompt_is_put_into_the_composer(chat: Chat, wire: WireThread) -> None
     expect(page.get_by_role("button", name="Send as a message")).to_be_visible()
 
 
-def test_a_server_asks_the_model_once_that_is_approved_and_the_person_by_keys_alone(
+def test_a_tool_server_can_ask_the_model_and_the_person(
     chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
 ) -> None:
-    """An address is shown whole and declined, and a resource becomes a file of a message; without
-    JavaScript a question is answered too."""
+    """The person approves the model request, and answers a question by keyboard alone.
+
+    An address is shown in full and declined, and a resource becomes a file of a message. A
+    question can also be answered without JavaScript.
+    """
     wire.enqueue(
         Scenario(text="I ask.", tools=(ToolCall(name="mcp__writer__sum_up"),)),
         Scenario(text="They are dry."),
@@ -100,7 +102,7 @@ def test_a_server_asks_the_model_once_that_is_approved_and_the_person_by_keys_al
     take_picture(page, "sampling-answered")
     chat.wait_idle()
 
-    # A question is answered by keys alone.
+    # A question can be answered by keyboard alone.
     asked = ask(chat, wire, "ask")
     expect(asked).to_contain_text("almanac asks")
     expect(page.locator("#status")).to_have_text("Waiting for an answer")
@@ -156,7 +158,7 @@ def test_a_server_asks_the_model_once_that_is_approved_and_the_person_by_keys_al
     expect(tray).to_contain_text("The tool server sdk did not give beds://x.")
     tray.get_by_role("button", name=re.compile("^Remove")).click()
 
-    # Without JavaScript
+    # A question can be answered without JavaScript.
     ask(chat, wire, "ask")
     settle()
     plain_page = open_context(java_script_enabled=False).new_page()

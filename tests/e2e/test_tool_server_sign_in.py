@@ -1,4 +1,4 @@
-"""Signing in at a tool server: from the settings of the workspace to it and back."""
+"""Signing in at a tool server from the settings of a workspace."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
     return sign_in(browser, server)
 
 
-def test_a_person_signs_in_and_out(
+def test_a_person_can_sign_in_and_out_at_a_tool_server(
     server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context().new_page()

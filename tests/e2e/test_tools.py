@@ -1,4 +1,4 @@
-"""Tool calls in the chat: their rows, what runs, what waits for a person."""
+"""Tool calls in the chat: their rows, their live output and their questions."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def same_after_reload(chat: Chat) -> None:
 
 
 def rows_session(server: Server) -> str:
-    """A session with calls in every state; returns its uuid."""
+    """Import a session with calls in every state, and return its uuid."""
     uuid = str(uuid4())
     events: list[tuple[str, dict[str, Any]]] = [("user_message", {"text": "Mend the beds"})]
 
@@ -175,7 +175,7 @@ def rows_session(server: Server) -> str:
     return uuid
 
 
-def test_rows_in_every_state(server: Server, open_chat: Callable[..., Chat]) -> None:
+def test_tool_rows_are_shown_in_every_state(server: Server, open_chat: Callable[..., Chat]) -> None:
     page = open_chat().open(rows_session(server)).page
     for word in ("Done", "Failed", "Denied", "Stopped", "Interrupted", "Outcome unknown"):
         expect(page.locator("#rows .state").filter(has_text=word).first).to_be_attached()
@@ -202,7 +202,7 @@ def test_rows_in_every_state(server: Server, open_chat: Callable[..., Chat]) -> 
 
 
 def press_while_it_moves(button: Locator) -> None:
-    """As when rows or output come before it."""
+    """Press a button that moves during the click, as when rows or output are added above it."""
     button.hover()
     button.page.mouse.down()
     button.page.evaluate("document.querySelector('#rows').style.paddingTop = '90px'")
@@ -210,10 +210,10 @@ def press_while_it_moves(button: Locator) -> None:
     button.page.mouse.up()
 
 
-def test_changes_are_allowed_by_mouse_denied_by_keyboard_and_answered_without_javascript(
+def test_calls_can_be_decided_by_mouse_keyboard_and_without_javascript(
     chat: Chat, wire: WireThread, server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
-    """Calls side by side have a line each, and "always" is for the kind."""
+    """Parallel calls have a line each, and "Always allow" applies to the kind of call."""
     wire.enqueue(writing("allowed.txt"), Scenario(text="It is written."))
     chat.send("Write it")
     page, question = chat.page, card(chat.page)
@@ -229,9 +229,9 @@ def test_changes_are_allowed_by_mouse_denied_by_keyboard_and_answered_without_ja
     wire.enqueue(writing("denied.txt"), Scenario(text="Then not."))
     chat.send("Write it")
     expect(card(page).locator(".ask")).to_be_focused()
-    page.keyboard.press("Enter")  # answers nothing
+    page.keyboard.press("Enter")  # does not answer the question
     reason = card(page).get_by_role("textbox", name="Reason for denying")
-    for _ in range(4):  # what is to be written, Approve, Always allow, the reason
+    for _ in range(4):  # the diff, Approve, Always allow, the reason
         page.keyboard.press("Tab")
     expect(reason).to_be_focused()
     page.keyboard.press("Enter")
@@ -271,7 +271,7 @@ def test_changes_are_allowed_by_mouse_denied_by_keyboard_and_answered_without_ja
     take_picture(plain, "tool-card-without-scripts")
     reason = plain.get_by_role("textbox", name="Reason for denying")
     reason.fill("Not by form.")
-    reason.press("Enter")  # nothing is decided by it
+    reason.press("Enter")  # does not answer the question
     expect(plain.get_by_role("button", name="Approve", exact=True)).to_be_visible()
     plain.get_by_role("button", name="Deny").click()
     wait_until(lambda: len(wire.requests) > asked + 1)
@@ -304,7 +304,7 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     assert second.rows_html() == first.rows_html()
     same_after_reload(first)
 
-    # An answer before the page is connected is sent when it is.
+    # A decision that is made before the page is connected is sent later.
     second.page.close()
     page = first.page
     wire.enqueue(running("sleep 0.02; true"), Scenario(text="Slept."))
@@ -323,7 +323,7 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     expect(done(page)).to_have_count(2)
 
 
-def test_output_comes_while_a_call_runs_can_be_cancelled_and_is_read_in_pages_and_copied_whole(
+def test_output_is_shown_live_and_in_pages_and_can_be_copied_whole(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat(permissions=["clipboard-read", "clipboard-write"]).new()
@@ -373,7 +373,7 @@ def test_output_comes_while_a_call_runs_can_be_cancelled_and_is_read_in_pages_an
     assert violations(page) == []
 
 
-def test_questions_are_answered_one_by_one_and_leave_who_writes_alone(
+def test_questions_are_answered_one_by_one_and_do_not_interrupt_typing(
     chat: Chat, wire: WireThread
 ) -> None:
     look = ToolCall(name="list_files", input={"path": "."})
@@ -400,13 +400,13 @@ def test_questions_are_answered_one_by_one_and_leave_who_writes_alone(
     wire.enqueue(Scenario(text="Both."))
     chat.send("Once more")
     expect(card(page)).to_have_count(2)
-    settle(0.6)  # seen
+    settle(0.6)  # "Approve all" skips questions that have just appeared
     page.get_by_role("button", name="Approve all (2)").click()
     chat.wait_idle()
     expect(done(page).locator(".state")).to_have_text(["Denied", *["Done"] * 5])
     expect(page.get_by_role("button", name="Approve all")).to_be_hidden()
 
-    # One that is out of sight can be jumped to.
+    # The person can jump to a question that is out of view.
     wire.enqueue(Scenario(words=900))
     chat.ask("Say much")
     wire.enqueue(writing("later.txt"), Scenario(text="Fine."))
@@ -422,7 +422,7 @@ def test_questions_are_answered_one_by_one_and_leave_who_writes_alone(
     card(chat.page).get_by_role("button", name="Deny").press("Enter")
     chat.wait_idle()
 
-    # Who begins to write does not answer.
+    # Typing while a question has the focus writes to the composer and does not answer.
     wire.enqueue(writing("begun.txt"), Scenario(text="Fine."))
     chat.send("Write it")
     expect(card(chat.page).locator(".ask")).to_be_focused()
@@ -432,7 +432,7 @@ def test_questions_are_answered_one_by_one_and_leave_who_writes_alone(
     card(chat.page).get_by_role("button", name="Deny").click()
     chat.wait_idle()
 
-    # Nor does a question take the focus from who writes.
+    # A new question does not take the focus from a person who is typing.
     wire.enqueue(
         Scenario(text="x", first_delay=1, tools=writing("typed.txt").tools), Scenario(text="Fine.")
     )

@@ -1,4 +1,4 @@
-"""The demo model: a first visit, and the tour by its buttons alone."""
+"""The demo model: a first visit and the tour, which needs only its buttons."""
 
 import re
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from .conftest import Chat, Server, take_picture
 
 @pytest.fixture(scope="module")
 def demo_server(make_server: Callable[..., Server]) -> Server:
-    """A server as a newcomer has it, without a key."""
+    """Start a server without a provider key, as on a first start."""
     return make_server(LOOM_DEMO_DELAY="0.005")
 
 
-def test_a_first_visit_opens_the_chat_with_the_demo_model_whose_tour_shows_the_product(
+def test_a_first_visit_opens_a_chat_with_the_tour_of_the_demo_model(
     demo_server: Server, open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(storage_state=None).new_page()

@@ -1,4 +1,4 @@
-"""The window in the transcript: its line between the rows and its meter below."""
+"""The window on the chat page: the line between the rows and the meter below them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ from tests.wire.server import WireThread
 
 @pytest.fixture(scope="module")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """One whose model has a small window, and pages that hold few rows."""
+    """Start a server whose model has a small window and whose pages hold few rows."""
     return make_server(
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
@@ -43,7 +43,7 @@ def signed_in_state(browser: Browser, server: Server) -> Any:
 
 
 def outgrow(chat: Chat, wire: WireThread) -> Chat:
-    """Let the session outgrow its window."""
+    """Ask until the session is longer than its window."""
     for number in range(6):
         wire.enqueue(Scenario(words=240))
         chat.ask(f"Question {number}")
@@ -56,13 +56,13 @@ def line(page: Page) -> Locator:
 
 
 def floor_of(page: Page) -> int:
-    """The turn of the row that the line stands before."""
+    """Return the turn of the first row after the line."""
     return int(
         page.evaluate("document.querySelector('#rows > .floor ~ .row[data-turn]').dataset.turn")
     )
 
 
-def test_line_and_meter_are_the_same_live_and_after_a_reload_and_the_line_moves(
+def test_the_window_line_moves_and_is_the_same_live_and_after_a_reload(
     chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext]
 ) -> None:
     page, long_chat = chat.page, outgrow(chat, wire)
@@ -100,7 +100,7 @@ def test_line_and_meter_are_the_same_live_and_after_a_reload_and_the_line_moves(
     long_chat.load("Load newer", lambda: newer.count() == 0)
     assert long_chat.rows_html() == live
 
-    # It is for everybody, and at one place on each page.
+    # The line is accessible and at the same place on every page.
     line(page).scroll_into_view_if_needed()
     assert violations_light_and_dark(page, "window") == []
     page.set_viewport_size(NARROW)
