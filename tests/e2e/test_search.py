@@ -129,7 +129,7 @@ def test_finding_opens_rows_that_are_not_loaded_or_were_replaced(
     chat = open_chat().open(archive).wait_connected()
     page = chat.page
     expect(page.locator("#rows [data-turn='3']")).to_have_count(0)
-    chat.message.press("f")  # in the composer, this is a letter and not a command
+    chat.message.press("f")  # in the composer, the key types a letter and is no shortcut
     expect(chat.message).to_have_value("f")
     expect(page.locator("#panel")).to_be_hidden()
     chat.message.fill("")

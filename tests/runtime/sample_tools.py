@@ -1,7 +1,7 @@
 """Small tools with which tests drive the tool loop.
 
-The tools that change something write a line to a file in the workspace's folder each time, so a
-test notices if an action is repeated.
+``add`` and ``work`` write lines to a file in the workspace's folder each time they run, so a test
+notices if a call is executed twice.
 """
 
 import asyncio
