@@ -1,4 +1,4 @@
-"""Programs that call the API as somebody."""
+"""Fixtures: clients that call the API with a person's token."""
 
 from collections.abc import Callable, Collection
 from datetime import timedelta
@@ -23,7 +23,7 @@ def token_of(person: User, *, scopes: Collection[str] = tuple(SCOPES)) -> str:
 
 
 def caller_of(person: User | None, *, scopes: Collection[str] = tuple(SCOPES)) -> Client:
-    """A program with a new token of the person; without one for nobody."""
+    """Return a client with a new token of the person, or without a token if there is none."""
     headers: dict[str, Any] = {}
     if person is not None:
         headers["Authorization"] = f"Bearer {token_of(person, scopes=scopes)}"
@@ -32,7 +32,7 @@ def caller_of(person: User | None, *, scopes: Collection[str] = tuple(SCOPES)) -
 
 @pytest.fixture(autouse=True)
 def fresh_rates() -> None:
-    """Nobody has called before."""
+    """Forget the calls that the rate limiter has counted."""
     middleware._limiter.cache_clear()
 
 
@@ -48,7 +48,7 @@ async def provider(
     wire: WireThread,
     monkeypatch: pytest.MonkeyPatch,
 ) -> WireThread:
-    """The runtime that the test's requests start asks the wire server."""
+    """Make the wire server the provider of the runtime that the test's requests start."""
     for name, value in {
         "providers": (wire.provider,),
         "provider_retries": 0,
@@ -61,7 +61,7 @@ async def provider(
 
 
 class Program(AsyncClient):
-    """A program with a token, which waits for answers."""
+    """An asynchronous client that sends a token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -74,5 +74,5 @@ class Program(AsyncClient):
 
 @pytest.fixture
 async def program(provider: WireThread, user: User) -> Program:
-    """A program of the workspace's owner."""
+    """Return a program with a token of the workspace's owner."""
     return Program(await sync_to_async(token_of)(user))

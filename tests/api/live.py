@@ -1,4 +1,4 @@
-"""A server of one's own for requests over the wire: ``manage.py serve``, with a token."""
+"""A running ``manage.py serve`` with a token, for requests over the wire."""
 
 import secrets
 import sqlite3
@@ -22,14 +22,14 @@ SELECT ?, 'loom_', id, 'tests', ?, ? FROM auth_user
 
 @dataclass(frozen=True, slots=True)
 class LiveServer:
-    """``token`` is one of the only user, with all scopes."""
+    """A running server. ``token`` belongs to its only user and has all scopes."""
 
     url: str
     token: str
 
 
 def add_token(database: Path) -> str:
-    """For which a command would start Django once more."""
+    """Insert a token by SQL, because a command would start Django once more."""
     token = PREFIX + secrets.token_urlsafe(32)
     row = (digest_of(token), " ".join(SCOPES), datetime.now(UTC).isoformat(" "))
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -39,8 +39,10 @@ def add_token(database: Path) -> str:
 
 @contextmanager
 def live_server(folder: Path, database: Path, starts: Starts) -> Iterator[LiveServer]:
-    """One that answers by the demo model, without pauses, and counts no requests.
-    ``database`` is a migrated one to begin with."""
+    """Run a server on a copy of ``database``, which is a migrated one.
+
+    The demo model answers without pauses. The rate limit is too high to be reached.
+    """
     copy(database, folder)
     server = Server(
         data_dir=folder,

@@ -1,5 +1,7 @@
-"""What each role gets from an operation: the rows of the matrix, of the core and of
-features."""
+"""Rows of the matrix: the status that each role gets from an operation.
+
+The core and the features both build their rows with this module.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +12,7 @@ from tests.web.conftest import ROLES
 type Statuses = dict[str, int]
 
 type Operation = tuple[str, str]
-"""Its method and its path."""
+"""Method and path."""
 
 
 def for_roles(others: int, **named: int) -> Statuses:
@@ -43,9 +45,13 @@ def administrators(status: int) -> Statuses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows
-    the address, ``file`` is the name under which a file is sent. ``reads``: it shows what
-    was said in a session; None: it does if its address names one and a reviewer may."""
+    """The request of an operation, its scope and the status that each role gets.
+
+    ``body`` is sent as JSON, ``query`` follows the address, and ``file`` is the name of the
+    form field for a file. ``reads`` says whether the operation shows what was said in a
+    session. If it is None, the operation does when its address names a session and reviewers
+    may use it.
+    """
 
     gets: Statuses
     scope: str = READ

@@ -1,4 +1,4 @@
-"""Who is let in, how often, and how errors look."""
+"""Authentication, rate limits and error responses of the API."""
 
 from datetime import timedelta
 
@@ -20,7 +20,9 @@ pytestmark = pytest.mark.django_db
 WORKSPACES = "/api/v1/workspaces"
 
 
-def test_a_token_opens_what_its_person_may_see(workspace: Workspace, owner: Client) -> None:
+def test_a_token_gives_access_to_its_owners_workspaces_only(
+    workspace: Workspace, owner: Client
+) -> None:
     answer = owner.get(WORKSPACES)
     assert answer.status_code == 200
     assert [one["slug"] for one in answer.json()["items"]] == [workspace.slug]
@@ -33,14 +35,14 @@ def test_a_token_opens_what_its_person_may_see(workspace: Workspace, owner: Clie
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer loom_wrong", "Basic bG9vbTp4", "loom_x"])
-def test_nobody_is_let_in_without_a_token_that_works(given: str) -> None:
+def test_a_missing_or_invalid_token_is_answered_with_401(given: str) -> None:
     answer = Client(headers={"Authorization": given} if given else {}).get(WORKSPACES)
     assert answer.status_code == 401
     assert answer["WWW-Authenticate"].startswith("Bearer")
     assert answer.json()["code"] == "signed_out"
 
 
-def test_a_token_ends(user: User) -> None:
+def test_expired_revoked_and_closed_account_tokens_are_refused(user: User) -> None:
     expired = create_token(user, name="Old", scopes=["read"], lifetime=timedelta(days=1))
     ApiToken.objects.update(expires_at=timezone.now())
     revoked = token_of(user)
@@ -53,7 +55,7 @@ def test_a_token_ends(user: User) -> None:
         assert answer.status_code == 401
 
 
-def test_a_token_is_kept_as_its_digest_and_says_when_it_was_used(user: User) -> None:
+def test_a_token_is_stored_as_a_digest_with_its_last_use(user: User) -> None:
     token = token_of(user)
     kept = ApiToken.objects.get()
     assert token not in str(vars(kept))
@@ -66,17 +68,17 @@ def test_a_token_is_kept_as_its_digest_and_says_when_it_was_used(user: User) -> 
     assert list_tokens(user.pk)[0].last_used_at == used.last_used_at  # once a minute
 
 
-def test_a_scope_that_the_token_has_not(user: User) -> None:
+def test_a_token_without_the_read_scope_is_refused(user: User) -> None:
     answer = caller_of(user, scopes=["feed"]).get(WORKSPACES)
     assert answer.status_code == 403
     assert answer.json()["code"] == "insufficient_scope"
 
 
-def test_a_browser_that_is_signed_in_calls_as_well(user: User) -> None:
+def test_a_signed_in_browser_may_call_the_api(user: User) -> None:
     assert browser_of(user).get(WORKSPACES).status_code == 200
 
 
-def test_what_is_not_there_and_what_is_not_possible_are_problems(owner: Client) -> None:
+def test_errors_404_and_405_are_answered_as_problem_json(owner: Client) -> None:
     for answer, status in (
         (owner.get("/api/v1/nowhere"), 404),
         (owner.get("/api/v1/workspaces/no%20slug"), 404),
@@ -87,12 +89,12 @@ def test_what_is_not_there_and_what_is_not_possible_are_problems(owner: Client) 
         assert answer.json()["status"] == status
 
 
-def test_an_address_that_is_not_there_asks_for_no_form(user: User) -> None:
+def test_posting_to_an_unknown_address_is_404_despite_csrf_checks(user: User) -> None:
     strict = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {token_of(user)}"})
     assert strict.post("/api/v1/nowhere").status_code == 404
 
 
-def test_calls_are_counted_for_each_token(
+def test_the_rate_limit_counts_each_token_separately(
     user: User, owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "api_rate", "2/hour")
@@ -104,7 +106,7 @@ def test_calls_are_counted_for_each_token(
     assert caller_of(user).get(WORKSPACES).status_code == 200
 
 
-def test_a_person_has_so_many_requests_at_a_time(
+def test_concurrent_requests_of_a_person_are_limited(
     workspace: Workspace, user: User, other_user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS_AT_ONCE", 2)
@@ -120,7 +122,7 @@ def test_a_person_has_so_many_requests_at_a_time(
     assert not middleware._requests
 
 
-def test_calls_are_counted_by_the_process_while_redis_is_away(
+def test_the_process_enforces_the_rate_limit_when_redis_is_down(
     owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "redis_url", "redis://127.0.0.1:1/0")

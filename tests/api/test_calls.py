@@ -1,4 +1,4 @@
-"""Calls of tools by the API: what waits, what was decided, what came of it."""
+"""Tool calls by the API: waiting calls, decisions and results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ async def call(runtime_ends: None, tools: None, session: Session) -> ToolCall:  
 
 
 class Program:
-    """A person's program, from asynchronous code."""
+    """An asynchronous client with a person's token, for the addresses of one session."""
 
     def __init__(self, token: str, session: Session) -> None:
         self._headers = {"Authorization": f"Bearer {token}"}
@@ -76,7 +76,7 @@ async def ended(call: ToolCall) -> ToolCall:
 class TestDeciding:
     pytestmark = of_calls
 
-    async def test_what_waits_is_listed_and_allowed(
+    async def test_a_waiting_call_is_listed_and_approved(
         self, program: Program, session: Session, call: ToolCall
     ) -> None:
         [waiting] = (await program.get("/calls?open=true")).json()["items"]
@@ -92,7 +92,7 @@ class TestDeciding:
         assert (whole["state"], whole["decided_by"], whole["ok"]) == ("completed", "ann", True)
         assert whole["output"]
 
-    async def test_a_call_is_denied_with_a_reason_that_the_model_reads(
+    async def test_the_reason_of_a_denial_is_the_output_of_the_call(
         self, program: Program, call: ToolCall
     ) -> None:
         answer = await program.post(f"/calls/{call.uuid}/deny", reason=" Not in winter ")
@@ -118,16 +118,14 @@ class TestDeciding:
         assert answers[-1].json()["detail"] == "ann has already allowed this call."
         assert len(await sync_to_async(list_permissions)(session.workspace)) == 1
 
-    async def test_a_call_is_ended_and_the_run_goes_on(
-        self, program: Program, call: ToolCall
-    ) -> None:
+    async def test_a_waiting_call_is_cancelled_once(self, program: Program, call: ToolCall) -> None:
         answer = await program.post(f"/calls/{call.uuid}/cancel")
         assert (answer.status_code, answer.json()["stopped_by"]) == (200, "ann")
         assert (await ended(call)).state == "stopped"
         again = await program.post(f"/calls/{call.uuid}/cancel")
         assert (again.status_code, again.json()["code"]) == (409, "call_ended")
 
-    async def test_deciding_needs_its_own_scope(
+    async def test_approving_and_denying_need_the_approve_scope(
         self, user: User, session: Session, call: ToolCall
     ) -> None:
         writer = await program_of(user, session, scopes=["read", "write"])
@@ -139,7 +137,7 @@ class TestDeciding:
 
 
 @pytest.mark.django_db
-def test_calls_are_walked_in_their_order(session: Session, owner: Client) -> None:
+def test_calls_are_paged_in_order(session: Session, owner: Client) -> None:
     run = Run.objects.create(
         session=session, client_id="client-0", state="completed", created_at=timezone.now()
     )

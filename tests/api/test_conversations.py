@@ -1,4 +1,4 @@
-"""Conversations of work items: begun, read, reset, deleted, replaced when they expired."""
+"""Conversations of work items: begun, read, reset, purged and replaced when they expire."""
 
 import json
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def reset_of(session_id: object) -> str:
 
 
 @pytest.mark.django_db
-def test_a_history_that_a_purge_overtakes_ends_as_a_broken_one(
+def test_a_purge_during_the_response_breaks_it_off(
     session: Session, owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(session, "Investigate", "It leaks.")
@@ -101,7 +101,7 @@ def test_a_work_item_has_one_conversation(workspace: Workspace, owner: Client) -
 
 
 @pytest.mark.django_db
-def test_instructions_that_are_a_turn_stand_there_once(workspace: Workspace, owner: Client) -> None:
+def test_instructions_stored_as_a_turn_are_listed_once(workspace: Workspace, owner: Client) -> None:
     history = [("system", "You look after a garden."), ("user", "Which?"), ("assistant", "Those.")]
     begun = {
         "format": "openai",
@@ -117,7 +117,9 @@ def test_instructions_that_are_a_turn_stand_there_once(workspace: Workspace, own
 
 
 @pytest.mark.django_db
-def test_a_tool_call_is_a_message_with_its_ids(session: Session, owner: Client) -> None:
+def test_tool_calls_and_results_are_messages_with_their_ids(
+    session: Session, owner: Client
+) -> None:
     call = '[{"id": "c1", "name": "list_files", "input": {"path": "."}}]'
     append_turn(session, NewTurn(role="assistant", content="", tool_calls=call))
     append_turn(
@@ -160,7 +162,9 @@ def test_two_projects_may_have_the_same_work_item(
 
 
 @pytest.mark.django_db
-def test_nobody_finds_the_conversations_of_others(workspace: Workspace, owner: Client) -> None:
+def test_a_stranger_cannot_find_the_conversations_of_others(
+    workspace: Workspace, owner: Client
+) -> None:
     made = open_bead(owner, workspace)
     stranger = caller_of(User.objects.create_user("stranger"))
     for address in (BEAD, f"{BEAD}?project={workspace.slug}"):
@@ -193,7 +197,7 @@ def test_conversations_are_listed_by_project(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_a_reset_begins_from_the_start_and_loses_nothing(
+async def test_a_reset_rewinds_to_the_start_and_deletes_no_turn(
     workspace: Workspace, user: User
 ) -> None:
     session = await sync_to_async(create_session)(workspace, owner=user, instructions="Debug.")
@@ -228,7 +232,9 @@ async def test_a_reset_begins_from_the_start_and_loses_nothing(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("bead", ["a%20", "%20", "x" * 300, "a%0Ab"])
-def test_what_is_no_key_is_refused(workspace: Workspace, owner: Client, bead: str) -> None:
+def test_an_invalid_work_item_key_is_refused(
+    workspace: Workspace, owner: Client, bead: str
+) -> None:
     address = f"{API}/beads/{bead}/conversation"
     body = {"project_id": workspace.slug}
     answer = owner.put(address, body, content_type="application/json")
@@ -237,7 +243,7 @@ def test_what_is_no_key_is_refused(workspace: Workspace, owner: Client, bead: st
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("odd", "status"), [("\ud800", 422), ("a\0b", 404)])
-def test_a_project_that_no_database_can_hold_is_not_there(
+def test_a_project_with_a_nul_or_half_a_surrogate_pair_is_refused(
     workspace: Workspace, owner: Client, odd: str, status: int
 ) -> None:
     body = json.dumps({"project_id": odd})

@@ -18,7 +18,7 @@ from tests.web.conftest import browser_of
 pytestmark = pytest.mark.django_db
 
 
-def test_the_description_is_open_to_everybody_and_the_same_each_time() -> None:
+def test_the_description_is_public_and_deterministic() -> None:
     answer = Client().get("/api/v1/openapi.json")
     assert answer.status_code == 200
     schema = answer.json()
@@ -31,7 +31,7 @@ def test_the_description_is_open_to_everybody_and_the_same_each_time() -> None:
     assert cookies == [settings.SESSION_COOKIE_NAME]
 
 
-def test_nothing_is_described_twice() -> None:
+def test_the_description_has_no_duplicate_keys() -> None:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         assert len(set(names)) == len(names)
@@ -40,21 +40,21 @@ def test_nothing_is_described_twice() -> None:
     json.loads(Client().get("/api/v1/openapi.json").content, object_pairs_hook=once)
 
 
-def test_every_operation_says_what_it_does() -> None:
+def test_every_operation_has_a_description_and_a_scope() -> None:
     for path, methods in api.get_openapi_schema()["paths"].items():
         for method, operation in methods.items():
             assert operation.get("description"), (method, path)
             assert operation["x-scope"]
 
 
-def test_every_post_that_creates_accepts_a_key() -> None:
+def test_every_creating_post_accepts_an_idempotency_key() -> None:
     for path, methods in api.get_openapi_schema()["paths"].items():
         operation = methods.get("post", {"responses": {}})
         if {"201", 201} & operation["responses"].keys():
             assert KEY_HEADER in [one["name"] for one in operation["parameters"]], path
 
 
-def test_a_code_generator_finds_all_that_it_reads() -> None:
+def test_the_description_suits_code_generators() -> None:
     schema = Client().get("/api/v1/openapi.json").json()
     assert schema["servers"] == [{"url": "/", "description": "This installation."}]
     assert "Response" not in schema["components"]["schemas"], "clients have one of their own"
@@ -65,7 +65,7 @@ def test_a_code_generator_finds_all_that_it_reads() -> None:
         for operation in methods.values():
             assert set(operation["tags"]) <= set(names)
             for status, response in operation["responses"].items():
-                if int(status) >= 400:  # declared once
+                if int(status) >= 400:  # a reference, because errors are declared once
                     response = contents[response["$ref"].rpartition("/")[2]]
                     assert response["content"]
                 assert response["description"] != "Unknown Status Code"
@@ -81,7 +81,7 @@ def settings_of(page: HttpResponse) -> dict[str, Any]:
     return settings
 
 
-def test_the_page_takes_everything_from_this_server() -> None:
+def test_the_page_loads_everything_from_this_server() -> None:
     page = Client().get("/api/v1/docs")
     assert page.status_code == 200
     assert settings_of(page)["url"] == "/api/v1/openapi.json"
@@ -93,13 +93,13 @@ def test_the_page_takes_everything_from_this_server() -> None:
     assert "script-src 'self'" in page["Content-Security-Policy"]
 
 
-def test_who_is_signed_in_can_try_what_only_reads(user: User) -> None:
+def test_signed_in_people_can_try_get_operations_only(user: User) -> None:
     assert settings_of(Client().get("/api/v1/docs"))["supportedSubmitMethods"] == []
     assert settings_of(browser_of(user).get("/api/v1/docs"))["supportedSubmitMethods"] == ["get"]
 
 
-def test_every_address_is_named_in_the_documents() -> None:
-    """Its path below ``/api/v1``, with ``<name>`` in the place of what is filled in."""
+def test_every_path_is_named_in_the_documents() -> None:
+    """The documents name a path without ``/api/v1``, with ``<name>`` for a parameter."""
     documents = " ".join(path.read_text() for path in (BASE_DIR / "docs").glob("*.md"))
     named = re.sub(r"<[\w-]+>", "{}", documents)
     missing = [

@@ -1,4 +1,4 @@
-"""What UTF-8 cannot encode comes in nowhere, by one rule for all operations."""
+"""Text that UTF-8 cannot encode: all operations refuse it by one rule."""
 
 import json
 from typing import Any
@@ -57,14 +57,15 @@ def assert_refused(
     return answer.json()
 
 
-def test_the_refusal_is_the_one_of_all_wrong_values(session: Session, owner: Client) -> None:
-    """Bytes that are a surrogate's, too."""
+def test_encoded_surrogate_bytes_get_the_code_of_invalid_values(
+    session: Session, owner: Client
+) -> None:
     address = f"/api/v1/sessions/{session.uuid}"
     problem = assert_refused(owner, address, "patch", b'{"title": "\xed\xa0\x80"}')
     assert problem["code"] == "invalid"
 
 
-def test_a_whole_pair_is_a_character(session: Session, owner: Client) -> None:
+def test_a_whole_surrogate_pair_is_stored_as_one_character(session: Session, owner: Client) -> None:
     address = f"/api/v1/sessions/{session.uuid}"
     answer = owner.patch(address, r'{"title": "Beans \ud83e\uded8"}', "application/json")
     assert answer.json()["title"] == "Beans \U0001fad8"

@@ -1,4 +1,4 @@
-"""Files by the API: attached, fetched, taken back."""
+"""Files by the API: attached, fetched and removed."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def upload(client: Client, session: Session, *files: SimpleUploadedFile) -> Any:
 
 @pytest.mark.django_db
 class TestAttachments:
-    def test_a_file_comes_back_as_it_went(
+    def test_an_attached_file_is_returned_unchanged(
         self, session: Session, owner: Client, other_user: User
     ) -> None:
         data = image_bytes()
@@ -39,7 +39,7 @@ class TestAttachments:
         assert owner.delete(address).status_code == 204
         assert owner.delete(address).status_code == 404
 
-    def test_a_file_that_is_refused_says_why(self, session: Session, owner: Client) -> None:
+    def test_the_response_says_why_a_file_is_refused(self, session: Session, owner: Client) -> None:
         answer = upload(
             owner,
             session,
@@ -51,7 +51,9 @@ class TestAttachments:
         assert kept["attachment"]["name"] == "notes.txt"
         assert refused["reason"] in answer.json()["detail"]
 
-    def test_no_file_and_too_many(self, session: Session, owner: Client) -> None:
+    def test_an_upload_of_no_file_or_too_many_is_refused(
+        self, session: Session, owner: Client
+    ) -> None:
         assert upload(owner, session).status_code == 422
         many = [
             SimpleUploadedFile(f"{n}.txt", b"x") for n in range(settings.LOOM.max_attachments + 1)

@@ -1,4 +1,4 @@
-"""Sessions begun with messages of other programs, and read as such."""
+"""Sessions that begin with messages of other programs or are read as such messages."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def test_a_session_begins_with_messages(owner: Client, name: str, messages: list
     assert (again.status_code, again.json()["code"]) == (409, "key_taken")
 
 
-def test_the_conversation_is_read_as_messages(owner: Client) -> None:
+def test_a_session_is_read_as_messages_in_both_formats(owner: Client) -> None:
     uuid = begin(owner, messages=samples.ANTHROPIC).json()["uuid"]
     address = f"/api/v1/sessions/{uuid}/messages"
     assert owner.get(address).json()["items"] == samples.ANTHROPIC
@@ -56,7 +56,7 @@ def test_the_conversation_is_read_as_messages(owner: Client) -> None:
     assert owner.get(f"{address}?cursor={backwards}").json()["code"] == "bad_cursor"
 
 
-def test_others_read_nothing_of_it(owner: Client) -> None:
+def test_strangers_cannot_read_a_session_as_messages(owner: Client) -> None:
     uuid = begin(owner, messages=samples.ANTHROPIC).json()["uuid"]
     stranger = caller_of(User.objects.create_user("stranger"))
     assert stranger.get(f"/api/v1/sessions/{uuid}/messages").status_code == 404
@@ -65,7 +65,7 @@ def test_others_read_nothing_of_it(owner: Client) -> None:
     assert feed_only.get(f"/api/v1/sessions/{uuid}/messages").status_code == 403
 
 
-def test_a_body_may_be_as_large_as_the_api_takes(
+def test_a_body_above_the_byte_limit_is_refused(
     owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_api_bytes", 6_000_000)
@@ -76,15 +76,15 @@ def test_a_body_may_be_as_large_as_the_api_takes(
 
 
 def test_a_body_of_very_many_values_is_refused(owner: Client) -> None:
-    """Whatever it would be read as: each takes many times its bytes."""
+    """The limit applies to every field, because a value takes many times its bytes in memory."""
     body = '{"text": [' + "[]," * MAX_JSON_VALUES + "0]}"
     answer = owner.post("/api/v1/workspaces", body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "at most 1,000,000 values" in answer.json()["detail"]
 
 
-def test_a_long_history_with_code_and_pictures_is_taken(owner: Client) -> None:
-    """With more signs of lists in its texts than a body may have lists."""
+def test_a_long_history_with_code_and_images_is_accepted(owner: Client) -> None:
+    """Brackets and commas in texts do not count, even if they exceed the limit of values."""
     code = 'call([1, 2], {"a": "b"}, [[], []])\n' * 20_000
     said = [
         message
@@ -98,12 +98,14 @@ def test_a_long_history_with_code_and_pictures_is_taken(owner: Client) -> None:
     assert begin(owner, messages=said).status_code == 201
 
 
-def test_the_server_takes_what_the_api_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_limit_of_the_server_exceeds_that_of_the_api(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(settings.LOOM, "max_attachments", 0)
     assert max_request_bytes() > settings.LOOM.max_api_bytes
 
 
-def test_nothing_begins_with_what_is_no_message(owner: Client) -> None:
+def test_an_invalid_message_begins_no_session(owner: Client) -> None:
     answer = begin(owner, messages=[{"role": "tool", "content": "18 degrees"}])
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_message")
     assert answer.json()["detail"].startswith("messages[0]")

@@ -1,4 +1,4 @@
-"""A request that is sent twice makes what it makes once."""
+"""Idempotency keys: a request that is sent twice has its effect once."""
 
 import sys
 from datetime import timedelta
@@ -36,7 +36,9 @@ def begin(client: Client, key: str, **values: Any) -> Any:
 
 @pytest.mark.django_db
 class TestAgain:
-    def test_the_same_request_makes_nothing_new(self, workspace: Workspace, owner: Client) -> None:
+    def test_a_repeated_request_gets_the_first_answer(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
         first, again = (begin(owner, "k-1", title="Beans") for _ in range(2))
         assert (first.status_code, again.status_code) == (201, 201)
         assert again.json() == first.json()
@@ -45,7 +47,7 @@ class TestAgain:
         assert begin(owner, "k-2", title="Beans").json() != first.json()
         assert Session.objects.count() == 2
 
-    def test_another_request_with_the_key_is_refused(
+    def test_a_different_request_with_the_same_key_is_refused(
         self, workspace: Workspace, owner: Client
     ) -> None:
         begin(owner, "k-1", title="Beans")
@@ -53,7 +55,7 @@ class TestAgain:
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
         assert Session.objects.count() == 1
 
-    def test_a_key_is_each_persons_own(
+    def test_two_people_can_use_the_same_key(
         self, workspace: Workspace, owner: Client, other_user: User
     ) -> None:
         add_member(workspace, user_pk=other_user.pk, role="member")
@@ -68,11 +70,13 @@ class TestAgain:
         assert ApiAnswer.objects.count() == 1
 
     @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "Bohn\xe9"])
-    def test_a_key_that_is_none(self, workspace: Workspace, owner: Client, key: str) -> None:
+    def test_an_invalid_key_is_refused(self, workspace: Workspace, owner: Client, key: str) -> None:
         answer = begin(owner, key)
         assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_invalid")
 
-    def test_files_are_known_by_what_is_in_them(self, session: Session, owner: Client) -> None:
+    def test_a_form_with_other_files_or_fields_is_a_different_request(
+        self, session: Session, owner: Client
+    ) -> None:
         def attach(text: bytes, **fields: str) -> Any:
             return owner.post(
                 address_of(session, "/attachments"),
@@ -83,11 +87,11 @@ class TestAgain:
         first, again, other = attach(b"beans"), attach(b"beans"), attach(b"peas!")
         assert first.json() == again.json()
         assert other.json()["code"] == "idempotency_mismatch"
-        # As is all else of the form.
+        # The other fields of the form are compared as well.
         assert attach(b"beans", format="claude").json()["code"] == "idempotency_mismatch"
         assert Attachment.objects.count() == 1
 
-    def test_a_form_where_json_is_asked_for_is_refused_as_without_a_key(
+    def test_a_form_instead_of_json_is_refused_with_and_without_a_key(
         self, workspace: Workspace, owner: Client
     ) -> None:
         form = {"title": "Beans", "file": SimpleUploadedFile("notes.txt", b"beans")}
@@ -99,9 +103,7 @@ class TestAgain:
         assert answers[0].json() == answers[1].json()
         assert not ApiAnswer.objects.exists()
 
-    def test_nobody_and_the_wrong_scope_leave_nothing(
-        self, workspace: Workspace, user: User
-    ) -> None:
+    def test_unauthorised_requests_store_no_answer(self, workspace: Workspace, user: User) -> None:
         assert begin(Client(), "k-1").status_code == 401
         assert begin(caller_of(user, scopes=["read"]), "k-1").status_code == 403
         assert not ApiAnswer.objects.exists()
@@ -109,7 +111,7 @@ class TestAgain:
 
 @pytest.mark.django_db
 class TestKeeping:
-    def test_while_it_is_carried_out_the_same_request_waits(
+    def test_a_repeated_request_is_refused_while_the_first_one_runs(
         self, workspace: Workspace, owner: Client, user: User
     ) -> None:
         begin(owner, "k-1")
@@ -117,10 +119,10 @@ class TestKeeping:
         busy = begin(owner, "k-1")
         assert (busy.status_code, busy.json()["code"]) == (409, "idempotency_busy")
         assert busy["Retry-After"] == "1"
-        ApiAnswer.objects.update(created_at=timezone.now() - LEASE)  # its process is gone
+        ApiAnswer.objects.update(created_at=timezone.now() - LEASE)  # the lease has expired
         assert begin(owner, "k-1").status_code == 201
 
-    def test_it_waits_however_long_that_takes(
+    def test_a_running_request_is_not_repeated_after_its_lease(
         self, workspace: Workspace, owner: Client, user: User
     ) -> None:
         answers = []
@@ -136,7 +138,7 @@ class TestKeeping:
         assert Session.objects.count() == 1
         assert begin(owner, "k-1")["Idempotent-Replayed"] == "true"
 
-    def test_what_a_dead_process_of_this_host_left_is_carried_out_at_once(
+    def test_a_request_of_a_dead_local_process_is_repeated_at_once(
         self, workspace: Workspace, owner: Client, user: User
     ) -> None:
         begin(owner, "k-1")
@@ -154,18 +156,18 @@ class TestKeeping:
         assert begin(owner, "k-1").status_code == 201
         assert not lock.exists()
 
-    def test_who_comes_when_it_is_carried_out_leaves_no_lock(
+    def test_a_late_duplicate_leaves_no_lock_file(
         self, workspace: Workspace, owner: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begin(owner, "k-1")
         lock = settings.LOOM.data_dir / "run" / f"answer-{ApiAnswer.objects.get().pk}.lock"
         monkeypatch.setattr(
             idempotency, "claim_request", lambda *_, **__: ApiAnswer(pk=ApiAnswer.objects.get().pk)
-        )  # read before the other one had done it
+        )  # as if the claim had been read before the first request was complete
         assert begin(owner, "k-1").status_code == 409
         assert not lock.exists()
 
-    def test_an_answer_is_given_for_so_many_hours(
+    def test_answers_are_forgotten_after_the_configured_hours(
         self, workspace: Workspace, owner: Client
     ) -> None:
         first = begin(owner, "k-1").json()
@@ -177,7 +179,7 @@ class TestKeeping:
         assert forget_answers(timezone.now()) == 1
         assert ApiAnswer.objects.get().key == "k-2"
 
-    def test_the_database_has_no_link_that_was_answered(
+    def test_a_stored_answer_contains_no_invitation_token(
         self, workspace: Workspace, owner: Client
     ) -> None:
         address, key = "/api/v1/workspaces/garden/invitations", {"Idempotency-Key": "k-1"}
@@ -188,7 +190,7 @@ class TestKeeping:
         token = first.json()["link"].rstrip("/").rpartition("/")[2]
         assert token not in repr(ApiAnswer.objects.values().get())
 
-    def test_an_answer_that_was_kept_as_text_is_given_again(
+    def test_an_answer_stored_as_text_is_given_again(
         self, workspace: Workspace, owner: Client
     ) -> None:
         first = begin(owner, "k-1", title="Beans")
@@ -196,7 +198,7 @@ class TestKeeping:
         again = begin(owner, "k-1", title="Beans")
         assert (again.status_code, again.json()) == (201, first.json())
 
-    def test_what_a_fork_was_answered_goes_with_the_fork(
+    def test_the_answer_of_a_fork_belongs_to_the_new_session(
         self, session: Session, owner: Client
     ) -> None:
         say(session, "Plant the beans", "In May")
@@ -204,7 +206,9 @@ class TestKeeping:
         first = owner.post(address, headers=key).json()
         assert ApiAnswer.objects.get().session == Session.objects.get(uuid=first["uuid"])
 
-    def test_it_goes_with_its_session(self, workspace: Workspace, owner: Client) -> None:
+    def test_an_answer_is_deleted_when_its_session_is_purged(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
         begin(owner, "k-1", title="Beans")
         purge(
             Session.objects.get(),
@@ -214,7 +218,7 @@ class TestKeeping:
         )
         assert not ApiAnswer.objects.exists()
 
-    def test_what_fails_in_the_midst_leaves_neither(
+    def test_a_crash_leaves_neither_session_nor_answer(
         self, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(pk: int) -> None:
@@ -230,7 +234,9 @@ class TestKeeping:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_at_once_one_makes_it(workspace: Workspace, user: User) -> None:
+def test_simultaneous_requests_with_one_key_create_one_session(
+    workspace: Workspace, user: User
+) -> None:
     token, answers, together = token_of(user), list[Any](), Barrier(6)
 
     def send() -> None:
@@ -253,9 +259,9 @@ def test_of_many_at_once_one_makes_it(workspace: Workspace, user: User) -> None:
 
 @pytest.mark.django_db
 class TestWhoIsAnswered:
-    """The first answer is given again to who might be given it now, and to nobody else."""
+    """The first answer is repeated only to callers who may get it now."""
 
-    def test_not_to_who_has_left_the_workspace(
+    def test_a_former_member_gets_no_stored_answer(
         self, workspace: Workspace, other_user: User
     ) -> None:
         add_member(workspace, user_pk=other_user.pk, role="member")
@@ -267,14 +273,14 @@ class TestWhoIsAnswered:
         answer = begin(program, "k-1", instructions="Keep the peas dry.")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
-    def test_not_to_a_token_without_the_scope(
+    def test_a_token_without_the_scope_gets_no_stored_answer(
         self, workspace: Workspace, owner: Client, user: User
     ) -> None:
         assert begin(owner, "k-1").status_code == 201
         answer = begin(caller_of(user, scopes=["feed"]), "k-1")
         assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
 
-    def test_not_to_a_page_of_another_site(
+    def test_a_request_without_csrf_token_gets_no_stored_answer(
         self, workspace: Workspace, owner: Client, user: User
     ) -> None:
         assert begin(owner, "k-1").status_code == 201
@@ -284,7 +290,7 @@ class TestWhoIsAnswered:
         assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
 
     @pytest.mark.parametrize("what", ["notes", "flags"])
-    def test_a_reviewer_reads_nothing_by_it(
+    def test_a_repeated_remark_of_a_reviewer_records_no_reading(
         self,
         what: str,
         session: Session,

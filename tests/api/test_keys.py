@@ -1,4 +1,4 @@
-"""Sessions by key: found or begun, begun anew, kept apart."""
+"""Sessions by key: found, begun and replaced by a new session."""
 
 import threading
 from typing import Any
@@ -26,7 +26,7 @@ def opened(caller: Client, key: str, **body: Any) -> Any:
 @pytest.mark.parametrize(
     "key", ["cli:default", "discord:dm:7", "discord:thread:42", "bead:ac/c0f.2", "bot:été? #1"]
 )
-def test_a_key_is_begun_at_first_use_and_found_again(
+def test_the_first_use_of_a_key_creates_its_session(
     workspace: Workspace, owner: Client, key: str
 ) -> None:
     assert owner.get(f"{KEYS}{quote(key)}").status_code == 404
@@ -42,7 +42,7 @@ def test_a_key_is_begun_at_first_use_and_found_again(
 
 
 @pytest.mark.django_db
-def test_a_new_session_is_begun_under_a_key(workspace: Workspace, owner: Client) -> None:
+def test_a_new_session_takes_over_the_key(workspace: Workspace, owner: Client) -> None:
     first = opened(owner, "cli:default").json()
     second = owner.post(f"{KEYS}cli:default").json()
     assert (second["parent"], second["key"]) == (first["uuid"], "cli:default")
@@ -51,14 +51,16 @@ def test_a_new_session_is_begun_under_a_key(workspace: Workspace, owner: Client)
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("key", ["default", ":x", "cli:", "Cli:x", "cli:" + "x" * 300])
-def test_what_is_no_key_is_refused(workspace: Workspace, owner: Client, key: str) -> None:
+def test_an_invalid_key_is_refused(workspace: Workspace, owner: Client, key: str) -> None:
     answer = opened(owner, key)
     assert (answer.status_code, answer.json()["code"]) == (400, "key_invalid")
     assert not Session.objects.exists()
 
 
 @pytest.mark.django_db
-def test_who_only_reads_begins_nothing(workspace: Workspace, owner: Client) -> None:
+def test_a_viewer_can_read_a_key_but_not_create_its_session(
+    workspace: Workspace, owner: Client
+) -> None:
     viewer = User.objects.create_user("viewer")
     add_member(workspace, user_pk=viewer.pk, role="viewer")
     assert opened(caller_of(viewer), "cli:default").status_code == 403

@@ -1,8 +1,10 @@
-"""The API over the wire, by one running server. The examples of its documents come first, and
-find nothing there. Then the description drives requests: whatever is sent, no answer is an
-error of the server, and none has a status or a body that the description does not name.
+"""Requests over the wire to the API of one running server.
 
-For a longer run ``LOOM_SCHEMATHESIS_EXAMPLES=200`` is how many requests each operation gets.
+The examples of the documents come first, while the server has no data. Then requests are
+generated from the description. No response may be a server error, nor have a status or a body
+that the description does not name.
+
+``LOOM_SCHEMATHESIS_EXAMPLES=200`` sends 200 requests to each operation, for a longer run.
 """
 
 import json
@@ -44,10 +46,10 @@ CHECKS = [
 ]
 
 SECONDS = 60.0
-"""Nothing takes so long."""
+"""Timeout of a request, which no operation reaches."""
 
 ENDLESS = {"/api/v1/sessions/{uuid}/events/stream"}
-"""Streams that go on as long as somebody reads: only of what is not there."""
+"""Streams that do not end by themselves, so they are requested for unknown sessions only."""
 
 type Known = dict[str, str]
 
@@ -69,7 +71,7 @@ MARK = "=== the next example ==="
 
 
 def read_examples() -> list[tuple[str, str]]:
-    """Each example, and what stands below it as its answer, if anything does."""
+    """Return each example with the answer that stands below it, or an empty string."""
     found: list[tuple[str, str]] = []
     documents = "".join((BASE_DIR / name).read_text() for name in DOCUMENTS)
     for kind, text in FENCE.findall(documents):
@@ -83,8 +85,10 @@ def read_examples() -> list[tuple[str, str]]:
 
 
 def fits(expected: Any, given: Any) -> bool:
-    """Whether the answer has what the document shows of it. An ellipsis is any text, and a
-    list shows how its first items are."""
+    """Return whether the answer contains everything that the document shows.
+
+    An ellipsis matches any text. A list of the document shows only the first items.
+    """
     if isinstance(expected, dict):
         return isinstance(given, dict) and all(
             name in given and fits(value, given[name]) for name, value in expected.items()
@@ -101,7 +105,7 @@ def fits(expected: Any, given: Any) -> bool:
 
 
 def is_like(expected: list[str], given: list[str]) -> bool:
-    """Whether the lines are these; an ellipsis is any text."""
+    """Return whether the lines are equal, where an ellipsis matches any text."""
     patterns = [re.escape(line).replace("…", ".+") for line in expected]
     return len(given) == len(expected) and all(
         re.fullmatch(pattern, line) for pattern, line in zip(patterns, given, strict=True)
@@ -109,7 +113,7 @@ def is_like(expected: list[str], given: list[str]) -> bool:
 
 
 def run_examples(server: LiveServer, folder: Path) -> list[str]:
-    """What each one prints."""
+    """Run all examples as one script and return the output of each."""
     script = "set -euo pipefail\n" + "".join(
         f"{code}\necho; echo '{MARK}'\n" for code, _ in read_examples()
     )
@@ -137,11 +141,13 @@ def test_every_example_gives_the_answer_below_it(server: LiveServer, tmp_path: P
 
 
 def make_requests(operation: Any, server: LiveServer, known: Known) -> None:
-    """As the description allows them, and as it does not: each by somebody with a token, and
-    the first of them by nobody too."""
+    """Send requests that the description allows and requests that it does not.
+
+    Each request has a token. The first one is also sent without a token.
+    """
     modes = list(GenerationMode)
     if not EXAMPLES and operation.method == "get":
-        # To make up strategies takes longer than the requests: what only reads gets one kind.
+        # Building strategies takes longer than the requests, so GET operations get one mode.
         modes = [modes[len(operation.path) % 2]]
     ways = [operation.as_strategy(generation_mode=mode) for mode in modes]
     token = {"Authorization": f"Bearer {server.token}"}
@@ -155,7 +161,7 @@ def make_requests(operation: Any, server: LiveServer, known: Known) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    # The first example is the simplest: 0, which finds something.
+    # The first example is the simplest one. Its ``misses`` is 0, so the request finds something.
     @given(case=st.one_of(ways), misses=st.sampled_from((0, 0, 0, 1)))
     def call(case: Any, misses: int) -> None:
         for name in case.path_parameters or ():
@@ -172,7 +178,7 @@ def make_requests(operation: Any, server: LiveServer, known: Known) -> None:
 
 
 def parts_of(error: BaseException) -> Iterator[BaseException]:
-    """What hypothesis puts into groups."""
+    """Yield the errors that Hypothesis has put into groups."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from parts_of(one)
@@ -187,7 +193,7 @@ def list_operations(server: LiveServer) -> Iterator[APIOperation]:
 
 
 def make_things(server: LiveServer) -> Known:
-    """What there is to be found: a session with a run, a file, a webhook."""
+    """Create a session with a run, a file and a webhook, and return their path parameters."""
     address, headers = f"{server.url}/api/v1", {"Authorization": f"Bearer {server.token}"}
     garden = f"{address}/workspaces/example"
 
@@ -215,7 +221,7 @@ def make_things(server: LiveServer) -> Known:
     return known
 
 
-def test_no_answer_is_out_of_the_description(server: LiveServer) -> None:
+def test_every_response_conforms_to_the_description(server: LiveServer) -> None:
     known, problems = make_things(server), []
     for operation in list_operations(server):
         try:
@@ -225,7 +231,7 @@ def test_no_answer_is_out_of_the_description(server: LiveServer) -> None:
     assert not problems, "\n\n".join(problems)
 
 
-def test_a_form_without_any_part_is_refused_with_its_reason(server: LiveServer) -> None:
+def test_a_multipart_form_without_parts_is_answered_as_a_problem(server: LiveServer) -> None:
     session = "00000000-0000-4000-8000-000000000000"
     answer = requests.post(
         f"{server.url}/api/v1/sessions/{session}/attachments",
@@ -240,7 +246,7 @@ def test_a_form_without_any_part_is_refused_with_its_reason(server: LiveServer) 
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-def test_a_long_address_is_answered(server: LiveServer) -> None:
+def test_a_too_long_address_is_refused_with_a_body(server: LiveServer) -> None:
     authorization = {"Authorization": f"Bearer {server.token}"}
     for length, statuses in ((20_000, {422}), (100_000, {400, 431})):
         answer = requests.get(

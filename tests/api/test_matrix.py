@@ -1,9 +1,8 @@
-"""Who may do what by the API, and what of it the audit log holds: every operation, for
-every role and with every scope missing.
+"""Access to every operation of the API, for every role and with every scope missing.
 
-The operations come from the description: one that is added without a row here fails.
-Whoever reads a session as a reviewer leaves exactly one entry in the audit log, nobody
-else any.
+The operations come from the API itself, so the tests fail if a new one has no row here.
+A person who reads a session as a reviewer leaves exactly one entry in the audit log.
+All other readers leave none.
 """
 
 import re
@@ -66,7 +65,7 @@ TABLE: dict[Operation, Row] = {
     ("POST", GARDEN + "/memory"): Row(
         gets=writers(201), scope=WRITE, body={"text": "Use tabs", "scope": "person"}
     ),
-    ("PATCH", GARDEN + "/memory/{entry}"): Row(  # there is none
+    ("PATCH", GARDEN + "/memory/{entry}"): Row(  # no such entry
         gets=signed_in(404), scope=WRITE, body={"text": "Use tabs"}
     ),
     ("DELETE", GARDEN + "/memory/{entry}"): Row(gets=signed_in(404), scope=WRITE),
@@ -75,10 +74,10 @@ TABLE: dict[Operation, Row] = {
     ("DELETE", MEMBER): Row(gets=owners(400), scope=MANAGE),  # the last owner
     ("GET", GARDEN + "/groups"): Row(gets=owners(200), scope=MANAGE),
     ("PUT", GARDEN + "/groups/{id}"): Row(gets=owners(404), scope=MANAGE, body={"role": "viewer"}),
-    ("DELETE", GARDEN + "/groups/{id}"): Row(gets=owners(404), scope=MANAGE),  # there is none
+    ("DELETE", GARDEN + "/groups/{id}"): Row(gets=owners(404), scope=MANAGE),  # no such group
     ("GET", GARDEN + "/invitations"): Row(gets=owners(200), scope=MANAGE),
     ("POST", GARDEN + "/invitations"): Row(gets=owners(201), scope=MANAGE, body={}),
-    ("DELETE", GARDEN + "/invitations/{id}"): Row(gets=owners(404), scope=MANAGE),  # none
+    ("DELETE", GARDEN + "/invitations/{id}"): Row(gets=owners(404), scope=MANAGE),  # no such id
     ("GET", "/review/sessions"): Row(gets=reviewers(200), scope=REVIEW),
     ("GET", REVIEWED + "/remarks"): Row(gets=reviewers(200), scope=REVIEW, reads=False),
     ("POST", REVIEWED + "/notes"): Row(
@@ -120,7 +119,7 @@ TABLE: dict[Operation, Row] = {
     ("GET", SESSION + "/events"): Row(gets=readers(200)),
     ("GET", SESSION + "/calls"): Row(gets=readers(200)),
     ("GET", CALL): Row(gets=readers(200)),
-    ("POST", CALL + "/approve"): Row(gets=writers(409), scope=APPROVE, body={}),  # it has ended
+    ("POST", CALL + "/approve"): Row(gets=writers(409), scope=APPROVE, body={}),  # an ended call
     ("POST", CALL + "/deny"): Row(gets=writers(409), scope=APPROVE, body={}),
     ("POST", CALL + "/answer"): Row(
         gets=writers(409), scope=APPROVE, body={"question": UNKNOWN, "action": "decline"}
@@ -152,12 +151,12 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
 } | merge("OPERATIONS")
-"""What it answers. A stranger has no token (401); to a person who is no member the
-workspace and what is in it do not exist (404)."""
+"""The expected answers of each operation. A stranger has no token (401). For a person who is
+no member, the workspace and everything in it do not exist (404)."""
 
 
 def list_operations() -> Iterator[tuple[Operation, str]]:
-    """Every operation of the API, and the scope that it asks for."""
+    """Yield every operation of the API with the scope that it requires."""
     for router in api._get_bound_routers():
         for path, view in router.path_operations.items():
             for operation in view.operations:
@@ -188,10 +187,10 @@ ALLOWED = {
     "/budgets": "budgets",
     "/holds": "holds",
 }
-"""What is done at these addresses, in the words of those who choose the scopes of a token."""
+"""Words for the actions at these addresses, as people read them when they choose scopes."""
 
 
-def test_what_a_scope_allows_is_said_on_the_page_and_in_the_document() -> None:
+def test_the_page_and_the_document_name_what_a_scope_allows() -> None:
     table = section((BASE_DIR / "docs/api.md").read_text(), "Authentication")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.M))
     assert list(rows) == list(SCOPES)
@@ -205,7 +204,7 @@ def test_what_a_scope_allows_is_said_on_the_page_and_in_the_document() -> None:
 
 
 def reads(operation: Operation) -> bool:
-    """Whether it shows what was said in a session to whoever may read it."""
+    """Return whether the operation shows reviewers what was said in a session."""
     row = TABLE[operation]
     is_of_session = "{uuid}" in operation[1] if row.reads is None else row.reads
     return is_of_session and row.gets["reviewer"] < 300
@@ -213,7 +212,7 @@ def reads(operation: Operation) -> bool:
 
 @pytest.fixture
 def addresses(transactional_db: None, workspace: Workspace, session: Session) -> dict[str, Any]:
-    """What stands in the place of each name of a path."""
+    """Return a value for each path parameter."""
     Session.objects.filter(pk=session.pk).update(key="bead:ac-1")
     say(session, "Plant the beans", "In May")
     now = timezone.now()
@@ -259,7 +258,7 @@ def address_of(operation: Operation, addresses: dict[str, Any]) -> str:
 
 
 class Caller:
-    """A program of somebody; None: of nobody."""
+    """A program that sends the token, or none if ``token`` is None."""
 
     def __init__(self, token: str | None, **headers: str) -> None:
         self._headers = headers | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -283,7 +282,7 @@ SAID = {
     "The token does not have the scope “read”.": "insufficient_scope",
     "The CSRF token is missing or wrong.": "csrf",
 }
-"""What clients of the Messages API get in the place of a code."""
+"""Codes by error message, because errors of the Messages API have no code."""
 
 
 def code_of(answer: Any) -> str:
@@ -296,7 +295,7 @@ async def caller_for(person: User | None, **token: Any) -> Caller:
 
 
 async def read_beginning(response: Any) -> bytes:
-    """What comes, as far as the words that were said: some streams never end."""
+    """Read until the response contains the words that were said: some streams never end."""
     read = b""
     async for piece in response:
         read += piece
@@ -307,20 +306,20 @@ async def read_beginning(response: Any) -> bytes:
 
 
 def new_readings(session: Session, seen: list[int]) -> int:
-    """Entries about the session since the last time."""
+    """Return how many readings of the session were recorded since the last call."""
     seen.append(readings_of(session.uuid).count())
     return seen[-1] - (seen[-2] if len(seen) > 1 else 0)
 
 
 READERS = ("stranger", "viewer", "staff", "administrator")
-"""Roles that change nothing by which another one would be answered differently. ``other`` has
-no right that ``staff`` lacks, and gets the same everywhere."""
+"""Roles whose requests do not change the answers that other roles get. ``other`` has no right
+that ``staff`` lacks, and gets the same answers everywhere."""
 
 
 CHANGING = ("member", "owner", "reviewer", "superuser")
 
 
-def test_every_role_is_asked_or_another_that_gets_the_same() -> None:
+def test_every_role_or_an_equivalent_one_is_tested() -> None:
     assert {*READERS, *CHANGING, "other"} == set(ROLES)
     for operation, row in TABLE.items():
         assert row.gets["other"] == row.gets["staff"], operation
@@ -362,7 +361,7 @@ async def check_answers(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_with_a_key_what_is_created_is_created_once(
+async def test_creating_twice_with_one_idempotency_key_creates_once(
     addresses: dict[str, Any], make_person: MakePerson
 ) -> None:
     tokens = dict[str, str]()
@@ -398,7 +397,7 @@ async def test_a_token_without_the_scope_is_refused(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(
+async def test_reviewing_without_a_required_reason_is_refused(
     addresses: dict[str, Any],
     session: Session,
     make_person: MakePerson,
@@ -422,7 +421,7 @@ async def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_changes_something_needs_the_token_of_the_page(
+def test_browser_requests_that_change_data_need_a_csrf_token(
     addresses: dict[str, Any], user: User
 ) -> None:
     browser = Client(enforce_csrf_checks=True)
@@ -436,7 +435,7 @@ def test_what_changes_something_needs_the_token_of_the_page(
 
 
 @pytest.mark.django_db
-def test_a_thing_of_somebody_else_looks_like_one_that_is_not_there(
+def test_an_inaccessible_session_looks_like_a_missing_one(
     session: Session, other_user: User
 ) -> None:
     headers = {"Authorization": f"Bearer {token_of(other_user)}"}

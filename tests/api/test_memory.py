@@ -1,4 +1,4 @@
-"""The workspace's memory by the API."""
+"""Workspace memory by the API."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -42,7 +42,7 @@ def test_an_entry_is_added_changed_and_removed(owner: Client, workspace: Workspa
     assert owner.get(address(workspace)).json()["items"] == []
 
 
-def test_an_item_of_a_state_is_kept(
+def test_a_state_item_is_kept_in_the_workspace_memory(
     owner: Client, workspace: Workspace, session: Session, user: User
 ) -> None:
     say(session, "All dates must be UTC")
@@ -51,21 +51,23 @@ def test_an_item_of_a_state_is_kept(
     assert state.status_code == 200
     [entry] = list_entries(workspace, user.pk)
     assert (entry.session, entry.turn) == (session, 1)
-    # The session's own item stands in its place.
+    # The session's state shows its own item instead of the kept entry.
     assert (state.json()["kept"], [one["kind"] for one in state.json()["items"]]) == (
         [],
         ["rule", "focus"],
     )
 
 
-def test_a_state_tells_what_is_kept(owner: Client, workspace: Workspace, session: Session) -> None:
+def test_a_session_state_lists_the_workspace_memory(
+    owner: Client, workspace: Workspace, session: Session
+) -> None:
     new = {"text": "Short answers", "scope": "person", "kind": "preference"}
     entry = owner.post(address(workspace), new, content_type=JSON).json()
     state = owner.get(f"/api/v1/sessions/{session.uuid}/state").json()
     assert state["kept"] == [{name: entry[name] for name in ("id", "kind", "text", "scope")}]
 
 
-def test_what_is_a_person_s_own_is_not_there_for_others(
+def test_a_personal_entry_is_invisible_to_others(
     owner: Client, workspace: Workspace, make_person: MakePerson
 ) -> None:
     new = {"text": "Call me Sam", "scope": "person"}
@@ -77,7 +79,7 @@ def test_what_is_a_person_s_own_is_not_there_for_others(
     assert member.post(address(workspace), new, content_type=JSON).status_code == 403
 
 
-def test_what_a_reviewer_reads_of_sessions_is_entered(
+def test_a_reviewers_reading_of_the_memory_is_recorded(
     owner: Client, workspace: Workspace, session: Session, make_person: MakePerson
 ) -> None:
     say(session, "All dates must be UTC")
@@ -88,7 +90,7 @@ def test_what_a_reviewer_reads_of_sessions_is_entered(
         assert [entry.action for entry in readings_of(session.uuid)] == read
 
 
-def test_what_the_state_of_another_session_shows_of_it_is_entered_too(
+def test_a_reviewers_reading_through_another_state_is_recorded(
     owner: Client, workspace: Workspace, session: Session, make_person: MakePerson
 ) -> None:
     say(session, "All dates must be UTC")

@@ -1,4 +1,4 @@
-"""Content of a message in the shapes of other programs."""
+"""Message content in the formats of other programs."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ async def test_images_are_sent_within_a_message(
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_the_same_file_twice_is_the_same_message_when_it_is_sent_again(
+async def test_a_repeated_message_with_duplicate_files_is_recognised(
     program: Program, session: Session, provider: WireThread, *, at_once: bool
 ) -> None:
     body = {"content": [{"type": "text", "text": "Look."}, samples.IMAGE, samples.IMAGE]}
@@ -71,7 +71,7 @@ async def test_the_same_file_twice_is_the_same_message_when_it_is_sent_again(
         ({"title": "beds.txt", "context": None, "citations": {"enabled": False}}, ""),
     ],
 )
-async def test_what_is_not_kept_of_a_document_is_refused(
+async def test_document_fields_that_are_not_stored_are_refused(
     program: Program, session: Session, provider: WireThread, more: Any, reason: str
 ) -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "Two beds."}

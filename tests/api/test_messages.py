@@ -1,4 +1,4 @@
-"""Sending, waiting, asking: a run by the API."""
+"""Runs by the API: sending messages, waiting for answers and reading runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ async def send(program: Program, session: Session, text: str = "Hello", **more: 
     )
 
 
-async def test_a_message_is_sent_and_waited_for(
+async def test_a_message_with_wait_returns_the_completed_run(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(text="Plant beans.", thinking="Which bed?"))
@@ -71,7 +71,7 @@ async def by_socket(session: Session, program: Program, browser: AsyncClient) ->
 
 
 @pytest.mark.parametrize("way", [by_api, by_page, by_socket])
-async def test_a_nul_in_a_message_is_kept_whatever_way_it_comes(
+async def test_a_nul_sent_by_api_page_or_socket_is_stored(
     way: Callable[..., Awaitable[None]], program: Program, provider: WireThread, session: Session
 ) -> None:
     browser = AsyncClient()
@@ -84,7 +84,7 @@ async def test_a_nul_in_a_message_is_kept_whatever_way_it_comes(
     assert turn["blocks"] == [{"type": "text", "text": NUL}]
 
 
-async def test_without_waiting_it_says_where_to_ask(
+async def test_a_message_without_wait_returns_the_address_of_its_run(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(words=40, rate=200))
@@ -98,7 +98,7 @@ async def test_without_waiting_it_says_where_to_ask(
     assert run["state"] == "completed"
 
 
-async def test_runs_are_listed_from_the_newest_on_and_back(
+async def test_runs_are_paged_newest_first_and_back(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     sent = [(await send(program, session, f"Message {number}")).json() for number in range(3)]
@@ -114,7 +114,7 @@ async def test_runs_are_listed_from_the_newest_on_and_back(
     assert [run["run"] for run in back["items"]] == runs[:2]
 
 
-async def test_who_waits_too_short_is_told_so_and_the_run_goes_on(
+async def test_the_run_goes_on_when_the_wait_times_out(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(words=200, rate=100))
@@ -131,7 +131,7 @@ async def test_who_waits_too_short_is_told_so_and_the_run_goes_on(
     assert run["rows"][1]["payload"]["partial"] is True
 
 
-async def test_the_same_key_is_the_same_run(
+async def test_the_same_idempotency_key_is_the_same_run(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     runs = set()
@@ -149,7 +149,7 @@ async def test_the_same_key_is_the_same_run(
     assert answer.status_code == 422
 
 
-async def test_what_is_refused_says_why(
+async def test_a_refused_message_gets_an_error_code(
     program: Program, provider: WireThread, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_message_chars", 10)
@@ -168,7 +168,7 @@ async def test_what_is_refused_says_why(
     statuses = [(await send(program, session, query="")).status_code for _ in range(3)]
     assert statuses == [202, 202, 409]
     async with asyncio.timeout(60):
-        while not provider.requests:  # the second one is not to meet the answer that hangs
+        while not provider.requests:  # the second run must not get the hanging answer
             await asyncio.sleep(0.01)
     await program.post(f"/api/v1/sessions/{session.uuid}/stop")
     await (await current_runtime()).wait_idle(session.pk)
@@ -177,7 +177,7 @@ async def test_what_is_refused_says_why(
     assert (answer.status_code, answer.json()["code"]) == (409, "session_archived")
 
 
-async def test_a_run_that_fails_says_why(
+async def test_a_failed_run_has_an_error_code_and_a_message(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(status=401))
@@ -198,7 +198,7 @@ async def test_a_run_that_fails_says_why(
     ]
 
 
-async def test_a_run_that_no_message_asks_for_is_begun_once_for_its_key(
+async def test_an_edit_with_the_same_key_begins_one_run(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     await send(program, session)
@@ -224,7 +224,7 @@ async def test_a_run_that_no_message_asks_for_is_begun_once_for_its_key(
     assert [run["kind"] for run in listed] == ["message", "message"]
 
 
-async def test_a_key_stands_for_one_run_that_no_message_asks_for(
+async def test_reusing_a_key_for_a_different_run_is_refused(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     async def begin(key: str, **wanted: Any) -> Any:
@@ -257,7 +257,7 @@ async def test_a_key_stands_for_one_run_that_no_message_asks_for(
     assert sorted(told) == [("Corrected A",), ("First",)]
 
 
-async def test_a_waiting_message_ends_the_answer_and_goes_first(
+async def test_a_queued_message_can_stop_the_answer_and_go_first(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(hang_after=1), Scenario(text="Third."), Scenario(text="Second."))
@@ -272,14 +272,14 @@ async def test_a_waiting_message_ends_the_answer_and_goes_first(
     while any(answer.json()["state"] != "completed" for answer in late):
         await asyncio.sleep(0.05)
         late = [await program.get(run["url"]) for run in (second, third)]
-    # The model was asked once, for both.
+    # One request to the model answered both messages.
     assert [answer.json()["text"] for answer in late] == ["", "Third."]
     assert (await program.post(third["url"] + "/now", {}, content_type="application/json")).json()[
         "code"
     ] == "not_queued"
 
 
-async def test_a_waiting_message_is_taken_back_once(
+async def test_a_queued_message_is_withdrawn_once(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(hang_after=1))
@@ -294,10 +294,10 @@ async def test_a_waiting_message_is_taken_back_once(
     assert (await program.get(unknown)).status_code == 404
 
 
-async def test_who_leaves_leaves_no_run_that_nobody_carries_out(
+async def test_a_run_is_executed_when_its_sender_disconnects(
     program: Program, provider: WireThread, session: Session
 ) -> None:
-    """The message is on disk, so it is answered, though its sender left in between."""
+    """The message is on disk, so it is answered although the sender was cancelled."""
     runtime = await current_runtime()
     sending = asyncio.create_task(
         runtime.send(session, client_id="client-0001", text="Hello", user_pk=session.owner_id)
@@ -312,7 +312,7 @@ async def test_who_leaves_leaves_no_run_that_nobody_carries_out(
             await asyncio.sleep(0.02)
 
 
-async def test_a_viewer_reads_and_does_not_send(
+async def test_a_viewer_or_a_read_token_cannot_send(
     provider: WireThread, session: Session, viewer: User
 ) -> None:
     token = await sync_to_async(token_of)(viewer)
@@ -324,7 +324,7 @@ async def test_a_viewer_reads_and_does_not_send(
     assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
 
 
-async def test_who_may_read_no_more_waits_for_nothing(
+async def test_waiting_ends_with_404_when_the_membership_is_removed(
     provider: WireThread, session: Session, user: User, other_user: User
 ) -> None:
     await sync_to_async(add_member)(session.workspace, user_pk=other_user.pk, role="member")

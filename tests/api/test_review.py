@@ -32,7 +32,7 @@ def post(caller: Client, path: str, **body: Any) -> Any:
     return caller.post(f"{API}{path}", body, content_type="application/json")
 
 
-def test_the_queue_has_everybodys_sessions(reviewer: Client, session: Session) -> None:
+def test_the_review_queue_lists_other_peoples_sessions(reviewer: Client, session: Session) -> None:
     say(session, "«Plant the beans»", "In May")
     Session.objects.update(title="Spring")
     queue = f"{API}/review/sessions"
@@ -47,7 +47,7 @@ def test_the_queue_has_everybodys_sessions(reviewer: Client, session: Session) -
 
 
 @pytest.mark.parametrize("far", ["0001-01-01", "1899-12-31", "9000-01-01"])
-def test_a_far_date_is_refused(reviewer: Client, far: str) -> None:
+def test_a_date_outside_the_allowed_years_is_refused(reviewer: Client, far: str) -> None:
     for name in ("since", "until"):
         answer = reviewer.get(f"{API}/review/sessions", {name: f"{far}T00:00:00+14:00"})
         assert answer.status_code == 422
@@ -69,7 +69,9 @@ def test_the_queue_is_read_in_pages(reviewer: Client, session: Session) -> None:
     assert rest["next"] is None
 
 
-def test_remarks_and_marks_are_made_with_their_entries(reviewer: Client, session: Session) -> None:
+def test_remarks_and_marks_are_recorded_in_the_audit_log(
+    reviewer: Client, session: Session
+) -> None:
     say(session, "Plant the beans", "In May")
     below = f"/review/sessions/{session.uuid}"
     note = post(reviewer, f"{below}/notes", text="Look here", turn=2).json()

@@ -1,4 +1,4 @@
-"""Search and recall by the API: the same as on the pages and by the command."""
+"""Search and recall by the API, with the same results as the pages and the command."""
 
 import json
 from io import StringIO
@@ -28,7 +28,7 @@ def found(client: Client, query: str) -> Any:
     return answer.json()
 
 
-def test_turns_are_found_in_all_that_one_may_read(
+def test_a_search_finds_turns_of_readable_sessions_only(
     workspace: Workspace, session: Session, user: User, owner: Client, other_user: User
 ) -> None:
     say(session, "Plant the beans", "In May")
@@ -45,7 +45,7 @@ def test_turns_are_found_in_all_that_one_may_read(
     assert stranger.get(f"{SEARCH}?q=beans&workspace=garden").status_code == 404
 
 
-def test_hits_are_walked_to_their_end(session: Session, owner: Client) -> None:
+def test_hits_are_paged_to_the_end(session: Session, owner: Client) -> None:
     say(session, *(f"beans {number}" for number in range(7)))
     turns, page = [], found(owner, "q=beans&order=newest&limit=3")
     while True:
@@ -56,7 +56,7 @@ def test_hits_are_walked_to_their_end(session: Session, owner: Client) -> None:
     assert turns == [7, 6, 5, 4, 3, 2, 1]
 
 
-def test_a_hit_that_was_taken_back_says_so(session: Session, owner: Client) -> None:
+def test_hits_off_the_active_path_are_marked(session: Session, owner: Client) -> None:
     say(session, "Plant the beans", "In May", "More beans", "Now")
     rewind_session(session, from_turn=3, actor_pk=None)
     hits = found(owner, "q=beans")["items"]
@@ -64,12 +64,14 @@ def test_a_hit_that_was_taken_back_says_so(session: Session, owner: Client) -> N
 
 
 @pytest.mark.parametrize("query", ["", "q=", "q=%00", f"q={'x' * 1001}", "q=x&order=worst"])
-def test_what_is_no_search_is_refused(workspace: Workspace, owner: Client, query: str) -> None:
+def test_an_invalid_search_is_refused(workspace: Workspace, owner: Client, query: str) -> None:
     assert owner.get(f"{SEARCH}?{query}").status_code == 422
 
 
 @pytest.mark.parametrize("query", ["beans", '"the beans"', "beans role:user", "peas -", "?*("])
-def test_recall_is_what_the_command_prints(session: Session, owner: Client, query: str) -> None:
+def test_recall_returns_what_the_command_prints(
+    session: Session, owner: Client, query: str
+) -> None:
     say(session, "Plant the beans", "In May", "And the peas?", "In March")
     out = StringIO()
     call_command("recall", str(session.uuid), query, json=True, stdout=out)

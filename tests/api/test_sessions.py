@@ -1,4 +1,4 @@
-"""Sessions by the API: listed, begun, read, changed, rewound."""
+"""Sessions by the API: listed, begun, read, changed and rewound."""
 
 import os
 from datetime import timedelta
@@ -54,7 +54,7 @@ def several(workspace: Workspace, owner: User, count: int) -> list[Session]:
     ]
 
 
-def test_a_session_is_begun_and_found_at_its_address(workspace: Workspace, owner: Client) -> None:
+def test_a_new_session_is_found_at_its_location(workspace: Workspace, owner: Client) -> None:
     answer = begin(owner, title="Beans", key="cli:beans", metadata={"row": 3})
     assert answer.status_code == 201, answer.content
     found = owner.get(answer["Location"]).json()
@@ -80,7 +80,7 @@ def test_a_session_is_begun_and_found_at_its_address(workspace: Workspace, owner
         ({"metadata": {"a\ud800": 1}}, 422, "invalid"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused(
+def test_an_invalid_value_is_refused(
     workspace: Workspace, owner: Client, values: dict[str, Any], status: int, code: str
 ) -> None:
     answer = begin(owner, **values)
@@ -89,7 +89,7 @@ def test_a_value_that_cannot_be_used_is_refused(
 
 
 @pytest.mark.parametrize("channel", sorted(MEMBER_CHANNELS))
-def test_no_program_begins_a_session_of_the_members(
+def test_a_program_cannot_claim_a_members_only_channel(
     workspace: Workspace, owner: Client, channel: str
 ) -> None:
     answer = begin(owner, channel=channel)
@@ -102,13 +102,15 @@ def test_no_program_begins_a_session_of_the_members(
     "body",
     ["[" * 20_000, '{"metadata": {"x": NaN}}', '{"metadata": {"x": -1e999}}', "", "null", "\x80"],
 )
-def test_what_is_no_json_object_is_refused(workspace: Workspace, owner: Client, body: str) -> None:
+def test_a_body_that_is_no_json_object_is_refused(
+    workspace: Workspace, owner: Client, body: str
+) -> None:
     answer = owner.post(OF_GARDEN, body.encode("latin-1"), content_type="application/json")
     assert answer.status_code in (400, 422)
     assert answer["Content-Type"] == "application/problem+json"
 
 
-def test_the_list_is_walked_to_its_end_and_back(
+def test_the_list_is_paged_to_the_end_and_back(
     workspace: Workspace, user: User, owner: Client
 ) -> None:
     several(workspace, user, 7)
@@ -124,7 +126,7 @@ def test_the_list_is_walked_to_its_end_and_back(
     assert [[one["title"] for one in page["items"]] for page in back] == shown[::-1]
 
 
-def test_the_list_holds_what_one_may_see(
+def test_the_list_holds_readable_sessions_only(
     workspace: Workspace, user: User, other_user: User, owner: Client, tmp_path: Any
 ) -> None:
     create_session(workspace, owner=user, title="Beans")
@@ -169,8 +171,8 @@ def test_the_list_is_filtered(workspace: Workspace, user: User, owner: Client) -
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL plans by what there is")
-def test_the_sessions_of_a_channel_are_found_by_an_index(workspace: Workspace) -> None:
-    """However many others were active since: nothing else is read, and nothing sorted."""
+def test_a_channel_filter_uses_an_index(workspace: Workspace) -> None:
+    """The query reads no sessions of other channels and sorts nothing."""
     wanted = SessionFilter(workspaces=(workspace.pk,), channel="discord").choose()
     found = wanted.filter(workspace__in=(workspace.pk,)).order_by("-last_active_at", "-pk")
     for page in (found, found.reverse()):
@@ -179,7 +181,7 @@ def test_the_sessions_of_a_channel_are_found_by_an_index(workspace: Workspace) -
         assert "TEMP B-TREE" not in plan
 
 
-def test_what_came_from_a_session_is_listed_to_those_who_may_read_it(
+def test_forks_of_a_session_are_listed_to_its_readers(
     workspace: Workspace, session: Session, user: User, owner: Client, other_user: User
 ) -> None:
     fork = create_session(workspace, owner=user, title="Beans (branch 2)")
@@ -194,14 +196,12 @@ def test_what_came_from_a_session_is_listed_to_those_who_may_read_it(
 
 
 @pytest.mark.parametrize("cursor", ["x", "bmV4dCB4", "bmV4dCA0", "%00", "bmV4dCAyMDI2fjE"])
-def test_a_cursor_of_something_else_is_refused(
-    workspace: Workspace, owner: Client, cursor: str
-) -> None:
+def test_an_invalid_cursor_is_refused(workspace: Workspace, owner: Client, cursor: str) -> None:
     answer = owner.get(f"{SESSIONS}?cursor={cursor}")
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
 
 
-def test_a_page_costs_as_many_queries_however_many_sessions_there_are(
+def test_query_count_is_independent_of_the_number_of_sessions(
     workspace: Workspace, user: User, owner: Client, tmp_path: Any
 ) -> None:
     create_workspace(root=tmp_path, name="Shed", slug="shed", owner=user)
@@ -218,7 +218,7 @@ def test_a_page_costs_as_many_queries_however_many_sessions_there_are(
     assert counts[0] == counts[1] <= 3
 
 
-def test_a_reviewer_sees_of_a_list_no_more_than_titles(session: Session, make_person: Any) -> None:
+def test_a_reviewers_list_shows_titles_only(session: Session, make_person: Any) -> None:
     say(session, "Plant the beans", "In May")
     told = {"instructions": "The key is 4711.", "metadata": '{"key":4711}'}
     Session.objects.filter(pk=session.pk).update(**told)
@@ -232,7 +232,7 @@ def test_a_reviewer_sees_of_a_list_no_more_than_titles(session: Session, make_pe
     assert own["preview"] == "In May"
 
 
-def test_a_patch_changes_what_it_gives_and_nothing_else(session: Session, owner: Client) -> None:
+def test_a_patch_changes_only_the_given_fields(session: Session, owner: Client) -> None:
     soon = (timezone.now() + timedelta(days=1)).isoformat()
     patch(owner, session, metadata={"a": 1, "b": 2})
     answer = patch(
@@ -249,16 +249,14 @@ def test_a_patch_changes_what_it_gives_and_nothing_else(session: Session, owner:
     assert (last["archived_at"], last["expires_at"], last["title"]) == (None, None, "Beans")
 
 
-def test_a_patch_of_which_one_value_is_refused_changes_nothing(
-    session: Session, owner: Client
-) -> None:
+def test_a_patch_with_one_refused_value_changes_nothing(session: Session, owner: Client) -> None:
     Session.objects.filter(pk=session.pk).update(expires_at=timezone.now())
     answer = patch(owner, session, title="Beans", expires_at=None)
     assert (answer.status_code, answer.json()["code"]) == (409, "session_expired")
     assert get_session(session.uuid).title == ""
 
 
-def test_an_expired_session_stays_so_when_it_is_archived(session: Session, owner: Client) -> None:
+def test_an_expired_archived_session_cannot_be_restored(session: Session, owner: Client) -> None:
     now = timezone.now()
     Session.objects.filter(pk=session.pk).update(expires_at=now, archived_at=now)
     answer = patch(owner, session, archived=False, expires_at=None)
@@ -268,7 +266,9 @@ def test_an_expired_session_stays_so_when_it_is_archived(session: Session, owner
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("runtime_ends")
-async def test_a_rewind_takes_back_what_follows_and_keeps_it(session: Session, user: User) -> None:
+async def test_a_rewind_marks_the_following_turns_and_deletes_none(
+    session: Session, user: User
+) -> None:
     await sync_to_async(say)(session, "Plant the beans", "In May", "And peas?", "In March")
     token = await sync_to_async(token_of)(user)
 
@@ -293,9 +293,7 @@ async def test_a_rewind_takes_back_what_follows_and_keeps_it(session: Session, u
     assert (busy.status_code, busy.json()["code"]) == (409, "session_busy")
 
 
-def test_the_models_on_offer_are_listed_for_whoever_chooses_one(
-    owner: Client, session: Session
-) -> None:
+def test_a_listed_model_can_be_chosen_for_a_session(owner: Client, session: Session) -> None:
     offered = owner.get("/api/v1/models").json()["items"]
     assert {"id", "name", "max_input_tokens", "max_output_tokens"} == offered[0].keys()
     changed = owner.patch(

@@ -1,4 +1,4 @@
-"""The session state, changed files and summaries, by the API."""
+"""Session state, changed files and summaries by the API."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def test_the_changed_files_are_listed_page_by_page(owner: Client, session: Sessi
     assert owner.get(address(session, "changes"), {"cursor": "x"}).status_code == 400
 
 
-async def test_files_are_put_back_and_that_is_taken_back(
+async def test_file_changes_are_reverted_and_the_revert_is_undone(
     program: Program, session: Session
 ) -> None:
     root = Path(session.workspace.root)

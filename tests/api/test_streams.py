@@ -1,4 +1,4 @@
-"""Streams, as the server's application gives them."""
+"""Streams of runs and sessions by the API."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ async def read(response: Any) -> str:
     return "".join([piece.decode() async for piece in response])  # type: ignore[union-attr]
 
 
-async def test_a_message_and_the_stream_of_its_run(
+async def test_a_message_is_answered_with_the_stream_of_its_run(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     provider.enqueue(Scenario(words=8))
@@ -68,7 +68,7 @@ async def test_a_message_and_the_stream_of_its_run(
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_event_id")
 
 
-async def test_a_session_is_streamed_from_a_row_on_or_from_now_on(
+async def test_a_session_stream_starts_after_a_row_or_at_the_end(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     await read(await open_stream(program, session))
@@ -83,7 +83,7 @@ async def test_a_session_is_streamed_from_a_row_on_or_from_now_on(
     assert streams.dump_json(seen) in from_one[1]
 
 
-async def test_a_number_that_json_has_not_is_null_in_a_stream(
+async def test_an_infinite_number_is_null_in_a_stream(
     program: Program, provider: WireThread, session: Session
 ) -> None:
     row = NewEvent(payload=ToolCallStarted(call_id="c", name="t", arguments={"at": [math.inf]}))
@@ -95,17 +95,17 @@ async def test_a_number_that_json_has_not_is_null_in_a_stream(
 
 
 async def begin(response: Any, count: int) -> list[str]:
-    """The first pieces of a stream that does not end."""
+    """Return the first ``count`` pieces of a stream that does not end."""
     pieces = aiter(response)
     found = [(await anext(pieces)).decode() for _ in range(count)]
     await pieces.aclose()
     return found
 
 
-async def test_who_may_read_no_more_is_left(
+async def test_a_stream_ends_when_its_reader_loses_access(
     provider: WireThread, session: Session, viewer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the token was revoked or the right was taken."""
+    """A reader loses access when the token is revoked or the membership is removed."""
     monkeypatch.setattr(streams, "RECHECK_SECONDS", 0)
     monkeypatch.setattr(settings.LOOM, "sse_heartbeat_seconds", 0.05)
     address = f"/api/v1/sessions/{session.uuid}/events/stream"
@@ -125,10 +125,10 @@ async def test_who_may_read_no_more_is_left(
     assert (await current_runtime()).hub.listener_count == 0
 
 
-async def test_a_person_has_no_more_streams_than_may_be(
+async def test_the_number_of_streams_per_person_is_limited(
     provider: WireThread, session: Session, user: User, viewer: User, monkeypatch: Any
 ) -> None:
-    """By all tokens together; one that ends makes room."""
+    """The limit is for all tokens of a person together. A stream that ends makes room."""
     monkeypatch.setattr(settings.LOOM, "max_streams", 2)
     monkeypatch.setattr(settings.LOOM, "sse_heartbeat_seconds", 0.05)
     address = f"/api/v1/sessions/{session.uuid}/events/stream"
@@ -148,7 +148,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
     assert (await current_runtime()).limiter.refused == 2
     await opened[0].aclose()
     while (response := await first.get(address)).status_code == 429:
-        gc.collect()  # what it is made of ends when it is collected
+        gc.collect()  # the stream's generators end when they are collected
         await asyncio.sleep(0.02)
     opened[0] = aiter(response)
     assert (await anext(opened[0])).startswith(b"retry:")
@@ -156,7 +156,7 @@ async def test_a_person_has_no_more_streams_than_may_be(
         await pieces.aclose()
 
 
-async def test_of_many_streams_that_begin_at_once_those_too_many_end(
+async def test_excess_streams_that_begin_at_once_end(
     provider: WireThread, session: Session, program: Program, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
@@ -169,10 +169,10 @@ async def test_of_many_streams_that_begin_at_once_those_too_many_end(
     await pieces.aclose()
 
 
-async def test_a_run_that_was_begun_is_streamed_however_many_others_began_meanwhile(
+async def test_a_begun_run_is_streamed_even_above_the_stream_limit(
     provider: WireThread, session: Session, program: Program, user: User, monkeypatch: Any
 ) -> None:
-    """An answer that nothing was said would have the caller say it once more."""
+    """A refusal would make the caller send the message a second time."""
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
     limiter = (await current_runtime()).limiter
     begin_stream = messages.stream_run

@@ -1,4 +1,4 @@
-"""Turns and events by the API: by number, both ways, with what they are made of."""
+"""Turns and events by the API: paging in both directions, contents and branches."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def numbers(client: Client, session: Session, query: str) -> list[int]:
     return [one.get("number") or one["seq"] for one in items(client, session, query)]
 
 
-def test_turns_are_read_by_number_both_ways(session: Session, owner: Client) -> None:
+def test_turns_and_events_are_paged_by_number_both_ways(session: Session, owner: Client) -> None:
     say(session, *(f"line {number}" for number in range(1, 8)))
     for kind in ("turns", "events"):
         assert numbers(owner, session, kind) == [1, 2, 3, 4, 5, 6, 7]
@@ -48,7 +48,7 @@ def test_turns_are_read_by_number_both_ways(session: Session, owner: Client) -> 
 
 
 @pytest.mark.parametrize("kind", ["turns", "events"])
-def test_cursors_lead_through_all_of_it(session: Session, owner: Client, kind: str) -> None:
+def test_cursors_lead_through_all_pages(session: Session, owner: Client, kind: str) -> None:
     say(session, *(f"line {number}" for number in range(1, 8)))
     page = owner.get(address_of(session, f"/{kind}?limit=3")).json()
     walked = [page]
@@ -89,12 +89,12 @@ def test_a_turn_has_its_blocks_and_its_calls(session: Session, owner: Client) ->
 
 
 @pytest.mark.parametrize("number", ["0", "9", "9" * 18, "9" * 40])
-def test_a_turn_that_is_not_there(session: Session, owner: Client, number: str) -> None:
+def test_an_unknown_turn_is_answered_with_404(session: Session, owner: Client, number: str) -> None:
     say(session, "Plant the beans")
     assert owner.get(address_of(session, f"/turns/{number}")).status_code == 404
 
 
-def test_a_damaged_turn_says_so(session: Session, owner: Client) -> None:
+def test_a_damaged_turn_names_its_damage(session: Session, owner: Client) -> None:
     append(
         session.pk,
         session_uuid=session.uuid,
@@ -105,7 +105,9 @@ def test_a_damaged_turn_says_so(session: Session, owner: Client) -> None:
     assert "not JSON" in turn["damage"]
 
 
-def test_what_was_taken_back_is_marked_and_can_be_left_out(session: Session, owner: Client) -> None:
+def test_turns_off_the_active_path_are_marked_and_can_be_filtered(
+    session: Session, owner: Client
+) -> None:
     say(session, "one", "two", "three", "four")
     rewind_session(session, from_turn=3, actor_pk=None)
     say(session, "five")
@@ -120,7 +122,7 @@ def test_what_was_taken_back_is_marked_and_can_be_left_out(session: Session, own
     ]
 
 
-def test_a_branch_that_was_left_is_used_again(session: Session, owner: Client) -> None:
+def test_an_abandoned_branch_can_be_used_again(session: Session, owner: Client) -> None:
     say(session, "one", "two", "three", "four")
     rewind_session(session, from_turn=3, actor_pk=None)
     say(session, "five")
@@ -137,7 +139,7 @@ def test_a_branch_that_was_left_is_used_again(session: Session, owner: Client) -
     assert verify_session(get_session(session.uuid)).problem == ""
 
 
-def test_events_have_the_payload_that_is_stored(session: Session, owner: Client) -> None:
+def test_events_have_their_stored_payload(session: Session, owner: Client) -> None:
     say(session, "Plant the beans")
     append(
         session.pk,
@@ -156,9 +158,7 @@ def test_events_have_the_payload_that_is_stored(session: Session, owner: Client)
     assert (info["payload"]["text"], info["turn"], info["fallback"]) == ("Stopped", 1, None)
 
 
-def test_an_event_that_cannot_be_read_is_told_by_a_fallback(
-    session: Session, owner: Client
-) -> None:
+def test_an_unreadable_event_has_a_fallback(session: Session, owner: Client) -> None:
     ChatEvent.objects.create(
         session=session,
         seq=1,
@@ -174,7 +174,7 @@ def test_an_event_that_cannot_be_read_is_told_by_a_fallback(
 
 
 @pytest.mark.parametrize("kind", ["turns", "events"])
-def test_a_page_costs_as_many_queries_at_any_age(
+def test_query_count_is_independent_of_the_number_of_turns(
     session: Session, owner: Client, kind: str
 ) -> None:
     say(session, "one", "two")

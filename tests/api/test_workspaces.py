@@ -1,4 +1,4 @@
-"""Workspaces by the API: made, set up, shared."""
+"""Workspaces by the API: creation, settings, members, groups and invitations."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +27,7 @@ def send(caller: Client, method: str, path: str, **body: Any) -> Any:
     return getattr(caller, method)(f"{API}{path}", body, content_type="application/json")
 
 
-def test_a_workspace_is_made_of_a_folder(
+def test_a_workspace_is_created_from_a_folder(
     owner: Client, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "workspace_roots", (tmp_path,))
@@ -42,7 +42,7 @@ def test_a_workspace_is_made_of_a_folder(
         assert send(owner, "post", "", root=wrong).status_code == 400
 
 
-def test_a_patch_changes_what_it_names(owner: Client, workspace: Workspace) -> None:
+def test_a_patch_changes_only_the_given_settings(owner: Client, workspace: Workspace) -> None:
     before = owner.get(f"{API}/garden/settings").json()
     patch = {"instructions": "Briefly.", "keep_recent": 3, "reads_instruction_files": False}
     after = send(owner, "patch", "/garden/settings", **patch, allows_network=True).json()
@@ -61,7 +61,7 @@ def test_a_patch_changes_what_it_names(owner: Client, workspace: Workspace) -> N
         {"keep_recent": 0},
     ],
 )
-def test_a_wrong_setting_changes_nothing(
+def test_an_invalid_setting_changes_nothing(
     owner: Client, workspace: Workspace, wrong: dict[str, Any]
 ) -> None:
     before = owner.get(f"{API}/garden/settings").json()
@@ -70,7 +70,7 @@ def test_a_wrong_setting_changes_nothing(
     assert owner.get(f"{API}/garden/settings").json() == before
 
 
-def test_members_come_change_and_go(
+def test_members_are_added_changed_and_removed(
     owner: Client, workspace: Workspace, user: User, other_user: User
 ) -> None:
     assert send(owner, "put", "/garden/members/bob", role="viewer").status_code == 200
@@ -90,7 +90,7 @@ def test_members_come_change_and_go(
     assert send(owner, "put", "/garden/members/bob", role="king").status_code == 422
 
 
-def test_groups_come_change_and_go(
+def test_groups_are_added_changed_and_removed(
     owner: Client, workspace: Workspace, user: User, other_user: User
 ) -> None:
     group, role = Group.objects.create(name="Gardeners"), role_group(REVIEWERS)
@@ -111,7 +111,7 @@ def test_groups_come_change_and_go(
     assert role_of(workspace, other_user.pk) is None
     assert AuditEntry.objects.filter(actor=user, action="role").count() == 3
     assert owner.delete(f"{API}{address}").status_code == 204
-    # One that stands for a role in the installation is none of a workspace.
+    # A group that stands for a role in the installation cannot be added to a workspace.
     assert send(owner, "put", f"/garden/groups/{role.pk}", role="owner").status_code == 404
     assert send(owner, "put", address, role="king").status_code == 422
 
@@ -130,9 +130,7 @@ def test_an_invitation_is_a_link_that_can_be_revoked(owner: Client, workspace: W
 
 
 @pytest.mark.django_db(transaction=True)
-def test_patches_at_the_same_moment_keep_what_the_other_names(
-    workspace: Workspace, user: User
-) -> None:
+def test_concurrent_patches_keep_each_others_fields(workspace: Workspace, user: User) -> None:
     token, together = token_of(user, scopes=["manage"]), Barrier(2, timeout=30)
 
     def change(name: str) -> None:
