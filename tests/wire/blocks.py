@@ -20,7 +20,7 @@ CITATION = {
 def make_blocks(
     scenario: Scenario, *, model: str, default_text: str, call_ids: Iterator[int]
 ) -> list[dict[str, Any]]:
-    """The content blocks of the scenario's answer."""
+    """Return the content blocks of the scenario's answer."""
     if scenario.empty:
         return []
     blocks = [*make_thinking_blocks(scenario, model), *make_text_blocks(scenario, default_text)]
@@ -33,7 +33,7 @@ def make_blocks(
 def cut_blocks(
     blocks: list[dict[str, Any]], sequences: list[str]
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """The blocks up to the first of these texts, and which it was."""
+    """Return the blocks before the first stop sequence, and that sequence or None."""
     for place, block in enumerate(blocks):
         found = [one for one in sequences if one in block.get("text", "")]
         if found:
@@ -69,7 +69,7 @@ def make_text(scenario: Scenario, default_text: str) -> str:
 
 
 def repeat_words(length: int) -> str:
-    """Words cut to exactly ``length`` characters."""
+    """Return words, cut to exactly ``length`` characters."""
     line = " ".join(WORDS) + " "
     return (line * (length // len(line) + 1))[:length]
 

@@ -13,7 +13,7 @@ from tests.wire.prompt_cache import CacheFigures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """One request, its header names in lower case."""
+    """One request, with header names in lower case."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class HttpRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """What happened to one request; times by ``time.monotonic()``."""
+    """A request and its outcome. Times are those of ``time.monotonic()``."""
 
     path: str
     headers: dict[str, str]
@@ -45,7 +45,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Connection:
-    """One client's connection and the exchange that it is in."""
+    """One client's connection and its current exchange."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -67,7 +67,7 @@ class Connection:
         await self.writer.drain()
 
     def start(self, status: int, headers: Mapping[str, str], length: int | None = None) -> None:
-        """Write the head of a response; without a length its body is chunked."""
+        """Write the head of a response. Without a length, the body is chunked."""
         self.exchange.status = status
         phrase = HTTPStatus(status).phrase if status in HTTPStatus else "Overloaded"
         size = {"transfer-encoding": "chunked"} if length is None else {"content-length": length}
@@ -77,7 +77,7 @@ class Connection:
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request of a connection; None when the client has closed it."""
+    """Return the next request of a connection, or None if the client has closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

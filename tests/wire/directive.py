@@ -1,13 +1,13 @@
-"""Scenarios out of directives in the last text of the person.
+"""Scenarios from directives in the last text of the person.
 
-So another process can say what it wants::
+Another process can ask for a scenario with a directive::
 
     [[wire: words=300 rate=30 chunk=7]]
     [[wire: tool=read_file input={"path": "a b.txt"} thinking=20]]
 
-A directive's keys are the fields of :class:`~tests.wire.scenario.Scenario`; a value
-is JSON where it begins with ``{``, ``[`` or ``"``, and otherwise a word that ends
-at a space. ``tool`` with ``input`` is short for one entry of ``tools``.
+A directive's keys are the fields of :class:`~tests.wire.scenario.Scenario`. A value that begins
+with ``{``, ``[`` or ``"`` is JSON. Any other value is a word that ends at a space. ``tool`` with
+``input`` is short for one entry of ``tools``.
 """
 
 import json
@@ -21,11 +21,11 @@ DIRECTIVE = "[[wire:"
 
 
 class BadDirective(ValueError):
-    """A directive that cannot be read; the message says where."""
+    """A directive that cannot be read. The message says where."""
 
 
 def plain_type(hint: Any) -> type:
-    """The type that a directive's word is turned into."""
+    """Return the type to which a directive's word is converted."""
     if isinstance(hint, UnionType):
         kinds: list[type] = [kind for kind in get_args(hint) if kind is not NoneType]
         return kinds[0]
@@ -37,7 +37,7 @@ KINDS = {name: plain_type(hint) for name, hint in get_type_hints(Scenario).items
 
 
 def parse_directive(text: str) -> Scenario | None:
-    """The scenario of the last directive in ``text``; None where there is none."""
+    """Return the scenario of the last directive in ``text``, or None if it has none."""
     start = text.rfind(DIRECTIVE)
     if start < 0:
         return None

@@ -11,8 +11,7 @@ from tests.wire.server import WireThread
 
 @pytest.fixture(scope="session")
 def certificates() -> Iterator[None]:
-    """Those of the machine are read once, and not by each client, which takes a twentieth of a
-    second."""
+    """Read the machine's certificates once, because each client needs 0.05 seconds for them."""
     with pytest.MonkeyPatch.context() as patch:
         read = cache(httpcore2.default_ssl_context)
         patch.setattr(httpcore2, "default_ssl_context", read)
@@ -21,7 +20,7 @@ def certificates() -> Iterator[None]:
 
 @pytest.fixture
 def wire(certificates: None) -> Iterator[WireThread]:
-    """A running server with ``url``, ``key``, ``requests`` and ``enqueue``."""
+    """Yield a running server with ``url``, ``key``, ``requests`` and ``enqueue``."""
     server = WireThread()
     server.start()
     yield server

@@ -8,13 +8,16 @@ from tests.wire.blocks import CITATION
 from tests.wire.scenario import Scenario
 
 STAMP = "~STAMP~"
-"""Stands in a delta for the moment of its socket write."""
+"""Placeholder in a delta for the time of its socket write."""
 FUTURE_DELTA = {"type": "future_delta", "payload": "unknown"}
 
 
 class Frame(NamedTuple):
-    """One event: its data is JSON. ``is_delta``: it carries a piece of content; ``is_end``: it
-    says why the answer ends."""
+    """One event, whose data is JSON.
+
+    ``is_delta`` says that the event carries a piece of content, and ``is_end`` that it says
+    why the answer ends.
+    """
 
     name: str
     data: str
@@ -36,7 +39,7 @@ def make_block_frames(index: int, block: dict[str, Any], scenario: Scenario) -> 
 
 
 def make_empty(block: dict[str, Any]) -> dict[str, Any]:
-    """The block as its start shows it."""
+    """Return the block as its start event shows it."""
     empty: dict[str, dict[str, Any]] = {
         "text": {"text": ""},
         "thinking": {"thinking": "", "signature": ""},
@@ -88,7 +91,7 @@ def make_delta(index: int, delta: dict[str, Any]) -> Frame:
 def make_delta_frames(
     index: int, kind: str, key: str, text: str, scenario: Scenario
 ) -> Iterator[Frame]:
-    # Written by hand: a load test sends thousands of these a second.
+    # The JSON is written by hand, because a load test sends thousands of deltas a second.
     head = f'{{"type": "content_block_delta", "index": {index}, "delta": {{"type": "{kind}", '
     for at in range(0, len(text), scenario.chunk):
         piece = json.dumps(text[at : at + scenario.chunk], ensure_ascii=False)

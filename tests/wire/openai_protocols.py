@@ -1,7 +1,8 @@
-"""OpenAI's two protocols, spoken by the same server with the same scenarios.
+"""OpenAI's two protocols, for the same server and the same scenarios.
 
-A request is read as one of the Messages API, so that the same rules hold for it; what only
-these protocols refuse is refused here. An answer is written as their stream or document.
+A request is converted to a request of the Messages API, so that the same rules apply to it.
+This module checks the rules that only OpenAI's protocols have. An answer is written as a stream
+or a document of the protocol.
 """
 
 import json
@@ -39,7 +40,7 @@ INCOMPLETE = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
 
 
 def read_chat(body: Any) -> dict[str, Any]:
-    """A request of the chat completions as one of the Messages API."""
+    """Convert a request of Chat Completions to a request of the Messages API."""
     check_keys(body, CHAT_KEYS)
     check_format((body.get("response_format") or {}).get("json_schema") or {})
     system: list[str] = []
@@ -70,14 +71,14 @@ def read_chat(body: Any) -> dict[str, Any]:
 
 
 def read_responses(body: Any) -> dict[str, Any]:
-    """A request of the Responses as one of the Messages API."""
+    """Convert a request of the Responses API to a request of the Messages API."""
     check_keys(body, RESPONSES_KEYS)
     check_format((body.get("text") or {}).get("format") or {})
     messages: list[dict[str, Any]] = []
     for item in body["input"]:
         kind = item.get("type", "message")
         if "type" not in item and item["role"] == "assistant":
-            raise refuse("Cannot determine type of 'item'")  # llama.cpp
+            raise refuse("Cannot determine type of 'item'")  # as llama.cpp does
         if kind == "message":
             content = item["content"]
             add(messages, item["role"], read_parts(content))
@@ -207,11 +208,11 @@ def make_body(
     return made | ({"system": system} if system else {})
 
 
-# Answers of the chat completions
+# Answers of Chat Completions
 
 
 def make_chat_frames(answer: Answer) -> Iterator[Frame]:
-    """The chunks; those that carry content are as many as the Messages API's deltas."""
+    """Yield the chunks, with as many content chunks as the Messages API has deltas."""
     scenario = answer.scenario
 
     def chunk(delta: dict[str, Any], reason: str | None = None, **flags: bool) -> Frame:
@@ -294,7 +295,7 @@ def arguments_of(block: dict[str, Any], answer: Answer) -> str:
     return text[: len(text) // 2] if is_cut else text
 
 
-# Answers of the Responses
+# Answers of the Responses API
 
 
 def make_response_frames(answer: Answer) -> Iterator[Frame]:

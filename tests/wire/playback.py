@@ -1,4 +1,4 @@
-"""Writes an answer's events to a connection, at its pace and with its faults."""
+"""Playback of an answer's events on a connection, at its pace and with its faults."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ class ClientLeft(Exception):
 
 
 class Ended(Exception):
-    """The answer is over before its time; ``is_open``: the connection stays usable."""
+    """The answer ends early. ``is_open`` says that the connection stays usable."""
 
     def __init__(self, *, is_open: bool = False) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Playback:
         *,
         is_chat: bool = False,
     ) -> None:
-        self._is_chat = is_chat  # OpenAI's chat completions: no names, no pings
+        self._is_chat = is_chat  # Chat Completions have no event names and no pings
         self._reader = reader
         self._writer = writer
         self._scenario = scenario
@@ -60,7 +60,7 @@ class Playback:
         self._started = 0.0
 
     async def play(self, frames: Iterable[Frame]) -> None:
-        """Write the body of a chunked response. Raises ClientLeft and Ended."""
+        """Write the body of a chunked response. Raise ClientLeft or Ended if it breaks off."""
         scenario = self._scenario
         for number, frame in enumerate(frames):
             if frame.is_delta or frame.is_end:
@@ -81,7 +81,7 @@ class Playback:
         await self._drain()
 
     async def pause(self, seconds: float) -> None:
-        """Wait; raises ClientLeft at once when the client leaves meanwhile."""
+        """Wait. Raise ClientLeft at once if the client leaves meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 await self.wait_for_leaving()
@@ -89,8 +89,8 @@ class Playback:
             return
 
     async def wait_for_leaving(self) -> None:
-        # A client sends nothing while it waits for an answer: any end of this
-        # read is its leaving.
+        # A client sends nothing while it waits for an answer, so when this read ends, the
+        # client has left.
         with suppress(OSError):
             await self._reader.read(1)
         raise ClientLeft
@@ -135,7 +135,7 @@ class Playback:
         if self._writer.transport.get_write_buffer_size() > WRITE_BUFFER:
             await self._drain()
         elif not self._scenario.rate or self._sent < self._scenario.ahead:
-            # Others may have their turn between the events of a burst.
+            # Let other tasks run between the events of a burst.
             await asyncio.sleep(0)
 
     async def _write_pieces(self, data: bytes) -> None:

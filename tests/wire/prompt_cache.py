@@ -1,8 +1,8 @@
-"""The provider's prompt cache, simulated.
+"""Simulation of the provider's prompt cache.
 
-A prefix (tools, then system, then messages) is written at each breakpoint, and
-found again at a breakpoint or up to 20 parts before one. Any change in front of it
-gives another prefix. Entries belong to a key and a model and never expire.
+A prefix (tools, then system, then messages) is written at each breakpoint. It is found again
+at a breakpoint or up to 20 parts before one. Any change within it gives another prefix.
+Entries belong to a key and a model and never expire.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ LOOK_BACK = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFigures:
-    """Tokens of a prompt; their sum is its size."""
+    """Token counts of a prompt. Their sum is the size of the prompt."""
 
     input_tokens: int
     read_tokens: int
@@ -32,14 +32,14 @@ class Prefix:
 
 
 class PromptCache:
-    """``min_tokens``: prefixes below are not cached (the real ones: 512 to 4,096)."""
+    """A cache of prefixes of at least ``min_tokens`` tokens. Real caches need 512 to 4,096."""
 
     def __init__(self, *, min_tokens: int = 0) -> None:
         self.min_tokens = min_tokens
         self._entries: set[str] = set()
 
     def use(self, key: str, body: dict[str, Any]) -> CacheFigures:
-        """What a call reads and writes; its own prefixes are there for the next."""
+        """Store the prefixes of a call and return how many tokens it reads and writes."""
         prefixes = make_prefixes(key, body)
         ends = [at for at, prefix in enumerate(prefixes) if self._is_cacheable(prefix)]
         read_to = max((self._find_hit(prefixes, end) for end in ends), default=-1)
@@ -66,7 +66,7 @@ def tokens_through(prefixes: list[Prefix], at: int) -> int:
 
 
 def make_prefixes(key: str, body: dict[str, Any]) -> list[Prefix]:
-    """The prompt's prefixes, one after each part."""
+    """Return the prompt's prefixes, one after each part."""
     digest = hashlib.sha256(f"{key}\0{body['model']}".encode())
     units = list(iterate_units(body))
     prefixes: list[Prefix] = []

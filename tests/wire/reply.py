@@ -16,7 +16,7 @@ FUTURE_EVENT = {"type": "future_event", "payload": {"index": 0}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer to be sent: what the scenario wants, and the figures."""
+    """One answer to be sent: the scenario, its blocks and the cache figures."""
 
     message_id: str
     model: str
@@ -57,7 +57,7 @@ class Answer:
         return {**usage, "output_tokens": output_tokens}
 
     def make_message(self) -> dict[str, Any]:
-        """The whole answer, as without streaming."""
+        """Return the whole answer, as it is sent without streaming."""
         return {
             "id": self.message_id,
             "type": "message",
@@ -71,7 +71,7 @@ class Answer:
         }
 
     def make_frames(self) -> Iterator[Frame]:
-        """The answer's events in order. Blocks that ``extras`` adds come too."""
+        """Yield the answer's events in order, with the events and blocks of ``extras``."""
         start = self.make_message() | {"content": [], "stop_reason": None, "stop_details": None}
         start["stop_sequence"] = None
         start["usage"] = self.make_usage(1)

@@ -1,4 +1,4 @@
-"""What a request says: the person's last words, and the default answer to them."""
+"""Functions that read a request: the person's last text and the default answer to it."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from tests.wire.rules.prompt import blocks_of
 
 MAX_ECHO = 200
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
-"""How texts begin that are no words of the person."""
+"""Beginnings of texts that the person did not write."""
 
 
 def make_default_text(body: dict[str, Any]) -> str:
-    """A short echo of the last message, with some Markdown."""
+    """Return a short echo of the last message, with some Markdown."""
     results = [b for b in blocks_of(body["messages"][-1]) if b["type"] == "tool_result"]
     if results:
         said = "\n".join(shorten(read_text(result.get("content", ""))) for result in results)
@@ -34,7 +34,7 @@ def shorten(text: str) -> str:
 
 
 def find_last_texts(body: dict[str, Any]) -> tuple[int, list[str]]:
-    """Number and texts of the last message of the person that has some."""
+    """Return the number and the texts of the person's last message that has texts."""
     for number in range(len(body["messages"]) - 1, -1, -1):
         message = body["messages"][number]
         texts = [
@@ -53,7 +53,7 @@ def find_last_text(body: dict[str, Any]) -> str:
 
 
 def count_rounds(body: dict[str, Any]) -> int:
-    """Times that tools were called since the person's last text."""
+    """Return how many times tools were called since the person's last text."""
     number, _ = find_last_texts(body)
     return sum(
         any(block["type"] == "tool_use" for block in blocks_of(message))

@@ -1,4 +1,4 @@
-"""What the server is to answer, and how it is to go wrong.
+"""Scenarios: the answers that the server is to give, and their faults.
 
 A scenario comes from ``enqueue()`` in the same process, or from a directive (see
 ``directive``), so that another process can ask for it.
@@ -28,8 +28,10 @@ FAULT_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool_use block to send; ``id`` is made where it is empty. ``sealed`` goes along in the
-    chat completions, as Gemini has it there."""
+    """A tool_use block to send. An empty ``id`` is replaced by a generated one.
+
+    ``sealed`` is sent along in Chat Completions, as Gemini does.
+    """
 
     name: str
     input: dict[str, Any] = field(default_factory=dict)
@@ -41,47 +43,47 @@ class ToolCall:
 class Scenario:
     """One answer. The default is a short echo, as fast as possible.
 
-    A count "after k deltas" counts the content deltas of the whole answer; a fault
-    at 0 comes before the first, and one beyond the end comes after the last.
+    A count "after k deltas" counts the content deltas of the whole answer. A fault at 0 comes
+    before the first delta. A fault beyond the end comes after the last delta.
     """
 
-    # What is said
+    # Content
     text: str | None = None
     words: int | None = None  # that many words instead of ``text``
     deltas: int | None = None  # words for exactly so many deltas instead of ``text``
     thinking: str | int = ""  # a thinking block first: its text, or its number of words
     tools: tuple[ToolCall, ...] = ()  # tool_use blocks, after the text
     rounds: int = 1  # times that ``tools`` are called for one message of the person
-    answers_as: str = ""  # the model that it names; default: the one that was asked for
-    stop_reason: str | None = None  # default: tool_use where there are tools, else end_turn
+    answers_as: str = ""  # the model that the answer names; default: the requested model
+    stop_reason: str | None = None  # default: tool_use if there are tools, else end_turn
     stop_details: dict[str, Any] | None = None
     empty: bool = False  # an answer without content
     cut_tool: bool = False  # the last tool's input is cut in the middle (with max_tokens)
-    needs_tool: str = ""  # enqueued, it waits for a request that offers this tool
+    needs_tool: str = ""  # an enqueued scenario waits for a request that offers this tool
 
     # Pace
     delay: float = 0.0  # seconds before the response's headers
     first_delay: float = 0.0  # seconds between message_start and the first block
     linger: float = 0.0  # seconds between message_stop and the end of the body
     rate: float = 0.0  # deltas a second; 0: as fast as possible
-    ahead: int = 0  # deltas before the rate begins, as fast as possible
+    ahead: int = 0  # deltas that are sent as fast as possible before the rate begins
     chunk: int = 4  # characters in a delta
     stamp: bool = False  # each delta's text is ``~<monotonic_ns>~ `` at its socket write
 
     # Faults before the stream
     status: int = 0  # an HTTP error
-    error_type: str = ""  # of the HTTP error or the error event; default by status
+    error_type: str = ""  # type of the HTTP error or error event; default: by status
     error_message: str = ""
-    retry_after: str = ""  # that response header
+    retry_after: str = ""  # the value of the Retry-After header
     headers: dict[str, str] = field(default_factory=dict)  # further headers of the error
-    times: int = 0  # the fault happens so often, then the answer succeeds; 0: always
-    body: str = ""  # ``html``, ``json`` or ``whole`` (the answer): 200 with that, and no stream
+    times: int = 0  # how often the fault happens before the answer succeeds; 0: always
+    body: str = ""  # 200 with ``html``, ``json`` or the ``whole`` answer instead of a stream
     refuse: bool = False  # close the connection without an answer
 
     # Faults in mid-stream, after k deltas
     error_after: int | None = None  # an SSE error event of ``error_type``
     drop_after: int | None = None  # reset the connection
-    short_after: int | None = None  # close the connection in the midst of the body
+    short_after: int | None = None  # close the connection in the middle of the body
     end_after: int | None = None  # end cleanly without message_stop
     hang_after: int | None = None  # silence until the client leaves
     garbage_after: int | None = None  # an event whose data is no JSON
@@ -97,7 +99,7 @@ class Scenario:
 
     @property
     def fails(self) -> bool:
-        """Whether there is a fault that ``times`` counts."""
+        """Return whether the scenario has a fault that ``times`` counts."""
         faults = (self.error_after, self.drop_after, self.short_after, self.end_after)
         more = (self.hang_after, self.garbage_after)
         return bool(self.status or self.body or self.refuse) or any(
@@ -106,13 +108,13 @@ class Scenario:
 
 
 def without_fault(scenario: Scenario) -> Scenario:
-    """The same answer as it is when its fault has happened often enough."""
+    """Return the scenario without its fault."""
     kept = {f.name: getattr(scenario, f.name) for f in fields(scenario)}
     return Scenario(**{k: v for k, v in kept.items() if k not in FAULT_FIELDS})
 
 
 def make_words(count: int) -> str:
-    """``count`` words in sentences of twelve and paragraphs of sixty."""
+    """Return ``count`` words in sentences of twelve and paragraphs of sixty words."""
     words = [WORDS[number % len(WORDS)] for number in range(count)]
     sentences = [" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, count, 12)]
     return "\n\n".join(" ".join(sentences[at : at + 5]) for at in range(0, len(sentences), 5))

@@ -1,8 +1,8 @@
 """The server: HTTP/1.1 by asyncio streams, the routes, and its command line.
 
-``WireServer`` lives in an event loop; ``WireThread`` runs one in a thread of its
-own, so that any test can use it, with whatever loop. The command prints the
-server's URL on one line and serves until it is stopped::
+``WireServer`` runs in an event loop. ``WireThread`` runs a server in its own thread, so that
+any test can use it, whatever event loop the test has. The command prints the server's URL on
+one line and serves until it is stopped::
 
     python -m tests.wire.server --port 8300
 """
@@ -69,7 +69,7 @@ type Handler = Callable[["HttpRequest", "Connection"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
-    """``read`` gives a request as one of the Messages API."""
+    """A protocol of the server. ``read`` converts a request to one of the Messages API."""
 
     read: Callable[[Any], Any]
     frames: Callable[[Answer], Iterator[Frame]]
@@ -83,9 +83,12 @@ RESPONSES = WireProtocol(read_responses, make_response_frames, make_response_doc
 
 @dataclass(slots=True)
 class WireServer:
-    """The server. ``requests`` holds the bodies of ``POST /v1/messages`` in order,
-    ``exchanges`` every request with what became of it. No message is answered while
-    ``answering`` is not set."""
+    """The server.
+
+    ``requests`` holds the bodies of messages that were posted, in order, as each protocol has
+    them. ``exchanges`` holds every request with its outcome. The server answers no message
+    while ``answering`` is not set.
+    """
 
     key: str = KEY
     models: dict[str, ModelRow] = field(
@@ -95,8 +98,8 @@ class WireServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     models_reply: tuple[int, Any] | None = None  # replaces the answer of /v1/models
-    # What only some servers have, by path: the answer to a request's body, or what gives it when
-    # it is awaited; a text is no JSON.
+    # Pages that only some servers have, by path. Each function takes the request's body and
+    # returns the response or an awaitable of it. A string is sent as plain text, not as JSON.
     pages: dict[str, Callable[[Any], Any]] = field(default_factory=dict)
     url: str = ""
     answering: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,18 +112,21 @@ class WireServer:
         self.answering.set()
 
     def enqueue(self, *scenarios: Scenario) -> None:
-        """Answer the next calls so, each scenario for one call (one with ``times``
-        for so many failures and then one success)."""
+        """Answer each of the next calls with one of the scenarios.
+
+        A scenario with ``times`` answers that many calls with failures and one more with
+        success.
+        """
         self._queue.extend(scenarios)
 
     def forget(self) -> None:
-        """Drop what is enqueued and what was recorded."""
+        """Drop the enqueued scenarios and the recorded requests and exchanges."""
         self._queue.clear()
         self.requests.clear()
         self.exchanges.clear()
 
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen; gives the base URL."""
+        """Start to listen and return the base URL."""
         self._server = await asyncio.start_server(self._serve, host, port, backlog=1024)
         self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
         return self.url
@@ -148,7 +154,7 @@ class WireServer:
     async def _answer(
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the connection is good for another request."""
+        """Answer a request and return whether the connection can take another one."""
         exchange = Exchange(
             path=request.path,
             headers=request.headers,
@@ -310,7 +316,7 @@ class WireServer:
         return without_fault(scenario) if self._happened[key] > scenario.times else scenario
 
     async def _fail_early(self, scenario: Scenario, connection: Connection) -> bool:
-        """Whether the scenario's fault has taken the place of a stream."""
+        """Send the fault that replaces the stream, and return whether there was one."""
         if scenario.refuse:
             connection.is_open = False
         elif scenario.status:
@@ -345,9 +351,9 @@ class WireServer:
 
 
 class WireThread:
-    """A server in a thread with an event loop of its own.
+    """A server in a thread with its own event loop.
 
-    ``server`` may be read from any thread; ``enqueue`` may be called from any.
+    Any thread may read ``server`` and call ``enqueue``.
     """
 
     def __init__(self, server: WireServer | None = None) -> None:
@@ -365,7 +371,7 @@ class WireThread:
 
     @property
     def provider(self) -> ProviderConfig:
-        """This server as the environment would configure it."""
+        """Return this server's configuration as the environment would give it."""
         return ProviderConfig(
             name="anthropic", kind=ANTHROPIC, url=self.url, api_key=self.key, is_plain=True
         )
@@ -383,7 +389,7 @@ class WireThread:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No message is answered meanwhile."""
+        """Answer no message until the context ends."""
         self._loop.call_soon_threadsafe(self.server.answering.clear)
         try:
             yield
@@ -413,7 +419,7 @@ class WireThread:
 
 
 def make_page(models: list[ModelRow], query: dict[str, str]) -> dict[str, Any]:
-    """A page of the model list, newest first."""
+    """Return a page of the model list, newest first."""
     ids = [model.id for model in models]
     start = ids.index(query["after_id"]) + 1 if query.get("after_id") in ids else 0
     page = models[start : start + int(query.get("limit", 20))]

@@ -1,4 +1,4 @@
-"""The local server: what it refuses, what it plays, and how it counts."""
+"""The local server: refusals, scenarios, token counts and the simulated prompt cache."""
 
 import http.client
 import json
@@ -39,7 +39,7 @@ EPHEMERAL = {"type": "ephemeral"}
 
 
 def make_body(*contents: Any, **more: Any) -> dict[str, Any]:
-    """A request whose messages alternate, beginning with the person."""
+    """Return a request whose messages alternate, beginning with the person's."""
     roles = ("user", "assistant")
     messages = [{"role": roles[n % 2], "content": c} for n, c in enumerate(contents or ("hi",))]
     return {"model": MODEL, "max_tokens": 100, "messages": messages} | more
@@ -50,7 +50,7 @@ def text(words: str, **more: Any) -> dict[str, Any]:
 
 
 class Address(Protocol):
-    """Where a server is; a WireThread is one."""
+    """The URL and key of a server, such as a WireThread."""
 
     @property
     def url(self) -> str: ...
@@ -103,7 +103,7 @@ def stream(wire: WireThread, body: dict[str, Any]) -> list[dict[str, Any]]:
         ({"anthropic_version": ""}, 400, "anthropic-version: header is required"),
     ],
 )
-def test_it_refuses_heads(
+def test_the_server_refuses_wrong_headers(
     wire: WireThread, headers: dict[str, str], status: int, message: str
 ) -> None:
     got, body = ask(wire, make_body(), **headers)
@@ -114,7 +114,7 @@ def test_it_refuses_heads(
     assert body["request_id"].startswith("req_")
 
 
-def test_it_takes_both_kinds_of_key_header(wire: WireThread) -> None:
+def test_the_server_accepts_both_kinds_of_key_header(wire: WireThread) -> None:
     assert ask(wire, make_body(), authorization="", x_api_key=wire.key)[0] == 200
     assert ask(wire, make_body())[0] == 200
 
@@ -143,7 +143,7 @@ def with_breakpoints(count: int) -> dict[str, Any]:
     return make_body([text(f"part {n}", cache_control=EPHEMERAL) for n in range(count)])
 
 
-OLD = "claude-haiku-4-5"  # It takes a budget for thinking.
+OLD = "claude-haiku-4-5"  # a model that accepts a budget for thinking
 
 REFUSED: list[tuple[Any, str]] = [
     (b"{", "valid JSON"),
@@ -296,14 +296,14 @@ def shared() -> Any:
     server.stop()
 
 
-def test_it_refuses_what_the_api_refuses(shared: WireThread) -> None:
+def test_the_server_refuses_what_the_api_refuses(shared: WireThread) -> None:
     for body, message in REFUSED:
         status, answer = ask(shared, drop_nulls(body))
         assert message in answer["error"]["message"], (body, message)
         assert (status, answer["error"]["type"]) == (400, "invalid_request_error"), (body, message)
 
 
-def test_it_takes_what_the_api_takes(shared: WireThread) -> None:
+def test_the_server_accepts_what_the_api_accepts(shared: WireThread) -> None:
     for body in [
         make_body("hi", "there", "so"),
         make_body(*result_after(RESULT, text("and?"))),
@@ -327,20 +327,20 @@ def test_it_takes_what_the_api_takes(shared: WireThread) -> None:
         assert (status, answer.get("error")) == (200, None), body
 
 
-def test_it_refuses_unknown_models_and_paths(wire: WireThread) -> None:
+def test_the_server_refuses_unknown_models_and_paths(wire: WireThread) -> None:
     status, body = ask(wire, make_body(model="nope"))
     assert (status, body["error"]) == (404, {"type": "not_found_error", "message": "model: nope"})
     assert get(wire, "/v1/nothing")[0] == 404
     assert get(wire, "/v1/messages")[0] == 405
 
 
-def test_it_refuses_a_prompt_that_is_too_long(wire: WireThread) -> None:
+def test_the_server_refuses_a_prompt_that_is_too_long(wire: WireThread) -> None:
     status, body = ask(wire, make_body("x" * 4_000_004))
     assert status == 400
     assert body["error"]["message"] == "prompt is too long: 1000001 tokens > 1000000 maximum"
 
 
-def test_it_refuses_a_body_that_is_too_large(wire: WireThread) -> None:
+def test_the_server_refuses_a_body_that_is_too_large(wire: WireThread) -> None:
     status, body = ask(wire, b" " * (32 * 1024 * 1024 + 1))
     assert (status, body["error"]["type"]) == (413, "request_too_large")
 
@@ -348,7 +348,7 @@ def test_it_refuses_a_body_that_is_too_large(wire: WireThread) -> None:
 # Answers
 
 
-def test_it_answers_without_streaming(wire: WireThread) -> None:
+def test_the_server_answers_without_streaming(wire: WireThread) -> None:
     status, body = ask(wire, make_body("Good *morning*"))
     assert status == 200
     assert body["content"][0]["text"].startswith("## Echo\n\nYou said: *Good *morning**")
@@ -356,12 +356,12 @@ def test_it_answers_without_streaming(wire: WireThread) -> None:
     assert wire.requests == [make_body("Good *morning*")]
 
 
-def test_the_default_answer_quotes_a_tools_result(wire: WireThread) -> None:
+def test_the_default_answer_quotes_a_tool_result(wire: WireThread) -> None:
     _, body = ask(wire, make_body(*result_after(RESULT | {"content": [text("four")]})))
     assert "```text\nfour\n```" in body["content"][0]["text"]
 
 
-def test_it_streams_the_events_in_order(wire: WireThread) -> None:
+def test_the_server_streams_the_events_in_order(wire: WireThread) -> None:
     wire.enqueue(Scenario(text="abcd", chunk=2, thinking="t", tools=(ToolCall(name="x"),)))
     events = stream(wire, make_body())
     assert [event["type"] for event in events] == [
@@ -386,7 +386,7 @@ def test_it_streams_the_events_in_order(wire: WireThread) -> None:
     assert events[0]["message"]["usage"]["output_tokens"] == 1
 
 
-def test_queued_scenarios_come_in_order(wire: WireThread) -> None:
+def test_enqueued_scenarios_are_played_in_order(wire: WireThread) -> None:
     wire.enqueue(Scenario(text="one"), Scenario(status=529, times=2, text="two"))
     answers = [ask(wire, make_body()) for _ in range(5)]
     assert [status for status, _ in answers] == [200, 529, 529, 200, 200]
@@ -394,13 +394,13 @@ def test_queued_scenarios_come_in_order(wire: WireThread) -> None:
     assert answers[4][1]["content"][0]["text"].startswith("## Echo")
 
 
-def test_a_fault_in_mid_stream_happens_so_often(wire: WireThread) -> None:
+def test_a_fault_in_mid_stream_happens_the_given_number_of_times(wire: WireThread) -> None:
     wire.enqueue(Scenario(text="abc", error_after=1, times=1))
     assert stream(wire, make_body())[-1]["type"] == "error"
     assert stream(wire, make_body())[-1]["type"] == "message_stop"
 
 
-def test_deltas_keep_their_rate(wire: WireThread) -> None:
+def test_deltas_are_sent_at_the_given_rate(wire: WireThread) -> None:
     wire.enqueue(Scenario(deltas=11, rate=50, stamp=True))
     events = stream(wire, make_body())
     stamps = [
@@ -413,7 +413,7 @@ def test_deltas_keep_their_rate(wire: WireThread) -> None:
     assert time.monotonic_ns() > stamps[-1]
 
 
-def test_a_rate_begins_after_what_is_ahead(wire: WireThread) -> None:
+def test_the_rate_applies_after_the_deltas_ahead_of_it(wire: WireThread) -> None:
     wire.enqueue(Scenario(deltas=1006, rate=50, ahead=1000, stamp=True))
     events = stream(wire, make_body())
     stamps = [
@@ -423,17 +423,17 @@ def test_a_rate_begins_after_what_is_ahead(wire: WireThread) -> None:
     ]
     assert len(stamps) == 1006
     assert (stamps[-1] - stamps[1000]) / 1e9 > 0.08
-    assert (stamps[-1] - stamps[0]) / 1e9 < 10  # At this rate all of them would take twenty.
+    assert (stamps[-1] - stamps[0]) / 1e9 < 10  # At 50 a second, all deltas would take 20 s.
 
 
-def test_it_counts_tokens(wire: WireThread) -> None:
+def test_the_server_counts_tokens(wire: WireThread) -> None:
     body = make_body("x" * 400)
     del body["max_tokens"]
     status, answer = ask(wire, body, "/v1/messages/count_tokens")
     assert (status, answer) == (200, {"input_tokens": 100})
 
 
-def test_it_lists_models_in_pages(wire: WireThread) -> None:
+def test_the_server_lists_models_in_pages(wire: WireThread) -> None:
     _, first = get(wire, "/v1/models?limit=3")
     _, rest = get(wire, f"/v1/models?limit=3&after_id={first['last_id']}")
     assert [model["id"] for model in first["data"] + rest["data"]] == list(wire.server.models)
@@ -465,7 +465,7 @@ def test_a_prefix_is_written_then_read() -> None:
     assert figures(cache, body) == (25, 0, 25)
 
 
-def test_the_breakpoint_may_move_on() -> None:
+def test_a_later_breakpoint_reads_the_earlier_prefix() -> None:
     cache = PromptCache()
     assert figures(cache, cached_body("a", "b", marked=(1,))) == (0, 50, 0)
     assert figures(cache, cached_body("a", "b", "c", marked=(2,))) == (0, 25, 50)
@@ -488,7 +488,9 @@ def test_a_breakpoint_looks_back_twenty_parts() -> None:
         lambda body: body.update(model="claude-opus-5-5"),
     ],
 )
-def test_a_change_in_front_reads_nothing(change: Callable[[dict[str, Any]], None]) -> None:
+def test_a_change_before_the_breakpoint_misses_the_cache(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
     cache = PromptCache()
     cache.use("k", cached_body("a", "b", marked=(1,)))
     body = cached_body("a", "b", marked=(1,))
@@ -496,7 +498,7 @@ def test_a_change_in_front_reads_nothing(change: Callable[[dict[str, Any]], None
     assert figures(cache, body)[2] == 0
 
 
-def test_keys_share_no_cache_and_short_prefixes_are_not_kept() -> None:
+def test_keys_share_no_cache_and_short_prefixes_are_not_cached() -> None:
     cache = PromptCache(min_tokens=30)
     body = cached_body("a", "b", marked=(0, 1))
     assert figures(cache, body) == (0, 50, 0)
@@ -504,7 +506,7 @@ def test_keys_share_no_cache_and_short_prefixes_are_not_kept() -> None:
     assert figures(cache, cached_body("a", "x", marked=(0,))) == (50, 0, 0)
 
 
-def test_the_requests_own_cache_control_marks_its_end() -> None:
+def test_cache_control_of_the_request_marks_its_end() -> None:
     cache = PromptCache()
     body = cached_body("a", "b") | {"cache_control": EPHEMERAL}
     assert figures(cache, body) == (0, 50, 0)
@@ -570,23 +572,23 @@ def test_directives_are_read(words: str, scenario: Scenario | None) -> None:
         '[[wire: tools=[{"nome": "a"}]]]',
     ],
 )
-def test_bad_directives_are_told(words: str) -> None:
+def test_bad_directives_raise_an_error(words: str) -> None:
     with pytest.raises(BadDirective):
         parse_directive(words)
 
 
-def test_a_bad_directive_is_a_refusal(wire: WireThread) -> None:
+def test_a_request_with_a_bad_directive_is_refused(wire: WireThread) -> None:
     status, body = ask(wire, make_body("[[wire: nonsense=1]]"))
     assert status == 400
     assert "nonsense" in body["error"]["message"]
 
 
-def test_a_directive_steers_the_answer(wire: WireThread) -> None:
+def test_a_directive_determines_the_answer(wire: WireThread) -> None:
     _, body = ask(wire, make_body([text("see [[wire: words=3]]"), text("<state>x</state>")]))
     assert body["content"] == [text(make_words(3))]
 
 
-def test_a_directives_tools_are_called_for_so_many_rounds(wire: WireThread) -> None:
+def test_the_tools_of_a_directive_are_called_for_its_rounds(wire: WireThread) -> None:
     contents: list[Any] = ["[[wire: tool=read rounds=2 words=2]]"]
     kinds = []
     for _ in range(3):
@@ -598,12 +600,12 @@ def test_a_directives_tools_are_called_for_so_many_rounds(wire: WireThread) -> N
     assert kinds == ["tool_use", "tool_use", "end_turn"]
 
 
-def test_a_directives_fault_passes(wire: WireThread) -> None:
+def test_the_fault_of_a_directive_ends_after_its_times(wire: WireThread) -> None:
     body = make_body("[[wire: status=503 times=2 text=done]]")
     assert [ask(wire, body)[0] for _ in range(4)] == [503, 503, 200, 200]
 
 
-def test_without_its_fault_an_answer_is_the_same() -> None:
+def test_without_fault_removes_only_the_fault() -> None:
     assert without_fault(Scenario(text="a", status=500, times=3)) == Scenario(text="a")
 
 
@@ -620,7 +622,7 @@ def test_the_command_prints_its_url_and_serves() -> None:
         process.terminate()
 
 
-def test_it_notices_a_client_that_leaves(wire: WireThread) -> None:
+def test_the_server_notices_a_client_that_leaves(wire: WireThread) -> None:
     wire.enqueue(Scenario(hang_after=0))
     with call(wire, "POST", "/v1/messages", make_body(stream=True)) as response:
         response.read(10)
@@ -632,7 +634,7 @@ def test_it_notices_a_client_that_leaves(wire: WireThread) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_runs_in_the_tests_own_loop() -> None:
+async def test_the_server_runs_in_the_event_loop_of_the_test() -> None:
     server = WireServer()
     assert (await server.start()).startswith("http://127.0.0.1:")
     await server.stop()

@@ -1,7 +1,6 @@
-"""What the Messages API refuses, as far as it is known from its documentation and
-from public reports of its messages.
+"""Rules of the Messages API for requests.
 
-Each ``check_*`` raises :class:`~tests.wire.rules.errors.ApiError` with the API's
-status, error type and wording. Where the wording is not on record, it is modelled
-on the others.
+They are known from the API's documentation and from public reports of its messages. Each
+``check_*`` raises :class:`~tests.wire.rules.errors.ApiError` with the API's status, error type
+and wording. If the wording of a message is not known, it is modelled on the other messages.
 """

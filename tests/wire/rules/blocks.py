@@ -22,7 +22,7 @@ BLOCK_KEYS = {
     "tool_use": {"id", "name", "input", "cache_control", "caller"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
-    "future_block": {"payload"},  # what the server itself sends as an unknown block
+    "future_block": {"payload"},  # the unknown block that this server sends
 }
 BLOCKS_BY_ROLE = {
     "user": ("text", "image", "document", "search_result", "tool_result"),
@@ -32,8 +32,7 @@ RESULT_BLOCKS = ("text", "image", "document", "search_result")
 
 
 def sign_thinking(text: str, model: str) -> str:
-    """The signature under which this server gives thinking out. A signature
-    holds for the model that thought."""
+    """Return this server's signature of a thinking text, which is valid for one model."""
     digest = hashlib.sha256(f"wire-signature\0{model}\0{text}".encode("utf-8", "replace")).digest()
     return base64.b64encode(digest * 3).decode()
 

@@ -1,8 +1,8 @@
-"""Answers other than 200, in the API's terms."""
+"""The exception for error responses of the API."""
 
 
 class ApiError(Exception):
-    """An answer other than 200, in the API's terms."""
+    """An error response with the API's status, error type and message."""
 
     def __init__(self, status: int, type_: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Rules for tool calls and their results, which stand in two messages."""
+"""Rules for tool calls and their results, which are in different messages."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.wire.rules.prompt import blocks_of
 
 
 def check_pairing(messages: list[dict[str, Any]]) -> None:
-    """Each call is answered once, in the message after it, before any text."""
+    """Check that each call has one result in the next message, before any text."""
     seen: set[str] = set()
     open_calls: list[str] = []
     for number, message in enumerate(messages):

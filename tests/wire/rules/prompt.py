@@ -18,7 +18,7 @@ def blocks_of(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def iterate_units(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The parts of the prompt in the order in which they are cached."""
+    """Yield the parts of the prompt in the order in which they are cached."""
     for tool in body.get("tools") or []:
         yield "tool", tool
     system = body.get("system") or []
@@ -30,7 +30,7 @@ def iterate_units(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def count_unit(unit: Any) -> int:
-    """Characters that a part of the prompt counts for."""
+    """Return the number of characters that a part of the prompt counts for."""
     if unit.get("type") == "image":
         return IMAGE_TOKENS * CHARACTERS_PER_TOKEN
     if unit.get("type") == "text":

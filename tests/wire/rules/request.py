@@ -37,9 +37,12 @@ THINKING_TYPES = ("adaptive", "disabled", "between_tools")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """A model that the server offers; limits in tokens. ``too_long`` are the words by which it
-    refuses more of them, ``factor`` is how many tokens it counts for one of ours, and
-    ``lists_limits``: the list of models has the limits."""
+    """A model that the server offers. Limits are in tokens.
+
+    ``too_long`` is the message that refuses a prompt above the limit. The model counts
+    ``factor`` tokens where :func:`count_tokens` counts one. ``lists_limits`` says whether the
+    list of models shows the limits.
+    """
 
     id: str
     display_name: str
@@ -53,7 +56,7 @@ class ModelRow:
 
 
 def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool = True) -> ModelRow:
-    """Refuse what the API refuses; gives the model that the request names."""
+    """Check a request and return its model. Raise ApiError if the API would refuse it."""
     if not isinstance(body, dict):
         raise refuse("The request body is not valid JSON object")
     model = check_model(body, models)
@@ -108,7 +111,7 @@ def check_options(body: dict[str, Any], model: ModelRow) -> None:
     if not isinstance(body.get("stream", False), bool):
         raise refuse("stream: Input should be a valid boolean")
     thinking = body.get("thinking")
-    # A budget of thinking tokens is for the models that take a temperature.
+    # Only the models that accept a temperature have a budget of thinking tokens.
     types = (*THINKING_TYPES, *(("enabled",) if model.takes_sampling else ()))
     if thinking is not None and (
         not isinstance(thinking, dict) or thinking.get("type") not in types
