@@ -1,4 +1,4 @@
-"""A hundred formulas and diagrams that somebody wrote to break out of the place they have."""
+"""A hundred formulas and diagrams that try to break out of their place in the page."""
 
 _COMMANDS = [
     r"\href{javascript:alert(1)}{x}",
@@ -123,4 +123,4 @@ HOSTILE_DIAGRAMS = [
     "flowchart LR\n  A[" + "x" * 30_000 + "]",
     "flowchart LR\n" + "subgraph a\n" * 100 + "x\n" + "end\n" * 100,
 ]
-"""With the formulas these are a hundred and two."""
+"""Together with the formulas, these are a hundred."""

@@ -1,6 +1,6 @@
-"""Two hundred files that somebody wrote to break out of the frame that shows them.
+"""Two hundred files that try to break out of the frame that shows them.
 
-``EVIL`` in them is the address of a server that counts who comes.
+``EVIL`` in the files stands for the address of a server that counts its visitors.
 """
 
 import json
@@ -73,7 +73,7 @@ def _notebook(html: str) -> str:
 
 
 def make_hostile_files(evil: str) -> dict[str, bytes]:
-    """Their names and contents; each of MARKUP as a page, a picture, a text and a notebook."""
+    """Return the files by name, with each MARKUP as HTML, SVG, Markdown and notebook."""
     files: dict[str, str] = {}
     for number, markup in enumerate(MARKUP):
         files |= {

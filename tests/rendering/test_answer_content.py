@@ -1,4 +1,4 @@
-"""Formulas, diagrams, footnotes and notices: whole in every half-written state, and harmless."""
+"""Formulas, diagrams, footnotes and notices in streamed and in hostile answers."""
 
 import random
 import re
@@ -51,15 +51,19 @@ def make_answer(number: int) -> str:
     return "\n\n".join([*paragraphs, "[^1]: As $N_0$ says.\n"])
 
 
-def test_sixty_answers_stream_as_they_are_stored() -> None:
-    """A character at a time. Every state that a page is sent has whole elements; the blocks are
-    those of the stored answer."""
+def test_streamed_answers_equal_stored_ones() -> None:
+    """Sixty answers are streamed a character at a time.
+
+    In each state that is checked, the open block has whole elements. At the end, the blocks are
+    those of the stored answer.
+    """
     for number in range(60):
         text = make_answer(number)
         blocks = BlockStream()
         for place, character in enumerate(text):
             blocks.feed(character)
-            # Every third state of each answer, others of each: all would take too long.
+            # Only every third state is read, because reading all would take too long. The
+            # states differ between answers.
             if place % 3 != number % 3:
                 continue
             html = blocks.open_html()
@@ -85,11 +89,11 @@ def test_hostile_text_stays_within_the_allow_list(text: str) -> None:
     "text",
     ["$5 and $10", "costs $3.50, or $4", "$HOME/$USER", "a$b$c", "`$x$`", "\\$x\\$", "$ x $", "$$"],
 )
-def test_money_names_and_code_are_no_formulas(text: str) -> None:
+def test_money_variables_and_code_are_no_formulas(text: str) -> None:
     assert "<math" not in render_markdown(text)
 
 
-def test_what_nests_too_deep_is_not_converted() -> None:
+def test_formulas_that_are_too_deep_or_long_are_not_converted() -> None:
     assert is_bounded(r"\frac{a}{b}")
     assert not is_bounded("{" * 100 + "}" * 100)
     assert not is_bounded("x" * 5_000)

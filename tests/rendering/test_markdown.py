@@ -1,4 +1,4 @@
-"""Tests of the renderers: what is shown, what is never let through, what it costs."""
+"""The renderers of Markdown, person's text and plain text: output, safety and cost."""
 
 import re
 import sys
@@ -80,7 +80,7 @@ TABLE_TAGS = {"table", "tbody", "thead", "tr"}
 
 
 class Inspector(HTMLParser):
-    """Fails on any element or attribute that rendered text may not have."""
+    """A parser that fails on any element or attribute that rendered text may not have."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -102,13 +102,13 @@ class Inspector(HTMLParser):
 
 
 def code_of(html: str) -> str:
-    """What stands in the only code block."""
+    """Return the content of the only code block."""
     (code,) = re.findall(r'<code class="hl">(.*?)</code></pre>', html, re.DOTALL)
     return str(code)
 
 
 class TestMarkdown:
-    def test_it_renders_a_whole_answer(self) -> None:
+    def test_a_whole_answer_is_rendered(self) -> None:
         html = render_markdown(ANSWER)
         Inspector(html)
         for part in (
@@ -124,7 +124,7 @@ class TestMarkdown:
         ):
             assert part in html
 
-    def test_it_maps_table_alignment_to_classes(self) -> None:
+    def test_table_alignment_is_rendered_as_classes(self) -> None:
         html = render_markdown("|a|b|c|d|\n|:-|-:|:-:|-|\n|1|2|3|4|\n")
         assert html.startswith(TABLE_START + "<thead>")
         assert html.endswith(TABLE_END)
@@ -141,14 +141,14 @@ class TestMarkdown:
             ("이것은 **강조(emphasis)**는", "강조(emphasis)"),
         ],
     )
-    def test_emphasis_needs_no_spaces_where_a_language_has_none(
+    def test_emphasis_needs_no_spaces_in_languages_without_spaces(
         self, source: str, strong: str
     ) -> None:
         before, _, after = source.split("**")
         assert render_markdown(source) == f"<p>{before}<strong>{strong}</strong>{after}</p>\n"
 
     @pytest.mark.parametrize("tag", ["<br>", "<br/>", "<br />", "<BR>"])
-    def test_a_cell_has_lines(self, tag: str) -> None:
+    def test_a_br_in_a_table_cell_breaks_the_line(self, tag: str) -> None:
         html = render_markdown(f"|a|b|\n|-|-|\n|one{tag}*two*|`{tag}`|\n")
         assert "<td>one<br>\n<em>two</em></td>" in html
         assert f"<td><code>{escape(tag)}</code></td>" in html
@@ -161,12 +161,12 @@ class TestMarkdown:
             ("- [X] ```\n  a", "☑ <div"),
         ],
     )
-    def test_it_shows_tasks_as_text(self, source: str, shown: str) -> None:
+    def test_tasks_are_rendered_as_text(self, source: str, shown: str) -> None:
         html = render_markdown(source)
         assert shown in html
         assert "<input" not in html
 
-    def test_it_keeps_text_that_is_nested_too_deeply(self) -> None:
+    def test_text_that_is_nested_too_deeply_is_kept(self) -> None:
         html = render_markdown("> " * 40 + "deep\nlazy")
         assert "&gt; deep\nlazy</p>" in html
         assert html.count("<blockquote") == html.count("</blockquote>") < 20
@@ -174,13 +174,13 @@ class TestMarkdown:
             "".join(f"{'  ' * depth}- item\n" for depth in range(30)) + "  " * 30 + "needle"
         )
 
-    def test_it_renders_without_colours_on_demand(self) -> None:
+    def test_code_is_rendered_without_colours_on_demand(self) -> None:
         source = "```python\nx = 1\n```\n"
         assert "<span" in code_of(render_markdown(source))
         assert code_of(render_markdown(source, highlight=False)) == "x = 1\n"
 
     @given(any_text | markdown_like)
-    def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
+    def test_any_string_is_rendered_without_the_fallback(self, text: str) -> None:
         source = normalise_source(text)
         html = render_source(source, highlight=True, work=WorkBudget())
         assert html == render_markdown(text)
@@ -188,7 +188,7 @@ class TestMarkdown:
         Inspector(html)
 
     @given(any_text | markdown_like)
-    def test_the_shortcut_for_plain_paragraphs_changes_nothing(self, text: str) -> None:
+    def test_the_shortcut_for_plain_paragraphs_gives_the_same_html(self, text: str) -> None:
         source = normalise_source(text)
         if is_plain_paragraph(source):
             assert render_source(source, highlight=True, work=WorkBudget()) == render_tokens(
@@ -203,13 +203,13 @@ class TestMarkdown:
             "é\u3000",
         ],
     )
-    def test_the_shortcut_takes_ordinary_prose(self, source: str) -> None:
+    def test_the_shortcut_covers_ordinary_prose(self, source: str) -> None:
         assert is_plain_paragraph(source)
         assert render_markdown(source) == render_tokens(
             parse(source, work=WorkBudget()), highlight=True, work=WorkBudget()
         )
 
-    def test_it_shows_the_text_should_the_parser_fail(
+    def test_the_text_is_shown_when_the_parser_fails(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(source: str) -> None:
@@ -219,7 +219,7 @@ class TestMarkdown:
         assert render_markdown("a *b* <i>") == '<p class="verbatim">a *b* &lt;i&gt;</p>\n'
         assert "text_not_rendered" in caplog.text
 
-    def test_it_treats_all_line_ends_alike(self) -> None:
+    def test_all_line_endings_are_treated_alike(self) -> None:
         assert render_markdown("a\r\n\r\n- b\r- c") == render_markdown("a\n\n- b\n- c")
 
     def test_the_version_is_a_number(self) -> None:
@@ -249,7 +249,7 @@ class TestLinks:
             ),
         ],
     )
-    def test_it_says_where_a_link_leads(
+    def test_the_title_of_a_link_is_its_host(
         self, source: str, href: str, host: str, label: str
     ) -> None:
         link = f'<a href="{href}" title="{host}" {LINK}>{label}</a>'
@@ -264,16 +264,16 @@ class TestLinks:
             *["http://", "https://:80/", "<https://a b/>", "https://x%20y/", "\\\\evil.org"],
         ],
     )
-    def test_it_makes_no_link_of_other_addresses(self, address: str) -> None:
+    def test_other_addresses_are_not_linked(self, address: str) -> None:
         html = render_markdown(f"[label]({address})")
         assert "<a" not in html
         assert "label" in html
 
-    def test_it_keeps_the_path_that_a_label_stood_for(self) -> None:
+    def test_the_path_of_a_blocked_link_is_its_title(self) -> None:
         html = render_markdown("[settings](src/settings.py)")
         assert html == '<p><span class="link-blocked" title="src/settings.py">settings</span></p>\n'
 
-    def test_it_never_nests_links(self) -> None:
+    def test_links_are_never_nested(self) -> None:
         html = fill_marks(
             render_markdown(
                 "[a <https://in.org> https://in.org ![i](https://i.org)](https://out.org)"
@@ -294,7 +294,7 @@ class TestLinks:
             ("https://x.org/?a=1&copy=2!", "https://x.org/?a=1&amp;copy=2"),
         ],
     )
-    def test_it_finds_bare_addresses(self, source: str, href: str) -> None:
+    def test_bare_addresses_are_linked(self, source: str, href: str) -> None:
         assert re.findall('href="(.*?)"', render_markdown(source)) == [href]
 
     @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ class TestLinks:
             *["std::vector<std::string>", "<std::string>", "ftp://x.org", "https://a@x.org"],
         ],
     )
-    def test_it_leaves_other_text_alone(self, source: str) -> None:
+    def test_other_text_is_not_linked(self, source: str) -> None:
         assert "<a" not in render_markdown(source)
 
-    def test_it_keeps_angle_brackets_that_are_not_links(self) -> None:
+    def test_angle_brackets_that_are_no_links_are_kept(self) -> None:
         assert render_markdown("map<std::string>") == "<p>map&lt;std::string&gt;</p>\n"
 
 
@@ -325,18 +325,18 @@ class TestHostileContent:
             "- ![a](https://evil.org/x.png)\n\n| ![a](https://evil.org) |\n|-|\n",
         ],
     )
-    def test_it_never_emits_a_remote_image(self, source: str) -> None:
+    def test_a_remote_image_is_never_rendered(self, source: str) -> None:
         for html in (render_markdown(source), render_person_text(source)):
             assert "<img" not in html
             assert "src=" not in html.replace("&lt;img src=", "")
 
-    def test_it_shows_an_image_as_a_labelled_link(self) -> None:
+    def test_an_image_is_shown_as_a_labelled_link(self) -> None:
         html = fill_marks(render_markdown('![my *alt*](https://x.org/a?b&c "title")'))
         link = f'<a class="img-blocked" href="https://x.org/a?b&amp;c" title="x.org" {LINK}>'
         assert html == f"<p>{link}image: my alt (x.org)</a></p>\n"
 
     @pytest.mark.parametrize("address", ["data:image/png;base64,AA", "x.png", "javascript:x"])
-    def test_it_labels_images_from_elsewhere_without_a_link(self, address: str) -> None:
+    def test_an_image_without_a_web_address_is_a_label_without_a_link(self, address: str) -> None:
         html = fill_marks(render_markdown(f"![alt]({address})"))
         assert html == '<p><span class="img-blocked">image: alt</span></p>\n'
 
@@ -361,18 +361,18 @@ class TestHostileContent:
             "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;<hx-partial>'>",
         ],
     )
-    def test_htmx_never_sees_an_attribute_or_element_of_the_text(self, source: str) -> None:
+    def test_the_text_cannot_add_htmx_attributes_or_elements(self, source: str) -> None:
         for html in (render_markdown(source), render_person_text(source)):
             Inspector(html)
             assert "<hx-" not in html
             assert not re.search(r"<[^>]*\shx-", re.sub('"[^"]*"', '""', html))
 
-    def test_it_gives_no_element_an_id(self) -> None:
+    def test_no_element_has_an_id(self) -> None:
         assert " id=" not in render_markdown(ANSWER + "\n# A\n\n[^1]\n\n[^1]: note")
 
 
 class TestCodeBlocks:
-    def test_a_code_block_has_its_shape(self) -> None:
+    def test_a_code_block_has_a_head_with_buttons(self) -> None:
         assert fill_marks(render_markdown("```py\nx <y\n```\n", highlight=False)) == (
             '<div class="code" data-lang="python"><div class="code-head">'
             '<span class="code-lang">Python</span>'
@@ -386,7 +386,7 @@ class TestCodeBlocks:
     @pytest.mark.parametrize(
         "opening", ["```", "```nonsense", "```{.python}", '```" onx="', "```<b>", "```text", "    "]
     )
-    def test_it_guesses_no_language(self, opening: str) -> None:
+    def test_a_language_is_never_guessed(self, opening: str) -> None:
         html = render_markdown(f"{opening}\n    import os\n")
         assert 'data-lang="text"' in html
         assert "import os" in code_of(html)
@@ -398,17 +398,17 @@ class TestCodeBlocks:
             *[("sh", "bash"), ("js", "javascript"), (" yaml,x", "yaml"), ("`", "text")],
         ],
     )
-    def test_it_names_the_language_as_is_usual(self, info: str, language: str) -> None:
+    def test_a_language_is_found_by_its_usual_names(self, info: str, language: str) -> None:
         assert find_language(info) == language
 
-    def test_it_colours_by_classes_only(self) -> None:
+    def test_code_is_coloured_by_classes_only(self) -> None:
         code = code_of(render_markdown("```python\n@a\nclass B:\n    x = 'y'  # 1\n```"))
         assert '<span class="k">class</span> <span class="nc">B</span>:' in code
         assert set(re.findall(r"<span (\w+)=", code)) == {"class"}
 
     @pytest.mark.parametrize("language", ["python", "diff", "console", "html", "yaml", "php"])
     @pytest.mark.parametrize("code", ["\n\n a\tb \n\n", "\ufeffx", "a\x0cb\u2028c", "é & <i> \xa0"])
-    def test_it_keeps_every_character(self, language: str, code: str) -> None:
+    def test_highlighting_keeps_every_character(self, language: str, code: str) -> None:
         colourless = re.sub("</?span[^>]*>", "", code_of(render_markdown(f"```{language}\n{code}")))
         assert colourless == code_of(render_markdown(f"```\n{code}"))
 
@@ -421,12 +421,12 @@ class TestCodeBlocks:
         ],
         ids=["long", "long line", "blank"],
     )
-    def test_it_does_not_highlight_what_could_take_long(self, code: str) -> None:
+    def test_code_that_could_take_long_is_not_highlighted(self, code: str) -> None:
         html = render_markdown(f"```python\n{code}\n```")
         assert "<span" not in code_of(html)
         assert 'data-lang="python"' in html
 
-    def test_it_gives_up_on_a_lexer_that_fails(
+    def test_code_stays_plain_when_its_lexer_fails(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(language: str) -> None:
@@ -460,23 +460,23 @@ class TestPersonText:
             ],
         ],
     )
-    def test_it_shows_what_was_typed(self, text: str) -> None:
+    def test_text_is_shown_as_it_was_typed(self, text: str) -> None:
         escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         assert render_person_text(text) == f'<p class="verbatim">{escaped}</p>'
 
-    def test_it_renders_inline_code(self) -> None:
+    def test_inline_code_is_rendered(self) -> None:
         html = render_person_text("use `a<b>` or ``x`y``, not `https://x.org`")
         assert html == (
             '<p class="verbatim">use <code>a&lt;b&gt;</code> or <code>x`y</code>,'
             " not <code>https://x.org</code></p>"
         )
 
-    def test_it_renders_links(self) -> None:
+    def test_links_are_rendered(self) -> None:
         html = render_person_text('(https://x.org/a?b=1&c="d").')
         link = f'<a href="https://x.org/a?b=1&amp;c=" title="x.org" {LINK}>'
         assert html == f'<p class="verbatim">({link}https://x.org/a?b=1&amp;c=</a>"d").</p>'
 
-    def test_it_renders_fenced_code(self) -> None:
+    def test_fenced_code_is_rendered(self) -> None:
         html = render_person_text("Look:\n\n```py\n*x*\n\n```\n\nThanks\n```\nopen `x`")
         parts = re.sub(r'<div class="code".*?<code class="hl">', "<code>", html)
         assert parts == (
@@ -489,11 +489,11 @@ class TestPersonText:
         assert code_of(render_person_text("````\n```\na\n```\n````")) == "```\na\n```\n"
 
     @pytest.mark.parametrize("text", ["", "\n", " \n\t\n"])
-    def test_it_shows_nothing_for_nothing(self, text: str) -> None:
+    def test_blank_text_is_rendered_as_an_empty_string(self, text: str) -> None:
         assert render_person_text(text) == ""
 
     @given(any_text | markdown_like)
-    def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
+    def test_any_string_is_rendered_without_the_fallback(self, text: str) -> None:
         html = markdown.render_verbatim(normalise_source(text))
         assert html == render_person_text(text)
         html.encode()
@@ -501,12 +501,12 @@ class TestPersonText:
 
 
 class TestPlain:
-    def test_it_escapes_and_drops_terminal_codes(self) -> None:
+    def test_markup_is_escaped_and_terminal_codes_are_dropped(self) -> None:
         text = '\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b(B<a> "&"\x1b]8;;http://x\x1b\\link\x1b[K\r\nb'
         assert render_plain(text) == "red &lt;a&gt; &quot;&amp;&quot;link\nb"
 
     @given(any_text)
-    def test_it_takes_any_string(self, text: str) -> None:
+    def test_any_string_can_be_rendered(self, text: str) -> None:
         html = render_plain(text)
         html.encode()
         assert not set("<>\"'\x00\r") & set(html)
@@ -516,7 +516,7 @@ class TestCost:
     @pytest.mark.parametrize(
         ("render", "size"), [(render_markdown, 200), (render_person_text, 400), (render_plain, 400)]
     )
-    def test_three_times_the_text_takes_about_three_times_the_work(
+    def test_work_grows_linearly_with_the_text(
         self, render: Callable[[str], str], size: int
     ) -> None:
         for piece in HOSTILE:
@@ -524,11 +524,11 @@ class TestCost:
             assert large < 4.5 * small + 200, (piece, small, large)
 
     @pytest.mark.parametrize("text", [">" * 10_000, "[" * 10_000, "![" * 5_000, "- " * 5_000])
-    def test_deep_nesting_is_no_trouble(self, text: str) -> None:
+    def test_deep_nesting_can_be_rendered(self, text: str) -> None:
         Inspector(render_markdown(text))
         assert render_person_text(text)
 
-    def test_megabytes_are_no_trouble(self) -> None:
+    def test_megabytes_of_text_can_be_rendered(self) -> None:
         for text in ("word & " * 30_000, "x" * 1_000_000, "\n" * 100_000, "\xa0&" * 50_000):
             for render in (render_markdown, render_person_text, render_plain):
                 render(text).encode()
@@ -539,11 +539,11 @@ def code_colours() -> str:
 
 
 class TestColours:
-    def test_every_token_class_has_a_colour_and_no_other(self) -> None:
+    def test_only_the_token_classes_have_colours_and_all_do(self) -> None:
         classes = re.findall(r"^  \.(\w+) \{ color: light-dark", code_colours(), re.MULTILINE)
         assert sorted(classes) == sorted(TOKEN_CLASSES)
 
-    def test_every_colour_can_be_read_on_every_surface(self) -> None:
+    def test_every_colour_has_enough_contrast_on_every_surface(self) -> None:
         css = code_colours()
         rule = (
             r"color: light-dark\((#\w+), (#\w+)\);(?:.*background: light-dark\((#\w+), (#\w+)\))?"
@@ -556,7 +556,7 @@ class TestColours:
 
 
 def count_calls(render: Callable[[str], str], text: str) -> int:
-    """How many function calls it takes to render a text: its work, whatever the machine."""
+    """Return the number of function calls of a rendering, which measures work on any machine."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -572,7 +572,7 @@ def count_calls(render: Callable[[str], str], text: str) -> int:
 
 
 def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours as in WCAG 2.2, 1.4.3."""
+    """Return the contrast ratio of two colours as in WCAG 2.2, 1.4.3."""
     darker, lighter = sorted(map(luminance, (first, second)))
     return (lighter + 0.05) / (darker + 0.05)
 

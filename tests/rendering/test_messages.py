@@ -1,4 +1,4 @@
-"""Sentences as data: said in any language, and harmless whatever they are made of."""
+"""Messages as templates with values: translation, and safety against forged marks."""
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ def test_a_message_is_its_english_text() -> None:
 
 
 @pytest.mark.parametrize("message", [MORE, FAILED])
-def test_it_is_stored_with_what_it_is_made_of(message: Message) -> None:
+def test_a_message_is_stored_with_its_template_and_values(message: Message) -> None:
     read = parse_payload("info", dump_payload(Info(text=message)))
     assert isinstance(read, Info)
     assert isinstance(read.text, Message)
@@ -64,7 +64,7 @@ def test_it_is_stored_with_what_it_is_made_of(message: Message) -> None:
         {"template": "%(a)s", "values": {"b": 1}},
     ],
 )
-def test_other_data_are_no_message(data: object) -> None:
+def test_invalid_data_is_read_as_an_empty_message(data: object) -> None:
     assert read_message(data) == ""
 
 
@@ -74,7 +74,7 @@ def test_stored_templates_can_do_nothing_but_take_values() -> None:
     )
 
 
-def test_it_is_said_in_the_language_that_is_active() -> None:
+def test_a_message_is_translated_to_the_active_language() -> None:
     with override("de"):
         assert translate(MORE) == "3 weitere Zeilen"
         assert translate(FAILED) == "Abgelehnt von <Ann & co>: 100%"
@@ -84,7 +84,7 @@ def test_it_is_said_in_the_language_that_is_active() -> None:
     assert fill_marks(mark(FAILED)) == "Denied by &lt;Ann &amp; co&gt;: 100%"
 
 
-def test_a_row_is_the_same_whoever_makes_it() -> None:
+def test_a_row_does_not_depend_on_the_active_language() -> None:
     payload = Info(text=FAILED, kind="error", action="retry", detail="x")
     with override("de"):
         html = render_row(payload, place=PLACE)
@@ -95,14 +95,14 @@ def test_a_row_is_the_same_whoever_makes_it() -> None:
     assert MARK_START not in shown
 
 
-def test_a_sentence_of_others_stays_as_it_is() -> None:
-    """A provider's, for instance: it is its own template, whatever is in it."""
+def test_text_from_elsewhere_is_not_formatted() -> None:
+    """A provider's message is its own template, so nothing in it is replaced."""
     told = say('model "<b>" failed: 100 %(x)s &amp; %%')
     assert fill_marks(mark(told)) == escape(told)
     assert fill_marks(mark(say("%(told)s Retry.", told=told))) == f"{escape(told)} Retry."
 
 
-def test_what_is_hidden_is_seen_in_values() -> None:
+def test_hidden_characters_in_values_are_made_visible() -> None:
     for message in (say("Denied by %(person)s", person="a\u202eb"), say("a\u202eb")):
         assert "aU+202Eb" in fill_marks(mark_text(message))
 
@@ -123,7 +123,7 @@ DENIED = f"{MARK_START}Denied{MARK_END}"
 
 
 def nest(levels: int, number: str = "0") -> str:
-    """A forged mark, each level of which says the one below it four times."""
+    """Return a forged mark in which each level contains the level below it four times."""
     text = "x"
     for _ in range(levels):
         parts = ["%(a)s" * 4, "", number, f"a={text}"]
@@ -168,7 +168,7 @@ EVERY_ROW: list[Payload] = [
 
 
 def write(payload: Payload, text: str) -> Payload:
-    """The payload with the text in the place of each ``@``."""
+    """Return the payload with the text in place of each ``@``."""
 
     def put(value: Any) -> Any:
         if isinstance(value, Message):
@@ -194,7 +194,7 @@ def write(payload: Payload, text: str) -> Payload:
         pytest.param(MARK_START, id="half of one"),
     ],
 )
-def test_no_row_takes_what_it_shows_for_words(payload: Payload, text: str) -> None:
+def test_marks_in_a_payload_are_not_filled(payload: Payload, text: str) -> None:
     given = write(payload, text)
     html = render_row(given, place=PLACE)
     read = parse_payload(event_type_of(given), dump_payload(given))
@@ -207,18 +207,18 @@ def test_no_row_takes_what_it_shows_for_words(payload: Payload, text: str) -> No
 
 
 @given(st.sampled_from(EVERY_ROW), st.lists(SIGNS).map("".join))
-def test_nor_whatever_it_shows(payload: Payload, text: str) -> None:
+def test_random_marks_in_a_payload_are_not_filled(payload: Payload, text: str) -> None:
     harmless = "".join("\ufffd" if sign in MARKS else sign for sign in text)
     html, other = (render_row(write(payload, one), place=PLACE) for one in (text, harmless))
     assert fill_marks(html) == fill_marks(other)
 
 
-def test_nor_a_row_that_cannot_be_read() -> None:
+def test_marks_in_an_unreadable_row_are_not_filled() -> None:
     html = render_row(Fallback(reason=DENIED, raw=nest(7)), place=PLACE)
     assert "\ufffdDenied\ufffd" in fill_marks(html)
 
 
-def test_nor_a_message_that_waits() -> None:
+def test_marks_in_a_queued_message_are_not_filled() -> None:
     files = [{"name": DENIED, "uuid": ""}]
     item = {"run": "r", "client_id": "c", "now": False, "text": nest(9), "attachments": files}
     item |= {"author": "1", "by": DENIED}
@@ -228,18 +228,18 @@ def test_nor_a_message_that_waits() -> None:
     assert len(shown) < 5_000
 
 
-def test_nor_the_name_of_a_tool() -> None:
+def test_marks_in_the_name_of_a_tool_are_not_filled() -> None:
     assert tool_word(f"mcp__a__{DENIED}")[0] == "a: \ufffdDenied\ufffd"
 
 
-def test_marks_are_filled_to_a_depth_that_ours_have() -> None:
+def test_marks_are_filled_to_a_limited_depth() -> None:
     shown = fill_marks(nest(40))
     assert len(shown) < 100_000
     assert not MARKS.intersection(shown)
     assert fill_marks(nest(1, "9" * 4500)) == "xxxx"
 
 
-def test_a_stored_message_does_not_grow_without_end() -> None:
+def test_a_stored_message_has_a_limited_size() -> None:
     data: Any = {"template": "x"}
     for levels in range(1, 2_000):
         data = {"template": "%(a)s" * 4, "values": {"a": data}}
@@ -249,8 +249,8 @@ def test_a_stored_message_does_not_grow_without_end() -> None:
     assert read_message(wide) == ""
 
 
-def test_a_block_whose_end_has_words_gives_way_as_a_whole() -> None:
-    """Counted from its end, it would have another length in each language."""
+def test_a_block_with_a_mark_in_its_end_is_replaced_as_a_whole() -> None:
+    """The length of the block's end differs between languages, so a patch cannot count from it."""
     stream = BlockStream()
     patches = []
     for delta in ("- a\n- b[^1]", " c", "\n\n  d"):
@@ -261,7 +261,7 @@ def test_a_block_whose_end_has_words_gives_way_as_a_whole() -> None:
     assert patches[2] == (ALL, stream.open_html())
 
 
-def test_an_empty_answer_is_said_in_the_readers_language() -> None:
+def test_an_empty_answer_is_named_in_the_readers_language() -> None:
     end = TurnSeparator(state="failed", stop_reason="empty_answer")
     row = render_row(end, place=PLACE)
     with override("de"):

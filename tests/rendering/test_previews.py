@@ -1,4 +1,4 @@
-"""Files as HTML for a frame: what each kind becomes, and what nothing becomes."""
+"""Previews of files as HTML for a frame, for each kind of file."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def picture(kind: str, *, pages: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["txt", "py", "md", "html", "csv", "ipynb", "svg", "png"])
-def test_it_says_of_an_empty_file_that_it_is_empty(suffix: str) -> None:
+def test_the_note_of_an_empty_file_says_that_it_is_empty(suffix: str) -> None:
     assert render(f"a.{suffix}", b"") == Preview("", "The file is empty.")
     mark = b"\xef\xbb\xbf"
     assert render_preview(f"a.{suffix}", mark, "", is_cut=False).note == "The file is empty."
@@ -63,13 +63,13 @@ def test_it_says_of_an_empty_file_that_it_is_empty(suffix: str) -> None:
         ("a.svg", b"<svg>", "svg"),
         ("a.py", b"x", "text"),
         ("Makefile", b"x", "text"),
-        ("a.txt", b"%PDF-1.4 x", "pdf"),  # by its content
+        ("a.txt", b"%PDF-1.4 x", "pdf"),  # the content decides
         ("a.html", picture("PNG"), "image"),
         ("a.jpg", b"BM is how this text begins", "text"),
         ("a.png", b"\0\1\2", ""),
     ],
 )
-def test_kinds(name: str, data: bytes, kind: str) -> None:
+def test_the_kind_is_found_by_content_and_name(name: str, data: bytes, kind: str) -> None:
     assert preview_kind(name, data, is_text=b"\0" not in data and kind != "image") == kind
 
 
@@ -79,7 +79,7 @@ def test_code_has_numbers_and_colours() -> None:
     assert '<span class="k">def</span>' in shown.html
 
 
-def test_a_long_text_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_cut_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "MAX_LINES", 3)
     shown = render("a.txt", "1\n2\n3\n4\n5\n")
     assert shown.note == "2 more lines are not shown."
@@ -91,7 +91,7 @@ def test_hidden_characters_are_named() -> None:
     assert "U+202E" in render("a.csv", "a\u202eb,c").html
 
 
-def test_a_table() -> None:
+def test_csv_and_tsv_are_shown_as_tables() -> None:
     shown = render("a.csv", 'name;note\nAnn;"a; ""b"""\n<b>;\n')
     assert shown.html == (
         '<table class="sheet"><thead><tr><th></th><th>name</th><th>note</th></tr></thead><tbody>'
@@ -110,7 +110,7 @@ def test_a_table() -> None:
         ('a;"never, ended, at, all', 2),
     ],
 )
-def test_what_is_quoted_does_not_part_a_table(head: str, cells: int) -> None:
+def test_separators_in_quotes_do_not_split_a_cell(head: str, cells: int) -> None:
     assert render("a.csv", head).html.count("<th>") == cells + 1
 
 
@@ -120,13 +120,13 @@ def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = render("a.csv", "a,b,c\n" + "1,2,3\n" * 5)
     assert shown.note == "3 more rows are not shown. 1 more column is not shown."
     assert shown.html.count("<td>") == 4
-    # A field that the reader refuses: as text.
+    # The CSV reader refuses so long a field, so the file is shown as text.
     assert "numbers" in render("a.csv", f'a,"{"x" * 200_000}"').html
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.txt"])
-def test_a_file_of_short_lines_takes_no_more_than_what_is_shown(name: str) -> None:
-    source = "ab\n" * 200_000  # as a list of lines ten megabytes
+def test_memory_does_not_grow_with_lines_that_are_not_shown(name: str) -> None:
+    source = "ab\n" * 200_000  # ten megabytes as a list of lines
     tracemalloc.start()
     try:
         note = render_preview(name, b"ab", source, is_cut=False).note
@@ -137,7 +137,7 @@ def test_a_file_of_short_lines_takes_no_more_than_what_is_shown(name: str) -> No
     assert peak < 8_000_000
 
 
-def test_a_notebook() -> None:
+def test_the_cells_and_outputs_of_a_notebook_are_shown() -> None:
     cells: list[dict[str, Any]] = [
         {"cell_type": "markdown", "source": ["# Title\n", "<script>1</script>"]},
         {
@@ -176,8 +176,8 @@ def test_a_notebook() -> None:
     assert "<script" not in html
 
 
-def test_a_notebook_holds_no_words_of_ours() -> None:
-    """Whatever it spells the characters of a mark with."""
+def test_marks_in_a_notebook_are_not_filled() -> None:
+    """The characters of a mark may also be written as character references."""
     forged = f"{MARK_START}Denied{MARK_END}"
     printed = {"output_type": "stream", "text": forged}
     given = [{"data": {"text/html": text}} for text in (forged, "&#xfdd2;Denied&#xfdd3;")]
@@ -188,12 +188,12 @@ def test_a_notebook_holds_no_words_of_ours() -> None:
 
 
 @pytest.mark.parametrize("text", [" ", "{", "[]", '{"cells": 1}', '{"cells": [], "metadata": 1}'])
-def test_what_is_no_notebook_is_shown_as_text(text: str) -> None:
+def test_an_invalid_notebook_is_shown_as_text(text: str) -> None:
     assert 'class="source"' in render("a.ipynb", text).html
 
 
 def test_a_notebook_of_very_many_values_is_shown_as_source() -> None:
-    """Each takes many times its bytes, and anybody may open one that is shared."""
+    """Each value takes many times its bytes, and anybody may open a shared notebook."""
     text = '{"cells": [' + "[]," * MAX_JSON_VALUES + "{}]}"
     shown = render("a.ipynb", text)
     assert 'class="source"' in shown.html
@@ -206,7 +206,7 @@ CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_0
 
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may take a second of processor time instead of several."""
+    """Limit a program to one second of processor time instead of several."""
     limits = "MAX_CPU_SECONDS, MAX_MEMORY_BYTES = {},"
     for name, seconds in (("clean_pages.py", 5), ("lex_code.py", 3)):
         given = Path(programs.__file__).with_name(name).read_text()
@@ -217,7 +217,10 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_html_that_takes_too_long_is_shown_as_source() -> None:
-    """A cleaner's time is quadratic in the depth of elements, its memory in those left open."""
+    """The cleaner's time is quadratic in the depth of elements.
+
+    Its memory is quadratic in the number of elements that are left open.
+    """
     shown = render("a.html", DEEP)
     assert not shown.is_page
     assert shown.note.startswith("This page has too much in it")
@@ -231,7 +234,7 @@ UNENDING = ("/* " * 160 + "\n") * 200
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", ["x.js", "x.ipynb"])
 def test_code_that_takes_too_long_stays_plain(name: str) -> None:
-    """A lexer's time is quadratic in the length of what does not end."""
+    """A lexer's time is quadratic in the length of comments that do not end."""
     cells = [{"cell_type": "code", "source": UNENDING}]
     notebook = {"cells": cells, "metadata": {"language_info": {"name": "javascript"}}}
     html = render(name, json.dumps(notebook) if name == "x.ipynb" else UNENDING).html
@@ -251,7 +254,7 @@ def test_a_long_file_has_the_colours_of_a_short_one() -> None:
     assert "<span" not in render("a.py", source * 2).html
 
 
-def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_pdf_does_not_delay_other_previews(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MAX_SECONDS", 5.0)
     drawing = programs._running["draw_pdf.py"]
     with drawing, drawing:
@@ -262,7 +265,7 @@ def test_what_waits_for_a_pdf_holds_nothing_else_up(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_notebook_shows_something_else_instead() -> None:
+def test_a_notebook_shows_plain_text_if_html_takes_too_long() -> None:
     data = {"text/html": CROSSED, "text/plain": "plain"}
     outputs = [{"data": data}, {"data": {"text/plain": "another"}}]
     html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
@@ -270,7 +273,7 @@ def test_a_notebook_shows_something_else_instead() -> None:
     assert ">another<" in html
 
 
-def test_a_notebook_has_one_budget() -> None:
+def test_the_cells_of_a_notebook_share_one_budget() -> None:
     cells = [{"cell_type": "markdown", "source": "*a* " * 8_000} for _ in range(40)]
     html = render("a.ipynb", json.dumps({"cells": cells})).html
     assert "<em>a</em>" in html
@@ -282,13 +285,13 @@ def test_a_notebook_has_one_budget() -> None:
     assert "line 100" not in html
 
 
-def test_a_notebook_may_hold_half_a_character() -> None:
+def test_half_a_surrogate_pair_in_a_notebook_is_replaced() -> None:
     outputs = [{"data": {"text/html": "<b>\ud800</b>"}}]
     html = render("a.ipynb", json.dumps({"cells": [{"outputs": outputs}]})).html
     assert '<div class="given"><b>\ufffd</b></div>' in html
 
 
-def test_front_matter_is_no_heading() -> None:
+def test_front_matter_is_shown_as_code_and_not_as_a_heading() -> None:
     text = "---\nname: beans\ndescription: How to grow them\n---\n\n# Beans\n"
     shown = render("SKILL.md", text).html
     assert re.findall(r"<h\d>.*?</h\d>", shown) == ["<h1>Beans</h1>"]
@@ -297,7 +300,7 @@ def test_front_matter_is_no_heading() -> None:
     assert "<hr>" in render("a.md", "---\n\nWords: two\n\n---\n").html
 
 
-def test_html_keeps_its_look_and_loses_what_acts() -> None:
+def test_html_keeps_its_style_and_loses_active_content() -> None:
     shown = render(
         "a.html",
         "<html><head><title>T</title><link rel=preconnect href=//e.x><base href=//e.x>"
@@ -317,14 +320,14 @@ def test_html_keeps_its_look_and_loses_what_acts() -> None:
     )
 
 
-def test_what_cannot_be_shown_in_part() -> None:
+def test_partial_files_are_refused_or_shown_as_source() -> None:
     assert "too large" in render("a.png", picture("PNG"), is_cut=True).note
-    # A beginning of a page would be another page: its text.
+    # The beginning of a page would be another page, so its source is shown.
     assert 'class="source"' in render("a.html", "<p>x", is_cut=True).html
     assert "no preview of its kind" in render("a.bin", b"\0\1").note
 
 
-def test_pictures_are_in_the_page_itself() -> None:
+def test_images_are_embedded_as_data_urls() -> None:
     assert (
         'alt="a &quot;b.png" src="data:image/png;base64,' in render('a "b.png', picture("PNG")).html
     )
@@ -332,7 +335,7 @@ def test_pictures_are_in_the_page_itself() -> None:
     assert '<img alt="a.svg" src="data:image/svg+xml;base64,' in render("a.svg", svg).html
 
 
-def test_pages_of_a_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_of_a_pdf_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "MAX_PDF_PAGES", 2)
     data = picture("PDF", pages=5)
     shown = render("a.pdf", data)
@@ -345,7 +348,7 @@ def test_pages_of_a_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pdf(*objects: bytes) -> bytes:
-    """A file of these objects, of which the first is the catalog."""
+    """Return a PDF of these objects, of which the first is the catalog."""
     data, places = b"%PDF-1.7\n", []
     for number, one in enumerate(objects, 1):
         places.append(len(data))
@@ -360,7 +363,7 @@ def pdf(*objects: bytes) -> bytes:
 BLANK = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 100 100]>>"
 
 
-def test_a_damaged_page_hides_no_other() -> None:
+def test_a_damaged_page_does_not_hide_the_others() -> None:
     kids = b"<</Type/Pages/Kids[3 0 R 9 0 R 4 0 R]/Count 3>>"
     shown = render("a.pdf", pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, BLANK, BLANK))
     assert shown.html.count("data:image/webp;base64,") == 2
@@ -368,7 +371,7 @@ def test_a_damaged_page_hides_no_other() -> None:
     assert not shown.note
 
 
-def test_a_form_is_shown_filled_in() -> None:
+def test_a_pdf_form_is_shown_filled_in() -> None:
     data = pdf(
         b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[4 0 R]/DR<</Font<</F 5 0 R>>>>>>>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -384,7 +387,7 @@ def test_a_form_is_shown_filled_in() -> None:
     assert darkest < 100
 
 
-def test_the_pages_so_far_are_shown_once_they_have_taken_long(
+def test_the_finished_pages_are_shown_when_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slow = (
@@ -423,7 +426,9 @@ def test_a_program_that_crashes_writes_no_dump_of_its_memory(program: str) -> No
     assert found == (0, 0)
 
 
-def test_a_pdf_that_ends_its_program_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pdf_that_crashes_its_program_is_reported_as_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def crash(*_: Any, **__: Any) -> bytes:
         raise subprocess.CalledProcessError(-11, [])
 
@@ -432,5 +437,5 @@ def test_a_pdf_that_ends_its_program_is_damaged(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("data", [b"%PDF-", b"%PDF-1.7\n" + b"\xff\0" * 1000])
-def test_a_damaged_pdf(data: bytes) -> None:
+def test_a_damaged_pdf_is_reported_as_damaged(data: bytes) -> None:
     assert "damaged or protected" in render("a.pdf", data).note

@@ -1,4 +1,4 @@
-"""Rows of the recall tool: the line that says what was looked up, and the links."""
+"""Rows of the recall tool: the line that names the query, and the links to turns."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -39,11 +39,11 @@ def completed(output: str, *, name: str = RECALL_TOOL) -> str:
         (None, ""),
     ],
 )
-def test_the_line_says_what_was_looked_up(arguments: Any, line: str) -> None:
+def test_the_line_names_the_query(arguments: Any, line: str) -> None:
     assert recall_line(arguments) == line
 
 
-def test_the_line_is_in_both_rows() -> None:
+def test_the_started_and_the_completed_row_have_the_line() -> None:
     arguments = {"action": "search", "query": "<b>beans"}
     started = ToolCallStarted(call_id="a", name=RECALL_TOOL, arguments=arguments)
     done = ToolCallCompleted(call_id="a", name=RECALL_TOOL, ok=True, arguments=arguments)
@@ -59,14 +59,14 @@ def test_each_quoted_turn_is_a_link() -> None:
     assert html.count("<a ") == 2
 
 
-def test_turns_of_another_session_lead_there() -> None:
+def test_turns_of_another_session_link_to_it() -> None:
     said = [QuotedMessage(turn=4, head="[Turn 4] user: (x)", text="hello", length=5)]
     html = completed(quote([QuotedGroup(session=THERE, title="Flowers", said=said)]))
     assert f'<a href="/s/{THERE}/">[Session {THERE}]</a>' in html
     assert f'<a href="/s/{THERE}/t/4/">[Turn 4]</a>' in html
 
 
-def test_markup_in_what_was_said_stays_text() -> None:
+def test_markup_in_quoted_text_stays_text() -> None:
     html = completed('[Turn 1] <a href="x">: (x)\n  <script>[Turn 2]</script>\n[Turn 1"><img>]')
     assert "<script" not in html
     assert "<img" not in html
@@ -81,13 +81,13 @@ def pages_of(output: str) -> str:
     return html
 
 
-def test_a_long_answer_has_all_its_links_on_its_pages() -> None:
+def test_a_long_output_has_all_its_links_on_its_pages() -> None:
     output = "\n".join(f"[Turn {n}] user: (x)\n  {'word ' * 200}" for n in range(1, 33))
     assert f'<a href="/s/{HERE}/t/1/">' in completed(output)
     assert pages_of(output).count(f'<a href="/s/{HERE}/t/') == 32
 
 
-def test_on_a_later_page_too_turns_of_another_session_lead_there() -> None:
+def test_a_later_page_links_to_the_other_session() -> None:
     said = [
         QuotedMessage(turn=n, head=f"[Turn {n}] user: (x)", text="word " * 500, length=2500)
         for n in range(30)
@@ -96,5 +96,5 @@ def test_on_a_later_page_too_turns_of_another_session_lead_there() -> None:
     assert f'<a href="/s/{THERE}/t/29/">' in html
 
 
-def test_other_tools_get_no_links() -> None:
+def test_the_output_of_other_tools_has_no_links() -> None:
     assert "<a " not in completed("[Turn 12] user: (x)", name="bash")

@@ -1,4 +1,4 @@
-"""Tests of streaming: finished blocks, the open block, and what both cost."""
+"""Streaming of Markdown: final blocks, the open block, patches and cost."""
 
 import random
 import re
@@ -44,7 +44,7 @@ def pieces(text: str, *, sizes: random.Random) -> Iterator[str]:
 
 
 def stream(text: str, *, seed: int = 0, looks: bool = True) -> BlockStream:
-    """Feed a text in small pieces, looking at the open block now and then."""
+    """Feed a text in small pieces and render the open block now and then."""
     sizes = random.Random(seed)
     blocks = BlockStream()
     final: list[str] = []
@@ -63,7 +63,7 @@ def open_html(text: str) -> str:
 
 
 def ended(blocks: BlockStream) -> str:
-    """The HTML of the final blocks, and of what is left now that the text has ended."""
+    """Return the HTML of the final blocks and of the rest, as if the text had ended."""
     rest = blocks._open.source + ("\n" if blocks._holds_return else "")
     return "".join(blocks.blocks) + render_markdown(rest)
 
@@ -79,7 +79,7 @@ class TestFinalBlocks:
     @example("a\r\n\r", 0)
     @example("$$ a | b\n-|-\n$$ x\n|-|\n", 0)
     @example("a | b\n-|-\n| $$ c | d\n| e |\n$$ x\n|-|\n", 0)
-    def test_they_are_the_full_render_however_the_text_is_cut(self, text: str, seed: int) -> None:
+    def test_final_blocks_equal_the_full_render_for_any_pieces(self, text: str, seed: int) -> None:
         blocks = stream(text, seed=seed)
         if not re.search(r"\]:", text):
             assert ended(blocks) == render_markdown(text)
@@ -89,7 +89,7 @@ class TestFinalBlocks:
         st.lists(st.sampled_from(sorted(LONG_BLOCKS.values())), min_size=1, max_size=5),
         st.integers(0, 1000),
     )
-    def test_they_are_the_full_render_where_parsing_is_put_off(
+    def test_final_blocks_equal_the_full_render_with_deferred_parsing(
         self, parts: list[str], seed: int
     ) -> None:
         text = "".join(part * 8 for part in parts if part != DEFINITION)
@@ -99,7 +99,7 @@ class TestFinalBlocks:
             assert ended(stream(text, seed=seed)) == render_markdown(text)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_a_whole_answer_is_exact(self, seed: int) -> None:
+    def test_a_streamed_answer_equals_the_full_render(self, seed: int) -> None:
         blocks = stream(ANSWER, seed=seed)
         assert len(blocks.blocks) == 10
         assert ended(blocks) == render_markdown(ANSWER)
@@ -132,26 +132,26 @@ class TestFinalBlocks:
             *["# a | b\n", "~~~ a | b\n", "- a\n\nb"[:-1], "1. a\n\n   ", "```\n\n\n"],
         ],
     )
-    def test_a_block_is_not_final_while_it_may_go_on(self, text: str) -> None:
+    def test_a_block_is_not_final_while_it_may_continue(self, text: str) -> None:
         blocks = BlockStream()
         assert blocks.feed(text) == []
 
-    def test_a_reference_definition_makes_it_inexact(self) -> None:
+    def test_a_reference_definition_makes_the_stream_inexact(self) -> None:
         text = f"see [a]\n\n{DEFINITION}\nmore\n"
         assert 'href="https://example.com/a"' in render_markdown(text)
         assert 'href="https://example.com/a"' not in ended(stream(text))
 
-    def test_a_definition_that_nobody_uses_is_exact(self) -> None:
+    def test_an_unused_definition_keeps_the_stream_exact(self) -> None:
         text = f"a\n\n{DEFINITION}\n\nb\n"
         assert ended(stream(text)) == render_markdown(text)
 
-    def test_line_ends_may_be_cut_in_two(self) -> None:
+    def test_line_endings_may_be_split_between_pieces(self) -> None:
         blocks = BlockStream()
         for piece in ("a\r", "\n\r", "\nb\r", "c", "\r"):
             blocks.feed(piece)
         assert ended(blocks) == render_markdown("a\n\nb\nc\n")
 
-    def test_nothing_is_nothing(self) -> None:
+    def test_an_empty_piece_gives_no_html(self) -> None:
         blocks = BlockStream()
         assert (blocks.feed(""), blocks.open_html(), ended(blocks)) == ([], "", "")
 
@@ -197,14 +197,14 @@ class TestOpenBlock:
             ("a <bread", "<p>a &lt;bread</p>\n"),
         ],
     )
-    def test_it_is_mended(self, text: str, html: str) -> None:
+    def test_unfinished_markup_is_closed_or_hidden(self, text: str, html: str) -> None:
         assert html in fill_marks(open_html(text))
         assert html or not open_html(text)
 
     @pytest.mark.parametrize(
         "text", ["| a | **b", "| a | b |\n", "| a | b |\n|-", "| a | b |\n|--|--|\n"]
     )
-    def test_a_table_is_one_from_its_header_on(self, text: str) -> None:
+    def test_a_table_is_shown_as_one_from_its_header_on(self, text: str) -> None:
         html = open_html(text)
         assert html.count("<th>") == 2
         assert "---" not in html
@@ -221,31 +221,31 @@ class TestOpenBlock:
         blocks = stream(items)
         assert blocks.open_html() == render_markdown(items)
 
-    def test_a_list_that_becomes_loose_becomes_so_as_a_whole(self) -> None:
+    def test_a_list_that_becomes_loose_is_loose_as_a_whole(self) -> None:
         blocks = stream("- a\n- b\n- c\n\n- d\n- e")
         assert blocks.open_html() == render_markdown("- a\n- b\n- c\n\n- d\n- e")
 
-    def test_what_stands_behind_a_list_is_shown(self) -> None:
+    def test_text_after_a_list_is_shown(self) -> None:
         assert open_html("- a\n- b\n\n1986 was") == (
             '<ul dir="auto">\n<li>a</li>\n<li>b</li>\n</ul>\n<p>1986 was</p>\n'
         )
 
     @given(st.sampled_from(["```py\n", "~~~\n", "  ````\n"]), any_text)
-    def test_an_open_fence_looks_as_it_will(self, opening: str, code: str) -> None:
+    def test_an_open_fence_equals_its_final_render(self, opening: str, code: str) -> None:
         text = opening + code.replace("`", "'").replace("~", "-").replace("\t", " ") + "x"
         blocks = stream(text)
         assert blocks.blocks == []
         assert sanitise(blocks.open_html()) == render_markdown(text, highlight=False)
 
-    def test_a_fence_hides_the_beginning_of_its_end(self) -> None:
+    def test_an_open_fence_hides_an_unfinished_closing_line(self) -> None:
         assert open_html("```py\nx = 1\n``") == render_markdown("```py\nx = 1\n", highlight=False)
 
-    def test_code_is_not_mended(self) -> None:
+    def test_markup_in_code_is_not_closed(self) -> None:
         for text in ("- a\n  ```\n  b = **c[", "> ~~~\n> b = **c["):
             assert "b = **c[" in open_html(text)
 
-    def test_a_paragraph_looks_as_it_will(self) -> None:
-        """Its words may be rendered in several goes; that must not show."""
+    def test_an_open_paragraph_equals_its_final_render(self) -> None:
+        """A paragraph may be rendered in several parts, which must not change its HTML."""
         text = (
             "The **quick** `brown` fox, *so* [to speak](https://x.org/a_b), 2 * 3 <b> & ~~so~~ on."
         )
@@ -261,26 +261,28 @@ class TestOpenBlock:
             blocks.feed(character)
             Inspector(blocks.open_html())
 
-    def test_looking_changes_nothing(self) -> None:
+    def test_reading_the_open_block_changes_nothing(self) -> None:
         looked, unwatched = stream(ANSWER, looks=True), stream(ANSWER, looks=False)
         assert looked.open_html() == unwatched.open_html()
         assert looked.blocks == unwatched.blocks
 
-    def test_it_is_rendered_once_while_nothing_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_open_block_is_rendered_once_between_pieces(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         blocks = stream("a **b")
         first = blocks.open_html()
         monkeypatch.setattr(streaming.StreamingBlock, "html", None)
         assert blocks.open_html() is first
 
     @given(markdown_like)
-    def test_mending_takes_any_text(self, text: str) -> None:
+    def test_any_text_can_be_closed(self, text: str) -> None:
         assert isinstance(close_open_markup(text), str)
 
 
 class TestPatches:
     @given(markdown_like | any_text, st.integers(0, 1000))
     @example("a *b* \U0001f600 c & d < e ```\nx\n```\n\n- \U0001f600\n- b **c** d", 0)
-    def test_they_make_the_open_block(self, text: str, seed: int) -> None:
+    def test_patches_add_up_to_the_open_block(self, text: str, seed: int) -> None:
         sizes = random.Random(seed)
         blocks, page = BlockStream(), ""
         for piece in pieces(text, sizes=sizes):
@@ -293,13 +295,13 @@ class TestPatches:
             )
             assert kept.rfind("<") <= kept.rfind(">")
             assert not re.search(r"&[^;]*\Z", kept)
-            # The page's words are longer or shorter than the marks that the server counts.
+            # The words on the page have another length than the marks that the server counts.
             with override("de"):
                 page = kept + fill_marks(added)
                 assert page == fill_marks(blocks.open_html())
 
     @pytest.mark.parametrize("name", ["paragraph", "one line", "list", "table", "fence"])
-    def test_they_are_short_however_long_the_block(self, name: str) -> None:
+    def test_patches_stay_short_in_a_long_block(self, name: str) -> None:
         text = OPENINGS.get(name, "") + LONG_BLOCKS[name] * 60
         blocks = BlockStream()
         fed = (blocks.feed(text[start : start + 6]) for start in range(0, len(text), 6))
@@ -310,7 +312,7 @@ class TestPatches:
 class TestCost:
     @pytest.fixture
     def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The lengths of all texts that were parsed for their blocks."""
+        """Return a list that collects the lengths of texts that are parsed for their blocks."""
         lengths: list[int] = []
         parse_blocks = streaming.parse_blocks
 
@@ -323,7 +325,7 @@ class TestCost:
 
     @pytest.fixture
     def looked_at(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The lengths of all texts that were parsed or rendered to be streaming."""
+        """Return a list that collects the lengths of texts that streaming parses or renders."""
         lengths: list[int] = []
 
         def watch(module: object, name: str) -> None:
@@ -368,7 +370,7 @@ class TestCost:
         assert parsed == []
 
     @pytest.mark.parametrize("name", ["list", "loose list", "nested list", "table", "fence"])
-    def test_looking_at_a_long_block_costs_its_last_part(
+    def test_reading_a_long_block_renders_only_its_last_part(
         self, name: str, looked_at: list[int]
     ) -> None:
         text = OPENINGS.get(name, "") + LONG_BLOCKS[name] * 160
@@ -379,7 +381,9 @@ class TestCost:
             blocks.open_html()
             assert sum(looked_at) < 400
 
-    def test_looking_at_a_paragraph_costs_its_last_words(self, looked_at: list[int]) -> None:
+    def test_reading_a_long_paragraph_renders_only_its_last_words(
+        self, looked_at: list[int]
+    ) -> None:
         text = "The **quick** brown `fox` and [others](https://x.org) jump, " * 50
         blocks = BlockStream()
         for start in range(0, len(text), 8):
@@ -388,7 +392,7 @@ class TestCost:
             blocks.open_html()
             assert sum(looked_at) < 150
 
-    def test_looking_at_anything_else_has_a_bound(self, looked_at: list[int]) -> None:
+    def test_reading_any_other_block_has_a_limited_cost(self, looked_at: list[int]) -> None:
         blocks = BlockStream()
         for number, line in enumerate(["> a **b** c\n"] * 2_000):
             blocks.feed(line)
@@ -398,12 +402,12 @@ class TestCost:
         assert '<p class="verbatim">' in blocks.open_html()
 
     @pytest.mark.parametrize("start", ["", "- a\n- b\n- ", "|a|b|\n|-|-|\n|c|d|\n|e|"])
-    def test_what_is_too_long_to_render_is_still_shown(self, start: str) -> None:
+    def test_a_block_that_is_too_long_to_render_is_shown_verbatim(self, start: str) -> None:
         html = open_html(start + "word **" * 2_000 + "needle")
         assert "needle" in html
         assert '<p class="verbatim">' in html
 
-    def test_half_a_megabyte_of_code_is_no_trouble(self) -> None:
+    def test_half_a_megabyte_of_code_can_be_streamed(self) -> None:
         blocks = BlockStream()
         blocks.feed("```python\n")
         for number in range(12_000):

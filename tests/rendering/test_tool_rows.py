@@ -1,4 +1,4 @@
-"""Rows of tool calls: what they say, what they hold, and that nothing breaks out."""
+"""Rows of tool calls: summary line, contents, questions and safety against markup."""
 
 import re
 from datetime import UTC, datetime
@@ -58,7 +58,7 @@ DIFF = """\
 
 
 class Checker(HTMLParser):
-    """Elements are closed in order, and none is of a kind that rows never have."""
+    """A parser that fails if elements are not closed in order. It records tags and attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def shown(text: str) -> str:
 # The line
 
 
-def test_the_line_says_what_when_and_how_it_went() -> None:
+def test_the_summary_line_has_command_duration_and_state() -> None:
     html = completed(
         arguments={"command": "pytest -q", "timeout": 60},
         ok=False,
@@ -151,8 +151,8 @@ def test_each_state_has_its_word(state: str, ok: bool | None, word: str) -> None
     assert ("failure" in html) == (word == "Failed")
 
 
-def test_a_call_that_waits_behind_the_question_of_another_says_so() -> None:
-    """Until it begins; the page's script has the same words."""
+def test_a_started_call_is_shown_as_waiting() -> None:
+    """A call may wait behind another call's question. The page's script has the same words."""
     html = render(ToolCallStarted(call_id="a", name="read_file", call=CALL))
     assert '<span class="state" data-state="started">Waiting</span>' in html
     script = (Path(__file__).parents[2] / "static" / "js" / "calls.js").read_text()
@@ -177,7 +177,7 @@ def test_a_call_that_waits_behind_the_question_of_another_says_so() -> None:
         ("look", None, '<b title="look">look</b><small>'),
     ],
 )
-def test_the_telling_argument(name: str, arguments: Any, line: str) -> None:
+def test_the_summary_line_shows_the_main_argument(name: str, arguments: Any, line: str) -> None:
     for payload in (
         ToolCallStarted(call_id="a", name=name, arguments=arguments),
         ToolCallCompleted(call_id="a", name=name, ok=True, arguments=arguments),
@@ -185,7 +185,7 @@ def test_the_telling_argument(name: str, arguments: Any, line: str) -> None:
         assert line in render(payload)
 
 
-def test_the_rows_of_a_call_belong_together() -> None:
+def test_the_rows_of_a_call_share_its_id() -> None:
     started = render(ToolCallStarted(call_id="a", name="x", call=CALL))
     decided = render(
         Info(
@@ -203,7 +203,7 @@ def test_the_rows_of_a_call_belong_together() -> None:
     assert "/tools/" not in old
 
 
-def test_a_result_that_says_nothing_of_its_call_is_shown_with_what_was_asked() -> None:
+def test_a_result_without_arguments_gets_those_of_its_call() -> None:
     started = [
         render(ToolCallStarted(call_id=id, name="Bash", arguments={"command": f"cat {id}"}))
         for id in ("<a>", "b")
@@ -240,9 +240,11 @@ CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=
 
 
 @given(CALLS)
-def test_what_stands_for_what(steps: list[tuple[str, int]]) -> None:
-    """The last row of a call is always there, and no other but the call's own beside a
-    decision."""
+def test_earlier_rows_of_a_call_are_settled(steps: list[tuple[str, int]]) -> None:
+    """The last row of a call is never settled, and it settles the earlier rows.
+
+    Only a decision leaves the row of the call's start beside it.
+    """
     rows = [
         f'<article class="row" data-seq="{n}" data-call="{call}" data-step="{step}"></article>'
         for n, (call, step) in enumerate(steps)
@@ -258,7 +260,7 @@ def test_what_stands_for_what(steps: list[tuple[str, int]]) -> None:
     assert [html.replace('class="row settled"', 'class="row"') for html in marked] == rows
 
 
-def test_a_call_gives_way_to_its_question_and_both_to_its_end() -> None:
+def test_the_question_and_the_result_settle_earlier_rows() -> None:
     rows = [
         render(ToolCallStarted(call_id="a", name="x", call=CALL)),
         asked(),
@@ -272,7 +274,7 @@ def test_a_call_gives_way_to_its_question_and_both_to_its_end() -> None:
     assert kept == [[0], [1], [0, 2], [3]]
 
 
-def test_a_question_of_a_tool_server_gives_way_to_its_answer() -> None:
+def test_the_answer_settles_the_question_of_a_tool_server() -> None:
     question = {"id": "q", "call": CALL, "server": "almanac", "message": "Your name?"}
     question |= {"url": "", "fields": []}
     answer = {"question": "q", "content": {"name": "Bob"}}
@@ -284,7 +286,7 @@ def test_a_question_of_a_tool_server_gives_way_to_its_answer() -> None:
     assert [" settled" in html for html in show_rows(rows)] == [True, False]
 
 
-# What is inside
+# Contents
 
 
 def test_an_edit_shows_the_diff_and_not_the_two_texts() -> None:
@@ -306,7 +308,7 @@ def test_an_edit_shows_the_diff_and_not_the_two_texts() -> None:
     assert "was here" in failed
 
 
-def test_a_diff_has_its_lines_numbers_and_changed_words() -> None:
+def test_a_diff_has_line_numbers_and_marks_changed_words() -> None:
     diff = render_diff(DIFF, most_lines=100, most_chars=10_000)
     assert (diff.added, diff.removed, diff.left_out) == (2, 2, 0)
     assert '<span class="df">src/app.py\n</span>' in diff.html
@@ -325,7 +327,7 @@ def test_a_diff_has_its_lines_numbers_and_changed_words() -> None:
         ("diff --git a/x b/x\nindex 1..2\n--- a/x\t2026\n+++ b/x\t2026\n", "x"),
     ],
 )
-def test_a_diff_says_which_file(head: str, shown_as: str) -> None:
+def test_a_diff_names_its_file(head: str, shown_as: str) -> None:
     diff = render_diff(head + "@@ -1 +1 @@\n-a\n+b\n", most_lines=9, most_chars=999)
     assert diff.html.startswith(f'<span class="df">{shown_as}\n</span>')
 
@@ -338,7 +340,7 @@ def test_a_long_diff_is_cut_and_counted() -> None:
     assert "line 499" not in html
 
 
-def test_who_decided_stands_in_the_row() -> None:
+def test_the_row_names_the_person_who_decided() -> None:
     assert "Allowed once by ann" in completed(decision="once", decided_by="ann")
     denied = completed(
         ok=False, state="denied", decision="deny", decided_by="ann", reason="Not <now>."
@@ -347,16 +349,16 @@ def test_who_decided_stands_in_the_row() -> None:
     assert "Allowed" not in completed(decision="policy")
 
 
-def test_the_rest_of_a_long_output_is_reached_by_the_call_or_the_turn() -> None:
+def test_a_long_output_links_to_its_rest() -> None:
     output = "\n".join(map(str, range(1000)))
     html = completed(output=output, output_chars=900_000)
     assert f'<a href="{RECORD}output/" data-action="more">Show more (900 KB)</a>' in html
     assert "\n9\n" in html
     assert "\n10\n" not in html
-    failed = completed(ok=False, error=output, output_chars=900_000)  # is open
+    failed = completed(ok=False, error=output, output_chars=900_000)  # a failed row shows more
     assert "\n39\n" in failed
     assert "\n40\n" not in failed
-    known = completed(ok=False, error=output)  # to its end
+    known = completed(ok=False, error=output)  # the output is whole, so its end is shown
     assert '\n9\n\n<span class="gap">⋯</span>\n970\n' in known
     assert "\n999</code>" in known
     without = completed(output=output, call="")
@@ -366,7 +368,7 @@ def test_the_rest_of_a_long_output_is_reached_by_the_call_or_the_turn() -> None:
     assert "No output" in completed()
 
 
-def test_pages_hold_all_of_the_output_once() -> None:
+def test_the_pages_of_an_output_hold_all_of_it_once() -> None:
     lines = (f"line {number} {'x' * (number % 300)}\n" for number in range(900))
     text = "".join(lines) + "y" * 50_000
     start: int | None = 0
@@ -379,7 +381,7 @@ def test_pages_hold_all_of_the_output_once() -> None:
     assert found == text
 
 
-def test_a_page_keeps_the_colour_that_began_before_it_and_cuts_no_sequence() -> None:
+def test_a_page_continues_the_colour_and_cuts_no_escape_sequence() -> None:
     text = "\x1b[1;31m" + "r" * 19_990 + "\x1b[0m\x1b[32m green"
     first = render_output_page(text, name="x", start=0, session=SESSION)
     assert "[" not in first.html
@@ -393,7 +395,7 @@ def test_a_page_keeps_the_colour_that_began_before_it_and_cuts_no_sequence() -> 
 # Terminals
 
 
-def test_a_terminal_s_codes() -> None:
+def test_terminal_codes_are_rendered() -> None:
     for text, html in [
         ("\x1b[31mred\x1b[0m plain", '<span class="f1">red</span> plain'),
         ("\x1b[1;92mok\x1b[22;39m.", '<span class="tb f10">ok</span>.'),
@@ -442,7 +444,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_row_stays_small_whatever_comes(text: str) -> None:
+def test_a_row_of_a_hostile_call_stays_small(text: str) -> None:
     arguments = {"command": text, "path": text, "x": {"y": text}}
     html = completed(name=text[:255], output=text, diff=text, arguments=arguments)
     assert len(html.encode()) < 100_000
@@ -452,7 +454,7 @@ def test_a_row_stays_small_whatever_comes(text: str) -> None:
     assert len(page.html) < 250_000
 
 
-def test_an_ordinary_row_with_a_megabyte_is_like_one_with_a_text() -> None:
+def test_the_row_of_a_megabyte_of_output_stays_small() -> None:
     output = "".join(f"{number} {'word ' * 12}\n" for number in range(16_000))
     assert len(output) > 1_000_000
     html = completed(
@@ -465,7 +467,7 @@ def test_an_ordinary_row_with_a_megabyte_is_like_one_with_a_text() -> None:
 @given(
     name=any_text, text=any_text, arguments=st.one_of(any_text, st.dictionaries(any_text, any_text))
 )
-def test_every_field_may_hold_anything(name: str, text: str, arguments: Any) -> None:
+def test_no_field_can_inject_elements_or_attributes(name: str, text: str, arguments: Any) -> None:
     evil = f"<script>alert(1)</script>\"'><img src=x onerror=y>{text}"
     data = dict.fromkeys(
         ("name", "summary", "command", "diff", "note", "kind_label", "by", "reason"), evil
@@ -509,7 +511,7 @@ def test_any_text_can_be_shown_and_cut(text: str, lines: int, chars: int) -> Non
 # The question
 
 
-def test_the_card_says_what_will_happen_and_how_to_answer() -> None:
+def test_the_card_shows_the_command_and_the_answers() -> None:
     html = asked(
         command="rm -rf build\nmake",
         note="Outside the sandbox",
@@ -535,14 +537,14 @@ def test_the_card_of_an_edit_shows_the_diff() -> None:
     assert "return dig(what, <em>2</em>)" in html
 
 
-def test_a_card_that_cannot_show_all_of_it_says_so() -> None:
+def test_a_card_that_is_cut_links_to_the_whole() -> None:
     html = asked(command="x" * 30_000)
     assert "10\u202f000 more characters" in html
     assert f'<a href="{RECORD}" data-action="panel">Show all of it</a>' in html
 
 
 @pytest.mark.parametrize("data", [None, {}, {"call": "no uuid"}, {"call": 3}])
-def test_a_question_that_no_call_can_be_told_from_is_a_notice(data: Any) -> None:
+def test_a_question_without_a_valid_call_is_a_notice(data: Any) -> None:
     for code in ("approval_asked", "approval_decided"):
         html = render(Info(text="Something was asked.", kind="approval", code=code, data=data))
         assert "Something was asked.</p>" in html
@@ -603,7 +605,7 @@ def test_a_result_without_a_call_is_readable(content: str, words: tuple[str, str
 # Files
 
 
-def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
+def test_an_image_is_a_thumbnail_that_links_to_it() -> None:
     html = render(
         ContentIndicator(
             label="plan.png", kind="image", media_type="image/png", size=20_480, attachment=CALL
@@ -626,8 +628,8 @@ def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
     assert "<b>old.txt</b>" in html
 
 
-def test_texts_of_others_are_cut() -> None:
-    """Of an imported row too, whose texts can be of any length."""
+def test_long_texts_in_questions_and_answers_are_cut() -> None:
+    """Texts of an imported row can have any length."""
     long = "x" * 5_000
     card = asked(summary=long, note=long, kind_label=long)
     assert [len(run) for run in re.findall("x{99,}", card)] == [1000, 1000, 300]

@@ -1,4 +1,4 @@
-"""The window's line and its meter."""
+"""The line and the meter of the window."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ def meter(**figures: Any) -> str:
     return render_meter(SESSION, **{"tokens": 1, "limit": 100, "cost_microusd": 0, **figures})
 
 
-def test_the_line_counts_what_is_left_out() -> None:
+def test_the_line_counts_the_turns_that_are_left_out() -> None:
     assert words(render_window_line(SESSION, left_out=1204)) == (
         "Context starts here: 1\u202f204 earlier turns are in the archive,"
         " where the model can look them up"
@@ -31,7 +31,7 @@ def test_the_line_counts_what_is_left_out() -> None:
     assert render_window_line(SESSION, left_out=0) == ""
 
 
-def test_the_meter_is_text_too() -> None:
+def test_the_meter_has_a_text() -> None:
     html = meter(tokens=76_123, limit=200_000, cost_microusd=421_000)
     assert words(html) == "38 % of the context · 76k of 200k tokens · $0.42"
     assert f'href="/s/{SESSION}/window/"' in html
@@ -48,7 +48,7 @@ def test_the_meter_is_text_too() -> None:
         (140, "full"),
     ],
 )
-def test_it_says_when_it_is_nearly_full(tokens: int, level: str) -> None:
+def test_the_meter_says_when_the_context_fills_up(tokens: int, level: str) -> None:
     html = meter(tokens=tokens)
     assert words(html).startswith(f"Context {min(tokens, 100)} % full")
     assert f'data-level="{level}"' in html
@@ -56,11 +56,11 @@ def test_it_says_when_it_is_nearly_full(tokens: int, level: str) -> None:
 
 
 @pytest.mark.parametrize("unknown", [{"tokens": 0}, {"limit": 0}])
-def test_it_is_hidden_while_nothing_is_known(unknown: dict[str, int]) -> None:
+def test_the_meter_is_hidden_while_a_figure_is_unknown(unknown: dict[str, int]) -> None:
     assert meter(**unknown) == '<span id="meter" hidden></span>'
 
 
-def test_tokens_are_as_exact_as_is_of_use() -> None:
+def test_token_counts_are_rounded() -> None:
     counts = (0, 999, 1_000, 76_499, 999_499, 999_500, 1_000_000, 1_048_576, 1_250_000)
     assert [tokens_text(count) for count in counts] == [
         *("0", "999", "1k", "76k", "999k", "1M", "1M", "1.05M", "1.25M")

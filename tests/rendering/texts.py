@@ -1,4 +1,4 @@
-"""Texts for the renderers: what models write, and what nobody should."""
+"""Texts for the tests of the renderers: a usual answer, random text and hostile text."""
 
 from hypothesis import strategies as st
 
@@ -58,7 +58,7 @@ any_text = st.text(st.characters(exclude_categories=()))
 """Any string at all, surrogates included."""
 
 markdown_like = st.lists(st.sampled_from(_PIECES), max_size=60).map("".join)
-"""Strings of which every character may mean something."""
+"""Strings of pieces that may each mean something in Markdown."""
 
 DEFINITION = "[a]: https://example.com/a\n"
 
@@ -84,4 +84,4 @@ HOSTILE = [
     *["(", "https://a.b/(", "> a\nb\n", "> > > - - - ", "a\u2028", "- [ ] a\n", "<hx-partial x=y>"],
     *["://", "![a](http://x) ", DEFINITION, "a|b\n", "-|\n", "a  \n", "\xa0", "&amp;", "\ud800"],
 ]
-"""Pieces that, repeated, have made some Markdown renderer quadratic or worse."""
+"""Pieces whose repetition has made some Markdown renderer quadratic or worse."""
