@@ -1,4 +1,4 @@
-"""The provider against a real server over real HTTP, with the real SDK."""
+"""The Messages API provider with its SDK, over HTTP to the wire server."""
 
 import asyncio
 import socket
@@ -92,7 +92,7 @@ async def complete(provider: AnthropicProvider) -> MessageCompleted:
 async def fail(
     provider: AnthropicProvider, request: ModelRequest | None = None
 ) -> tuple[ProviderError, list[StreamItem]]:
-    """The error with which a stream ends, and the items before it."""
+    """Return the error with which a stream ends, and the items before it."""
     items: list[StreamItem] = []
 
     async def collect() -> None:
@@ -116,7 +116,9 @@ def join_deltas(items: list[StreamItem], kind: str) -> str:
 
 
 @pytest.mark.asyncio
-async def test_it_gives_the_items_in_order(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_the_items_of_an_answer_come_in_order(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     wire.enqueue(Scenario(text="Hello there", chunk=6))
     items = await read_all(provider)
     usage = items[0].usage if isinstance(items[0], MessageStarted) else None
@@ -141,9 +143,7 @@ async def test_it_gives_the_items_in_order(wire: WireThread, provider: Anthropic
 
 
 @pytest.mark.asyncio
-async def test_it_keeps_thinking_with_its_signature(
-    wire: WireThread, provider: AnthropicProvider
-) -> None:
+async def test_thinking_keeps_its_signature(wire: WireThread, provider: AnthropicProvider) -> None:
     wire.enqueue(Scenario(text="Yes", thinking="Let me see"))
     items = await read_all(provider)
     assert join_deltas(items, "thinking") == "Let me see"
@@ -154,12 +154,12 @@ async def test_it_keeps_thinking_with_its_signature(
         {"role": "assistant", "content": last.blocks},
         {"role": "user", "content": "Go on"},
     ]
-    # The server takes its own blocks back only as they were.
+    # The server accepts its own blocks only if they are unchanged.
     await read_all(provider, make_request(messages=history))
 
 
 @pytest.mark.asyncio
-async def test_it_reads_parallel_tool_calls(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_parallel_tool_calls_are_read(wire: WireThread, provider: AnthropicProvider) -> None:
     inputs = [{"path": "a b.txt", "deep": {"x": [1, 2.5, None, True]}}, {}, {"é": '\n"\\😀'}]
     wire.enqueue(
         Scenario(
@@ -173,7 +173,7 @@ async def test_it_reads_parallel_tool_calls(wire: WireThread, provider: Anthropi
 
 
 @pytest.mark.asyncio
-async def test_it_sends_system_and_tools(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_system_and_tools_are_sent(wire: WireThread, provider: AnthropicProvider) -> None:
     tool = {"name": "t", "description": "d", "input_schema": {"type": "object"}}
     system = [{"type": "text", "text": "Be brief", "cache_control": {"type": "ephemeral"}}]
     request = make_request(system=system, tools=[tool], max_tokens=77)
@@ -191,7 +191,7 @@ async def test_it_sends_system_and_tools(wire: WireThread, provider: AnthropicPr
 
 
 @pytest.mark.asyncio
-async def test_it_signs_in_with_its_own_key_only(
+async def test_only_the_configured_key_is_sent(
     wire: WireThread, monkeypatch: pytest.MonkeyPatch, provider: AnthropicProvider
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "another")
@@ -209,7 +209,9 @@ def test_only_other_servers_get_the_key_twice() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_reports_cache_figures(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_usage_includes_the_cache_figures(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     system = [{"type": "text", "text": "word " * 400, "cache_control": {"type": "ephemeral"}}]
     usages = []
     for _ in range(2):
@@ -222,7 +224,7 @@ async def test_it_reports_cache_figures(wire: WireThread, provider: AnthropicPro
 
 
 @pytest.mark.asyncio
-async def test_it_keeps_what_it_does_not_know(
+async def test_unknown_blocks_and_fields_are_kept(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     wire.enqueue(Scenario(text="Known", extras=True, tools=(ToolCall(name="t"),)))
@@ -254,7 +256,7 @@ async def test_it_keeps_what_it_does_not_know(
         {"chunk": 1},
     ],
 )
-async def test_it_reads_any_chunking(
+async def test_a_stream_in_any_chunks_is_read(
     wire: WireThread, provider: AnthropicProvider, oddity: dict[str, Any]
 ) -> None:
     call = ToolCall(name="t", input={"é": "€\u2028😀"})
@@ -285,7 +287,7 @@ async def test_usage_may_be_missing(wire: WireThread, provider: AnthropicProvide
         "something_new",
     ],
 )
-async def test_it_passes_stop_reasons_on(
+async def test_stop_reasons_are_passed_on(
     wire: WireThread, provider: AnthropicProvider, stop_reason: str
 ) -> None:
     wire.enqueue(Scenario(text="a", stop_reason=stop_reason))
@@ -320,7 +322,7 @@ async def test_a_cut_tool_call_keeps_its_text(
 
 
 @pytest.mark.asyncio
-async def test_it_reads_a_large_tool_input(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_a_large_tool_input_is_read(wire: WireThread, provider: AnthropicProvider) -> None:
     content = "line of text\n" * 20_000
     wire.enqueue(Scenario(tools=(ToolCall(name="t", input={"content": content}),), chunk=100))
     assert (await complete(provider)).blocks[0]["input"] == {"content": content}
@@ -337,7 +339,7 @@ async def test_calls_share_a_connection(wire: WireThread, provider: AnthropicPro
 
 
 @pytest.mark.asyncio
-async def test_a_complete_answer_does_not_wait_for_the_connections_end(
+async def test_a_complete_answer_does_not_wait_for_the_end_of_the_body(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     await read_all(provider)
@@ -347,14 +349,16 @@ async def test_a_complete_answer_does_not_wait_for_the_connections_end(
 
 
 @pytest.mark.asyncio
-async def test_streams_run_side_by_side(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_streams_run_concurrently(wire: WireThread, provider: AnthropicProvider) -> None:
     wire.enqueue(*[Scenario(words=5, first_delay=0.2) for _ in range(10)])
     await asyncio.gather(*[read_all(provider) for _ in range(10)])
     assert len({exchange.client_port for exchange in wire.exchanges}) == 10
 
 
 @pytest.mark.asyncio
-async def test_deltas_come_as_they_are_sent(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_deltas_are_yielded_as_they_arrive(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     await read_all(provider)
     wire.enqueue(Scenario(deltas=10, hang_after=5))
     texts = []
@@ -368,7 +372,7 @@ async def test_deltas_come_as_they_are_sent(wire: WireThread, provider: Anthropi
 
 
 async def wait_until_left(wire: WireThread) -> None:
-    """The server sees that the client leaves, long before it has said everything."""
+    """Wait until the server sees that the client has left, which is before the answer ends."""
     await until(lambda: wire.exchanges[-1].client_left is not None)
 
 
@@ -408,7 +412,7 @@ async def test_closing_the_iterator_ends_the_request(
 
 
 @pytest.mark.asyncio
-async def test_it_works_again_after_a_cancelled_call(
+async def test_the_provider_works_after_a_cancelled_call(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     wire.enqueue(Scenario(), Scenario(words=5, hang_after=1))
@@ -436,7 +440,7 @@ async def test_without_a_key_no_request_is_made(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("key", ["sk-wrong-key-123456", "two\nlines", "schlüssel"])
-async def test_a_wrong_key_is_told_and_not_shown(wire: WireThread, key: str) -> None:
+async def test_a_wrong_key_is_reported_without_the_key(wire: WireThread, key: str) -> None:
     provider = AnthropicProvider(api_key=key, base_url=wire.url)
     error, _ = await fail(provider)
     assert error.code == "bad_key"
@@ -445,7 +449,7 @@ async def test_a_wrong_key_is_told_and_not_shown(wire: WireThread, key: str) -> 
 
 
 @pytest.mark.asyncio
-async def test_the_key_is_cut_out_of_what_the_provider_says(
+async def test_keys_are_removed_from_error_messages(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     said = f"Key {wire.key} and sk-ant-other-secret and Bearer abcdef are wrong"
@@ -455,7 +459,7 @@ async def test_the_key_is_cut_out_of_what_the_provider_says(
 
 
 @pytest.mark.parametrize("detail", ["Busy.", "Busy!", "忙。", "“Busy.”", "x" * 2_000])
-def test_a_detail_that_has_an_end_keeps_it(detail: str) -> None:
+def test_an_error_detail_gets_no_second_full_stop(detail: str) -> None:
     message = make_error("overloaded", detail).message
     assert message.endswith(f"Details: {clean_detail(detail)}")
 
@@ -487,7 +491,7 @@ def test_a_detail_that_has_an_end_keeps_it(detail: str) -> None:
         (529, "", "Overloaded", "overloaded"),
     ],
 )
-async def test_every_status_has_its_code(
+async def test_every_http_status_has_an_error_code(
     wire: WireThread,
     provider: AnthropicProvider,
     status: int,
@@ -506,14 +510,14 @@ async def test_every_status_has_its_code(
 
 
 @pytest.mark.asyncio
-async def test_an_unknown_model_is_told(provider: AnthropicProvider) -> None:
+async def test_an_unknown_model_is_reported(provider: AnthropicProvider) -> None:
     error, _ = await fail(provider, make_request(model="claude-nope"))
     assert error.code == "unknown_model"
     assert "claude-nope" in error.message
 
 
 @pytest.mark.asyncio
-async def test_a_prompt_beyond_the_window_is_told(
+async def test_a_prompt_beyond_the_window_is_reported(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     wire.server.models["small"] = ModelRow(
@@ -525,7 +529,7 @@ async def test_a_prompt_beyond_the_window_is_told(
 
 
 @pytest.mark.asyncio
-async def test_it_reads_when_to_retry(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_the_retry_headers_are_read(wire: WireThread, provider: AnthropicProvider) -> None:
     wire.enqueue(
         Scenario(status=429, retry_after="7"),
         Scenario(status=529, retry_after="99", headers={"retry-after-ms": "1500"}),
@@ -548,7 +552,7 @@ async def test_the_provider_may_forbid_a_retry(
 
 
 @pytest.mark.asyncio
-async def test_a_failure_that_passes_leaves_no_trace(
+async def test_an_answer_after_failures_is_complete(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     wire.enqueue(Scenario(status=529, times=2, text="At last"))
@@ -573,7 +577,7 @@ def find_closed_port() -> int:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-async def test_a_server_that_is_not_there_is_a_failed_connection(host: str) -> None:
+async def test_an_unreachable_server_is_a_failed_connection(host: str) -> None:
     provider = AnthropicProvider(api_key="k", base_url=f"http://{host}:{find_closed_port()}")
     assert (await fail(provider))[0].code == "connection_failed"
     await provider.close()
@@ -581,7 +585,7 @@ async def test_a_server_that_is_not_there_is_a_failed_connection(host: str) -> N
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("base_url", ["127.0.0.1:1", "ftp://127.0.0.1", "http://[::1"])
-async def test_an_address_that_cannot_work_is_told(base_url: str) -> None:
+async def test_an_invalid_address_is_reported(base_url: str) -> None:
     provider = AnthropicProvider(api_key="k", base_url=base_url)
     with pytest.raises(ProviderError, match="address is not valid") as caught:
         await read_all(provider)
@@ -591,7 +595,7 @@ async def test_an_address_that_cannot_work_is_told(base_url: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_certificate_of_its_own_is_a_failed_connection(tmp_path: Path) -> None:
+async def test_a_self_signed_certificate_is_a_failed_connection(tmp_path: Path) -> None:
     server = await asyncio.start_server(
         lambda reader, writer: None, "127.0.0.1", 0, ssl=make_own_certificate(tmp_path)
     )
@@ -607,7 +611,7 @@ async def test_a_certificate_of_its_own_is_a_failed_connection(tmp_path: Path) -
 
 
 def make_own_certificate(folder: Path) -> ssl.SSLContext:
-    """The context of a server whose certificate nobody else has signed."""
+    """Return the SSL context of a server with a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -634,7 +638,7 @@ async def test_a_connection_closed_without_an_answer_is_lost(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", ["html", "json"])
-async def test_a_page_in_place_of_a_stream_is_a_bad_response(
+async def test_a_document_instead_of_a_stream_is_a_bad_response(
     wire: WireThread, provider: AnthropicProvider, body: str
 ) -> None:
     wire.enqueue(Scenario(body=body))
@@ -664,7 +668,7 @@ async def test_a_page_in_place_of_a_stream_is_a_bad_response(
         ({"garbage_after": 3, "glue": 100}, "bad_response"),
     ],
 )
-async def test_a_break_keeps_what_came_before(
+async def test_a_fault_in_mid_stream_keeps_the_text_before_it(
     wire: WireThread, provider: AnthropicProvider, fault: dict[str, Any], code: str
 ) -> None:
     wire.enqueue(Scenario(text="abcdefghij", chunk=2, **fault))
@@ -684,7 +688,7 @@ async def test_silence_in_mid_stream_is_a_timeout(wire: WireThread) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_end_after_all_text_is_still_incomplete(
+async def test_a_stream_without_message_stop_is_incomplete(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
     wire.enqueue(Scenario(text="abc", end_after=99))
@@ -694,18 +698,18 @@ async def test_an_end_after_all_text_is_still_incomplete(
     assert isinstance(items[-1], BlockCompleted)
 
 
-def test_an_error_in_a_document_is_told() -> None:
+def test_an_error_in_a_document_is_reported() -> None:
     body = b'{"type": "error", "error": {"type": "overloaded_error", "message": "m"}}'
     error = error_from_document(body, headers={"request-id": "r"}, secret="")
     assert (error.code, error.request_id) == ("overloaded", "r")
     assert error_from_document(b"{", headers={}, secret="").code == "bad_response"
 
 
-def test_a_body_that_cannot_be_unpacked_is_a_bad_response() -> None:
+def test_a_body_that_cannot_be_decoded_is_a_bad_response() -> None:
     assert error_from_transport(httpx2.DecodingError("gzip")).code == "bad_response"
 
 
-def test_a_reader_passes_over_empty_events_and_takes_names_for_types() -> None:
+def test_the_reader_ignores_empty_events_and_uses_names_as_types() -> None:
     reader = AnswerReader(headers={}, secret="")
     assert reader.read(b"event: ping\ndata:\n\n: comment\n\ndata: [DONE]\n\n") == []
     (started,) = reader.read(b'event: message_start\ndata: {"message": {"id": "m"}}\n\n')
@@ -728,16 +732,16 @@ def test_data_that_is_no_object_is_refused(data: str) -> None:
         load_event(data)
 
 
-def test_halves_of_surrogate_pairs_become_harmless() -> None:
+def test_half_surrogate_pairs_are_replaced() -> None:
     event = load_event(r'{"a": "x\ud83dy", "b": "\ud83d\ude00", "c": ["\uDE00"]}')
     assert event == {"a": "x?y", "b": "😀", "c": ["?"]}
 
 
-# Words of errors
+# Error messages
 
 
 def through(message: str, raw: object) -> dict[str, Any]:
-    """How OpenRouter passes another provider's error on."""
+    """Return an error body in which OpenRouter passes on another provider's error."""
     metadata = {"raw": raw, "provider_name": "Another"}
     return {"error": {"message": message, "code": 400, "metadata": metadata}}
 
@@ -768,11 +772,11 @@ def through(message: str, raw: object) -> dict[str, Any]:
         (None, ""),
     ],
 )
-def test_it_finds_the_message_in_any_shape(body: object, message: str) -> None:
+def test_the_message_is_found_in_error_bodies_of_any_shape(body: object, message: str) -> None:
     assert read_error_body(body).message == message
 
 
-def test_it_reads_the_stable_code() -> None:
+def test_the_stable_error_code_is_read() -> None:
     details = {"error_code": "enforced_spend_limit_reached"}
     assert read_error_body({"error": {"details": details}}).code == details["error_code"]
 
@@ -796,7 +800,7 @@ def test_details_are_one_short_line_without_markup() -> None:
         ({}, None),
     ],
 )
-def test_retry_after_has_bounds(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_parsed_and_limited(headers: dict[str, str], seconds: float | None) -> None:
     assert read_retry_after(headers) == seconds
 
 
@@ -804,7 +808,9 @@ def test_retry_after_has_bounds(headers: dict[str, str], seconds: float | None) 
 
 
 @pytest.mark.asyncio
-async def test_it_lists_the_servers_models(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_the_models_of_the_server_are_listed(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     models = await provider.list_models()
     assert [model.id for model in models] == list(wire.server.models)
     assert models[0].name == "Claude Opus 5.5"
@@ -813,7 +819,9 @@ async def test_it_lists_the_servers_models(wire: WireThread, provider: Anthropic
 
 
 @pytest.mark.asyncio
-async def test_it_reads_a_list_of_many_pages(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_a_model_list_of_many_pages_is_read(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     wire.server.models.clear()
     for number in range(2_500):
         name = f"m{number}"
@@ -822,7 +830,9 @@ async def test_it_reads_a_list_of_many_pages(wire: WireThread, provider: Anthrop
 
 
 @pytest.mark.asyncio
-async def test_other_servers_lists_are_read(wire: WireThread, provider: AnthropicProvider) -> None:
+async def test_model_lists_of_other_servers_are_read(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
     entries = [
         {"id": "local", "object": "model", "created": 1},
         {"id": "claude-haiku-4-5-20251001", "display_name": ""},
@@ -860,7 +870,7 @@ async def test_other_servers_lists_are_read(wire: WireThread, provider: Anthropi
     "reply",
     [(404, {"error": "no"}), (405, {}), (200, {"data": []}), (200, "<html>"), (200, [1]), (200, 5)],
 )
-async def test_without_a_list_the_fallback_counts(
+async def test_the_fallback_is_used_when_a_server_has_no_list(
     wire: WireThread, provider: AnthropicProvider, reply: tuple[int, Any]
 ) -> None:
     wire.server.models_reply = reply
@@ -881,13 +891,13 @@ async def test_listing_fails_for_a_wrong_key_and_a_broken_server(
     assert caught.value.code == "bad_key"
 
 
-def test_the_longest_prefix_names_the_limits() -> None:
+def test_the_longest_prefix_determines_the_limits() -> None:
     assert find_limits("claude-sonnet-5-5").input_tokens == 1_000_000
     assert find_limits("claude-haiku-4-5-20251001").output_tokens == 64_000
     assert find_limits("gpt") == UNKNOWN_MODEL
 
 
-# What is imported when
+# Imports
 
 
 def run_python(code: str) -> str:

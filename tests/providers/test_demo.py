@@ -1,4 +1,4 @@
-"""The demo model: labelled, deterministic, and of the same shapes as a real one."""
+"""The demo model: it is labelled and deterministic, and its items are like a real model's."""
 
 import asyncio
 from dataclasses import replace
@@ -60,7 +60,7 @@ def text_of(done: MessageCompleted) -> str:
 
 
 @pytest.mark.asyncio
-async def test_its_items_make_up_its_blocks() -> None:
+async def test_the_items_add_up_to_the_blocks() -> None:
     items = await read_all(make_request("think"))
     assert isinstance(items[0], MessageStarted)
     done = items[-1]
@@ -76,13 +76,13 @@ async def test_its_items_make_up_its_blocks() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_same_words_get_the_same_answer() -> None:
+async def test_the_same_text_gets_the_same_answer() -> None:
     assert await read_all(make_request("hello")) == await read_all(make_request("hello"))
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("text", ["help", "long", "table", "code", "think", "tool", "What now?"])
-async def test_every_answer_says_what_it_is_and_how_to_go_on(text: str) -> None:
+async def test_every_answer_names_the_demo_and_how_to_connect_a_model(text: str) -> None:
     said = text_of(await answer(text))
     assert "demo model" in said
     assert CONNECT in said
@@ -99,12 +99,12 @@ async def test_every_answer_says_what_it_is_and_how_to_go_on(text: str) -> None:
         ("x" * 300, "x…"),
     ],
 )
-async def test_the_words_choose_the_answer(text: str, part: str) -> None:
+async def test_a_keyword_chooses_the_answer(text: str, part: str) -> None:
     assert part in text_of(await answer(text))
 
 
 @pytest.mark.asyncio
-async def test_long_is_about_two_thousand_words() -> None:
+async def test_a_long_answer_has_about_two_thousand_words() -> None:
     assert 1_900 < len(text_of(await answer("long")).split()) < 2_500
 
 
@@ -116,7 +116,7 @@ async def test_thinking_comes_before_the_text() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_calls_the_first_tool_with_the_required_arguments() -> None:
+async def test_the_first_tool_is_called_with_the_required_arguments() -> None:
     done = await answer("tool", tools=TOOLS)
     assert done.stop_reason == "tool_use"
     call = done.blocks[-1]
@@ -133,7 +133,7 @@ async def test_it_calls_the_first_tool_with_the_required_arguments() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("text", ["recall the plan", "tool conversation_recall"])
-async def test_it_calls_the_tool_that_is_asked_for(text: str) -> None:
+async def test_the_requested_tool_is_called(text: str) -> None:
     assert (await answer(text, tools=TOOLS)).blocks[-1]["name"] == "conversation_recall"
 
 
@@ -146,7 +146,7 @@ async def test_it_calls_the_tool_that_is_asked_for(text: str) -> None:
         ("tool conversation_recall", {"action": "summary"}),
     ],
 )
-async def test_it_recalls_what_is_asked_for(text: str, arguments: dict[str, str]) -> None:
+async def test_recall_searches_for_the_requested_text(text: str, arguments: dict[str, str]) -> None:
     assert (await answer(text, tools=TOOLS)).blocks[-1]["input"] == arguments
 
 
@@ -164,7 +164,7 @@ OFFERED = [{"name": name} for name in ("list_files", "read_file", "write_file", 
         ("edit", "edit_file", {"path": NOTES}),
     ],
 )
-async def test_it_shows_the_tools_for_files(
+async def test_keywords_call_the_file_tools(
     text: str, name: str, arguments: dict[str, str]
 ) -> None:
     call = (await answer(text, tools=OFFERED)).blocks[-1]
@@ -180,7 +180,7 @@ async def test_other_messages_call_nothing(text: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("content", ["a\nb", [{"type": "text", "text": "a\nb"}]])
-async def test_it_quotes_what_the_tool_said(content: Any) -> None:
+async def test_the_output_of_a_tool_is_quoted(content: Any) -> None:
     first = await answer("tool", tools=TOOLS)
     call = first.blocks[-1]
     result = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
@@ -190,14 +190,14 @@ async def test_it_quotes_what_the_tool_said(content: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_tells_of_a_tool_that_failed() -> None:
+async def test_the_answer_says_that_a_tool_failed() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": "no"}
     call = {"type": "tool_use", "id": "t", "name": "t", "input": {}}
     assert "It failed with:" in text_of(await answer("tool", [call], [result]))
 
 
 @pytest.mark.asyncio
-async def test_calls_of_one_session_have_ids_of_their_own() -> None:
+async def test_calls_of_one_provider_have_different_ids() -> None:
     provider = DemoProvider(delay=0)
     ids = set()
     for _ in range(3):
@@ -207,13 +207,13 @@ async def test_calls_of_one_session_have_ids_of_their_own() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_follows_the_persons_words_is_not_theirs() -> None:
+async def test_only_the_first_text_block_chooses_the_answer() -> None:
     content = [{"type": "text", "text": "table"}, {"type": "text", "text": "<state>help</state>"}]
     assert "| archive |" in text_of(await answer(content))
 
 
 @pytest.mark.asyncio
-async def test_fail_is_an_overloaded_provider() -> None:
+async def test_the_keyword_fail_raises_an_overloaded_error() -> None:
     with pytest.raises(ProviderError) as caught:
         await read_all(make_request("fail"))
     assert caught.value.code == "overloaded"
@@ -221,12 +221,12 @@ async def test_fail_is_an_overloaded_provider() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_answers_an_empty_request() -> None:
+async def test_an_empty_request_is_answered() -> None:
     assert "demo model" in text_of(await answer())
 
 
 @pytest.mark.asyncio
-async def test_it_streams_at_its_pace_and_can_be_cancelled() -> None:
+async def test_a_slow_stream_can_be_cancelled() -> None:
     whole, read, has_begun = await read_all(make_request("long")), [], asyncio.Event()
 
     async def read_slowly() -> None:
@@ -243,7 +243,7 @@ async def test_it_streams_at_its_pace_and_can_be_cancelled() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_offers_one_model() -> None:
+async def test_one_model_is_offered() -> None:
     provider = DemoProvider()
     (model,) = await provider.list_models()
     assert (model.id, model.max_input_tokens, model.max_output_tokens) == ("demo", 200_000, 8_192)
@@ -251,7 +251,7 @@ async def test_it_offers_one_model() -> None:
     await provider.close()
 
 
-def test_long_messages_are_no_commands() -> None:
+def test_a_keyword_in_a_long_message_is_ignored() -> None:
     assert find_keyword("please write code for my new shop", {"code"}) is None
     assert find_keyword("Code, please!", {"code"}) == "code"
 
@@ -261,7 +261,7 @@ def test_a_quoted_fence_does_not_end_the_quote() -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_ends_where_it_is_told_to() -> None:
+async def test_stop_sequences_and_max_tokens_end_the_answer() -> None:
     request = make_request("think")
     whole = text_of((await read_all(request))[-1])  # type: ignore[arg-type]
     word = whole.split()[3]

@@ -1,4 +1,4 @@
-"""The same scenarios through every kind of provider give the same answers."""
+"""Scenarios that give the same answers with every kind of provider."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ from conversations.providers.registry import make_provider
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
-MODEL = "claude-haiku-4-5"  # of those that the server offers, the one that takes sampling
+MODEL = "claude-haiku-4-5"  # the only model of the server that accepts sampling
 TOOL = {"name": "t0", "description": "d", "input_schema": {"type": "object", "properties": {}}}
 
 
@@ -70,7 +70,7 @@ async def complete(provider: Provider, request: ModelRequest | None = None) -> M
 
 
 def plain(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Blocks without what only one protocol has."""
+    """Return the blocks without signatures, which only one protocol has."""
     return [{k: v for k, v in block.items() if k != "signature"} for block in blocks]
 
 
@@ -86,12 +86,14 @@ def plain(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ("odd/", "odd/"),
     ],
 )
-def test_a_short_name_says_which_model_it_is(name: str, short: str) -> None:
+def test_a_short_name_still_identifies_the_model(name: str, short: str) -> None:
     model = ModelInfo(id="x", name=name, max_input_tokens=1, max_output_tokens=1)
     assert model.short_name == short
 
 
-async def test_an_answer_is_the_same_items(wire: WireThread, provider: Provider) -> None:
+async def test_an_answer_gives_the_same_items_for_every_kind(
+    wire: WireThread, provider: Provider
+) -> None:
     wire.enqueue(Scenario(text="Hello there", thinking="Let me", chunk=6))
     items = await read_all(provider)
     started = items[0]
@@ -116,7 +118,7 @@ async def test_an_answer_is_the_same_items(wire: WireThread, provider: Provider)
     ]
 
 
-async def test_parallel_calls_in_pieces(wire: WireThread, provider: Provider) -> None:
+async def test_parallel_calls_in_pieces_are_read(wire: WireThread, provider: Provider) -> None:
     inputs = [{"path": "a b.txt", "deep": {"x": [1, 2.5, None, True]}}, {}, {"é": '\n"\\😀'}]
     tools = tuple(ToolCall(name=f"t{n}", input=inputs[n]) for n in range(3))
     wire.enqueue(Scenario(text="I look", tools=tools, chunk=3))
@@ -129,7 +131,9 @@ async def test_parallel_calls_in_pieces(wire: WireThread, provider: Provider) ->
     assert len({block["id"] for block in done.blocks[1:]}) == 3
 
 
-async def test_an_answer_that_comes_whole(wire: WireThread, provider: Provider) -> None:
+async def test_a_whole_document_instead_of_a_stream_is_read(
+    wire: WireThread, provider: Provider
+) -> None:
     call = ToolCall(name="t0", input={"a": 1}, id="call_1")
     wire.enqueue(Scenario(text="Yes", thinking="Hm", tools=(call,), body="whole"))
     done = await complete(provider)
@@ -146,7 +150,9 @@ async def test_an_answer_that_comes_whole(wire: WireThread, provider: Provider) 
     "oddity",
     [{"split": 1}, {"split": 3, "crlf": True}, {"glue": 4}, {"glue": 1000}, {"chunk": 1}],
 )
-async def test_any_chunking(wire: WireThread, provider: Provider, oddity: dict[str, Any]) -> None:
+async def test_a_stream_in_any_chunks_is_read(
+    wire: WireThread, provider: Provider, oddity: dict[str, Any]
+) -> None:
     call = ToolCall(name="t", input={"é": "€\u2028😀"})
     wire.enqueue(Scenario(text="Grüße, 世界 😀\u2028\n" * 3, tools=(call,), **oddity))
     done = await complete(provider)
@@ -166,8 +172,8 @@ async def test_usage_is_counted_alike_and_may_be_missing(
 
 
 @pytest.mark.parametrize(("prompt", "cached"), [(5_012, 5_000), (12, 5_000)])
-def test_what_the_cache_gave_may_be_counted_apart(prompt: int, cached: int) -> None:
-    """OpenRouter and gateways leave it out of the prompt for some models; OpenAI does not."""
+def test_cached_tokens_may_be_excluded_from_the_prompt_tokens(prompt: int, cached: int) -> None:
+    """OpenRouter and gateways exclude cached tokens for some models. OpenAI includes them."""
     expected = Usage(input_tokens=12, output_tokens=3, cache_read_tokens=5_000)
     usage = {
         "prompt_tokens": prompt,
@@ -188,8 +194,10 @@ def test_what_the_cache_gave_may_be_counted_apart(prompt: int, cached: int) -> N
 
 
 @pytest.mark.parametrize(("output", "total"), [(1, 401), (387, 401), (387, None)])
-def test_what_was_thought_may_be_counted_beside_the_answer(output: int, total: int | None) -> None:
-    """xAI does; for OpenAI it is part of the answer."""
+def test_reasoning_tokens_may_be_excluded_from_the_output_tokens(
+    output: int, total: int | None
+) -> None:
+    """xAI excludes reasoning tokens. OpenAI includes them in the output tokens."""
     usage = {
         "prompt_tokens": 14,
         "completion_tokens": output,
@@ -201,7 +209,9 @@ def test_what_was_thought_may_be_counted_beside_the_answer(output: int, total: i
 
 
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "refusal"])
-async def test_reasons_for_the_end(wire: WireThread, provider: Provider, reason: str) -> None:
+async def test_stop_reasons_are_the_same_for_every_kind(
+    wire: WireThread, provider: Provider, reason: str
+) -> None:
     wire.enqueue(Scenario(text="a", stop_reason=reason))
     assert (await complete(provider)).stop_reason == reason
 
@@ -225,7 +235,7 @@ async def test_a_cut_call_keeps_its_text(wire: WireThread, provider: Provider) -
         ({"error_after": 3, "error_type": "future_error"}, "stream_error"),
     ],
 )
-async def test_a_break_keeps_what_came_before(
+async def test_a_fault_in_mid_stream_keeps_the_text_before_it(
     wire: WireThread, provider: Provider, fault: dict[str, Any], code: str
 ) -> None:
     wire.enqueue(Scenario(text="abcdefghij", chunk=2, **fault))
@@ -236,7 +246,7 @@ async def test_a_break_keeps_what_came_before(
 async def fail(
     provider: Provider, request: ModelRequest | None = None
 ) -> tuple[ProviderError, str]:
-    """The error with which a stream ends, and the text before it."""
+    """Return the error with which a stream ends, and the text before it."""
     texts: list[str] = []
 
     async def collect() -> None:
@@ -262,7 +272,7 @@ async def fail(
         (503, "oops", "server_error", True),
     ],
 )
-async def test_refusals(
+async def test_http_errors_have_the_same_codes_for_every_kind(
     wire: WireThread,
     provider: Provider,
     status: int,
@@ -275,11 +285,13 @@ async def test_refusals(
     assert (error.code, error.transient) == (code, is_transient)
     assert (error.http_status, error.retry_after) == (status, 2.5)
     assert message in error.message
-    assert len(wire.exchanges) == 1  # the SDK tries nothing again by itself
+    assert len(wire.exchanges) == 1  # the SDK must not retry by itself
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_error_of_a_server_without_a_key_says_none(wire: WireThread, kind: str) -> None:
+async def test_no_words_of_an_error_are_removed_if_there_is_no_key(
+    wire: WireThread, kind: str
+) -> None:
     wire.server.key = ""
     url = wire.url if kind == ANTHROPIC else f"{wire.url}/v1"
     config = ProviderConfig(name="local", kind=kind, url=url)
@@ -291,7 +303,9 @@ async def test_an_error_of_a_server_without_a_key_says_none(wire: WireThread, ki
 
 
 @pytest.mark.parametrize("body", ["html", "json"])
-async def test_what_is_no_answer(wire: WireThread, provider: Provider, body: str) -> None:
+async def test_an_html_page_or_other_json_is_a_bad_response(
+    wire: WireThread, provider: Provider, body: str
+) -> None:
     wire.enqueue(Scenario(body=body))
     assert (await fail(provider))[0].code == "bad_response"
 
@@ -305,7 +319,7 @@ async def test_silence_is_a_timeout(wire: WireThread, kind: str) -> None:
     await provider.close()
 
 
-async def test_a_connection_that_was_closed_while_idle_is_made_anew(
+async def test_an_idle_connection_that_was_closed_is_replaced(
     wire: WireThread, provider: Provider
 ) -> None:
     wire.enqueue(Scenario(), Scenario(refuse=True), Scenario(text="again"))
@@ -320,7 +334,9 @@ async def test_a_closed_connection_is_lost(wire: WireThread, provider: Provider)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
-async def test_a_server_that_is_not_there(wire: WireThread, kind: str, host: str) -> None:
+async def test_an_unreachable_server_is_a_failed_connection(
+    wire: WireThread, kind: str, host: str
+) -> None:
     provider = make_provider(replace(wire.provider, kind=kind, url=f"http://{host}/v1"), timeout=5)
     assert (await fail(provider))[0].code == "connection_failed"
     await provider.close()
@@ -342,7 +358,7 @@ async def test_cancelling_ends_the_request(wire: WireThread, provider: Provider)
     raise AssertionError("the request went on")
 
 
-async def test_only_its_own_key_goes_out(
+async def test_only_the_configured_key_is_sent(
     wire: WireThread, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID"):
@@ -363,24 +379,24 @@ async def test_models_are_listed(wire: WireThread, provider: Provider) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        (404, {"detail": "Not Found"}),  # vLLM and Ollama, where the address lacks /v1
+        (404, {"detail": "Not Found"}),  # vLLM and Ollama if the address lacks /v1
         (200, {"error": "Unexpected endpoint or method. (GET /models)"}),  # LM Studio
         (200, "<!doctype html>"),
     ],
 )
-async def test_an_address_without_a_list_is_said(
+async def test_an_address_without_a_model_list_is_reported(
     wire: WireThread, provider: Provider, reply: tuple[int, Any]
 ) -> None:
     wire.server.models_reply = reply
     with pytest.raises(ProviderError, match="Check its address") as caught:
         await provider.list_models()
     assert caught.value.code == "no_list"
-    wire.server.models_reply = (200, {"object": "list", "data": None})  # Ollama without any
+    wire.server.models_reply = (200, {"object": "list", "data": None})  # Ollama without models
     assert await provider.list_models() == []
 
 
-async def test_every_model_of_ollama_has_the_window_that_it_serves(wire: WireThread) -> None:
-    """It cuts what is longer without a word. The owner is a part of the model's name."""
+async def test_each_model_of_ollama_has_the_window_that_ollama_serves(wire: WireThread) -> None:
+    """Ollama silently cuts longer prompts. The owner is a part of the model's name."""
     names = [f"hf.co/unsloth/m{number}:Q4" for number in range(101)]
     wire.server.models_reply = (200, {"data": [{"id": n, "owned_by": "unsloth"} for n in names]})
     shown = {
@@ -425,7 +441,7 @@ async def test_ollama_is_asked_about_two_models_at_a_time(wire: WireThread) -> N
     listing = asyncio.create_task(provider.list_models())
     while running < 2:
         await asyncio.sleep(0.01)
-    # What is sent together with the first two is there before what is sent now.
+    # A third request, sent together with the first two, would arrive before this one.
     assert (await fail(provider))[0].code == "bad_response"
     assert {model.id: model.max_input_tokens for model in await listing} == {
         name: 8000 + number for number, name in enumerate(names)
@@ -451,7 +467,7 @@ async def test_models_that_cannot_chat_are_left_out(wire: WireThread, provider: 
     assert [model.id for model in await provider.list_models()] == [*chatting, "both"]
 
 
-async def test_a_model_that_is_named_is_never_left_out(wire: WireThread) -> None:
+async def test_a_configured_model_is_never_left_out(wire: WireThread) -> None:
     config = replace(wire.provider, kind=OPENAI, url=f"{wire.url}/v1")
     named = [make_model("my-embedding-chat")]
     provider = make_provider(config, timeout=10, fallback_models=named)
@@ -461,14 +477,16 @@ async def test_a_model_that_is_named_is_never_left_out(wire: WireThread) -> None
     await provider.close()
 
 
-# What is sent
+# Requests
 
 
 LONG = "server__" + "x" * 90
 
 
-async def test_a_long_history_is_sendable(wire: WireThread, provider: Provider) -> None:
-    """Calls with long ids and names, results with images, failures, documents."""
+async def test_a_history_with_every_kind_of_block_can_be_sent(
+    wire: WireThread, provider: Provider
+) -> None:
+    """The history has calls with long ids and names, images, failures and documents."""
     pixel = (
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAA"
         "AABJRU5ErkJggg=="
@@ -523,7 +541,7 @@ async def test_a_long_history_is_sendable(wire: WireThread, provider: Provider) 
 
 
 @pytest.mark.parametrize("kind", [OPENAI, OPENAI_RESPONSES])
-async def test_a_shortened_name_comes_back_whole(wire: WireThread, kind: str) -> None:
+async def test_a_shortened_tool_name_is_restored_in_the_answer(wire: WireThread, kind: str) -> None:
     provider = make_kind(kind, wire)
     request = make_request(tools=[TOOL | {"name": LONG}])
     await read_all(provider, request)
@@ -536,7 +554,7 @@ async def test_a_shortened_name_comes_back_whole(wire: WireThread, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", [OPENAI, OPENAI_RESPONSES])
-async def test_choices_are_translated(wire: WireThread, kind: str) -> None:
+async def test_choices_are_translated_to_the_protocol(wire: WireThread, kind: str) -> None:
     provider = make_kind(kind, wire)
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     choices = {
@@ -559,7 +577,7 @@ async def test_choices_are_translated(wire: WireThread, kind: str) -> None:
     await provider.close()
 
 
-async def test_sealed_thinking_goes_back(wire: WireThread) -> None:
+async def test_sealed_thinking_is_sent_back(wire: WireThread) -> None:
     provider = make_kind(OPENAI_RESPONSES, wire)
     wire.enqueue(Scenario(text="Yes", thinking="Let me see"))
     done = await complete(provider)
@@ -608,7 +626,7 @@ async def test_a_refused_parameter_is_not_sent_again(
     await provider.close()
 
 
-async def test_a_value_that_is_out_of_range_takes_nothing_from_others(wire: WireThread) -> None:
+async def test_a_refused_value_does_not_drop_the_parameter_later(wire: WireThread) -> None:
     words = "Input should be less than or equal to 1.5 (body.temperature)"
     wire.enqueue(Scenario(status=400, error_message=words))
     provider = make_kind(OPENAI, wire)
@@ -619,7 +637,7 @@ async def test_a_value_that_is_out_of_range_takes_nothing_from_others(wire: Wire
     await provider.close()
 
 
-async def test_mistral_is_given_ids_of_calls_of_nine_letters(wire: WireThread) -> None:
+async def test_mistral_gets_call_ids_of_nine_characters(wire: WireThread) -> None:
     words = "Tool call id was toolu_1 but must be a-z, A-Z, 0-9, with a length of 9."
     wire.enqueue(Scenario(status=400, error_message=words))
     ids = ["toolu_1", "call_" + "a" * 60, "Ab3dE6gH9"]
@@ -640,7 +658,7 @@ async def test_mistral_is_given_ids_of_calls_of_nine_letters(wire: WireThread) -
         )
         for body in wire.requests
     ]
-    assert first[0][0] == "toolu_1"  # as every other server is given them
+    assert first[0][0] == "toolu_1"  # unchanged, as for other servers
     called, answered = later[0]
     assert later == [(called, answered)] * 2
     assert called == answered
@@ -649,7 +667,7 @@ async def test_mistral_is_given_ids_of_calls_of_nine_letters(wire: WireThread) -
     await provider.close()
 
 
-async def test_requests_at_once_learn_the_same(wire: WireThread) -> None:
+async def test_concurrent_requests_all_drop_a_refused_parameter(wire: WireThread) -> None:
     provider = make_kind(OPENAI, wire)
     refusal = Scenario(status=400, error_message="Unsupported parameter: 'max_tokens'")
     wire.enqueue(refusal, refusal, refusal)
@@ -662,7 +680,7 @@ async def test_requests_at_once_learn_the_same(wire: WireThread) -> None:
     await provider.close()
 
 
-# What servers of local models do in their own ways
+# Peculiarities of servers of local models
 
 
 def read_chat(*chunks: Any) -> MessageCompleted:
@@ -687,17 +705,17 @@ def delta(reason: str | None = None, **fields: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]}
 
 
-def test_an_end_without_its_mark() -> None:
+def test_a_finish_reason_without_the_done_mark_ends_the_answer() -> None:
     done = read_chat(delta(content="Yes"), delta("stop"))
     assert (done.blocks, done.stop_reason) == ([{"type": "text", "text": "Yes"}], "end_turn")
 
 
-def test_a_mark_without_a_reason() -> None:
+def test_the_done_mark_without_a_finish_reason_ends_the_answer() -> None:
     assert read_chat(delta(content="Yes"), "[DONE]").stop_reason == "end_turn"
 
 
-def test_what_azure_sends_before_the_answer() -> None:
-    """What was filtered in the prompt, under neither an id nor a model."""
+def test_the_prompt_filter_chunk_of_azure_is_ignored() -> None:
+    """Azure sends the filter results of the prompt first, with an empty id and model."""
     head = {"id": "chatcmpl-1", "model": "gpt-5-2026"}
     filters = {"prompt_index": 0, "content_filter_results": {"hate": {"filtered": False}}}
     before = {"choices": [], "id": "", "model": "", "prompt_filter_results": [filters]}
@@ -711,13 +729,13 @@ def test_what_azure_sends_before_the_answer() -> None:
     assert done.blocks == [{"type": "text", "text": "Yes"}]
 
 
-def test_neither_is_no_end() -> None:
+def test_an_answer_without_reason_and_mark_is_incomplete() -> None:
     with pytest.raises(ProviderError, match="incomplete"):
         read_chat(delta(content="Yes"))
 
 
 @pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call", None])
-def test_wrong_reasons_with_a_call(reason: str | None) -> None:
+def test_only_an_answer_with_a_call_ends_with_tool_use(reason: str | None) -> None:
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     assert read_chat(delta(tool_calls=[call]), delta(reason), "[DONE]").stop_reason == "tool_use"
     assert read_chat(delta(content="a"), delta(reason), "[DONE]").stop_reason == "end_turn"
@@ -735,7 +753,7 @@ def test_wrong_reasons_with_a_call(reason: str | None) -> None:
         ("future_reason", "future_reason"),
     ],
 )
-def test_reasons_in_other_words(reason: str, stop_reason: str) -> None:
+def test_finish_reasons_of_other_servers_are_translated(reason: str, stop_reason: str) -> None:
     assert read_chat(delta(content="a"), delta(reason), "[DONE]").stop_reason == stop_reason
 
 
@@ -751,7 +769,9 @@ BROKEN_OFF = [
 
 @pytest.mark.parametrize("reason", BROKEN_OFF)
 @pytest.mark.parametrize("body", ["", "whole"])
-async def test_an_answer_that_was_broken_off(wire: WireThread, reason: str, body: str) -> None:
+async def test_a_finish_reason_of_a_failure_raises_an_error(
+    wire: WireThread, reason: str, body: str
+) -> None:
     provider = make_kind(OPENAI, wire)
     wire.enqueue(Scenario(text="Half an", stop_reason=reason, body=body))
     error, text = await fail(provider)
@@ -761,7 +781,7 @@ async def test_an_answer_that_was_broken_off(wire: WireThread, reason: str, body
     await provider.close()
 
 
-def test_calls_without_numbers_ids_and_pieces() -> None:
+def test_calls_without_index_and_id_are_read() -> None:
     one = {"function": {"name": "f", "arguments": '{"a": 1}'}}
     two = {"function": {"name": "g", "arguments": {"b": 2}}}
     done = read_chat(delta(tool_calls=[one, two]), delta("stop"))
@@ -769,7 +789,7 @@ def test_calls_without_numbers_ids_and_pieces() -> None:
     assert len({b["id"] for b in done.blocks}) == 2
 
 
-def test_pieces_that_name_neither_a_call_nor_a_number() -> None:
+def test_pieces_without_id_and_index_belong_to_the_last_call() -> None:
     calls = [
         {"id": "c1", "function": {"name": "f", "arguments": '{"a"'}},
         {"function": {"arguments": ": "}},
@@ -782,7 +802,7 @@ def test_pieces_that_name_neither_a_call_nor_a_number() -> None:
     assert told == [("c1", "f", {"a": 1}), ("c2", "g", {"b": 2})]
 
 
-def test_calls_with_the_same_number_and_other_ids() -> None:
+def test_calls_with_the_same_index_and_different_ids_are_separate() -> None:
     calls = [
         {"index": 0, "id": f"c{n}", "function": {"name": "f", "arguments": f'{{"n": {n}}}'}}
         for n in range(3)
@@ -791,7 +811,7 @@ def test_calls_with_the_same_number_and_other_ids() -> None:
     assert [(b["id"], b["input"]) for b in done.blocks] == [(f"c{n}", {"n": n}) for n in range(3)]
 
 
-def test_thinking_under_both_names_and_as_parts() -> None:
+def test_thinking_is_read_from_both_fields_and_from_parts() -> None:
     done = read_chat(
         delta(reasoning="a"),
         delta(reasoning_content="b", content=None),
@@ -816,7 +836,9 @@ def test_thinking_under_both_names_and_as_parts() -> None:
         ("</thi", "", "</thi"),
     ],
 )
-def test_thinking_between_tags(size: int, text: str, thinking: str, said: str) -> None:
+def test_thinking_between_tags_is_separated_from_the_text(
+    size: int, text: str, thinking: str, said: str
+) -> None:
     tags, found = ThinkingTags(), {"thinking": "", "text": ""}
     for at in range(0, len(text), size):
         for kind, piece in tags.feed(text[at : at + size]):
@@ -845,7 +867,7 @@ CALL = {"id": "c1", "function": {"name": "f", "arguments": "{}"}}
         ("```\na\n</think>\n```\n", "", "```\na\n</think>\n```\n"),
     ],
 )
-def test_thinking_that_began_in_the_prompt(
+def test_thinking_with_only_a_closing_tag_is_separated(
     size: int, calls: list[Any], text: str, thinking: str, said: str
 ) -> None:
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -857,18 +879,18 @@ def test_thinking_that_began_in_the_prompt(
     assert [(kind, words.lstrip("\n")) for kind, words in found] == expected
 
 
-def test_an_end_of_thinking_behind_thinking_is_text() -> None:
+def test_a_closing_tag_after_thinking_is_text() -> None:
     done = read_chat(delta(reasoning="a"), delta(content="b\n</think>\nc"), delta("stop"))
     assert [b.get("thinking") or b["text"] for b in done.blocks] == ["a", "b\n</think>\nc"]
 
 
-def test_an_error_among_the_chunks() -> None:
+def test_an_error_among_the_chunks_is_raised() -> None:
     with pytest.raises(ProviderError) as caught:
         read_chat(delta(content="a"), {"error": {"code": "rate_limit_exceeded", "message": "m"}})
     assert caught.value.code == "rate_limited"
 
 
-def test_a_refused_answer() -> None:
+def test_a_refusal_is_the_text_of_the_answer() -> None:
     done = read_chat(delta(refusal="I cannot"), delta("stop"))
     assert (done.stop_reason, done.blocks[0]["text"]) == ("refusal", "I cannot")
 
@@ -878,7 +900,7 @@ def make_responses_reader() -> AnswerReader:
     return AnswerReader(headers={}, secret="our-key", translator=translator)
 
 
-def test_a_failed_response() -> None:
+def test_a_failed_response_is_raised_without_the_key() -> None:
     reader = make_responses_reader()
     error = {"code": "server_error", "message": "The key our-key is odd."}
     event = {"type": "response.failed", "response": {"id": "r", "error": error}}
@@ -896,8 +918,8 @@ def test_roles_alternate_for_templates_of_local_models() -> None:
     assert sent == [{"role": "user", "content": "b\n\nb"}]
 
 
-def test_a_response_without_places() -> None:
-    """As llama.cpp streams it: parts name their item, and no end says that it was cut."""
+def test_a_response_without_output_indexes_is_read() -> None:
+    """llama.cpp streams like this: parts name their item, and no event says if text was cut."""
     call = {"id": "fc_1", "call_id": "c1", "name": "f", "type": "function_call", "arguments": ""}
     events = [
         {"type": "response.created", "response": {"id": "r", "model": "m"}},
@@ -919,7 +941,7 @@ def test_a_response_without_places() -> None:
     ]
 
 
-def test_a_response_that_comes_with_its_end() -> None:
+def test_a_response_that_comes_in_its_last_event_is_read() -> None:
     output = [
         {"type": "message", "content": [{"type": "output_text", "text": "Yes"}]},
         {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},

@@ -24,7 +24,7 @@ STOP = {"type": "message_stop"}
 
 
 DEEP = 5_000
-# What Python reads, and no request can hold.
+# JSON that Python reads, although no request can contain it.
 UNSENDABLE = (
     '{"a": NaN}',
     '{"a": [-Infinity]}',
@@ -60,14 +60,14 @@ def complete(*events: dict[str, Any]) -> MessageCompleted:
     return last
 
 
-def test_text_in_the_blocks_start_counts() -> None:
+def test_text_in_the_start_of_a_block_is_kept() -> None:
     items = assemble(START, start(0, type="text", text="a"), delta(0, "text_delta", text="b"))
     assert [i.text for i in items if isinstance(i, BlockDelta)] == ["a", "b"]
     done = complete(start(0, type="text", text="a"), delta(0, "text_delta", text="b"), stop(0))
     assert done.blocks == [{"type": "text", "text": "ab"}]
 
 
-def test_every_call_of_an_answer_has_an_id_of_its_own() -> None:
+def test_every_call_of_an_answer_has_a_different_id() -> None:
     ids = ["a", "a", "", None, "b"]
     calls = [
         event
@@ -86,13 +86,15 @@ def test_every_call_of_an_answer_has_an_id_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("reason", "has_call", "told"),
     [
-        ("end_turn", True, "tool_use"),  # LiteLLM, of models of Ollama
-        ("tool_use", False, "end_turn"),  # the API itself, of an answer without content
+        ("end_turn", True, "tool_use"),  # LiteLLM with models of Ollama
+        ("tool_use", False, "end_turn"),  # the API itself, for an answer without content
         ("max_tokens", True, "max_tokens"),
         ("refusal", True, "refusal"),
     ],
 )
-def test_only_an_answer_with_calls_ends_for_them(reason: str, has_call: bool, told: str) -> None:
+def test_only_an_answer_with_calls_ends_with_tool_use(
+    reason: str, has_call: bool, told: str
+) -> None:
     call = [start(0, type="tool_use", id="a", name="x", input={}), stop(0)]
     end = END | {"delta": {"stop_reason": reason}}
     done = assemble(START, *(call if has_call else []), end, STOP)[-1]
@@ -100,7 +102,7 @@ def test_only_an_answer_with_calls_ends_for_them(reason: str, has_call: bool, to
     assert done.stop_reason == told
 
 
-def test_a_text_without_a_start_is_begun() -> None:
+def test_a_text_delta_without_a_start_begins_a_block() -> None:
     items = assemble(START, delta(0, "text_delta", text="a"))
     assert items[1:] == [
         BlockStarted(index=0, kind="text", block={"type": "text", "text": ""}),
@@ -113,7 +115,7 @@ def test_a_tool_call_without_a_start_is_refused() -> None:
         assemble(START, delta(0, "input_json_delta", partial_json="{"))
 
 
-def test_blocks_left_open_end_with_the_message() -> None:
+def test_open_blocks_end_with_the_message() -> None:
     items = assemble(
         START,
         start(0, type="text", text=""),
@@ -125,7 +127,7 @@ def test_blocks_left_open_end_with_the_message() -> None:
     assert isinstance(items[-1], MessageCompleted)
 
 
-def test_blocks_that_interleave_come_in_order() -> None:
+def test_interleaved_blocks_are_kept_in_order() -> None:
     done = complete(
         start(0, type="text", text=""),
         start(1, type="text", text=""),
@@ -142,12 +144,12 @@ def test_empty_deltas_make_no_items() -> None:
     assert not any(isinstance(item, BlockDelta) for item in items)
 
 
-def test_input_in_the_blocks_start_is_kept_without_deltas() -> None:
+def test_input_in_the_start_of_a_block_is_kept_without_deltas() -> None:
     done = complete(start(0, type="tool_use", id="t", name="n", input={"a": 1}), stop(0))
     assert done.blocks[0]["input"] == {"a": 1}
 
 
-def test_unknown_events_and_deltas_are_passed_over() -> None:
+def test_unknown_events_and_deltas_are_ignored() -> None:
     done = complete(
         {"type": "future"},
         start(0, type="text", text=""),
@@ -178,7 +180,7 @@ def test_later_usage_replaces_field_by_field() -> None:
     assert (done.message_id, done.model) == ("", "")
 
 
-def test_usage_that_is_no_number_is_not_reported() -> None:
+def test_usage_that_is_no_number_is_none() -> None:
     assert make_usage({"input_tokens": "many"}).input_tokens is None
 
 
@@ -194,7 +196,9 @@ def test_usage_that_is_no_number_is_not_reported() -> None:
         *((text, {"_unparsed": text}) for text in UNSENDABLE),
     ],
 )
-def test_tool_input_is_an_object(text: str, value: dict[str, Any]) -> None:
+def test_tool_input_that_is_no_valid_object_stays_unparsed(
+    text: str, value: dict[str, Any]
+) -> None:
     assert parse_tool_input(text) == value
 
 

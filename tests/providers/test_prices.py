@@ -1,4 +1,4 @@
-"""What a call costs, in millionths of a dollar."""
+"""The cost of a model call, in millionths of a dollar."""
 
 from datetime import date
 from functools import partial
@@ -23,13 +23,13 @@ def test_each_kind_of_token_has_its_price() -> None:
     assert find_cost("claude-sonnet-5-5", usage, lifetime="1h") == 2_000 + 1_000 + 10_000 + 8_000
 
 
-def test_a_snapshot_costs_what_its_model_costs() -> None:
+def test_a_snapshot_has_the_price_of_its_model() -> None:
     usage = Usage(input_tokens=10, output_tokens=1)
     assert find_cost("claude-opus-5-5-20261015", usage) == 60
     assert find_cost("claude-opus-5-5", usage) == 60
 
 
-def test_an_alias_costs_what_the_model_that_answered_costs(tmp_path: Path) -> None:
+def test_an_alias_has_the_price_of_the_model_that_answered(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     prices = (
         "bean-20250101 = [{ input = 1, output = 4 }]\nbean-20260101 = [{ input = 2, output = 4 }]"
@@ -61,11 +61,11 @@ def test_an_alias_costs_what_the_model_that_answered_costs(tmp_path: Path) -> No
         ("claude-sonnet-5-5", Usage(input_tokens=5)),
     ],
 )
-def test_what_is_not_known_costs_nothing_said(model: str, usage: Usage) -> None:
+def test_the_cost_of_unknown_models_or_usage_is_none(model: str, usage: Usage) -> None:
     assert find_cost(model, usage) is None
 
 
-def test_a_sum_is_written_as_short_as_it_can_be_read() -> None:
+def test_a_cost_is_written_in_few_digits() -> None:
     sums = (None, 49, 1_234, 421_499, 12_345_678)
     assert [cost_text(microusd) for microusd in sums] == ["", "", "0.0012", "0.42", "12.35"]
 
@@ -73,7 +73,7 @@ def test_a_sum_is_written_as_short_as_it_can_be_read() -> None:
 USAGE = Usage(input_tokens=1_000_000, output_tokens=0, cache_write_tokens=1_000_000)
 
 
-def test_a_call_costs_what_its_model_cost_on_that_day(tmp_path: Path) -> None:
+def test_a_call_has_the_price_of_its_day(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(
         "[models]\n"
@@ -96,11 +96,11 @@ def test_a_call_costs_what_its_model_cost_on_that_day(tmp_path: Path) -> None:
     [
         (ANTHROPIC, "5m", 2_500_000 + 200_000),
         (ANTHROPIC, "1h", 4_000_000 + 200_000),
-        (ANTHROPIC, "2h", 2_000_000 + 200_000),  # like input: what it costs is not known
+        (ANTHROPIC, "2h", 2_000_000 + 200_000),  # priced as input: the cache price is unknown
         (OPENAI, "5m", 2_000_000 + 2_000_000),
     ],
 )
-def test_the_cache_of_a_configured_model_has_its_price(kind: str, lifetime: str, cost: int) -> None:
+def test_a_configured_model_has_prices_for_its_cache(kind: str, lifetime: str, cost: int) -> None:
     models = {"bean": {"price": {"input": 2, "output": 10.0}}}
     config = ProviderConfig(name="own", kind=kind, url="https://own.example.org", models=models)
     usage = Usage(

@@ -23,5 +23,5 @@ from conversations.providers.model_limits import takes_sampling
         ("vertex/claude-opus-4-1@20250805", True),
     ],
 )
-def test_a_temperature_is_for_models_that_take_one(model: str, takes: bool) -> None:
+def test_only_some_models_accept_a_temperature(model: str, takes: bool) -> None:
     assert takes_sampling(model) is takes

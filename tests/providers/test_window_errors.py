@@ -1,4 +1,4 @@
-"""The figures in errors of requests that are too long, in the words of real servers."""
+"""Errors of requests that are too long, with the figures in messages of real servers."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ WORDINGS = [
         2048,
         1849,
     ),
-    # … which once named what the answer leaves
+    # An older vLLM named the tokens that the answer leaves as the limit.
     (
         "This model's maximum context length is 3 tokens. However, your request has 8 input tokens."
         " Please reduce the length of the input messages. (parameter=input_tokens, value=8)",
@@ -103,7 +103,7 @@ WORDINGS = [
         4096,
         10_247,
     ),
-    # Ollama, where it is told not to cut
+    # Ollama, if it is configured not to cut
     ("the input length exceeds the context length", None, None),
     # SGLang, text-generation-inference, Mistral, OpenRouter, Gemini
     (
@@ -167,14 +167,14 @@ WORDINGS = [
 
 
 @pytest.mark.parametrize(("message", "limit", "prompt"), WORDINGS)
-def test_the_figures_are_read_in_every_servers_words(
+def test_the_figures_are_read_from_the_message_of_every_server(
     message: str, limit: int | None, prompt: int | None
 ) -> None:
     assert read_limit(message) == (limit, prompt)
 
 
 @pytest.mark.parametrize(("message", "limit", "prompt"), WORDINGS)
-def test_every_servers_words_say_that_it_is_too_long(
+def test_every_message_is_recognised_as_a_window_error(
     message: str, limit: int | None, prompt: int | None
 ) -> None:
     said = {"error": {"message": message, "type": "invalid_request_error"}}
@@ -193,7 +193,7 @@ def test_every_servers_words_say_that_it_is_too_long(
         "Invalid 'tools': array too long. Expected an array with maximum length 128, got 200.",
     ],
 )
-def test_another_limit_is_none_of_the_window(message: str) -> None:
+def test_an_error_of_another_limit_is_no_window_error(message: str) -> None:
     error = error_from_status(status=400, body={"error": {"message": message}}, headers={})
     assert error.code == "invalid_request"
 
@@ -208,37 +208,37 @@ LLAMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("body", [{"error": LLAMA}, LLAMA])
-def test_the_figures_are_read_in_fields(body: dict[str, Any]) -> None:
+def test_the_figures_are_read_from_fields(body: dict[str, Any]) -> None:
     assert read_limit(str(LLAMA["message"]), body) == (2048, 2831)
 
 
 @pytest.mark.parametrize(
     "body", [None, [], "x", {"error": "x"}, {"error": {"n_ctx": True}}, {"n_ctx": "2048"}]
 )
-def test_anything_else_names_nothing(body: object) -> None:
+def test_other_bodies_give_no_figures(body: object) -> None:
     assert read_limit("The model is at its limit of 5 requests a minute.", body) == (None, None)
 
 
-def test_an_error_carries_the_figures() -> None:
+def test_a_window_error_has_the_figures() -> None:
     error = error_from_status(status=400, body={"error": LLAMA}, headers={})
     assert (error.code, error.limit, error.prompt_tokens) == ("context_window_exceeded", 2048, 2831)
 
 
 @pytest.mark.parametrize("status", [413, 500])
-def test_too_long_is_too_long_with_any_status(status: int) -> None:
-    """Ollama and LM Studio call it an error of theirs, which would be tried again as it is."""
+def test_a_window_error_is_recognised_with_any_status(status: int) -> None:
+    """Ollama and LM Studio send a server error, which would be retried without a change."""
     body = {"error": {"message": "the input length exceeds the context length"}}
     error = error_from_status(status=status, body=body, headers={})
     assert (error.code, error.transient) == ("context_window_exceeded", False)
 
 
-def test_a_rate_limit_may_speak_of_the_context() -> None:
+def test_a_rate_limit_that_mentions_the_context_stays_a_rate_limit() -> None:
     body = {"error": {"message": "Too many tokens per minute for this context length."}}
     assert error_from_status(status=429, body=body, headers={}).code == "rate_limited"
 
 
-def test_a_stream_may_begin_with_it() -> None:
-    """LM Studio has begun its stream by then."""
+def test_a_window_error_in_a_stream_is_recognised() -> None:
+    """LM Studio has begun the stream before it finds the error."""
     words = "However, the model is loaded with context length of only 4096 tokens."
     error = error_from_event({"error": {"message": words}}, headers={})
     assert (error.code, error.limit) == ("context_window_exceeded", 4096)
