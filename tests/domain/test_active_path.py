@@ -1,4 +1,4 @@
-"""The active path against a plain model: a tree of turns, and the paths that stood."""
+"""The active path, compared with a plain model that keeps a tree of turns and all old paths."""
 
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -23,7 +23,7 @@ steps = st.lists(
 
 @dataclass
 class Tree:
-    """``path`` are the active turns, ``left`` those of each moment at which a marker came."""
+    """A tree of turns. ``path`` holds the active turns, ``left`` those before each marker."""
 
     last: int = 0
     path: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ def apart(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 @given(steps)
-def test_the_path_the_branches_and_the_versions_are_those_of_the_tree(
+def test_path_branches_and_versions_match_the_tree(
     steps: list[tuple[str, int]],
 ) -> None:
     tree = Tree()
@@ -108,7 +108,7 @@ ranges = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=6)
 
 
 @given(ranges, ranges)
-def test_the_first_difference_of_ranges(
+def test_the_first_difference_of_ranges_is_found(
     some: list[tuple[int, int]], others: list[tuple[int, int]]
 ) -> None:
     assert all(first[1] + 1 < second[0] for first, second in pairwise(some))
@@ -116,7 +116,7 @@ def test_the_first_difference_of_ranges(
 
 
 class Counted(int):
-    """A number of which each comparison is counted."""
+    """An integer that counts its comparisons."""
 
     compared = 0
 
@@ -138,7 +138,7 @@ class Counted(int):
 
 
 def comparisons(count: int) -> int:
-    """What it takes to find the last ten branches after so many edits of every second message."""
+    """Return how many comparisons find the last ten branches after ``count`` edits."""
     Counted.compared = 0
     ends = [Counted(2 * number) for number in range(1, count + 1)]
     markers = [Marker(end, end, None) for end in ends]
@@ -148,5 +148,5 @@ def comparisons(count: int) -> int:
     return Counted.compared
 
 
-def test_the_work_for_branches_grows_no_faster_than_the_square_of_the_edits() -> None:
+def test_finding_branches_costs_at_most_the_square_of_the_edits() -> None:
     assert comparisons(200) < 5 * comparisons(100)

@@ -9,7 +9,7 @@ from conversations.agent.undo.disk import real_path, stored_path
 
 
 @given(name=st.binary(min_size=1, max_size=20).filter(lambda data: b"\0" not in data))
-def test_every_name_can_be_stored_and_comes_back(name: bytes) -> None:
+def test_every_file_name_can_be_stored_and_restored(name: bytes) -> None:
     path = os.fsdecode(name)
     stored = stored_path(path)
     stored.encode()
@@ -17,5 +17,5 @@ def test_every_name_can_be_stored_and_comes_back(name: bytes) -> None:
 
 
 @given(text=st.text(alphabet='"\\\\07é', max_size=8))
-def test_what_is_no_stored_path_is_taken_for_some_path(text: str) -> None:
+def test_an_invalid_stored_path_is_read_as_some_path(text: str) -> None:
     assert isinstance(real_path(text), str)

@@ -1,4 +1,4 @@
-"""What of a configuration is harmless, and which folders are repositories."""
+"""Git folders: harmless lines of a configuration, and recognition of repositories."""
 
 import subprocess
 from pathlib import Path
@@ -48,7 +48,7 @@ DISABLED = (
 
 
 @pytest.mark.parametrize("text", DISABLED)
-def test_what_names_a_program_or_a_place_becomes_a_comment(text: str, tmp_path: Path) -> None:
+def test_lines_that_name_a_program_or_a_path_become_comments(text: str, tmp_path: Path) -> None:
     clean = clean_config(text.encode())
     for key in ("fsmonitor = x", "= !x", "command = x", "path = x", " = ext::x", "worktree"):
         assert not [x for x in clean.decode().split("\n") if key in x and not x.startswith("#")]
@@ -56,13 +56,13 @@ def test_what_names_a_program_or_a_place_becomes_a_comment(text: str, tmp_path: 
 
 
 @given(text=st.text(alphabet='[]coreuser="\\\n\r \t#;fsmonitor.x!', max_size=200))
-def test_what_git_reads_of_a_cleaned_configuration_is_harmless_line_by_line(text: str) -> None:
+def test_a_cleaned_configuration_is_stable_and_keeps_its_line_count(text: str) -> None:
     clean = clean_config(text.encode())
     assert clean_config(clean) == clean
     assert text.count("\n") == clean.decode().count("\n")
 
 
-def test_lines_that_were_there_before_stay() -> None:
+def test_known_lines_are_kept() -> None:
     known = b'[core]\n\tbare = false\n[filter "lfs"]\n\tclean = git-lfs \\\n\t  clean\n'
     now = known + b"\tsmudge = x\n[core]\n\tpager = x\n[user]\n\tname = me\n"
     clean = clean_config(now, known=known)
@@ -83,18 +83,18 @@ def test_steps_of_a_rebase_that_run_programs_become_comments() -> None:
     assert clean_steps(steps) == want
 
 
-def test_steps_that_were_there_before_stay() -> None:
+def test_known_steps_are_kept() -> None:
     assert clean_steps(b"exec a\nexec b\n", known=b"exec a\n") == b"exec a\n# disabled: exec b\n"
 
 
-def test_a_way_to_merge_is_one_of_gits_own() -> None:
+def test_only_merge_strategies_of_git_itself_are_accepted() -> None:
     for text in (b"ort\n", b"", b"[options]\n\tedit = true\n\tstrategy = ours\n"):
         assert names_own_strategy(text)
     for text in (b"../x", b"ort\n../x", b"[options] strategy=x\n", b"[a]\nSTRATEGY = \\\nx\n"):
         assert not names_own_strategy(text)
 
 
-def test_a_folder_is_a_repository_as_git_sees_it() -> None:
+def test_repositories_are_recognised_as_git_does() -> None:
     assert is_git_folder(["HEAD", "objects", "refs"])
     assert is_git_folder(["HEAD", "commondir"])
     assert not is_git_folder(["objects", "refs", "config"])
@@ -105,7 +105,7 @@ def test_a_folder_is_a_repository_as_git_sees_it() -> None:
 
 
 def values(config: bytes, folder: Path) -> set[str]:
-    """What git itself reads."""
+    """Return the values that git itself reads."""
     file = folder / "config"
     file.write_bytes(config)
     done = subprocess.run(

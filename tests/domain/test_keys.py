@@ -1,4 +1,4 @@
-"""Keys: which ones there are, and what they say."""
+"""Keys of sessions: valid forms and their channels."""
 
 import pytest
 
@@ -39,11 +39,11 @@ def test_a_key_names_its_channel(key: str, channel: str) -> None:
         "c" * 33 + ":x",
     ],
 )
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(Rejected) as refused:
         check_key(key)
     assert refused.value.code == "key_invalid"
 
 
-def test_a_key_of_an_older_program_has_the_channel_of_its_caller() -> None:
+def test_a_key_without_a_channel_has_the_channel_of_its_caller() -> None:
     assert channel_of("default", otherwise="cli") == "cli"

@@ -1,4 +1,4 @@
-"""Showing where a text matches, by the words of the index."""
+"""Marking of the words of a text that match a query, by the words of the index."""
 
 import pytest
 from hypothesis import given
@@ -27,19 +27,19 @@ def marked(text: str, query: str) -> list[str]:
         ("a role:user plum", "plum role:user", ["plum"]),
     ],
 )
-def test_words_are_marked_as_they_are_found(text: str, query: str, words: list[str]) -> None:
+def test_matching_words_are_marked(text: str, query: str, words: list[str]) -> None:
     assert marked(text, query) == words
 
 
 @given(text=st.text(max_size=200), query=st.text(max_size=40))
-def test_the_pieces_are_the_text(text: str, query: str) -> None:
+def test_the_marked_pieces_add_up_to_the_text(text: str, query: str) -> None:
     asked = parse_query(query)
     assert "".join(piece for piece, _ in mark_words(text, asked)) == text
     assert len(snippet(text, asked, limit=50)) <= 50
 
 
 @given(text=st.text(max_size=300))
-def test_tokens_are_letters_and_digits_of_some_size(text: str) -> None:
+def test_tokens_are_letters_and_digits_of_limited_length(text: str) -> None:
     for token in read_tokens(text):
         assert 0 < len(token) <= 64
         assert all(not c.isascii() or c.isalnum() for c in token)
@@ -47,7 +47,7 @@ def test_tokens_are_letters_and_digits_of_some_size(text: str) -> None:
         assert not any("\ud800" <= c <= "\udfff" for c in token)
 
 
-def test_a_snippet_is_the_place_with_most_of_the_words() -> None:
+def test_a_snippet_shows_the_place_with_the_most_words() -> None:
     text = "beans " + "filler " * 100 + "beans beside the peas " + "filler " * 100
     found = snippet(text, parse_query("beans peas"), limit=60)
     assert "beans beside the peas" in found
@@ -62,7 +62,7 @@ def test_any_text_is_a_query(text: str) -> None:
     assert len(query.tokens) <= 40
 
 
-def test_filters_are_read_and_what_is_none_is_a_word() -> None:
+def test_filters_are_read_and_invalid_ones_are_words() -> None:
     query = parse_query('bean role:user tool:"my tool" after:7 before:2026-02-30 role:king in:')
     assert query.roles == ("user",)
     assert query.tools == ("my tool",)

@@ -1,4 +1,4 @@
-"""Stretches of time as marks: they cover every moment they should, and no other."""
+"""Marks for time spans: they cover every moment of a span, and no other if they are exact."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,7 @@ bounds = st.none() | near | moments
 
 @costly
 @given(st.one_of(moments, near), bounds, bounds)
-def test_a_moment_within_has_one_of_the_marks(
+def test_a_moment_within_the_span_has_one_of_its_marks(
     moment: datetime, start: datetime | None, end: datetime | None
 ) -> None:
     marks, is_exact = covering_marks(start, end)
@@ -38,7 +38,7 @@ def test_a_moment_within_has_one_of_the_marks(
 
 @costly
 @given(near, near)
-def test_days_are_covered_exactly_by_few_marks(one: datetime, other: datetime) -> None:
+def test_whole_days_are_covered_exactly_by_few_marks(one: datetime, other: datetime) -> None:
     start, end = (datetime(m.year, m.month, m.day, tzinfo=UTC) for m in sorted((one, other)))
     marks, is_exact = covering_marks(start, end)
     assert is_exact
@@ -56,6 +56,6 @@ def test_every_moment_is_in_one_part_of_each_span(moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("year", [1, FIRST_YEAR - 1, LAST_YEAR + 1, 9999])
-def test_years_far_away_share_a_mark(year: int) -> None:
+def test_years_outside_the_range_share_a_mark(year: int) -> None:
     [mark] = marks_of(datetime(year, 5, 6, tzinfo=UTC))
     assert mark == DateSpan((FIRST_YEAR - 1 if year < FIRST_YEAR else LAST_YEAR + 1,)).mark

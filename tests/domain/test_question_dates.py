@@ -1,4 +1,4 @@
-"""Times that a question names."""
+"""Dates and periods that a question names."""
 
 from datetime import UTC, date, datetime
 
@@ -26,7 +26,7 @@ TODAY = date(2026, 3, 20)
         ("what was it 3 months ago", "2025-12-15", "2026-02-15"),
     ],
 )
-def test_a_time_is_found(text: str, inside: str, outside: str) -> None:
+def test_a_date_or_period_is_found(text: str, inside: str, outside: str) -> None:
     found = find_dates(text, today=TODAY)
     assert found is not None
     marks = [
@@ -43,15 +43,15 @@ def test_a_time_is_found(text: str, inside: str, outside: str) -> None:
         *("valid until 9999-12-31", "never: 0000-01-01", "first 0001-01-01", "10000-12-31"),
     ],
 )
-def test_other_words_are_no_time(text: str) -> None:
+def test_other_words_are_not_read_as_dates(text: str) -> None:
     assert find_dates(text, today=TODAY) is None
 
 
 @pytest.mark.parametrize("text", ["March 99", "999 years ago", "February 31, 2025", "2024-02-31"])
-def test_impossible_times_do_no_harm(text: str) -> None:
+def test_impossible_dates_raise_no_error(text: str) -> None:
     assert find_dates(text, today=TODAY) is not None
 
 
-def test_a_time_that_is_named_often_is_looked_for_once() -> None:
+def test_repeated_dates_are_searched_once() -> None:
     once, often = (find_dates("last year in March " * count, today=TODAY) for count in (1, 100))
     assert once == often

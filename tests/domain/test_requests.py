@@ -1,4 +1,4 @@
-"""A request's JSON is the same whether its blocks are known or not."""
+"""The JSON of requests, which is the same for known blocks and for other blocks."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ LONE = {"type": "tool_use", "id": "t", "name": "n", "input": {"half": "\ud83c"}}
         [{"content": [TEXT], "role": "system", "more": 1}],
     ],
 )
-def test_the_json_of_messages(messages: list[dict[str, Any]]) -> None:
+def test_known_blocks_do_not_change_the_json_of_messages(messages: list[dict[str, Any]]) -> None:
     known = [
         message | {"content": list(map(KnownBlock, message["content"]))}
         if isinstance(message["content"], list)

@@ -1,4 +1,4 @@
-"""What a run says is the same however it is read."""
+"""Run transcripts, which are the same in whichever way they are read."""
 
 from types import SimpleNamespace
 
@@ -25,21 +25,23 @@ TEXTS = st.text(st.sampled_from("ab \n\téß日本🧵"), max_size=300)
 
 
 @given(TEXTS)
-def test_the_pieces_are_the_text_but_for_one_that_says_nothing(text: str) -> None:
+def test_the_pieces_add_up_to_the_text_unless_it_is_blank(text: str) -> None:
     pieces = list(cut_pieces(text, 0, is_whole=True))
     assert "".join(pieces) == (text if text.strip() else "")
     assert all(piece.strip() for piece in pieces[:-1])
 
 
 @given(TEXTS, st.integers(0, 300))
-def test_what_is_still_to_come_changes_no_piece(text: str, length: int) -> None:
+def test_later_text_changes_no_earlier_piece(text: str, length: int) -> None:
     pieces = list(cut_pieces(text, 0, is_whole=True))
     early = list(cut_pieces(text[:length], 0, is_whole=False))
     assert early == pieces[: len(early)]
 
 
 @given(TEXTS, st.data())
-def test_from_the_end_of_a_piece_the_same_ones_follow(text: str, data: st.DataObject) -> None:
+def test_cutting_from_the_end_of_a_piece_gives_the_same_rest(
+    text: str, data: st.DataObject
+) -> None:
     pieces = list(cut_pieces(text, 0, is_whole=True))
     told = data.draw(st.integers(0, len(pieces)))
     offset = len("".join(pieces[:told]))
@@ -68,10 +70,10 @@ ANSWERS = st.lists(
 
 
 @given(ANSWERS, st.data())
-def test_who_comes_again_anywhere_gets_what_is_left(
+def test_a_reader_can_resume_after_any_event(
     answers: list[list[AnswerPart]], data: st.DataObject
 ) -> None:
-    """Live, with any number of looks at any state of the draft, and all at once."""
+    """The events read live, from any states of the draft, equal those read all at once."""
     rows = [_row(seq, answer) for seq, answer in enumerate(answers, 5)]
     whole = list(RunTranscriptReader(StreamCursor()).events_of_rows(rows))
     live = list(_follow(rows, data))
@@ -90,7 +92,7 @@ def _follow(rows: list[StreamRow], data: st.DataObject) -> list[StreamEvent]:
     events: list[StreamEvent] = []
     place = StreamCursor()
     for row in rows:
-        story = RunTranscriptReader(place)  # another connection, or another process
+        story = RunTranscriptReader(place)  # as in another connection or process
         text = sum(len(part.text) for part in row.answer)
         for seen in sorted(data.draw(st.lists(st.integers(0, text), max_size=4))):
             events += story.events_of_answer(_beginning(row.answer, seen), is_whole=False)
@@ -124,7 +126,7 @@ def test_an_answer_comes_before_its_row() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.2", "1.2.3.4", "9" * 19, "１"])
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_an_invalid_event_id_is_refused(text: str) -> None:
     with pytest.raises(Rejected):
         parse_stream_cursor(text)
 
@@ -149,7 +151,7 @@ def test_the_parts_of_a_whole_answer_are_its_blocks() -> None:
     )
 
 
-def test_the_parts_of_an_answer_that_was_cut_off_are_as_they_came() -> None:
+def test_the_parts_of_a_partial_answer_keep_their_order() -> None:
     metadata = {
         "thinking": "a\n\nb",
         "parts": [["text", 1], ["thinking", 1], ["text", 0], ["thinking", 1]],

@@ -1,4 +1,4 @@
-"""Which files are marked, since other programs run them by themselves."""
+"""Files that are marked because other programs run them by themselves."""
 
 import pytest
 
@@ -22,7 +22,7 @@ PLAIN = ("Makefile", "package.json", "conftest.py", "vscode/tasks.json", "envrc"
 
 
 @pytest.mark.parametrize("path", MARKED)
-def test_these_run_by_themselves(path: str) -> None:
+def test_files_that_run_by_themselves_are_marked(path: str) -> None:
     assert runs_itself(path)
     assert names_self_running(f"cat x >'{path}';ls")
     assert names_self_running(f"cp x {path[:2]}''{path[2:]}")
@@ -30,6 +30,6 @@ def test_these_run_by_themselves(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PLAIN)
-def test_these_run_when_asked_for(path: str) -> None:
+def test_files_that_run_on_request_are_not_marked(path: str) -> None:
     assert not runs_itself(path)
     assert not names_self_running(f"cat x > {path}")

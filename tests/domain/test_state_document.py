@@ -1,4 +1,4 @@
-"""The state as YAML: any content, at most 1,000 tokens, the same bytes each time."""
+"""The session state as YAML: any content, at most 1,000 tokens and deterministic."""
 
 from typing import Any
 
@@ -46,12 +46,12 @@ def pinned(state: SessionState, item: str) -> SessionState:
     return apply_edit(state, StateEdit(action="pin", item=found.as_mark()), seq=1, turn=99)
 
 
-def test_it_is_empty_when_there_is_nothing_to_say() -> None:
+def test_the_document_of_an_empty_state_is_empty() -> None:
     assert document(SessionState(tokens=5, model="m")) == ""
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text_comes_back(text: str) -> None:
+def test_any_text_can_be_read_back_from_the_yaml(text: str) -> None:
     state = SessionState(
         files=(StateFile(text, "read", 1),),
         decisions=(Statement("d1.0", text, 1, SAID),),
@@ -66,7 +66,7 @@ def test_any_text_comes_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "null", "On", "1e3", "0x1", "~", "-", "a: b", "- a", "{"])
-def test_a_word_that_means_something_in_yaml_stays_a_text(text: str) -> None:
+def test_yaml_keywords_stay_text(text: str) -> None:
     assert (
         parsed(SessionState(files=(StateFile(text, "read", 1),)))["files_touched"][0]["path"]
         == text
@@ -74,14 +74,14 @@ def test_a_word_that_means_something_in_yaml_stays_a_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["word " * 50, "記憶" * 100, '\\"' * 100, "é👍\u2028" * 70])
-def test_it_never_costs_more_than_it_may(text: str) -> None:
+def test_the_document_stays_within_its_token_limit(text: str) -> None:
     state = full(text)
     assert estimate_tokens(document(state)) <= MAX_STATE_TOKENS
     assert document(state) == document(state)
     assert parsed(state)["current_focus"] == text[:100]
 
 
-def test_what_does_not_fit_is_left_out_oldest_first_and_pinned_last() -> None:
+def test_items_are_left_out_oldest_first_and_pinned_last() -> None:
     state = full("word " * 50)
     state = state._replace(
         files=(*state.files[:19], StateFile("read.py", "read", 50)),

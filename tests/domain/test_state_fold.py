@@ -1,4 +1,4 @@
-"""What each tool call, message and result adds to the state."""
+"""The facts that tool calls, messages and results add to the session state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ _names = st.text(max_size=5) | st.sampled_from(_NAMES.split())
 
 
 def fold(*turns: NewTurn) -> SessionState:
-    """The state after these turns; it survives being stored after each."""
+    """Return the state after these turns. Check after each turn that it can be stored."""
     state = SessionState()
     for number, turn in enumerate(turns, start=1):
         state = fold_facts(state, number, read_facts(turn))
@@ -97,14 +97,14 @@ def test_a_file_that_a_person_put_back_is_no_longer_edited() -> None:
         ("search_files", {"path": "src", "query": "x"}, []),
     ],
 )
-def test_a_call_that_went_well_touches_its_file(
+def test_only_a_successful_call_adds_its_file(
     name: str, arguments: Mapping[str, Any], touched: list[tuple[str, str, int]]
 ) -> None:
     assert files(*used(name, arguments)) == touched
     assert files(*used(name, arguments, ok=False)) == []
 
 
-def test_calls_of_other_programs_count_too() -> None:
+def test_calls_in_the_format_of_other_programs_are_read() -> None:
     openai = NewTurn(
         role="assistant",
         content="",
@@ -115,7 +115,7 @@ def test_calls_of_other_programs_count_too() -> None:
     assert files(openai, result(name="read_file", ok=None)) == [("a.py", "read", 1)]
 
 
-def test_each_result_belongs_to_its_call() -> None:
+def test_results_are_matched_to_their_calls() -> None:
     made = calls(("edit_file", {"path": "a.py"}), ("edit_file", {"path": "b.py"}))
     done = [result(name="edit_file", place=1), result(name="edit_file", place=0, ok=False)]
     assert files(made, *done) == [("b.py", "edited", 1)]
@@ -133,20 +133,20 @@ def test_each_result_belongs_to_its_call() -> None:
         ("Errors are explained in this text", True, True),
     ],
 )
-def test_an_outcome_that_was_not_recorded_is_read_off_the_text(
+def test_an_unrecorded_outcome_is_read_from_the_output(
     output: str, ok: bool | None, is_touched: bool
 ) -> None:
     assert bool(files(*used("read_file", {"path": "a.py"}, output, ok=ok))) is is_touched
 
 
-def test_a_file_is_listed_once_with_what_was_last_changed() -> None:
+def test_a_file_is_listed_once_with_its_last_change() -> None:
     turns = [*used("read_file", {"path": "a.py"}), *used("read_file", {"path": "b.py"})]
     assert files(*turns, *edit("a.py")) == [("b.py", "read", 3), ("a.py", "edited", 5)]
     again = used("read_file", {"path": "a.py"})
     assert files(*turns, *edit("a.py"), *again) == [("b.py", "read", 3), ("a.py", "edited", 5)]
 
 
-def test_writing_a_file_that_was_there_is_an_edit() -> None:
+def test_writing_an_existing_file_is_an_edit() -> None:
     wrote = used("write_file", {"path": "a.py"})
     assert files(*used("read_file", {"path": "a.py"}), *wrote) == [("a.py", "edited", 3)]
     assert files(*used("write_file", {"path": "a.py"}, "Overwrote a.py")) == [("a.py", "edited", 1)]
@@ -161,12 +161,12 @@ def test_writing_a_file_that_was_there_is_an_edit() -> None:
     assert files(*wrote, *gone, *wrote) == [("a.py", "created", 5)]
 
 
-def test_a_moved_file_is_known_by_its_new_name() -> None:
+def test_a_moved_file_is_listed_by_its_new_name() -> None:
     moved = used("move_file", {"source": "a.py", "destination": "b.py"})
     assert files(*edit("a.py"), *moved) == [("b.py", "moved", 3)]
 
 
-def test_a_result_without_its_call_and_a_call_without_result_say_nothing() -> None:
+def test_a_call_or_a_result_without_the_other_is_ignored() -> None:
     assert files(result(name="read_file"), calls(("edit_file", {"path": "a"})), message("x")) == []
     assert files(calls(("edit_file", {"path": "a"})), message("x"), result()) == []
 
@@ -196,7 +196,7 @@ def test_a_commit_is_a_decision(name: str, arguments: dict[str, Any], text: str 
     assert decisions(*used(name, arguments, "exit code: 1")) == []
 
 
-def test_decisions_are_noted_and_struck_by_the_model() -> None:
+def test_the_model_can_note_and_strike_decisions() -> None:
     noted = used("session_state", {"action": "note", "text": "Roses stay"}, "Noted: Roses stay")
     assert decisions(*noted) == ["Roses stay"]
     struck = used("session_state", {"action": "strike", "text": "roses"}, "Struck d1.0: Roses stay")
@@ -205,7 +205,7 @@ def test_decisions_are_noted_and_struck_by_the_model() -> None:
     assert decisions(*used("session_state", {"action": "note", "text": "x"}, ok=False)) == []
 
 
-def test_ten_decisions_stay_and_commits_go_first() -> None:
+def test_ten_decisions_are_kept_and_commits_are_dropped_first() -> None:
     rules = [message(f"We decided to plant row {n}") for n in range(9)]
     commits = [used("git_command", {"command": f"commit -m 'Step {n}'"}) for n in range(5)]
     found = decisions(*rules, *(turn for pair in commits for turn in pair))
@@ -214,14 +214,14 @@ def test_ten_decisions_stay_and_commits_go_first() -> None:
     assert decisions(*more)[0] == "We decided to plant row 4"
 
 
-def test_what_is_said_again_is_new_again() -> None:
+def test_a_repeated_decision_counts_as_new() -> None:
     rules = [message(f"We decided to plant row {n}") for n in range(10)]
     found = decisions(*rules, message("we decided to plant row 0"), message("We use tabs"))
     assert found[-2:] == ["We decided to plant row 0", "We use tabs"]
     assert "We decided to plant row 1" not in found
 
 
-def test_twenty_files_and_five_errors_stay() -> None:
+def test_twenty_files_and_five_errors_are_kept() -> None:
     assert [path for path, _, _ in files(*(t for n in range(25) for t in edit(f"{n}.py")))] == [
         f"{n}.py" for n in range(5, 25)
     ]
@@ -241,7 +241,7 @@ exit code: 2"""
 
 
 @pytest.mark.parametrize("ok", [True, False, None])
-def test_an_error_is_resolved_by_what_was_done_before_it_went_away(ok: bool | None) -> None:
+def test_an_error_is_resolved_by_the_actions_before_the_success(ok: bool | None) -> None:
     turns = [
         *shell("pytest tests/test_auth.py -x", OUTPUT, ok=ok),
         *used("read_file", {"path": "setup.py"}),
@@ -255,19 +255,19 @@ def test_an_error_is_resolved_by_what_was_done_before_it_went_away(ok: bool | No
     ]
 
 
-def test_an_error_in_colour_is_told_without() -> None:
+def test_colour_codes_are_removed_from_an_error() -> None:
     failed = shell("make", "ok\n\x1b[31mValueError: \x1b[1mlate\x1b[0m\nbye", ok=False)
     assert errors(*failed, *edit("a.c"), *shell("make")) == [
         "ValueError: late — fixed by editing a.c (5)"
     ]
 
 
-def test_what_did_not_help_is_not_said_to_have_helped() -> None:
+def test_actions_before_a_repeated_failure_are_not_called_a_fix() -> None:
     turns = [*shell("make", "Error 1", ok=False), *edit("a.c"), *shell("make", "Error 2", ok=False)]
     assert errors(*turns, *edit("b.c"), *shell("make")) == ["Error 2 — fixed by editing b.c (9)"]
 
 
-def test_a_run_over_everything_settles_a_part() -> None:
+def test_a_run_of_all_tests_resolves_the_error_of_a_part() -> None:
     failed = shell("cd app && pytest tests/a.py", "AssertionError: 1", ok=False)
     assert errors(*failed, *shell("pytest tests/b.py")) == []
     assert errors(*failed, *shell("FOO=1 uv run pytest -q 2>&1 | tail -3")) == [
@@ -276,11 +276,11 @@ def test_a_run_over_everything_settles_a_part() -> None:
 
 
 @pytest.mark.parametrize("command", ["grep x a.py", "ls gone", "git diff --exit-code", "cat x"])
-def test_looking_and_finding_nothing_is_no_error(command: str) -> None:
+def test_a_search_without_results_is_no_error(command: str) -> None:
     assert errors(*shell(command, "exit code: 1", ok=False), *shell(command)) == []
 
 
-def test_other_tools_fail_and_are_made_good_too() -> None:
+def test_errors_of_other_tools_are_resolved_too() -> None:
     failed = used("fetch_url", {"url": "x"}, "ConnectionError: refused", ok=False)
     assert errors(*failed, *used("fetch_url", {"url": "x"})) == []
     assert errors(*failed, *edit("hosts"), *used("fetch_url", {"url": "x"})) == [
@@ -324,7 +324,7 @@ def test_the_focus_is_the_first_line_of_the_newest_message(text: str, focus: str
         NewTurn(role="user", content="\x85\u2028 \ufeff"),
     ],
 )
-def test_whatever_a_turn_holds_it_can_be_folded(turn: NewTurn) -> None:
+def test_a_damaged_turn_can_be_folded(turn: NewTurn) -> None:
     fold(turn, *used("edit_file", {"path": "a\ud800\x00.py"}), turn)
 
 
@@ -364,21 +364,21 @@ def test_any_json_can_be_folded(
         "exit_code: 3",
     ],
 )
-def test_a_command_that_says_its_exit_code_failed(line: str) -> None:
+def test_an_exit_code_in_the_output_marks_a_failure(line: str) -> None:
     failed = shell("make", f"Error here\n{line}\n")
     assert errors(*failed, *edit("a.c"), *shell("make", f"fine\n{line.replace('3', '0')}")) == [
         "Error here — fixed by editing a.c (5)"
     ]
 
 
-def test_items_have_ids_that_stay() -> None:
+def test_items_have_stable_ids() -> None:
     items, struck = list_items(fold(message("We use tabs. Never use eval."), *edit("a.py")))
     assert struck == ()
     assert [item.id for item in items] == ["ff0de093a8c24f6a3", "d1.0", "r1.1", "c1"]
 
 
 def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
-    """What is in force after these messages, and what a later one replaced, with its turn."""
+    """Return the statements in force, and the replaced ones with the turn that replaced them."""
     items, struck = list_items(fold(*map(message, messages)))
     shown = [item.text for item in items if item.kind in (RULE, PREFERENCE, VALUE)]
     return shown, [(item.text, item.struck_by, item.replaced_in) for item in struck]
@@ -396,7 +396,7 @@ def told(*messages: str) -> tuple[list[str], list[tuple[str, str, int]]]:
             "Always answer in German when I write in German",
             "Always answer in English when I write in German",
         ),
-        # What holds even so is no condition.
+        # A clause with "even if" is no condition.
         (
             "Always answer in German, even if I write in English",
             "Always answer in English, even if I write in German",
@@ -444,7 +444,7 @@ def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: 
         ("I prefer Android phones", "I prefer quiet libraries"),
         ("Always use tabs", "I prefer spaces to tabs"),
         ("Always write line 1", "Always write line 2"),
-        # The opposite of a part.
+        # The later statement opposes a part of the earlier one.
         ("Always use mocks in the tests of the payment module", "Never use mocks in tests"),
         (
             "Always add type hints and docstrings to every function",
@@ -454,7 +454,7 @@ def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: 
             "Schreibe immer Tests, Typen und Kommentare in den Code",
             "Schreibe niemals Kommentare in den Code",
         ),
-        # Under another condition.
+        # The conditions are different.
         (
             "Always answer in English when I write in English",
             "Always answer in German when I write in German",
@@ -463,7 +463,7 @@ def test_a_later_statement_replaces_one_on_the_same_matter(earlier: str, later: 
             "When I write in English, always answer in English",
             "When I write in German, always answer in German",
         ),
-        # An amount of something else.
+        # The amounts are of different things.
         ("Always use 2 spaces in YAML files", "Always use 4 spaces in Python files"),
     ],
 )
@@ -471,7 +471,7 @@ def test_statements_on_other_matters_stay(earlier: str, later: str) -> None:
     assert told(earlier, later) == ([earlier, later], [])
 
 
-def test_what_is_said_again_is_of_its_last_turn_and_counts() -> None:
+def test_a_repeated_rule_has_its_last_turn_and_a_count() -> None:
     state = fold(
         message("Always quote paths"), message("Never use eval"), message("always quote paths")
     )
@@ -481,7 +481,7 @@ def test_what_is_said_again_is_of_its_last_turn_and_counts() -> None:
     ]
 
 
-def test_a_part_of_a_preference_said_again_keeps_the_whole() -> None:
+def test_repeating_a_part_of_a_preference_keeps_the_whole() -> None:
     whole = "I prefer step-by-step explanations with concrete examples over definitions"
     state = fold(message(whole), message("As I prefer step-by-step explanations, show me one?"))
     assert [(wish.text, wish.times) for wish in state.preferences] == [(whole, 2)]
@@ -536,7 +536,7 @@ def test_the_later_of_two_short_statements_of_a_value_holds(earlier: str, later:
         ),
     ],
 )
-def test_values_of_different_things_stand_beside_each_other(one: str, other: str) -> None:
+def test_values_of_different_things_do_not_replace_each_other(one: str, other: str) -> None:
     shown, struck = told(one, other)
     assert (len(shown), struck) == (2, [])
 
@@ -583,11 +583,11 @@ def test_a_value_that_did_not_change_is_remembered_but_not_shown() -> None:
         "Is a 54-year-old allowed to drive a bus there?",
     ],
 )
-def test_numbers_that_are_no_value_are_left_alone(text: str) -> None:
+def test_other_numbers_are_not_read_as_values(text: str) -> None:
     assert told(text, text.replace("3", "4").replace("7", "8"))[0] == []
 
 
-def test_a_rule_outlives_any_number_of_other_things() -> None:
+def test_a_rule_survives_any_number_of_preferences() -> None:
     said = [
         "Never push to main",
         *(
@@ -621,8 +621,8 @@ def word(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}") * 2
 
 
-@pytest.mark.parametrize("was", ["r1.0", "d1.0"])  # A decision, before there were rules.
-def test_the_model_takes_a_rule_back_like_a_decision(was: str) -> None:
+@pytest.mark.parametrize("was", ["r1.0", "d1.0"])  # Rules were decisions in earlier versions.
+def test_the_model_can_strike_a_rule_like_a_decision(was: str) -> None:
     strike = used(
         "session_state", {"action": "strike", "text": "tabs"}, f"Struck {was}: Always use tabs"
     )
@@ -631,8 +631,8 @@ def test_the_model_takes_a_rule_back_like_a_decision(was: str) -> None:
     assert [(item.id, item.kind, item.struck_by) for item in struck] == [("r1.0", RULE, "model")]
 
 
-@pytest.mark.parametrize("was", ["v1.0", "v3.0", "v5.0"])  # Histories elsewhere have other numbers.
-def test_the_model_takes_a_value_back_by_its_text(was: str) -> None:
+@pytest.mark.parametrize("was", ["v1.0", "v3.0", "v5.0"])  # Its id differs in other histories.
+def test_the_model_can_strike_a_value_by_its_text(was: str) -> None:
     output = f"Struck {was}: response time is now 250 ms"
     values = map(message, ("The response time is now 250 ms", "Ok", "The budget is now $300"))
     items, struck = list_items(fold(*values, *used("session_state", {"action": "strike"}, output)))

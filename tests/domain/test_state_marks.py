@@ -1,4 +1,4 @@
-"""A person's pins, strikes and rewordings: what they do, and what is remembered."""
+"""A person's pins, strikes and rewordings of state items, and the marks that store them."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def texts(state: SessionState) -> list[str]:
     return [found.text for found in list_items(state)[0]]
 
 
-def test_an_item_comes_back_as_it_was() -> None:
+def test_a_rewording_and_a_strike_can_be_undone() -> None:
     state = decided("tabs", "roses")
     reworded = edited(state, "edit", "d1.0", "spaces")
     assert texts(reworded) == ["spaces", "roses"]
@@ -59,7 +59,7 @@ def test_an_item_comes_back_as_it_was() -> None:
     assert texts(edited(struck, "unstrike", "d1.0")) == ["spaces", "roses"]
 
 
-def test_a_struck_file_is_back_when_it_is_touched_again() -> None:
+def test_a_struck_file_returns_when_it_is_touched_again() -> None:
     state = edited(SessionState(files=(StateFile("a.py", "read", 3),)), "strike", "a.py")
     assert texts(state) == []
     assert texts(state._replace(files=(StateFile("a.py", "edited", 8),))) == ["a.py"]
@@ -72,7 +72,7 @@ def test_a_pinned_focus_stays_until_it_is_unpinned() -> None:
     assert texts(edited(state, "unpin", "c1")) == ["docs"]
 
 
-def test_pins_count_within_the_limit_of_their_kind() -> None:
+def test_pinned_items_count_towards_the_limit_of_their_kind() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in (1, 2):
         state = edited(state, "pin", f"d{number}.0")
@@ -84,7 +84,7 @@ def test_pins_count_within_the_limit_of_their_kind() -> None:
     assert texts(state) == ["row 1", "row 2", *(f"row {n}" for n in range(5, 11)), "new a", "new b"]
 
 
-def test_what_is_new_shows_however_many_are_pinned() -> None:
+def test_new_items_are_shown_even_if_all_others_are_pinned() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in range(1, 11):
         state = edited(state, "pin", f"d{number}.0")
@@ -96,7 +96,7 @@ def test_what_is_new_shows_however_many_are_pinned() -> None:
     assert texts(state) == [*(f"row {n}" for n in range(1, 11)), "new a", "new b"]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_marks_is_limited() -> None:
     state = SessionState()
     for number in range(1, 3 * MAX_MARKS):
         state = state._replace(decisions=(Statement(f"d{number}.0", f"x {number}", number, SAID),))
@@ -106,7 +106,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert state.marks[-1].turn == 3 * MAX_MARKS - 1
 
 
-def test_marks_go_with_the_turns_of_their_items() -> None:
+def test_marks_are_dropped_with_the_turns_of_their_items() -> None:
     state = decided("tabs", "roses")
     for number in (1, 2):
         state = edited(state, "pin", f"d{number}.0")
@@ -135,17 +135,17 @@ ITEM = {"id": "d1.0", "kind": "decision", "text": "tabs", "turn": 1}
         {"action": "pin", "item": ITEM, "after": -1},
     ],
 )
-def test_an_event_of_another_form_is_no_edit(data: Any) -> None:
+def test_an_invalid_event_is_no_edit(data: Any) -> None:
     assert read_edit(data) is None
 
 
-def test_an_edit_from_elsewhere_is_cut_to_size() -> None:
+def test_long_texts_of_an_edit_are_cut() -> None:
     edit = read_edit({"action": "edit", "item": ITEM | {"text": "x\n" * 900}, "text": "y" * 900})
     assert edit
     assert (len(edit.item.text), len(edit.text)) == (200, 160)
 
 
-def test_marks_on_a_decision_hold_where_it_is_a_rule_now() -> None:
+def test_marks_on_a_decision_apply_to_the_rule_it_became() -> None:
     said = Statement("r1.2", "Never commit to main", 1, SAID)
     state = SessionState(rules=(said,))
     was = ItemMark("d1.0", DECISION, said.text, 1, "", SAID)

@@ -1,4 +1,4 @@
-"""What texts may come in, and how they are shown on one line."""
+"""Text: encodable values, previews without markup and the number of values in JSON."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from conversations.domain.text import (
 from conversations.web.forms import check_message_text, check_reason
 
 TEXTS = st.text("ab\0\xe9\u20ac\ud83d\udeb2\U0001fad8", max_size=6)
-"""Halves of pairs included, in either order."""
+"""Texts that may contain halves of surrogate pairs, in either order."""
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXTS,
@@ -37,7 +37,7 @@ def is_encodable(value: Any) -> bool:
 
 
 @given(VALUES)
-def test_a_value_comes_in_if_utf_8_can_encode_all_of_it(value: Any) -> None:
+def test_a_value_is_accepted_if_utf_8_can_encode_all_of_it(value: Any) -> None:
     if is_encodable(value):
         assert require_encodable(value) is value
     else:
@@ -46,7 +46,7 @@ def test_a_value_comes_in_if_utf_8_can_encode_all_of_it(value: Any) -> None:
 
 
 @given(TEXTS)
-def test_so_does_what_a_person_says(text: str) -> None:
+def test_messages_and_reasons_must_be_encodable(text: str) -> None:
     for check, said in ((check_message_text, f"said {text}"), (check_reason, text)):
         if is_encodable(text):
             assert check(said).encode() is not None
@@ -55,7 +55,7 @@ def test_so_does_what_a_person_says(text: str) -> None:
                 check(said)
 
 
-def test_nesting_costs_no_stack() -> None:
+def test_deep_nesting_does_not_exhaust_the_stack() -> None:
     value: Any = "\ud800"
     for _ in range(20_000):
         value = [value]
@@ -71,7 +71,7 @@ def test_nesting_costs_no_stack() -> None:
         ("2 * 3 * 4, 2*3*4, *.py and x = *args", "2 * 3 * 4, 2*3*4, *.py and x = *args"),
     ],
 )
-def test_a_preview_has_no_marks_but_those_that_mean_something(written: str, shown: str) -> None:
+def test_a_preview_drops_markup_and_keeps_other_characters(written: str, shown: str) -> None:
     assert strip_marks(written) == shown
 
 
@@ -89,7 +89,7 @@ def test_values_are_counted_as_they_are_parsed(value: Any, is_spaced: bool) -> N
     text = json.dumps(value, indent=1 if is_spaced else None)
     count = count_of(value)
     assert count_values(text, limit=count) == count
-    # Where others follow, as in a list.
+    # The same if other values follow, as in a list.
     assert count_values(f"[{text}, [1, 2, 3]]", limit=1000, start=1) == count
     assert count_signs(text) >= count
     assert has_more_values(text, count - 1)
@@ -97,7 +97,7 @@ def test_values_are_counted_as_they_are_parsed(value: Any, is_spaced: bool) -> N
 
 
 def count_of(value: Any) -> int:
-    """Of a list or an object itself, and a comma for each item but the first."""
+    """Count every list and object, and each of their items but the first."""
     if not isinstance(value, dict | list):
         return 0
     items = list(value.values()) if isinstance(value, dict) else value
@@ -107,12 +107,12 @@ def count_of(value: Any) -> int:
 @pytest.mark.parametrize(
     "text", ["[1, [", '{"a": [1, "', '{"a": [1, "b\\', '[[,"[[,', "]" + "[" * 9, '"[[[["', ""]
 )
-def test_of_what_is_no_json_its_beginning_is_counted(text: str) -> None:
+def test_the_beginning_of_invalid_json_is_counted(text: str) -> None:
     assert count_values(text, limit=1000) <= 3
 
 
-def test_a_long_text_is_one_value() -> None:
-    """Source code with as many signs as a request could have."""
+def test_brackets_and_commas_in_a_text_are_not_counted() -> None:
+    """Source code may have more brackets and commas than a request may have values."""
     text = json.dumps({"text": 'call([1, 2], {"a": "b"})\n' * 700_000, "more": [1, 2, 3]})
     assert count_signs(text) > MAX_JSON_VALUES
     assert not has_more_values(text)

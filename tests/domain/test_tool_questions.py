@@ -1,4 +1,4 @@
-"""What a tool server may ask a person, and what may be answered."""
+"""Questions of tool servers to people, and the answers."""
 
 from typing import Any
 
@@ -48,11 +48,11 @@ def test_fields_are_read_from_the_schema() -> None:
 
 
 @pytest.mark.parametrize("data", [None, {}, {"fields": 5}, {"fields": [{}]}, {"fields": [3]}])
-def test_what_is_no_question_is_none(data: Any) -> None:
+def test_invalid_data_is_no_question(data: Any) -> None:
     assert read_question(data) is None
 
 
-def test_answers_are_texts_of_a_form_or_values() -> None:
+def test_answers_are_read_from_form_texts_and_from_values() -> None:
     question = ask(["name", "sunny"], **PROPERTIES)
     given = {"name": "Bob", "beds": "3", "width": "1.5", "soil": "clay", "sunny": ""}
     read = {"name": "Bob", "beds": 3, "width": 1.5, "sunny": False, "soil": "clay"}
@@ -61,7 +61,7 @@ def test_answers_are_texts_of_a_form_or_values() -> None:
     assert read_content(question, given) == {"name": "Bob", "sunny": True, "tools": ["rake"]}
 
 
-def test_what_is_left_out_is_what_it_is_by_default() -> None:
+def test_missing_answers_get_their_default() -> None:
     question = ask(["name"], **PROPERTIES)
     assert read_content(question, {}) == {"name": "Ann", "sunny": True}
     given = {"name": "Bob", "sunny": "", "size": ""}
@@ -87,7 +87,7 @@ def test_what_is_left_out_is_what_it_is_by_default() -> None:
         ({"name": []}, "“Your name” is required."),
     ],
 )
-def test_other_answers_are_refused_by_the_name_of_the_field(given: Any, reason: str) -> None:
+def test_invalid_answers_are_refused_with_the_name_of_the_field(given: Any, reason: str) -> None:
     with pytest.raises(Rejected) as refused:
         read_content(ask(["name"], **PROPERTIES), given)
     assert refused.value.message == reason
@@ -107,12 +107,12 @@ def test_other_answers_are_refused_by_the_name_of_the_field(given: Any, reason: 
         {"mode": "url"},
     ],
 )
-def test_what_cannot_be_shown_is_not_asked(asked: dict[str, Any]) -> None:
+def test_a_question_that_cannot_be_shown_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(BadQuestion):
         make_question({"message": "?"} | asked, call="c", server="almanac")
 
 
-def test_an_address_is_asked_for_as_it_is() -> None:
+def test_the_address_of_a_question_is_unchanged() -> None:
     asked = {"mode": "url", "message": "Sign in", "url": "https://example.org/?a=1"}
     question = make_question(asked, call="c", server="almanac")
     assert (question.url, question.fields) == ("https://example.org/?a=1", [])
@@ -129,7 +129,7 @@ def test_an_address_is_asked_for_as_it_is() -> None:
         ({"systemPrompt": "x" * 100_001}, "at most 100,000 characters"),
     ],
 )
-def test_what_the_model_is_not_asked(change: dict[str, Any], reason: str) -> None:
+def test_an_invalid_sampling_request_is_refused(change: dict[str, Any], reason: str) -> None:
     asked = {"mode": "sampling", "model": "m", "maxTokens": 5}
     asked |= {"messages": [{"role": "user", "content": TEXT}]}
     assert make_question(asked, call="c", server="s").prompt["messages"][0]["text"] == "Why?"

@@ -1,4 +1,4 @@
-"""Messages of both formats: those of the APIs' documentation, and drawn ones."""
+"""Messages of both formats, from the APIs' documentation and from Hypothesis."""
 
 from typing import Any
 
@@ -134,10 +134,10 @@ CHAT_MESSAGES: list[Message] = [
     },
     {"role": "tool", "tool_call_id": "c1", "content": "all"},
 ]
-"""Of another program, whose calls have a shape of their own."""
+"""Messages of another program, whose tool calls have a different shape."""
 
 text = st.text(max_size=12)
-"""With all that a database cannot hold."""
+"""Text that may have characters that a database cannot store."""
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | text,

@@ -1,4 +1,4 @@
-"""Messages of other programs as turns, and back, without a loss."""
+"""Conversion of other programs' messages to turns and back, without loss."""
 
 import json
 from collections.abc import Sequence
@@ -35,17 +35,17 @@ def there_and_back(name: str, messages: Sequence[Any]) -> str:
 
 
 def exact(messages: Sequence[Any]) -> str:
-    """Their JSON, in which 1 and True and 1.0 are not the same."""
+    """Return the messages' JSON, in which 1, True and 1.0 are different."""
     return json.dumps(list(messages), sort_keys=True)
 
 
 @given(samples.json_values, samples.json_values)
-def test_a_difference_gives_one_value_from_another(written: Any, given: Any) -> None:
+def test_a_difference_restores_one_value_from_another(written: Any, given: Any) -> None:
     assert exact([restore(written, difference(written, given))]) == exact([given])
 
 
 @given(samples.json_values, samples.json_values)
-def test_a_difference_that_does_not_fit_breaks_nothing(written: Any, kept: Any) -> None:
+def test_a_difference_that_does_not_fit_raises_no_error(written: Any, kept: Any) -> None:
     restore(written, kept)
 
 
@@ -57,14 +57,14 @@ def test_a_difference_that_does_not_fit_breaks_nothing(written: Any, kept: Any) 
         (OPENAI, samples.CHAT_MESSAGES),
     ],
 )
-def test_documented_messages_come_back_as_they_were(name: str, messages: list[Any]) -> None:
+def test_documented_messages_are_restored_exactly(name: str, messages: list[Any]) -> None:
     assert there_and_back(name, messages) == exact(messages)
 
 
 @costly
 @given(samples.anthropic_messages)
-def test_whatever_the_messages_api_can_say_comes_back(messages: list[Any]) -> None:
-    """It can be stored, and written in the other format, too."""
+def test_any_messages_of_the_messages_api_are_restored_exactly(messages: list[Any]) -> None:
+    """The turns can also be stored, and written in the other format."""
     turns = read(ANTHROPIC, messages)
     assert json.dumps(write(ANTHROPIC, turns), sort_keys=True) == exact(messages)
     for turn in turns:
@@ -75,8 +75,8 @@ def test_whatever_the_messages_api_can_say_comes_back(messages: list[Any]) -> No
 
 @costly
 @given(samples.openai_messages)
-def test_whatever_chat_messages_can_say_comes_back(messages: list[Any]) -> None:
-    """It can be written for the Messages API, too."""
+def test_any_chat_messages_are_restored_exactly(messages: list[Any]) -> None:
+    """The turns can also be written for the Messages API."""
     turns = read(OPENAI, messages)
     assert json.dumps(write(OPENAI, turns), sort_keys=True) == exact(messages)
     written = write(ANTHROPIC, turns)
@@ -89,7 +89,7 @@ storable = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_
 
 @st.composite
 def plain_turns(draw: st.DrawFn) -> list[NewTurn]:
-    """Exchanges as the runtime writes them: a message, answers with calls, results."""
+    """Return exchanges as the runtime writes them: messages, answers with calls, results."""
     turns = []
     for number in range(draw(st.integers(1, 3))):
         turns.append(make_turn("user", draw(storable)))
@@ -106,14 +106,14 @@ def plain_turns(draw: st.DrawFn) -> list[NewTurn]:
 
 
 def substance(turn: NewTurn) -> tuple[Any, ...]:
-    """What both formats can hold of a turn."""
+    """Return the fields of a turn that both formats can hold."""
     calls = [(call["id"], call["name"], call["input"]) for call in read_tool_calls(turn)]
     return turn.role, turn.content, dump_json(calls), turn.tool_call_id, turn.tool_name
 
 
 @costly
 @given(plain_turns())
-def test_turns_come_back_through_either_format(turns: list[NewTurn]) -> None:
+def test_turns_are_restored_from_either_format(turns: list[NewTurn]) -> None:
     for name in BOTH:
         assert [substance(turn) for turn in read(name, write(name, turns))] == [
             substance(turn) for turn in turns
@@ -122,14 +122,14 @@ def test_turns_come_back_through_either_format(turns: list[NewTurn]) -> None:
 
 @costly
 @given(plain_turns())
-def test_failures_and_blocks_come_back_through_the_messages_api(turns: list[NewTurn]) -> None:
+def test_failures_and_blocks_are_restored_from_the_messages_api(turns: list[NewTurn]) -> None:
     back = read(ANTHROPIC, write(ANTHROPIC, turns))
     assert [turn.blocks for turn in back] == [turn.blocks for turn in turns]
     failed = [read_metadata(turn).get("ok") is False for turn in turns]
     assert [read_metadata(turn).get("ok") is False for turn in back] == failed
 
 
-def test_results_of_parallel_calls_are_one_message_of_blocks_and_several_chat_messages() -> None:
+def test_parallel_results_are_one_message_or_several_chat_messages() -> None:
     turns = read(ANTHROPIC, samples.ANTHROPIC[:4])
     assert [turn.role for turn in turns] == [
         "user", "assistant", "tool", "tool", "user", "assistant",
@@ -157,7 +157,7 @@ def test_chat_messages_become_blocks() -> None:
     assert file["source"] == {"type": "file", "file_id": "file-1"}
 
 
-def test_blocks_become_parts_and_what_is_none_is_named() -> None:
+def test_blocks_become_parts_or_a_text_with_their_name() -> None:
     content = write(OPENAI, read(ANTHROPIC, samples.ANTHROPIC))[6]["content"]
     assert [part["type"] for part in content[:4]] == ["text", "image_url", "image_url", "file"]
     assert content[2]["image_url"]["url"] == f"data:image/png;base64,{samples.PNG}"
@@ -166,14 +166,14 @@ def test_blocks_become_parts_and_what_is_none_is_named() -> None:
     assert message["content"] == [{"type": "text", "text": "[search_result: Roses]"}]
 
 
-def test_input_that_was_no_json_keeps_its_text() -> None:
+def test_input_that_is_no_json_keeps_its_text() -> None:
     block = {"type": "tool_use", "id": "a", "name": "look", "input": {"_unparsed": '{"x": '}}
     [message] = write(OPENAI, read(ANTHROPIC, [{"role": "assistant", "content": [block]}]))
     assert message["tool_calls"][0]["function"]["arguments"] == '{"x": '
     assert message["content"] is None
 
 
-def test_what_is_sealed_with_a_call_is_in_chat_messages_only() -> None:
+def test_sealed_content_of_a_call_is_in_chat_messages_only() -> None:
     call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     blocks = [call | {SEALED: {"google": {"thought_signature": "SIG"}}}]
     turn = make_turn("assistant", "", blocks=blocks, tool_calls=blocks)
@@ -183,18 +183,18 @@ def test_what_is_sealed_with_a_call_is_in_chat_messages_only() -> None:
     assert message["content"] == [call]
 
 
-def test_a_mark_of_the_cache_is_no_part_of_the_turn_but_comes_back() -> None:
+def test_cache_control_is_not_in_the_blocks_but_is_restored() -> None:
     [turn] = read(ANTHROPIC, [samples.ANTHROPIC[4]])
     assert "cache_control" not in (turn.blocks or "")
     assert "cache_control" in json.dumps(write(ANTHROPIC, [turn]))
 
 
-def test_a_refusal_is_a_stop_reason() -> None:
+def test_a_refusal_sets_the_stop_reason() -> None:
     turn = read(OPENAI, samples.OPENAI)[7]
     assert (turn.content, turn.stop_reason) == ("I cannot look at that.", "refusal")
 
 
-def test_the_system_prompt_stands_in_front() -> None:
+def test_the_system_prompt_is_split_off() -> None:
     messages = [{"role": "system", "content": "Be brief."}, *samples.ANTHROPIC]
     system, rest = split_system(write(ANTHROPIC, read(ANTHROPIC, messages)))
     assert system == [{"type": "text", "text": "Be brief."}]
@@ -216,18 +216,18 @@ def test_the_system_prompt_stands_in_front() -> None:
         {"role": "assistant", "content": [{"type": "text"}]},
     ],
 )
-def test_what_is_no_message_is_refused_by_its_place(name: str, bad: Any) -> None:
+def test_an_invalid_message_is_refused_with_its_index(name: str, bad: Any) -> None:
     with pytest.raises(Rejected, match=r"messages\[1\]") as caught:
         read(name, [{"role": "user", "content": "Hello"}, bad])
     assert caught.value.code == "bad_message"
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_what_is_nested_too_deeply_is_refused(name: str) -> None:
+def test_a_message_that_is_nested_too_deeply_is_refused(name: str) -> None:
     value: Any = []
     for _ in range(30_000):
         value = [value]
     with pytest.raises(Rejected, match="too deeply"):
         read(name, [{"role": "user", "content": "Hello", "more": value}])
-    while value:  # taking it apart at once would be too deep as well
+    while value:  # freeing it at once would recurse too deeply as well
         value = value[0]
