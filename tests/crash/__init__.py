@@ -1,5 +1,5 @@
-"""Killing processes at random moments, and what must hold when they are back.
+"""Scripts that kill processes at random moments and check the data after the restart.
 
-``python -m tests.crash`` does all of it once, ``python -m tests.crash.kill_server --rounds 100``
-(or ``kill_tools``) a part for as long as wanted.
+``python -m tests.crash`` runs all of them once. ``python -m tests.crash.kill_server --rounds 100``
+(or ``kill_tools``) runs one of them for as many rounds as wanted.
 """

@@ -23,7 +23,8 @@ def main() -> int:
     options = parser.parse_args()
     random = Random(options.seed)
     with prepared(options.database) as ground:
-        # First, since it makes the workspace, and since errors in the server's log count here.
+        # This script comes first, because it creates the workspace and because errors in the
+        # server's log count here.
         problems = Soak(ground=ground, options=options).play()
         killing = Killing(
             ground,

@@ -1,5 +1,7 @@
-"""What must hold when programs have called and the server was killed meanwhile. Each check
-gives the problems that it found, as sentences."""
+"""Checks after programs have called a server that was killed meanwhile.
+
+Each check yields the problems that it found, as sentences.
+"""
 
 import http.client
 import json
@@ -19,8 +21,11 @@ from tests.crash.callers import Asked, Place, read_stream, stream_of
 
 
 def check_archive(asked: Sequence[Asked]) -> Iterator[str]:
-    """Each message is one turn, under its key; runs follow one another; nobody was shown
-    words of another key."""
+    """Check the messages, the order of runs and the texts that callers were shown.
+
+    Each message must be one turn under its key, the runs of a session must not overlap, and no
+    caller may have been shown words of another key.
+    """
     said = {}
     for session in Session.objects.filter(channel="soak").order_by("pk"):
         yield from _check_session(session)
@@ -51,8 +56,10 @@ def _check_session(session: Session) -> Iterator[str]:
 
 
 def check_streams(asked: Sequence[Asked], place: Place) -> Iterator[str]:
-    """What was read in pieces, over the ends of connections and of the server, is what is
-    read there at once."""
+    """Check that each stream that was read in pieces equals the stream that is read at once.
+
+    The pieces come from several connections, before and after the kill of the server.
+    """
     streamed = [one for one in asked if one.stream]
     with ThreadPoolExecutor(4) as pool:
         again = pool.map(lambda one: read_stream(place, stream_of(one.run)), streamed)
@@ -65,21 +72,24 @@ def check_streams(asked: Sequence[Asked], place: Place) -> Iterator[str]:
 
 
 LEAVING = "soak:leaving"
-"""The key of those who leave."""
+"""The key of the session whose callers leave."""
 
 HELD = 12
-"""Streams, and as many that wait."""
+"""Number of open streams, and of requests that wait for an answer."""
 
 
 def check_leaving(place: Place, server: Server) -> Iterator[str]:
-    """Those who follow and wait hold no file of the database, are forgotten when they
-    leave, and are sent away when the server stops; then it stops at once. Stops it."""
+    """Check streams and waiting requests whose callers leave, then stop the server.
+
+    They must hold no database file and must no longer be counted when their callers have left.
+    The server must end the last stream when it stops.
+    """
     path = f"/api/v1/workspaces/{place.workspace}/keys/{LEAVING}"
     session = json.loads(_ask(place, "PUT", path).read())["uuid"]
     messages = f"/api/v1/sessions/{session}/messages"
     run = json.loads(_ask(place, "POST", messages, text="[[wire: hang_after=3]]").read())
     yield from _until(f"{place.port}: its streams are not over", lambda: not _streams(place))
-    most = _connections(server) + HELD  # threads that answer and read for all, however many
+    most = _connections(server) + HELD  # a fixed number of threads serves all requests
     streams = [_ask(place, "GET", run["stream"]) for _ in range(HELD)]
     waiting = [
         _ask(place, "POST", f"{messages}?wait=60", text="Later", answers=False) for _ in range(HELD)
@@ -101,7 +111,7 @@ def check_leaving(place: Place, server: Server) -> Iterator[str]:
 def _ask(
     place: Place, method: str, path: str, *, text: str = "", answers: bool = True
 ) -> http.client.HTTPResponse:
-    """``answers``: the beginning of the answer is waited for."""
+    """Send a request. If ``answers`` is true, wait for the beginning of the response."""
     connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
     headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
     connection.request(

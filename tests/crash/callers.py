@@ -1,4 +1,4 @@
-"""Programs that send messages under keys while the server dies, and what they were told."""
+"""Programs that send messages under keys while the server is killed, and their answers."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ MARK = re.compile(r"(?:k\d+)-c\d+-n\d+")
 
 AGAIN_SECONDS = 0.25
 PATIENCE = 120.0
-"""Seconds that somebody tries one request."""
+"""Seconds for which a caller retries one request."""
 
 BROKEN = (OSError, http.client.HTTPException)
 FINAL = ("completed", "stopped", "failed", "interrupted")
@@ -23,7 +23,7 @@ FINAL = ("completed", "stopped", "failed", "interrupted")
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """A message and what its caller was told: the answer, or the bytes of the stream."""
+    """A message and its answer, or the bytes of its stream."""
 
     mark: str
     key: str
@@ -35,18 +35,18 @@ class Asked:
 
     @property
     def said(self) -> str:
-        """All that the caller was shown."""
+        """Return all text that the caller was shown."""
         return self.answer + self.stream.decode()
 
     @property
     def strange(self) -> set[str]:
-        """Marks of other keys in it."""
+        """Return the marks of other keys in that text."""
         return {mark for mark in MARK.findall(self.said) if mark.split("-")[0] != self.key}
 
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """Where to call, and as whom."""
+    """A server's port, and the token and workspace for calls to it."""
 
     port: int
     token: str
@@ -54,8 +54,11 @@ class Place:
 
 
 class Caller:
-    """Sends one message after the other under one key. Of two it waits for one and
-    streams the other, coming again after every few events."""
+    """A program that sends one message after the other under one key.
+
+    By turns it waits for an answer and streams an answer. It reconnects to a stream after every
+    few events.
+    """
 
     def __init__(
         self, place: Place, *, key: str, name: str, every: int, streams_first: bool
@@ -66,7 +69,7 @@ class Caller:
         self._streams_first = streams_first
 
     def live(self, goes_on: Callable[[int], bool]) -> None:
-        """``goes_on`` is asked before each message with how many there were."""
+        """Send messages while ``goes_on``, called with the number of messages, is true."""
         while goes_on(len(self.asked)):
             mark = f"{self._key}-{self._name}-n{len(self.asked)}"
             words = json.dumps(f"Answer to {mark}: " + "bean " * random.randrange(5, 60))
@@ -89,7 +92,7 @@ class Caller:
                 return
 
     def _stream(self, asked: Asked) -> None:
-        """By the message's own answer first, then by the run's stream."""
+        """Read the stream in the response to the message first, then the run's stream."""
         url, last = "", ""
         while last != "end":
             method, path = ("GET", url) if url else ("POST", self._messages(asked))
@@ -125,7 +128,7 @@ class Caller:
     def _try(
         self, asked: Asked, path: str, message: Asked | None, *, method: str = "POST"
     ) -> tuple[int, str]:
-        """Until there is an answer that is no refusal for the moment."""
+        """Send a request, and retry while the server is down or the queue is full."""
         end = monotonic() + PATIENCE
         while monotonic() < end:
             asked.tries += 1
@@ -168,7 +171,7 @@ def stream_of(run: dict[str, Any]) -> str:
 
 
 def read_blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The events of a stream; comments are none."""
+    """Yield the events of a stream without its comments."""
     lines: list[bytes] = []
     while line := response.readline():
         if line == b"\n":
@@ -185,7 +188,7 @@ def read_event(block: bytes) -> dict[str, Any]:
 
 
 def read_stream(place: Place, path: str, *, every: int = 10**9) -> bytes:
-    """A stream to its end, coming again after every few events."""
+    """Read a stream to its end. Reconnect after ``every`` events."""
     found, last = b"", ""
     while last != "end":
         connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)

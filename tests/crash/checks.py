@@ -1,6 +1,6 @@
-"""What must hold in the archive after the server was killed and is back.
+"""Checks of the archive after the server was killed and restarted.
 
-Each check returns the problems that it found, as sentences.
+Each check yields the problems that it found, as sentences.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +18,14 @@ from tests.crash.stories import Person
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Of one unfinished answer: for how long before the kill its text is missing,
-    and how many characters that are."""
+    """The text that one unfinished answer lost: its seconds before the kill, and its length."""
 
     seconds: float
     characters: int
 
 
 def check_messages(person: Person, *, all_of_them: bool) -> Iterator[str]:
-    """Acknowledged messages (or all) are there exactly once: as a turn or waiting."""
+    """Check that acknowledged (or all) messages exist exactly once, as a turn or queued."""
     texts = list(
         Turn.objects.filter(session__uuid=person.session, role="user")
         .order_by("number")
@@ -41,7 +40,7 @@ def check_messages(person: Person, *, all_of_them: bool) -> Iterator[str]:
 
 
 def check_rows(person: Person) -> Iterator[str]:
-    """Every row that was shown as done is there as it was shown."""
+    """Check that every row that was shown as done is stored as it was shown."""
     events = ChatEvent.objects.filter(session__uuid=person.session).order_by("seq")
     stored = dict(events.values_list("seq", "html"))
     for seq, html in sorted(person.rows.items()):
@@ -56,15 +55,17 @@ def measure_losses(
     killed_at: int,
     read_answers: Callable[[], Sequence[SentAnswer]],
 ) -> Iterator[Loss | str]:
-    """Compare what the provider had sent with what the archive has, message by
-    message, right after the restart. ``read_answers``: what it has sent until now, for a
-    message that waited behind another one and may be answered already."""
+    """Compare the provider's answers with the archive's, right after the restart.
+
+    ``answers`` holds the answers at the kill. ``read_answers`` returns the answers until now,
+    because a queued message may have been answered since the restart.
+    """
     for said in person.acknowledged:
         sent = [piece for piece in _pieces(answers, said.mark) if piece.at <= killed_at]
         kept = _text_after(person.session, said.text)
         known = sent or (_pieces(read_answers(), said.mark) if kept else [])
         if not "".join(piece.text for piece in known).startswith(kept):
-            # The last pieces may have left in the moment of the kill.
+            # The provider may have sent the last pieces at the moment of the kill.
             yield f"the answer to {said.mark} is not what was sent: {kept[-80:]!r}"
             continue
         length = 0
@@ -79,7 +80,7 @@ def _pieces(answers: Sequence[SentAnswer], mark: str) -> list[SentPiece]:
 
 
 def _text_after(session: UUID, text: str) -> str:
-    """What the assistant's turns between a message and the next one say."""
+    """Return the text of the assistant's turns between a message and the next one."""
     turns = Turn.objects.filter(session__uuid=session).order_by("number")
     asked = turns.filter(role="user", content=text).values_list("number", flat=True).first()
     if asked is None:
@@ -95,8 +96,10 @@ def count_interrupted(session: UUID) -> int:
 
 
 def check_page(person: Person, html: str, *, interrupted: int) -> Iterator[str]:
-    """The first page after the restart: a row for each interrupted run, with a way
-    to go on."""
+    """Check that the first page after the restart has a row for each interrupted run.
+
+    Each of these rows must have a button that continues the run.
+    """
     shown = html.count('data-kind="interrupted"')
     offered = html.count('data-action="continue"')
     if shown != interrupted or offered < interrupted:
@@ -107,7 +110,7 @@ def check_page(person: Person, html: str, *, interrupted: int) -> Iterator[str]:
 
 
 def check_ended(person: Person) -> Iterator[str]:
-    """In the end nothing runs or waits, and the archive is whole."""
+    """Check that no run is active or queued in the end, and that the archive is valid."""
     unfinished = Run.objects.filter(
         session__uuid=person.session, state__in=(*ACTIVE_STATES, QUEUED)
     )

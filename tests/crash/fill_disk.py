@@ -1,7 +1,7 @@
-"""Fills the file system of the data folder under a running server, and frees it again.
+"""A script that fills the file system of a running server's data folder and frees it again.
 
-Everything is looked at from outside: pages, plain forms, the API and a socket. The folder
-that it is given has to be on a small file system of its own; see ``test_full_disk``.
+All checks come from outside: pages, plain forms, the API and a socket. The folder must be on a
+small file system of its own (see ``test_full_disk``).
 """
 
 import argparse
@@ -22,10 +22,10 @@ from benchmarks.processes import WITHOUT_EXTRAS, Server, free_port
 from scripts.without import list_features
 
 MIN_FREE = 6
-"""LOOM_MIN_FREE_MIB of the server."""
+"""The server's LOOM_MIN_FREE_MIB."""
 MIB = 2**20
 LARGE = 300_000
-"""Characters of a message that does not fit into what SQLite's log has left over."""
+"""Characters of a message that does not fit into the space that is left in SQLite's log."""
 SETTINGS = {"name": "Example", "instructions": "x" * 99_000}
 HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -87,7 +87,7 @@ _OF_JSON = {"Content-Type": "application/json"}
 
 
 class LoggedElsewhere(Server):
-    """Its log lies where there is room: what it says of a full disk is looked at."""
+    """A server whose log is on another file system, because the log is checked as well."""
 
     @property
     def log(self) -> Path:
@@ -96,13 +96,13 @@ class LoggedElsewhere(Server):
 
 @dataclass(slots=True)
 class Ballast:
-    """A file that takes what room is to be gone."""
+    """A file that takes up free space."""
 
     path: Path
     size: int = field(default=0, init=False)
 
     def leave(self, free: int) -> None:
-        """Take so much that ``free`` bytes are left."""
+        """Write until only ``free`` bytes are left."""
         with self.path.open("ab", buffering=0) as file:
             for piece in (64 * 1024, 4096, 1):
                 with suppress(OSError):
@@ -142,7 +142,7 @@ class Story:
         self.acknowledged.append("long")
         await page.wait_until_busy(seconds=20)
         self.ballast.leave(0)
-        assert page.is_busy  # its answer is on its way
+        assert page.is_busy  # the answer is still streaming
         await self._check_full(page)
 
         self.ballast.give_back()
@@ -198,7 +198,7 @@ class Story:
 
         instructions = await ask(self.browser.post_form, "/w/example/settings/", SETTINGS)
         expect(instructions, 507)
-        # Who reads is not disturbed.
+        # Reading still works.
         assert "before" in expect(await ask(self.browser.get, path), 200).text
 
     async def _check_again(self, page: Any) -> None:
@@ -215,7 +215,7 @@ class Story:
             await asyncio.sleep(0.1)
 
     async def _wait_until_ready_is(self, status: int) -> Any:
-        """What is said of the disk is up to a second old."""
+        """Wait for the status of ``/readyz``, whose state of the disk may be a second old."""
         end = monotonic() + 10
         while (found := await asyncio.to_thread(self.browser.get, "/readyz")).status != status:
             assert monotonic() < end, found

@@ -1,9 +1,10 @@
-"""Programs call by the API, several for each key, while the server is killed with SIGKILL
-and started again; another process on the same data may stay.
+"""A script in which programs call the API while the server is killed with SIGKILL and restarted.
 
-Then every message is there exactly once, in the session of its key; the runs of each
-session followed one another; nobody was shown words of another key; and each stream, which
-broke off and went on, is byte for byte what it is when it is read at once.
+Several programs share each key. Another process may run on the same data meanwhile.
+
+Then the script checks that every message exists exactly once, in the session of its key, that
+the runs of a session did not overlap and that no program was shown words of another key. Each
+stream that was interrupted and resumed must equal, byte for byte, the stream read at once.
 """
 
 import argparse
@@ -31,7 +32,7 @@ class Soak:
     problems: list[str] = field(default_factory=list)
 
     def play(self) -> list[str]:
-        """Returns the problems."""
+        """Run the script and return the problems."""
         server, other = self.ground.make_server(), self.ground.make_server()
         server.start()
         server.sign_in()
@@ -63,7 +64,7 @@ class Soak:
             scopes=["read", "write"],
             lifetime=timedelta(days=1),
         )
-        connection.close()  # the server's must be the only one when it dies
+        connection.close()  # only the server may have a connection when it is killed
         return token
 
     def _call(self, server: Server, token: str) -> list[Caller]:
@@ -97,7 +98,7 @@ class Soak:
         return lambda count: monotonic() < began + options.seconds
 
     def _kills(self) -> Iterator[float]:
-        """After which share of all messages, or of the time."""
+        """Yield the share of all messages, or of the time, after which each kill comes."""
         random = Random(self.options.seed)
         for number in range(1, self.options.kills + 1):
             yield (number - random.uniform(0, 0.4)) / (self.options.kills + 1)

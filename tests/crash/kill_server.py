@@ -1,8 +1,8 @@
-"""Kills the server with SIGKILL at random moments and checks what it left.
+"""A script that kills the server with SIGKILL at random moments and checks the data.
 
-Each round: some people chat, the server dies, a new one starts on the same data,
-their first pages are looked at, what they know is compared with the archive, they
-go on. The provider's stand-in records what it had sent when.
+In each round some people chat, the server is killed and a new one starts on the same data. The
+script checks the people's first pages, compares what they were shown with the archive, and lets
+them continue. The provider's stand-in records when it sent which text.
 """
 
 import argparse
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from tests.crash.stories import Person
 
 EARLIEST, LATEST = 0.05, 2.6
-"""Seconds from the first messages to the kill; a test gives it less."""
+"""Seconds from the first messages to the kill. A test gives a smaller maximum."""
 
 BOUND = 0.25
-"""Seconds of an unfinished answer's text that may be lost, where nothing else is done; a test
-gives it more."""
+"""Seconds of an unfinished answer's text that may be lost on an otherwise idle machine. A test
+gives a larger value."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What all rounds together found."""
+    """The results of all rounds."""
 
     rounds: int = 0
     messages: int = 0
@@ -59,7 +59,7 @@ class Found:
 
 
 class Killing:
-    """Rounds on one data folder."""
+    """Rounds of kills on one data folder."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Killing:
         self._cookie = ""
 
     def play(self, rounds: int) -> list[str]:
-        """Returns the problems."""
+        """Play the rounds and return the problems."""
         self._server.start()
         self._cookie = self._server.sign_in()
-        self._wire.take_answers()  # those of others on this ground
+        self._wire.take_answers()  # drop the answers of the scripts before this one
         try:
             for number in range(1, rounds + 1):
                 self.play_round()
@@ -100,7 +100,7 @@ class Killing:
         try:
             asyncio.run(self._play())
         finally:
-            connection.close()  # the server's must be the only one when it dies
+            connection.close()  # only the server may have a connection when it is killed
 
     async def _play(self) -> None:
         people = await asyncio.to_thread(self._invite)
@@ -123,7 +123,7 @@ class Killing:
         ]
 
     async def _chat_until_killed(self, people: Sequence["Person"]) -> int:
-        """Returns the moment of the kill."""
+        """Let people chat, kill the server and return the time of the kill."""
         from tests.crash.stories import STORIES, live
 
         chats = [
@@ -150,7 +150,7 @@ class Killing:
         return killed_at
 
     async def _restart(self, people: Sequence["Person"]) -> list[str]:
-        """The first page of each person, asked for as soon as the server takes any."""
+        """Start the server and return each person's first page, requested as early as possible."""
         began = monotonic()
         self._server.launch()
         pages = [asyncio.to_thread(self._load_page, f"/s/{p.session}/") for p in people]
@@ -205,13 +205,12 @@ class Killing:
                     )
 
     def _read_answers(self) -> list[SentAnswer]:
-        """All that was sent in this round so far."""
+        """Return all answers that were sent in this round so far."""
         self._answers = self._answers + self._wire.take_answers()
         return self._answers
 
     async def _go_on(self, person: "Person") -> None:
-        """Continue what was interrupted, stop that, send everything again, and one
-        message more."""
+        """Continue an interrupted run and stop it, resend all messages and send one more."""
         from tests.crash.checks import count_interrupted
 
         page = await self._open(person)

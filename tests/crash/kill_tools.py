@@ -1,8 +1,9 @@
-"""Kills a process with SIGKILL while a tool runs, while a person is asked, and between;
-then another one starts on the same data. Nothing may be done twice, every call ends
-once, what waits goes on waiting, and the session goes on.
+"""A script that kills a process with SIGKILL during tool calls and during approvals.
 
-``python -m tests.crash.kill_tools --rounds 100`` does the random part as often again.
+Then another process starts on the same data. No tool may run twice, every call must end once,
+calls that wait for a decision must go on waiting, and the session must go on.
+
+``python -m tests.crash.kill_tools --rounds 100`` plays the random stories 100 times.
 """
 
 import argparse
@@ -30,7 +31,7 @@ SECONDS = 60.0
 
 @dataclass(slots=True)
 class Field:
-    """The process that works on the data, and a session for each story."""
+    """The process that works on the data, and functions for the stories."""
 
     ground: Ground
     random: Random
@@ -38,7 +39,7 @@ class Field:
     problems: list[str] = field(default_factory=list)
     kills: int = 0
     before_kill: Callable[[], None] | None = None
-    """Done by this process while the other one stands still."""
+    """Called in this process while the other one is stopped, before the kill."""
 
     def start(self) -> None:
         self.process = self.ground.start_module("tests.crash.tool_process")
@@ -59,8 +60,11 @@ class Field:
             self.kills += 1
 
     def do_while_it_stands_still(self, pid: int, work: Callable[[], None]) -> None:
-        """This process holds the database first: one that stands still would never let
-        go of it."""
+        """Stop the process and do the work meanwhile.
+
+        This process opens a transaction first, because a stopped process would never release
+        the database.
+        """
         from django.db import transaction
 
         with transaction.atomic():
@@ -84,7 +88,7 @@ class Field:
         return create_session(workspace, owner=owner)
 
     def say(self, session: "Session", directive: str) -> "Run":
-        """A message that waits for whichever process there is."""
+        """Enqueue a message for the process that is running or that starts next."""
         from conversations.archive.messages import accept_message
         from conversations.models import Run
 
@@ -98,7 +102,7 @@ class Field:
         return Run.objects.get(pk=accepted.run_pk)
 
     def allow(self, session: "Session") -> None:
-        """Allow what waits, from this process, which is another one."""
+        """Allow the call that waits, from this process instead of the one that runs it."""
         from conversations.archive.tool_calls import decide_call
 
         [call] = [call for call in calls_of(session) if call.state == "waiting_approval"]
@@ -124,7 +128,7 @@ class Field:
 
 
 def state_of(pid: int) -> str:
-    """As the kernel's letter for it."""
+    """Return the kernel's letter for the state of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -152,7 +156,7 @@ def until_asked(field: Field, session: "Session", run: "Run") -> None:
 
 
 type Story = Generator[None, None, Session]
-"""Each ``yield`` is a kill, and a start after it."""
+"""A story. Each ``yield`` is a kill with a restart."""
 
 
 def while_a_tool_runs(field: Field) -> "Story":
@@ -197,7 +201,7 @@ def between_decision_and_execution(field: Field) -> "Story":
 def while_one_runs_and_one_waits(field: Field) -> "Story":
     session = field.new_session("ask")
     reading = '{"name": "work", "input": {"effect": "reads"}}'
-    # Another file: an approval does not outlast what somebody else does to it.
+    # The call uses another file, because an approval ends if the file changes meanwhile.
     adding = '{"name": "add", "input": {"line": "beans", "file": "added.txt"}}'
     run = field.say(session, f"tools=[{reading}, {adding}]")
     field.wait("it begins", lambda: done_in(session))
@@ -235,14 +239,14 @@ STORIES = (
     while_one_runs_and_one_waits,
     while_a_command_changes_files,
 )
-"""What they do stands still when they are killed: nothing holds the database."""
+"""Stories in which the process is idle at the kill, so that it does not hold the database."""
 
 AT_RANDOM = (while_files_are_written, at_any_moment)
-"""The last one chooses the moment of the kill."""
+"""Stories with a kill at a random moment, which the last one chooses."""
 
 
 def problems_of(session: "Session") -> Iterator[str]:
-    """Every call ended once, with a turn and a row; the archive is whole."""
+    """Check that every call ended once, with a turn and a row, and that the archive is valid."""
     from conversations.archive.journal import walk_events
     from conversations.archive.sessions import get_session
     from conversations.archive.verify import verify_session
@@ -263,7 +267,7 @@ def problems_of(session: "Session") -> Iterator[str]:
 
 
 def play(field: Field, stories: "Sequence[Callable[[Field], Story]]") -> None:
-    """All of them die of the same kills."""
+    """Play the stories together, so that each kill is a kill in all of them."""
     playing = {story.__name__: story(field) for story in stories}
     while True:
         for name, story in list(playing.items()):
@@ -276,7 +280,7 @@ def play(field: Field, stories: "Sequence[Callable[[Field], Story]]") -> None:
 
 
 def go_on(field: Field, name: str, story: "Story") -> bool:
-    """Play a story until the next kill. False when it is over."""
+    """Play a story until the next kill. Return False when the story is over."""
     try:
         next(story)
     except TimeoutError as error:
@@ -296,7 +300,7 @@ def conclude(field: Field, name: str, session: "Session") -> None:
 
 
 def play_stories(ground: Ground, *, rounds: int, random: Random) -> list[str]:
-    """Returns the problems."""
+    """Play all stories and return the problems."""
     field = Field(ground, random)
     try:
         field.start()

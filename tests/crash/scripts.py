@@ -1,4 +1,4 @@
-"""What the scripts of this folder share, and the scripts as processes."""
+"""Shared parts of this folder's scripts, and a function that runs a script as a process."""
 
 import os
 import signal
@@ -23,7 +23,8 @@ from tests.starting import Forked, Starts, forked_starts
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 400.0
-"""Less than what a test may take, so that one that hangs still tells how far it came."""
+"""Timeout of a script. It is below a test's timeout, so that the output of a script that hangs is
+still shown."""
 
 SETTINGS = WITHOUT_EXTRAS | {
     "LOOM_API_RATE": "1000000/minute",
@@ -35,7 +36,7 @@ SETTINGS = WITHOUT_EXTRAS | {
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A data folder, the provider's stand-in, and what starts processes on them."""
+    """A data folder, the provider's stand-in and a starter of processes that use them."""
 
     folder: Path
     wire: Wire
@@ -66,8 +67,10 @@ class Ground:
 
 @contextmanager
 def prepared(database: Path | None) -> Iterator[Ground]:
-    """``database``: a migrated one to begin with, with static files beside it. This process
-    reads the archive too."""
+    """Yield a new ground, and let this process read its archive too.
+
+    ``database`` is a migrated database to begin with, with static files beside it.
+    """
     folder = Path(mkdtemp(prefix="loom-crash-"))
     if database:
         copy(database, folder)
@@ -84,7 +87,7 @@ def prepared(database: Path | None) -> Iterator[Ground]:
 
 
 def conclude(ground: Ground, problems: Sequence[str]) -> int:
-    """The script's exit code; the data is kept where there is something to look at."""
+    """Return the script's exit code. Delete the data unless there are problems."""
     if not problems:
         rmtree(ground.folder)
         return 0
@@ -103,7 +106,7 @@ def use_data(folder: Path) -> None:
 
 
 def run_script(name: str, *arguments: str) -> str:
-    """What it prints. What it leaves running ends with it, and none of that is waited for."""
+    """Run a script and return its output. If it times out, kill it and its processes."""
     command = [sys.executable, "-m", name, *arguments]
     with TemporaryFile("w+") as printed:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What people do in their sessions until the server dies, and what they know then."""
+"""Actions of people in their sessions until the server is killed, and what they were shown."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from benchmarks.pages import PageSocket
 
 @dataclass(slots=True, kw_only=True)
 class Said:
-    """A message of a person. ``ack`` is what the server answered, if it did."""
+    """A message of a person. ``ack`` is the server's answer, or None."""
 
     mark: str
     text: str
@@ -23,8 +23,11 @@ class Said:
 
 @dataclass(slots=True)
 class Person:
-    """Somebody with one session open. ``said`` is in the order of sending, ``rows``
-    the HTML of each row that the page was shown, by seq."""
+    """A person with one open session.
+
+    ``said`` holds the messages in the order of sending, ``rows`` the HTML of each row that the
+    page was shown, by seq.
+    """
 
     name: str
     session: UUID
@@ -46,7 +49,7 @@ class Person:
         await self.page.wait_until_idle(seconds=60)
 
     def note_rows(self) -> None:
-        """Remember the rows that the page was shown as done."""
+        """Store the rows that the page was shown as done."""
         assert self.page is not None
         for _, text in self.page.received:
             if '"type":"rows"' in text[:40]:
@@ -59,14 +62,14 @@ class Person:
 
 
 async def tell_long_answer(person: Person) -> None:
-    """One long answer, and a message that waits behind it."""
+    """Ask for one long answer, and send a message that waits behind it."""
     await person.say("words=260 chunk=7 rate=60")
     await person.say("words=8")
     await person.wait()
 
 
 async def chat_fast(person: Person) -> None:
-    """Short messages, each sent as soon as the last one is answered."""
+    """Send short messages, each as soon as the last one is answered."""
     for _ in range(500):
         await person.say("words=12 chunk=5 rate=200")
         await person.wait()
@@ -78,7 +81,7 @@ async def think_first(person: Person) -> None:
 
 
 async def call_tools(person: Person) -> None:
-    """Answers that call a tool which does not exist, again and again."""
+    """Ask for answers that repeatedly call a tool that does not exist."""
     for _ in range(50):
         await person.say(
             'words=30 chunk=6 rate=120 rounds=2 tool=read_file input={"path": "notes.txt"}'
@@ -87,7 +90,7 @@ async def call_tools(person: Person) -> None:
 
 
 async def burst(person: Person) -> None:
-    """A very long answer as fast as it can come, then another one."""
+    """Ask for one very long and fast answer after the other."""
     for _ in range(50):
         await person.say("words=1500 chunk=8 rate=300")
         await person.wait()
@@ -106,7 +109,7 @@ STORIES: tuple[Story, ...] = (
 
 
 async def live(person: Person, story: Story, *, port: int, cookie: str, random: Random) -> None:
-    """Open the page and do what the story says until the connection is gone."""
+    """Open the page and play the story until the connection is lost."""
     person.page = PageSocket(port=port, cookie=cookie, session=person.session)
     try:
         await person.page.open()

@@ -14,9 +14,10 @@ SIZE = 40 * 2**20
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_a_full_disk_is_told_to_everybody_and_loses_nothing(migrated: Path, tmp_path: Path) -> None:
-    """The script runs where a part of memory is mounted on its folder: for that nobody
-    needs more rights than to make a sandbox."""
+def test_a_full_disk_is_reported_everywhere_and_loses_nothing(
+    migrated: Path, tmp_path: Path
+) -> None:
+    """The script runs with a tmpfs on its folder, which only needs the rights for a sandbox."""
     if not (bwrap := find_support().bwrap):
         pytest.skip(f"NO SANDBOX HERE, so no small disk: {find_support().reason}")
     disk = tmp_path / "disk"

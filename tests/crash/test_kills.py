@@ -1,6 +1,8 @@
-"""The promise that nothing is lost, against SIGKILL, of processes that chat, call tools and
-are called by programs. The scripts do more rounds; with ``LOOM_SOAK=full`` fifty callers under
-ten keys go on for a minute and two kills."""
+"""Kills with SIGKILL of processes that chat, call tools and are called by programs.
+
+No data may be lost. The scripts can play more rounds. With ``LOOM_SOAK=full``, fifty callers
+under ten keys call for a minute, with two kills.
+"""
 
 import os
 from pathlib import Path
@@ -18,6 +20,6 @@ def test_a_killed_process_loses_nothing_and_does_nothing_twice(migrated: Path) -
     size = FULL if os.environ.get("LOOM_SOAK") == "full" else SMALL
     arguments = ("--beside", "--strict", *size, "--database", str(migrated))
     printed = run_script("tests.crash", *arguments)
-    # Of tools, under programs, and of the server under people.
+    # One line for the kills of tools, one for those under programs, one for those under people.
     assert printed.count(" 0 problems") == 3, printed
     assert "1 kills: " in printed

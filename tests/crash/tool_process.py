@@ -1,4 +1,4 @@
-"""A process with a runtime and the sample tools, to be killed: ``python -m`` this."""
+"""A process with a runtime and the sample tools, which is started as a module and killed."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ async def work() -> None:
     from tests.runtime.sample_tools import sample_tools
 
     with sample_tools():
-        # One that is gone is noticed at once.
+        # With these intervals a process that is gone is noticed within about a second.
         quick = {"heartbeat": 0.1, "watch_interval": 0.1, "stale_after": 1.0}
         runtime = Runtime(replace(read_options(supervise=True), **quick))
         await runtime.start()

@@ -1,4 +1,4 @@
-"""What a killed process has changed in a folder is known, and can be undone."""
+"""Stories of a killed process whose file changes are recorded and can be undone."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ COMMAND = "echo 2 > a && rm gone && mkdir d && echo x > d/new && ln -s a link &&
 
 
 def prepare(session: "Session") -> dict[str, Any]:
-    """Files in the session's folder; returns the folder's picture."""
+    """Create files in the session's folder and return a picture of the folder."""
     root = Path(session.workspace.root)
     (root / "sub").mkdir()
     for name in ("a", "gone", "sub/b"):
@@ -36,7 +36,7 @@ async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> 
 
 
 def undo_all(field: "Field", session: "Session", before: dict[str, Any]) -> None:
-    """Once everything is settled: the folder is as before, byte for byte."""
+    """Undo all changes and check that the folder is as before, byte for byte."""
     from conversations.agent.undo.records import ChangeScope, unfinished_calls
     from conversations.agent.undo.revert import revert_files
     from conversations.domain.errors import Rejected
@@ -49,7 +49,7 @@ def undo_all(field: "Field", session: "Session", before: dict[str, Any]) -> None
     try:
         done = asyncio.run(work)
     except Rejected:
-        pass  # it was killed before anything was changed
+        pass  # the process was killed before it changed any file
     else:
         field.expect("nothing is left", done.left, {})
     field.expect("the folder", picture_of(session), before)
