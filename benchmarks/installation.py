@@ -17,10 +17,10 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from conversations.archive.append import INSERT_TURN, moment_value, turn_digest, turn_values
+from conversations.domain.search_tokens import VERSION
 from conversations.domain.searchable import make_entry
 from conversations.domain.text import dump_json, first_digest, instant, next_digest
 from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, StoredTurn, content_values
-from conversations.domain.words import VERSION
 from conversations.models import Membership, SearchProgress, Session, Turn, Workspace
 from conversations.models.search import ENTRIES, entry_id
 from conversations.search.indexing import (

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from conversations.domain.search_tokens import STOP_WORDS, read_tokens
 from conversations.domain.session_state import SessionState, StateItem, list_items, write_yaml
 from conversations.domain.session_state.facts import fold_facts, read_facts
-from conversations.domain.session_state.matters import name_value
+from conversations.domain.session_state.topics import name_value
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import USER, NewTurn
-from conversations.domain.words import STOP_WORDS, read_tokens
 
 from .chats import read_questions
 

@@ -55,7 +55,7 @@ MIDDLEWARE = [
     "conversations.accounts.devices.DeviceMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "conversations.accounts.signing_in.SignedOutMiddleware",
+    "conversations.accounts.sign_in.SignedOutMiddleware",
     "conversations.web.errors.LoomErrorMiddleware",
     "axes.middleware.AxesMiddleware",
     "conversations.api.middleware.ApiMiddleware",
@@ -182,10 +182,10 @@ AXES_COOLOFF_TIME = LOOM.sign_in_lock_minutes / 60
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
-AXES_LOCKOUT_CALLABLE = "conversations.accounts.signing_in.locked_out"
-AXES_HANDLER = "conversations.accounts.signing_in.AttemptCounter"
+AXES_LOCKOUT_CALLABLE = "conversations.accounts.sign_in.locked_out"
+AXES_HANDLER = "conversations.accounts.sign_in.AttemptCounter"
 AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
-AXES_USERNAME_CALLABLE = "conversations.accounts.signing_in.tried_name"
+AXES_USERNAME_CALLABLE = "conversations.accounts.sign_in.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 
 MAILERS = {

@@ -66,7 +66,7 @@ NO_TABLE = {
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
     ("conversations/agent/sandbox/repositories.py", "digest.update"),
-    ("conversations/agent/sandbox/running.py", "prepared.environment.update"),
+    ("conversations/agent/sandbox/command_run.py", "prepared.environment.update"),
     ("conversations/admin.py", "TABLES.update"),
     ("loomweb/settings.py", "globals().update"),
     (

@@ -25,7 +25,7 @@ from conversations.models import Invitation
 
 from .forms import AccountForm
 from .invitations import accept_invitation, create_account, find_invitation, is_redundant
-from .signing_in import hide_token_from_log, sign_in_person
+from .sign_in import hide_token_from_log, sign_in_person
 
 
 def unlisted(view: Any) -> Any:

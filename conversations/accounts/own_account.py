@@ -42,7 +42,7 @@ from .devices import list_devices, sign_out_device, sign_out_devices
 from .forms import PreferencesForm, choices_of
 from .languages import preferences_of
 from .people import read_preferences
-from .signing_in import clear_browser_data
+from .sign_in import clear_browser_data
 from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from .search_tokens import ENGLISH, read_tokens
 from .text import storable, strip_terminal_codes
 from .turns import (
     ASSISTANT,
@@ -28,7 +29,6 @@ from .turns import (
     read_metadata,
     read_tool_outcome,
 )
-from .words import ENGLISH, read_tokens
 
 RECALL_TOOL = "conversation_recall"
 MAX_PATHS = 300  # Paths of one turn that ``in:path`` can find.

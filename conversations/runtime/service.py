@@ -32,10 +32,10 @@ from conversations.models import Session
 from conversations.search import meaning
 
 from .access_refresh import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
+from .cleanup import forget_forever
 from .database import Database
 from .drafts import DraftWorker
 from .execution import FrameThrottle, RunContext
-from .forgetting import forget_forever
 from .model_routing import ModelRouter
 from .options import RuntimeOptions
 from .ownership import REVERTS_LOCK, Owner, share_lock, try_lock

@@ -5,8 +5,8 @@ from calendar import monthrange
 from collections.abc import Iterator
 from datetime import date, timedelta
 
+from conversations.domain.search_tokens import ENGLISH
 from conversations.domain.searchable import DATE_MARK
-from conversations.domain.words import ENGLISH
 
 # People also speak of a day before and after it, so turns of these days around it match too.
 MAX_DAYS_AROUND = 3

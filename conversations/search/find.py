@@ -9,7 +9,7 @@ from conversations.domain.keyset import parse_search_cursor, search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import Ranked, filter_by_phrases, find_with_phrases, rank_entries
+from .best_matches import Ranked, filter_by_phrases, find_with_phrases, rank_entries
 from .indexing import IndexProgress, read_progress, sum_up
 from .matching import TURN_MASK, IndexMatch, match_filters, session_scope
 from .meaning import find_similar

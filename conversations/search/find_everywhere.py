@@ -11,10 +11,10 @@ from conversations.domain.searchable import ROLE_MARKS, owner_mark, workspace_ma
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
 
-from .best import filter_by_phrases, rank_entries
+from .best_matches import filter_by_phrases, rank_entries
 from .find import MAX_HITS, as_fraction, as_number, choose_words, missing_words, page_of_best
 from .indexing import IndexTotals, sum_up
-from .latest import LatestSearch, as_numbers, as_placed, read_at_once
+from .latest_matches import LatestSearch, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, session_scope
 from .query import SearchQuery
 from .results import NOTHING, SearchResults, find_nothing, read_hits

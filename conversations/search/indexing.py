@@ -21,9 +21,9 @@ from django.db.models import Q, QuerySet
 
 from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import COLUMNS as TURN_COLUMNS
+from conversations.domain.search_tokens import VERSION
 from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
 from conversations.domain.turns import ASSISTANT, TOOL, USER, StoredTurn, calls_of
-from conversations.domain.words import VERSION
 from conversations.models import (
     UNINDEXED,
     SearchEntry,

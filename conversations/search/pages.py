@@ -38,7 +38,7 @@ from conversations.web.addresses import query_of
 from conversations.web.forms import FilterForm, date_field
 from conversations.web.pages import render_page
 
-from .best import MAX_PHRASE_TURNS
+from .best_matches import MAX_PHRASE_TURNS
 from .find import search_session
 from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet

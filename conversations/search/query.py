@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from conversations.domain.text import one_line
-from conversations.domain.turns import ROLES
-from conversations.domain.words import (
+from conversations.domain.search_tokens import (
     ENGLISH,
     STOP_WORDS,
     find_parts,
@@ -21,6 +19,8 @@ from conversations.domain.words import (
     read_tokens,
     tokens_of_word,
 )
+from conversations.domain.text import one_line
+from conversations.domain.turns import ROLES
 
 from .dates import find_dates
 

@@ -8,9 +8,9 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 
+from conversations.domain.search_tokens import VERSION
 from conversations.domain.searchable import role_mark
 from conversations.domain.turns import USER
-from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
 from conversations.models.search import (
     INDEX,

@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from conversations.accounts import joining, members, own_account, people_pages, signing_in
+from conversations.accounts import joining, members, own_account, people_pages, sign_in
 from conversations.feature import features
 from conversations.review import (
     audit_pages,
@@ -192,16 +192,16 @@ urlpatterns: list[URLPattern | URLResolver] = [
     page("palette/", command_views.palette),
     page("diagram/", diagrams.diagram),
     path("help/", command_views.help_page, name="help"),
-    path("sign-in/", signing_in.SignInView.as_view(), name="sign_in"),
-    page("sign-in/link/<str:token>/", signing_in.sign_in_link),
-    path("sign-out/", signing_in.SignOutView.as_view(), name="sign_out"),
+    path("sign-in/", sign_in.SignInView.as_view(), name="sign_in"),
+    page("sign-in/link/<str:token>/", sign_in.sign_in_link),
+    path("sign-out/", sign_in.SignOutView.as_view(), name="sign_out"),
     path("people/", include(of_people)),
     path("providers/", include(of_providers)),
     page("tool-servers/callback/", tool_server_sign_in.tool_server_callback),
     page("join/<str:token>/", joining.join),
     path("account/", include(of_account)),
-    path("password/", signing_in.PasswordView.as_view(), name="password_change"),
-    page("password/done/", signing_in.password_change_done),
+    path("password/", sign_in.PasswordView.as_view(), name="password_change"),
+    page("password/done/", sign_in.password_change_done),
     page("healthz", health.healthz),
     page("readyz", health.readyz),
     page("metrics", health.metrics),

@@ -18,7 +18,7 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session, Workspace
-from conversations.search import best, find
+from conversations.search import best_matches, find
 from conversations.search.indexing import index_session, read_progress
 from conversations.search.results import SearchResults
 from conversations.search.source import MAX_UNINDEXED_TURNS
@@ -279,7 +279,7 @@ def test_missing_words_and_phrases_are_reported(session: Session, keep: Any) -> 
 def test_phrase_that_was_not_looked_for_everywhere_is_not_missing(
     session: Session, keep: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
+    monkeypatch.setattr(best_matches, "MAX_PHRASE_TURNS", 3)
     monkeypatch.setattr(find, "MAX_COUNTED_TURNS", 3)
     monkeypatch.setattr(find, "MAX_PHRASE_PAGES", 1)
     write(session, "a dry wall", *["wall so dry"] * 4)

@@ -8,7 +8,7 @@ from conversations.archive.append import append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session
-from conversations.domain import words
+from conversations.domain import search_tokens
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
@@ -128,7 +128,7 @@ def test_change_of_the_word_rules_rebuilds_the_index(
 ) -> None:
     write(session, "one", "two")
     index_session(session.pk)
-    SearchProgress.objects.update(version=words.VERSION - 1)
+    SearchProgress.objects.update(version=search_tokens.VERSION - 1)
     SearchEntry.objects.update(said="old")
     assert find_in(session.pk, "two").total == 1
     assert find_in(session.pk, "old").total == 0

@@ -16,7 +16,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
-from conversations.search import find_everywhere, latest
+from conversations.search import find_everywhere, latest_matches
 from conversations.search.find_everywhere import SearchedSessions
 from conversations.search.indexing import index_waiting
 from conversations.search.results import SearchResults
@@ -46,7 +46,7 @@ def _is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def _is_walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sort all matches by time at once, or walk through the sessions in small batches."""
     if request.param == "walked":
-        monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
+        monkeypatch.setattr(latest_matches, "BATCH_MATCHES", 3)
 
 
 def write(session: Session, *texts: str, at: datetime = START) -> None:
@@ -136,7 +136,7 @@ def test_pages_contain_every_hit_once(
         Session.objects.filter(pk=session.pk).update(last_active_at=turns[-1].created_at)
     index_waiting()
     for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
-        monkeypatch.setattr(latest, "BATCH_MATCHES", at_once)
+        monkeypatch.setattr(latest_matches, "BATCH_MATCHES", at_once)
         pages: list[tuple[int, int]] = []
         cursor = ""
         while True:
@@ -280,7 +280,7 @@ def test_every_way_to_select_sessions_finds_the_same_hits(
         monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", listed)
         monkeypatch.setattr(find_everywhere, "MIN_MAJORITY_SHARE", share)
         for order, at_once in (("best", 300), ("newest", 300), ("newest", 3)):
-            monkeypatch.setattr(latest, "BATCH_MATCHES", at_once)
+            monkeypatch.setattr(latest_matches, "BATCH_MATCHES", at_once)
             how = (named, listed, share, order, at_once)
             found = find_among(few, "stone", order=order, limit=20)
             expected = [(pk, turn) for pk in chosen for turn in range(1, 6)]
@@ -292,8 +292,8 @@ def test_every_way_to_select_sessions_finds_the_same_hits(
 def test_rare_phrase_of_frequent_words_is_found_on_a_later_page(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
-    monkeypatch.setattr(latest, "MAX_TURNS_LOOKED_AT", 4)
+    monkeypatch.setattr(latest_matches, "BATCH_MATCHES", 3)
+    monkeypatch.setattr(latest_matches, "MAX_TURNS_LOOKED_AT", 4)
     write(sessions[0], "dry wall")
     for number in range(1, 8):
         write(sessions[1], "wall so dry", at=START + timedelta(days=number))
@@ -312,7 +312,7 @@ def test_rare_phrase_of_frequent_words_is_found_on_a_later_page(
 def test_empty_periods_are_skipped_with_few_queries(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "BATCH_MATCHES", 3)
+    monkeypatch.setattr(latest_matches, "BATCH_MATCHES", 3)
     write(sessions[0], *["a stone"] * 3, at=datetime(2026, 1, 1, 0, tzinfo=UTC))
     write(sessions[1], *["a stone"] * 3, at=datetime(2026, 1, 1, 3, tzinfo=UTC))
     index_waiting()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.words import read_tokens
+from conversations.domain.search_tokens import read_tokens
 from conversations.search.query import mark_words, parse_query, snippet
 
 

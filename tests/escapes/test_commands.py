@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.agent.sandbox.running import run_command
+from conversations.agent.sandbox.command_run import run_command
 from conversations.agent.sandbox.support import find_support
 from conversations.agent.tools.tool import ToolResult
 from tests.sandbox.processes import LONG, find_processes

@@ -9,8 +9,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
+from conversations.agent.recall.queries import read_past_turns
 from conversations.agent.recall.quotation import quote_turn
-from conversations.agent.recall.reading import read_past_turns
 from conversations.agent.window.manifest import rebuild_request
 from conversations.agent.window.summary import SummaryCaps, make_part
 from conversations.archive.append import append

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.agent.sandbox import running
-from conversations.agent.sandbox.running import CompletedCommand
+from conversations.agent.sandbox import command_run
+from conversations.agent.sandbox.command_run import CompletedCommand
 from conversations.agent.sandbox.support import can_run, find_support
 from conversations.archive.tool_calls import decide_call
 from conversations.models import FileChange, Session, Workspace
@@ -142,7 +142,7 @@ async def test_a_command_gets_the_network_only_if_it_was_approved_with_it(
         had_network.append(options["allows_network"])
         return CompletedCommand(exit_code=0, output="")
 
-    monkeypatch.setattr(running, "run_command", run_command)
+    monkeypatch.setattr(command_run, "run_command", run_command)
     monkeypatch.setattr(settings.LOOM, "shell_network", True)
     await Workspace.objects.aupdate(allows_network=was_allowed)
     commands = [("shell_execute", {"command": command}) for command in ("make a", "make b")]

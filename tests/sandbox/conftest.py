@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conversations.agent.sandbox.running import (
+from conversations.agent.sandbox.command_run import (
     CommandLimits,
     CompletedCommand,
     default_limits,

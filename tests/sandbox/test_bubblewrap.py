@@ -18,7 +18,7 @@ from conversations.agent.sandbox.bubblewrap import (
     interpreter_paths,
     wrap,
 )
-from conversations.agent.sandbox.running import run_command
+from conversations.agent.sandbox.command_run import run_command
 from conversations.agent.sandbox.support import find_support
 from tests.tools.commanding import set_loom
 

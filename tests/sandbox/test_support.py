@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 
 from conversations.agent.sandbox import support
-from conversations.agent.sandbox.running import default_limits, run_command
+from conversations.agent.sandbox.command_run import default_limits, run_command
 from conversations.domain.errors import Rejected
 from conversations.management.commands.serve import Command
 

@@ -24,7 +24,7 @@ from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.tool_calls import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.search import best
+from conversations.search import best_matches
 
 pytestmark = pytest.mark.django_db
 
@@ -262,7 +262,7 @@ def test_words_without_a_match_are_named(session: Session, look: Look) -> None:
 def test_phrase_not_searched_everywhere_is_not_called_missing(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(best, "MAX_PHRASE_TURNS", 3)
+    monkeypatch.setattr(best_matches, "MAX_PHRASE_TURNS", 3)
     say(session, "a dry wall", *["wall so dry"] * 4, "thanks")
     found = look(action="search", query='"dry wall"').output
     assert found.startswith("Nothing found. A phrase was only searched in the newest")
@@ -920,7 +920,7 @@ def plan_of(statement: str) -> list[str]:
 def test_count_of_tool_calls_stops_at_its_limit(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.agent.recall.reading.MAX_COUNTED_CALLS", 3)
+    monkeypatch.setattr("conversations.agent.recall.queries.MAX_COUNTED_CALLS", 3)
     for _ in range(5):
         call_tool(session, "bash", {"command": "ls"}, "a")
     assert "bash (3 or more)" in look(action="summary").output

@@ -6,6 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.agent.recall.queries import RecalledCall, RecalledTurn
 from conversations.agent.recall.quotation import (
     BEGIN,
     END,
@@ -16,7 +17,6 @@ from conversations.agent.recall.quotation import (
     quote,
     quote_turn,
 )
-from conversations.agent.recall.reading import RecalledCall, RecalledTurn
 from conversations.agent.recall.request import MAX_LIMIT
 from conversations.domain.text import estimate_tokens
 from tests.properties import costly

@@ -401,7 +401,7 @@ def test_tools_and_windows_have_no_other_way_to_read_sessions() -> None:
         f"{path.relative_to(BASE_DIR)}: {node.module}.{name.name}"
         for folder in folders
         for path in folder.rglob("*.py")
-        if path.name != "reading.py"  # the queries that all of them use
+        if path.name != "queries.py"  # the queries that all of them use
         for tree in [ast.parse(path.read_text())]
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module

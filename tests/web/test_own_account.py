@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from conversations.accounts.devices import list_devices, name_of_agent, record_device_use
 from conversations.accounts.people import read_preferences
-from conversations.accounts.signing_in import SIGNED_OUT
+from conversations.accounts.sign_in import SIGNED_OUT
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_sign_in_link
 from conversations.models import AuditEntry, Device, Preferences, Session, Workspace

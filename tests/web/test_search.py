@@ -23,7 +23,7 @@ from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
-from conversations.search import best, pages
+from conversations.search import best_matches, pages
 from conversations.search.pages import MAX_TITLED_SESSIONS
 from tests.web.conftest import without_tokens
 
@@ -425,7 +425,7 @@ def test_search_without_hits_offers_to_drop_the_filters(owner: Client, session: 
 def test_limited_phrase_search_shows_a_notice(
     owner: Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (best, pages):
+    for module in (best_matches, pages):
         monkeypatch.setattr(module, "MAX_PHRASE_TURNS", 3)
     say(session, "a dry wall", *["wall so dry"] * 4)
     for address in both(session):

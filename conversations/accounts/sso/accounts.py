@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from conversations.access import access_context_of
 from conversations.accounts.people import set_provided_groups
-from conversations.accounts.signing_in import too_many_attempts
+from conversations.accounts.sign_in import too_many_attempts
 from conversations.web.addresses import client_address
 
 from .sign_in_starts import is_overtaken, record_sign_in_start

@@ -27,7 +27,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from conversations.access import access_context_of
 from conversations.accounts.people import record_provided_account
-from conversations.accounts.signing_in import SignInView
+from conversations.accounts.sign_in import SignInView
 
 from .accounts import LATE, refuse
 from .oidc import OidcAdapter, nonce_of

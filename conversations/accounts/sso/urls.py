@@ -8,16 +8,16 @@ from django.conf import settings
 from django.urls import URLPattern, path
 from django.views.generic import RedirectView
 
-from . import ways
+from . import sign_in_methods
 
 CODES = "account/recovery-codes/"
 
 to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
 
 urlpatterns: list[URLPattern] = [
-    path("account/sign-in/", ways.sign_in_ways, name="sign_in_ways"),
-    path("account/confirm/", ways.password_again, name="account_reauthenticate"),
-    path("password/", ways.ConfirmedPasswordView.as_view(), name="password_change"),
+    path("account/sign-in/", sign_in_methods.sign_in_ways, name="sign_in_ways"),
+    path("account/confirm/", sign_in_methods.password_again, name="account_reauthenticate"),
+    path("password/", sign_in_methods.ConfirmedPasswordView.as_view(), name="password_change"),
     path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
 ]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from conversations.agent.sandbox import supervise
-from conversations.agent.sandbox.running import (
+from conversations.agent.sandbox.command_run import (
     PreparedCommand,
     SupervisedProcess,
     default_limits,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
+from conversations.domain.search_tokens import SOFT_HYPHEN, find_parts
 from conversations.domain.searchable import read_output
 from conversations.domain.text import dump_json, estimate_tokens, one_line
 from conversations.domain.turns import ASSISTANT, TOOL, USER
-from conversations.domain.words import SOFT_HYPHEN, find_parts
 from conversations.search.query import parse_query
 
-from .reading import RecalledCall, RecalledTurn
+from .queries import RecalledCall, RecalledTurn
 
 # The search for the passage of a text in which the words of a query are closest together.
 PASSAGE_CHARS = 160  # The passage is always shown, even if everything else is left out

@@ -19,13 +19,13 @@ from conversations.agent.tools.tool import (
 from conversations.domain.turns import ASSISTANT, TOOL, USER
 from conversations.search.query import SearchQuery, parse_query
 
+from .queries import RecallTarget, find_exchange_start, find_session
 from .quotation import (
     MAX_OUTPUT_TOKENS,
     MIN_QUOTED_TOKENS,
     MIN_RESERVED_TOKENS,
     RESERVED_TOKENS,
 )
-from .reading import RecallTarget, find_exchange_start, find_session
 
 # Results per call: seed 000's default, and as many short messages as an answer has room for.
 DEFAULT_LIMIT, MAX_LIMIT = 10, 50

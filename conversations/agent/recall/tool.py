@@ -18,31 +18,18 @@ from uuid import UUID
 from conversations.agent.tools.tool import BadArgument, ToolContext, ToolResult, declare_tool
 from conversations.archive.rights import quotable_sessions
 from conversations.archive.session_state import read_state_text
+from conversations.domain.search_tokens import find_parts, read_tokens
 from conversations.domain.searchable import RECALL_TOOL, read_output
 from conversations.domain.text import estimate_tokens, one_line, storable
 from conversations.domain.turns import ASSISTANT, USER
 from conversations.domain.turns import TOOL as TOOL_ROLE
-from conversations.domain.words import find_parts, read_tokens
-from conversations.search.best import PHRASE_CUT
+from conversations.search.best_matches import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.find_everywhere import search_sessions
 from conversations.search.query import SearchQuery, parse_query
 from conversations.search.results import SearchResults, TurnHit
 
-from .quotation import (
-    PREFACE,
-    QuotedGroup,
-    QuotedMessage,
-    fit,
-    make_finder,
-    moment_text,
-    quote,
-    quote_text,
-    quote_turn,
-    quote_whole_turn,
-    whole_arguments,
-)
-from .reading import (
+from .queries import (
     RecalledCall,
     RecalledTurn,
     RecallTarget,
@@ -56,6 +43,19 @@ from .reading import (
     read_past_results,
     read_past_turn,
     read_past_turns,
+)
+from .quotation import (
+    PREFACE,
+    QuotedGroup,
+    QuotedMessage,
+    fit,
+    make_finder,
+    moment_text,
+    quote,
+    quote_text,
+    quote_turn,
+    quote_whole_turn,
+    whole_arguments,
 )
 from .request import MAX_LIMIT, Action, RecallArguments, RecallRequest, seal_cursor
 

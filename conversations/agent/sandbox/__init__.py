@@ -5,5 +5,5 @@ the system's programs, read-only, and nothing else of the machine. It has no net
 allowed. ``bubblewrap`` defines what a sandbox holds, and ``support`` finds out whether this server
 can make one. ``protect`` is the first program in a sandbox; it protects files that the command must
 not change. ``supervise`` is a separate program that enforces a command's limits and ends all its
-processes. ``running`` is the interface for tools.
+processes. ``command_run`` is the interface for tools.
 """

@@ -18,9 +18,9 @@ from pydantic import Field
 
 from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_self_running
 from conversations.agent.files.paths import find_place
-from conversations.agent.sandbox import running, support
+from conversations.agent.sandbox import command_run, support
 from conversations.agent.sandbox.bubblewrap import WriteProtection
-from conversations.agent.sandbox.running import default_limits
+from conversations.agent.sandbox.command_run import default_limits
 from conversations.agent.undo.disk import ChangeAuthor, run_to_completion
 from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
@@ -136,7 +136,7 @@ async def execute(
 
     async def run(protection: WriteProtection | None = None) -> ToolResult:
         try:
-            done = await running.run_command(
+            done = await command_run.run_command(
                 words,
                 root=context.root,
                 limits=default_limits(seconds=seconds),
@@ -169,7 +169,7 @@ async def execute(
     return replace(result, output=f"[{watch.note}]\n{result.output}") if watch.note else result
 
 
-def make_command_result(done: running.CompletedCommand, *, seconds: int) -> ToolResult:
+def make_command_result(done: command_run.CompletedCommand, *, seconds: int) -> ToolResult:
     """Return the output, followed by how the command ended unless it succeeded.
 
     The last line has the exit code, in the form that ``domain.session_state.statements`` reads.

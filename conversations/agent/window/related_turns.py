@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from conversations.archive.turns import read_rewound
 from conversations.domain.active_path import are_within
-from conversations.domain.words import find_words, read_tokens, tokens_of_word
+from conversations.domain.search_tokens import find_words, read_tokens, tokens_of_word
 from conversations.search.find import read_occurrences, search_session
 from conversations.search.query import STOP_TOKENS, make_query
 

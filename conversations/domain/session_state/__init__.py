@@ -20,10 +20,10 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
 from conversations.domain.active_path import are_within
+from conversations.domain.search_tokens import STOP_WORDS
 from conversations.domain.text import cut_words, estimate_tokens, load_json, one_line, storable
-from conversations.domain.words import STOP_WORDS
 
-from .matters import is_same_topic, says_less
+from .topics import is_same_topic, says_less
 
 RULES_VERSION = 8  # Increased whenever the same turns would give a different state.
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"

@@ -66,8 +66,8 @@ from .commands import (
     exit_code,
     short_command,
 )
-from .matters import is_same_topic, is_same_value, says_less
 from .statements import find_statements
+from .topics import is_same_topic, is_same_value, says_less
 from .values import AIM, DATES, StatedValue, find_values
 
 WRITE, EDIT, DELETE, MOVE = "created", "edited", "deleted", "moved"

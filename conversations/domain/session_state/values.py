@@ -11,8 +11,8 @@ from typing import NamedTuple
 from conversations.domain.text import one_line
 
 from .languages import Language, read_languages
-from .matters import name_value
 from .statements import read_sentences
+from .topics import name_value
 
 MAX_VALUES_IN_MESSAGE, MAX_QUANTITIES_IN_SENTENCE, MAX_VALUE_SENTENCE_CHARS = 4, 20, 2_000
 MAX_CLAUSE_CHARS = 90

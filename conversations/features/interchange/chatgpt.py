@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from conversations.domain.messages import say
 from conversations.domain.text import an_object, dump_json
 
-from .making import (
+from .lines import (
     ImportHistory,
     Item,
     Object,
@@ -29,7 +29,7 @@ from .making import (
     user_turn,
     without,
 )
-from .opening import DAMAGE, ImportSource, SourceFile
+from .sources import DAMAGE, ImportSource, SourceFile
 from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "chatgpt"

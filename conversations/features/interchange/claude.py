@@ -8,7 +8,7 @@ follows the one before it.
 from collections.abc import Iterator
 from functools import partial
 
-from .making import (
+from .lines import (
     FILE_KINDS,
     ImportHistory,
     Item,
@@ -26,7 +26,7 @@ from .making import (
     user_turn,
     without,
 )
-from .opening import ImportSource, SourceFile
+from .sources import ImportSource, SourceFile
 from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "claude"

@@ -18,7 +18,7 @@ from conversations.domain.messages import say
 from conversations.domain.text import an_object, one_line
 
 from .fields import MAX_LINE_BYTES, UnusableLine, parse_line
-from .making import (
+from .lines import (
     FILE_KINDS,
     ImportHistory,
     ImportNote,
@@ -38,7 +38,7 @@ from .making import (
     user_turn,
     without,
 )
-from .opening import DAMAGE, ImportSource, SourceFile
+from .sources import DAMAGE, ImportSource, SourceFile
 from .trees import ConversationReader, Made, MessageTree, TooBranched, TreePath
 
 SOURCE = "claude-code"

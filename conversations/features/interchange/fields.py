@@ -43,7 +43,7 @@ from conversations.models import (
     Workspace,
 )
 
-from .making import MAX_ITEM_VALUES, load_given
+from .lines import MAX_ITEM_VALUES, load_given
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1

@@ -33,7 +33,7 @@ from conversations.models import Attachment, Compaction, Rewind, Session, Sessio
 
 from .fields import NAMESPACE, UnusableLine, is_uuid
 from .import_rows import LineNumbering
-from .making import objects
+from .lines import objects
 
 # A session that gets a new uuid is a copy, so its attachments and compactions get new uuids too.
 

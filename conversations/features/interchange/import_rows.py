@@ -38,7 +38,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 
 from .fields import add_metadata
-from .making import WORDS
+from .lines import WORDS
 
 MAX_ATTEMPTS = 20
 MAX_RUNS = 10_000  # Ranges of renumbered lines that are stored for one chain of a session.

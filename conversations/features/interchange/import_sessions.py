@@ -72,7 +72,7 @@ from .import_rows import (
     store_rows,
 )
 from .import_targets import ImportTarget
-from .making import WORDS, ImportHistory, Object, Words
+from .lines import WORDS, ImportHistory, Object, Words
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000

@@ -16,7 +16,7 @@ from typing import Any
 
 from conversations.domain.messages import say, say_number
 
-from .making import (
+from .lines import (
     ImportHistory,
     ImportLine,
     ImportNote,
@@ -27,7 +27,7 @@ from .making import (
     stable_uuid,
     without,
 )
-from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
+from .sources import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
 TABLES = (SESSIONS, TURNS, EVENTS)

@@ -12,7 +12,7 @@ from functools import partial
 
 from conversations.domain.text import an_object, dump_json
 
-from .making import (
+from .lines import (
     ImportHistory,
     Item,
     Object,
@@ -29,7 +29,7 @@ from .making import (
     user_turn,
     without,
 )
-from .opening import ImportSource, SourceFile
+from .sources import ImportSource, SourceFile
 from .trees import ConversationReader, Made, MessageTree, TreePath, read_conversations
 
 SOURCE = "openwebui"

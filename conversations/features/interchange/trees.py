@@ -19,7 +19,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 
 from .fields import UnusableLine, read_turn
-from .making import (
+from .lines import (
     WORDS,
     ImportHistory,
     ImportLine,
@@ -30,7 +30,7 @@ from .making import (
     Words,
     stable_uuid,
 )
-from .opening import DAMAGE, DamagedJson, SourceFile, read_items
+from .sources import DAMAGE, DamagedJson, SourceFile, read_items
 
 # All sessions of a tree together may have MIN_SPREAD_MESSAGES messages plus SPREAD_FACTOR messages
 # for each message of the tree, but not more than MAX_SPREAD_MESSAGES. A branch repeats all messages

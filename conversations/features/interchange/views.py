@@ -45,8 +45,8 @@ from . import service
 from .export import FORMATS as EXPORT_FORMATS
 from .export import ExportFormat
 from .models import STOPPED
+from .pipeline import AUTO, FORMATS
 from .reports import read_error, read_notes
-from .running import AUTO, FORMATS
 
 MAX_NAME_CHARS = 60
 

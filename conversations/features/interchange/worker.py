@@ -28,9 +28,9 @@ from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
 from .models import DONE, FAILED, RUNNING, Import
-from .opening import UnreadableSource
+from .pipeline import ImportRun
 from .reports import as_note, write_report
-from .running import ImportRun
+from .sources import UnreadableSource
 
 if TYPE_CHECKING:
     from conversations.runtime.service import Runtime

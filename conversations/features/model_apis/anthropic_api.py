@@ -18,10 +18,10 @@ from conversations.domain.formats import read_file
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json, estimate_tokens
 
-from .answering import answer_request, get_model, list_models
 from .anthropic_shapes import CountIn, MessageOut, MessagesIn, TokensOut, read_request
 from .anthropic_writing import MessageWriter
 from .errors import STATUSES, AnthropicError
+from .responses import answer_request, get_model, list_models
 
 router = Router(tags=["Messages API compatibility"])
 

@@ -8,9 +8,9 @@ from django.http import HttpResponse
 from conversations.domain.stream import Block
 from conversations.domain.text import dump_json
 
-from .asking import RunAnswer
 from .errors import make_anthropic_error
-from .writing import AnswerWriter, list_blocks
+from .response_writer import AnswerWriter, list_blocks
+from .runs import RunAnswer
 
 # Stop reasons that are passed on to a client. All others become "end_turn".
 STOP_REASONS = (

@@ -11,7 +11,6 @@ from conversations.api.auth import needs
 from conversations.api.streams import STREAMED
 from conversations.domain.stream import ModelInfo
 
-from .answering import answer_request, get_model, list_models
 from .errors import STATUSES, OpenAIError
 from .openai_shapes import (
     ChatCompletion,
@@ -22,6 +21,7 @@ from .openai_shapes import (
     read_response_request,
 )
 from .openai_writing import CompletionWriter, ResponseWriter
+from .responses import answer_request, get_model, list_models
 
 router = Router(tags=["OpenAI API compatibility"])
 

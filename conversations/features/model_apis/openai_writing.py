@@ -8,10 +8,10 @@ from django.http import HttpResponse
 from conversations.domain.stream import Block
 from conversations.domain.text import dump_json, load_json
 
-from .asking import RunAnswer
 from .errors import make_openai_error
 from .openai_shapes import ECHOED
-from .writing import AnswerWriter, list_blocks
+from .response_writer import AnswerWriter, list_blocks
+from .runs import RunAnswer
 
 CUT = ("max_tokens", "model_context_window_exceeded")  # Stop reasons of answers that were cut off.
 

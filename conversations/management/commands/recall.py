@@ -8,7 +8,7 @@ from django.db import OperationalError
 from conversations.archive.sessions import find_session
 from conversations.domain.text import dump_json
 from conversations.management.base import DatabaseCommand, read_lines, shown
-from conversations.search.best import PHRASE_CUT
+from conversations.search.best_matches import PHRASE_CUT
 from conversations.search.find import search_session
 from conversations.search.indexing import index_session
 from conversations.search.query import SearchQuery, parse_query, snippet

@@ -11,7 +11,7 @@ from conversations.archive.transcript import read_page
 from conversations.domain.events import Payload, parse_payload
 from conversations.features.interchange.import_sessions import ImportCounts
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.interchange.running import ImportRun
+from conversations.features.interchange.pipeline import ImportRun
 from conversations.models import ChatEvent, Session, Turn, Workspace
 from tests.archive.test_compactions import talked
 from tests.web.conftest import async_browser, make_person, owner, runtime_ends

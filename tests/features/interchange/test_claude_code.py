@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conversations.features.interchange.import_sessions import ImportCounts
-from conversations.features.interchange.running import ImportRun
+from conversations.features.interchange.pipeline import ImportRun
 from conversations.models import Attachment, Compaction, Session, Turn
 from tests.archive.files import image_bytes
 

@@ -13,7 +13,7 @@ from conversations.archive.transcript import read_page
 from conversations.domain.keyset import parse_cursor
 from conversations.features.interchange.export import session_text
 from conversations.features.interchange.import_sessions import ImportCounts
-from conversations.features.interchange.running import ImportRun
+from conversations.features.interchange.pipeline import ImportRun
 from conversations.features.interchange.worker import ImportStopped
 from conversations.models import Session
 from tests.api.conftest import Program, program, provider

@@ -1302,7 +1302,7 @@ def test_a_database_failure_is_a_command_error(
         raise OperationalError("disk I/O error")
 
     commands = "conversations.management.commands"
-    monkeypatch.setattr("conversations.features.interchange.running.import_file", failing)
+    monkeypatch.setattr("conversations.features.interchange.pipeline.import_file", failing)
     monkeypatch.setattr(f"{commands}.verify_archive.verify_sessions", failing)
     files = [str(file)] if command == "import_sessions" else []
     with pytest.raises(CommandError, match="disk I/O error"):
@@ -1319,7 +1319,7 @@ def test_an_interrupted_command_prints_that_it_stopped(
     def stopping(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("conversations.features.interchange.running.import_file", stopping)
+    monkeypatch.setattr("conversations.features.interchange.pipeline.import_file", stopping)
     monkeypatch.setattr("conversations.management.commands.serve.open_listener", stopping)
     monkeypatch.setattr(connections, "close_all", lambda: None)  # the test still needs its own
     for words in (["import_sessions", str(file)], ["serve"]):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.interchange import making, opening
-from conversations.features.interchange.making import as_input
-from conversations.features.interchange.opening import DamagedJson, read_items
+from conversations.features.interchange import lines, sources
+from conversations.features.interchange.lines import as_input
+from conversations.features.interchange.sources import DamagedJson, read_items
 from tests.properties import costly
 
 VALUES = st.recursive(
@@ -61,7 +61,7 @@ def test_invalid_utf8_bytes_are_kept_as_surrogates() -> None:
 
 
 def test_json_text_with_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "MAX_ITEM_VALUES", 40)
+    monkeypatch.setattr(lines, "MAX_ITEM_VALUES", 40)
     assert as_input(json.dumps({"a": [[]] * 10})) == {"a": [[]] * 10}
     many = json.dumps({"a": [[]] * 50})
     assert as_input(many) == {"text": many}
@@ -69,7 +69,7 @@ def test_json_text_with_too_many_values_is_not_parsed(monkeypatch: pytest.Monkey
 
 def test_an_item_with_too_many_values_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values take many times their bytes in memory. Other items and texts do not count."""
-    monkeypatch.setattr(opening, "MAX_ITEM_VALUES", 40)
+    monkeypatch.setattr(sources, "MAX_ITEM_VALUES", 40)
     small = {"a": [[], [], []], "code": "[{," * 100}
     whole = [small] * 30
     for chunk in (1, 50, 1_000_000):

@@ -341,7 +341,7 @@ def test_sessions_of_two_databases_with_the_same_id_stay_separate(
 
 
 def test_files_that_are_no_loom_database_are_refused(importing: Importing, tmp_path: Path) -> None:
-    from conversations.features.interchange.opening import UnreadableSource
+    from conversations.features.interchange.sources import UnreadableSource
 
     path = tmp_path / "x"
     path.write_bytes(b"SQLite format 3\x00" + b"\x00" * 50)

@@ -19,7 +19,7 @@ from django.utils.translation import override
 from conversations.archive.sessions import create_session
 from conversations.domain.messages import say
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange import opening
+from conversations.features.interchange import sources
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.models import Import
@@ -301,7 +301,7 @@ def test_an_archive_with_too_long_a_file_list_is_refused(
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(100):
             archive.writestr(str(number), b"")
-    monkeypatch.setattr(opening._ArchiveFile, "most", 4_000)
+    monkeypatch.setattr(sources._ArchiveFile, "most", 4_000)
     upload(owner, path.read_bytes())
     carry_out()
     assert the_import().error == "The archive's file list is too long."

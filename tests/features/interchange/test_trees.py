@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.features.interchange.making import ImportHistory
+from conversations.features.interchange.lines import ImportHistory
 from conversations.features.interchange.trees import MessageTree, TooBranched, TreePath
 from tests.properties import costly
 

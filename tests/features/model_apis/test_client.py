@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.features.model_apis import answering
+from conversations.features.model_apis import responses
 from conversations.models import Attachment, Membership, Run, Session, Turn, Workspace
 from conversations.models import ToolCall as ToolCallRow
 from conversations.runtime.current import current_runtime
@@ -597,7 +597,7 @@ async def test_a_removed_member_does_not_get_the_answer(
 async def test_the_stream_of_a_removed_member_ends_with_an_error(
     client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(responses, "RECHECK_SECONDS", 0.1)
     provider.enqueue(Scenario(words=60, rate=40))
 
     async def read() -> None:
@@ -630,7 +630,7 @@ async def test_call_ids_that_databases_cannot_store_are_refused(user: User) -> N
 async def test_a_client_that_reads_slowly_gets_the_whole_answer(
     user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "MAX_DELTAS_WAITING", 1)
+    monkeypatch.setattr(responses, "MAX_DELTAS_WAITING", 1)
     texts = ["One two three four five six seven eight nine ten.", "And eleven, twelve, thirteen."]
     look = ToolCall(name="list_files", input={})
     provider.enqueue(

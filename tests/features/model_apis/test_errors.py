@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from conversations.archive.storage import database_unavailable
-from conversations.features.model_apis import answering
+from conversations.features.model_apis import responses
 from conversations.models import Session, Workspace
 from tests.api.conftest import fresh_rates, owner  # noqa: F401 (fixtures)
 from tests.api.test_encodable import HALF, assert_refused
@@ -41,7 +41,7 @@ def test_an_unavailable_database_is_an_api_error(
     def fail(*_: object, **__: object) -> None:
         raise database_unavailable()
 
-    monkeypatch.setattr(answering, "get_workspace_for", fail)
+    monkeypatch.setattr(responses, "get_workspace_for", fail)
     answer = owner.get(f"/api/v1/anthropic/{workspace.slug}/v1/models")
     assert answer.status_code == 503
     assert answer.json()["error"]["type"] == "api_error"

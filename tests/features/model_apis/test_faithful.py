@@ -14,10 +14,10 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from conversations.features.model_apis import answering
+from conversations.features.model_apis import responses
 from conversations.features.model_apis.anthropic_shapes import MessagesIn, read_request
 from conversations.features.model_apis.anthropic_writing import MessageWriter
-from conversations.features.model_apis.asking import RunAnswer
+from conversations.features.model_apis.runs import RunAnswer
 from conversations.models import Attachment, Run, Session
 from conversations.runtime.access_refresh import STREAMS
 from conversations.runtime.current import current_runtime
@@ -233,7 +233,7 @@ async def test_a_message_that_waits_for_results_can_be_sent_again(
 async def test_a_client_that_never_reads_its_stream_is_unsubscribed(
     user: User, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "MAX_UNREAD_SECONDS", 0.1)
+    monkeypatch.setattr(responses, "MAX_UNREAD_SECONDS", 0.1)
     program = Program(await sync_to_async(token_of)(user))
     asked = json.dumps(request("Look") | {"stream": True})
     await program.post(MESSAGES, asked, content_type="application/json")  # its body is not read

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conversations.domain.words import read_tokens
+from conversations.domain.search_tokens import read_tokens
 
 NEVER = re.compile(r"(?!)")
 

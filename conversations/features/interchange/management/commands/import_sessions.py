@@ -16,8 +16,8 @@ from conversations.archive.workspaces import find_user, get_workspace
 from conversations.domain.errors import LoomError
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.interchange.opening import UnreadableSource
-from conversations.features.interchange.running import AUTO, FORMATS, LOOM, ImportRun
+from conversations.features.interchange.pipeline import AUTO, FORMATS, LOOM, ImportRun
+from conversations.features.interchange.sources import UnreadableSource
 from conversations.management.base import DatabaseCommand
 from conversations.management.commands._first_run import make_first_user
 from conversations.search.indexing import index_waiting

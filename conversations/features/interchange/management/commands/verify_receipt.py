@@ -8,7 +8,7 @@ from typing import IO, Any, cast
 
 from django.core.management.base import CommandError
 
-from conversations.features.interchange.checking import check_copy
+from conversations.features.interchange.receipt_checks import check_copy
 from conversations.management.base import DatabaseCommand
 
 GZIP = b"\x1f\x8b"

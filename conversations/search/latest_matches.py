@@ -18,7 +18,7 @@ from conversations.domain.searchable import ALL_TIME, DateSpan, covering_marks
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
-from .best import filter_by_phrases, find_with_phrases
+from .best_matches import filter_by_phrases, find_with_phrases
 from .matching import IndexMatch, session_scope
 from .query import SearchQuery
 from .source import IndexSource

@@ -14,8 +14,8 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
-from conversations.features.interchange.checking import check_copy
 from conversations.features.interchange.export import session_lines
+from conversations.features.interchange.receipt_checks import check_copy
 from conversations.models import Receipt, Session
 from tests.archive.files import image_bytes
 from tests.web.conftest import say

@@ -15,9 +15,10 @@ from .fields import UnusableLine, parse_object, read_lines
 from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
+from .lines import ImportHistory, ImportLine, ImportNote, Item
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import ImportHistory, ImportLine, ImportNote, Item
-from .opening import (
+from .openwebui import read_openwebui
+from .sources import (
     DAMAGE,
     MAGIC,
     DamagedJson,
@@ -27,7 +28,6 @@ from .opening import (
     open_source,
     read_items,
 )
-from .openwebui import read_openwebui
 
 # A file's format is detected from its content, never from its name.
 

@@ -33,11 +33,11 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 
-from .asking import WITHDRAWN, RunAnswer, ask, wait_for_answer
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
+from .response_writer import AnswerWriter
+from .runs import WITHDRAWN, RunAnswer, ask, wait_for_answer
 from .sessions import ClientExchange, open_exchange
-from .writing import AnswerWriter
 
 # The limit of text pieces queued for a client that reads slowly. The rest is sent at the end.
 MAX_DELTAS_WAITING = 2_000

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from conversations.agent.sandbox.running import CommandOutput, run_command
+from conversations.agent.sandbox.command_run import CommandOutput, run_command
 from conversations.agent.sandbox.supervise import (
     TICK_SECONDS,
     MemoryMeter,
@@ -260,7 +260,7 @@ def test_it_works_on_the_servers_event_loop(root: Path) -> None:
 
 KILLED = """
 import asyncio, pathlib
-from conversations.agent.sandbox.running import run_command
+from conversations.agent.sandbox.command_run import run_command
 def report(text): print(text, end="", flush=True)
 asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
 """

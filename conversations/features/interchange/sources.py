@@ -28,7 +28,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.messages import say
 from conversations.domain.text import count_signs, count_values
 
-from .making import MAX_ITEM_VALUES, ImportNote, Item
+from .lines import MAX_ITEM_VALUES, ImportNote, Item
 
 MAX_FILES = 50_000
 

@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from conversations.accounts.signing_in import PasswordView
+from conversations.accounts.sign_in import PasswordView
 
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]

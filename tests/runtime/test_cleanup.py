@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations.models import ApiAnswer
-from conversations.runtime import forgetting
+from conversations.runtime import cleanup
 from conversations.runtime.service import Runtime
 
 
@@ -26,7 +26,7 @@ def keep_answer(user: User, key: str, **ago: float) -> None:
 def test_old_answers_and_locks_are_deleted_without_any_feature(
     user: User, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(forgetting, "features", tuple)
+    monkeypatch.setattr(cleanup, "features", tuple)
     monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
     hours = settings.LOOM.idempotency_hours
     keep_answer(user, "old", hours=hours, seconds=1)
@@ -36,7 +36,7 @@ def test_old_answers_and_locks_are_deleted_without_any_feature(
         lock.parent.mkdir(exist_ok=True)
         lock.touch()  # left behind by a process that died
         os.utime(lock, (time.time() - hours * 3600 - ago,) * 2)
-    forgetting.forget_old(timezone.now())
+    cleanup.forget_old(timezone.now())
     assert ApiAnswer.objects.get().key == "new"
     assert [lock.exists() for lock in locks] == [False, True]
 
@@ -44,7 +44,7 @@ def test_old_answers_and_locks_are_deleted_without_any_feature(
 async def test_a_running_server_deletes_old_answers(
     options: Any, transactional_db: None, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(cleanup, "FIRST_DELAY_SECONDS", 0)
     monkeypatch.setattr("conversations.runtime.service.features", tuple)
     made = timezone.now() - timedelta(hours=settings.LOOM.idempotency_hours, seconds=1)
     await ApiAnswer.objects.acreate(user=user, key="old", fingerprint="f", created_at=made)

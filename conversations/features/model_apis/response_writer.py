@@ -13,8 +13,8 @@ from django.http import HttpResponse
 from conversations.domain.stream import Block
 from conversations.models import Run
 
-from .asking import RunAnswer
 from .client_request import ClientRequest
+from .runs import RunAnswer
 
 
 def list_blocks(answer: RunAnswer) -> list[Block]:

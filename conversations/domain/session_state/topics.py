@@ -4,7 +4,7 @@ import re
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from conversations.domain.words import STOP_WORDS, read_tokens
+from conversations.domain.search_tokens import STOP_WORDS, read_tokens
 
 from .languages import read_languages
 
