@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: a database, people, a workspace, a session."""
+"""Fixtures that every test may use: people, a workspace, a session and forked processes."""
 
 import fcntl
 import gc
@@ -48,7 +48,7 @@ from tests.starting import Starts, forked_starts
 
 pytest_plugins = ["tests.wire.fixtures"]
 
-# How fast a machine is, and what else it does, is nothing that a test can ask for.
+# No deadline, because a test cannot know how fast and how busy the machine is.
 settings.register_profile(
     "ordinary", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -56,8 +56,9 @@ settings.load_profile("ordinary")
 settings.register_profile("thorough", settings.get_profile("ordinary"), max_examples=1000)
 
 
-# What is loaded and collected stays to the end: looking through it again and again takes a
-# tenth of the time of that, and a twentieth of the time of most tests.
+# Imported modules and collected tests live until the end. Without this, the garbage collector would
+# look through them again and again. That takes a tenth of the time of importing and collecting
+# tests, and a twentieth of the time of most tests.
 gc.disable()
 
 
@@ -69,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: every worker waits now and then."""
+    """Return one more than the number of cores, because every worker waits now and then."""
     return (os.process_cpu_count() or 1) + 1
 
 
@@ -77,9 +78,12 @@ populate = URLResolver._populate
 
 
 def populate_apart(resolver: URLResolver) -> None:
-    """Each of 80 resolvers leaves a variable in the context in which it is first asked. A
-    server's is that of a request; here it would be that of all tests, and each step between
-    a loop and a thread copies all variables."""
+    """Populate a resolver in a copy of the context.
+
+    Each of 80 resolvers leaves a variable in the context in which it is first used. In a server
+    this is the context of a request. Here it would be the context of all tests, and each switch
+    between an event loop and a thread copies all variables.
+    """
     copy_context().run(populate, resolver)
 
 
@@ -90,8 +94,11 @@ resolve = Variable._resolve_lookup  # type: ignore[attr-defined]
 
 
 def resolve_known_names(variable: Variable, context: Any) -> Any:
-    """A template shows nothing where it asks for a name that nobody provides. What a context or a
-    dict does not have may be left out on purpose; a record and a list have all names always."""
+    """Fail the test if a template uses an unknown attribute of a model or of a list.
+
+    Django renders an unknown name as an empty string. A name that is missing in a context or in a
+    dict may be left out on purpose, but the attributes of models and lists are always the same.
+    """
     try:
         return resolve(variable, context)
     except VariableDoesNotExist as error:
@@ -104,14 +111,17 @@ def resolve_known_names(variable: Variable, context: Any) -> Any:
 Variable._resolve_lookup = resolve_known_names  # type: ignore[attr-defined]
 
 
-# A test has no pages to show first, and waits for the work in the background.
+# No delay, because tests have no pages to show first and wait for the work in the background.
 model_routing.WARM_UP_SECONDS = 0.0
 
 
 def empty_tables(_: TransactionTestCase) -> None:
-    """In the place of Django's ``flush``, which empties the tables of content types and
-    permissions as well and then fills them anew, at more than the cost of most tests.
-    (``TRUNCATE`` takes longer than it takes to delete a few rows, and most tables have none.)"""
+    """Delete the rows of all tables but those of content types and permissions.
+
+    This replaces Django's ``flush``, which also empties these two tables and fills them again. That
+    takes longer than most tests. ``TRUNCATE`` is slower than deleting a few rows, and most tables
+    have no rows.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(find_filled_tables())
         for (table,) in cursor.fetchall():
@@ -120,7 +130,7 @@ def empty_tables(_: TransactionTestCase) -> None:
 
 @cache
 def find_filled_tables() -> str:
-    """The statement that names the tables with rows."""
+    """Return the SQL statement that selects the names of the tables with rows."""
     tables = set(connection.introspection.django_table_names(only_existing=True))
     tables -= {ContentType._meta.db_table, Permission._meta.db_table}
     return " UNION ALL ".join(
@@ -134,8 +144,11 @@ TransactionTestCase._fixture_teardown = empty_tables  # type: ignore[attr-define
 
 @pytest.fixture(autouse=True)
 def _leave_no_runtime() -> Iterator[None]:
-    """A page that a test asks for without a loop of its own starts the runtime on one
-    that ends with the request: the next test's requests must not be answered by it."""
+    """Close a runtime that the test has started.
+
+    If a synchronous test requests a page, the runtime starts on an event loop that ends with the
+    request. It must not answer the requests of the next test.
+    """
     yield
     left, current._runtime = current._runtime, None
     if left is not None:
@@ -146,7 +159,7 @@ def _leave_no_runtime() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Empty the append-only tables, by permit, before a transactional test's flush."""
+    """Empty the append-only tables, by permit, before the flush of a transactional test."""
     is_transactional = "transactional_db" in request.fixturenames or any(
         marker.kwargs.get("transaction") for marker in request.node.iter_markers("django_db")
     )
@@ -154,12 +167,12 @@ def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("transactional_db")
     yield
     if is_transactional:
-        # Async code queries from this thread, whose connection nobody else closes.
+        # Async code runs its queries on this thread, and no other code closes its connection.
         closing = SyncToAsync.single_thread_executor.submit(connections.close_all)
         try:
             closing.result(timeout=60)
         except TimeoutError:
-            # A request of a test that failed waits there for a loop that has ended, for ever.
+            # On that thread, a request of a failed test waits for ever for a loop that has ended.
             SyncToAsync.single_thread_executor = ThreadPoolExecutor(max_workers=1)
             raise
         finally:
@@ -179,7 +192,7 @@ ARCHIVED: tuple[type[Model], ...] = (
 
 
 def purge_everything() -> None:
-    """Remove all archived rows, the recorded way."""
+    """Delete all archived rows with a purge permit."""
     with transaction.atomic():
         for pk in Session.objects.values_list("pk", flat=True):
             PurgePermit.objects.create(session_pk=pk, reason="test", created_at=timezone.now())
@@ -191,7 +204,7 @@ def purge_everything() -> None:
 
 
 def empty_kept_table(model: type[Model]) -> None:
-    """No permit allows it: past the guard, as only somebody with the database can."""
+    """Empty a table whose rows no permit allows to delete, by dropping its guard meanwhile."""
     if not model._default_manager.exists():
         return
     table = model._meta.db_table
@@ -205,7 +218,7 @@ def empty_kept_table(model: type[Model]) -> None:
 
 @pytest.fixture(scope="session")
 def starts() -> Iterator[Starts]:
-    """For processes that load the product, with whatever settings."""
+    """Forks that load the product with settings of their own."""
     with forked_starts() as starts:
         yield starts
 
@@ -220,8 +233,10 @@ collect_static_files()
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A SQLite database that is migrated, and the static files beside it, made once for all
-    workers: most of a first start of a server."""
+    """A migrated SQLite database with the static files beside it, made once for all workers.
+
+    Making them takes most of the time of a server's first start.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "migrated"
     folder.mkdir(exist_ok=True)

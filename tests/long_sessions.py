@@ -1,4 +1,4 @@
-"""Sessions of any length, made by copying rows within the database."""
+"""Sessions of any length that are made by copying rows within the database."""
 
 from django.db import connection, transaction
 from django.db.models import Sum
@@ -12,10 +12,12 @@ from conversations.search.indexing import ENTRY_COLUMNS, index_session
 
 
 def repeat_turns(session: Session, *, first: int, turns: int) -> None:
-    """Repeat the turns from ``first`` on until the session has so many, and index them. A copy
-    takes a few microseconds, where an append of 100,000 would take minutes; its digests are those
-    of what it was copied from, and the session state says nothing of it, so that such an archive
-    does not verify."""
+    """Repeat the turns from ``first`` on until the session has ``turns`` turns, and index them.
+
+    Copying a row takes a few microseconds, whereas appending 100,000 turns would take minutes. Such
+    an archive cannot be verified, because the copies have the digests of the original turns and are
+    missing in the session state.
+    """
     index_session(session.pk)
     session.refresh_from_db()
     columns = INSERT_TURN.partition("(")[2].partition(")")[0].split(", ")

@@ -1,7 +1,7 @@
-"""How many examples a property test tries: what the profile says (``tests/conftest.py``),
-or a third of it where examples are costly.
+"""The number of examples that property tests try.
 
-Each run draws examples of its own, so that runs add up. ``pytest
+It is the number of the profile (``tests/conftest.py``), or a third of it if examples are costly.
+Each run draws different examples, so repeated runs cover more. ``pytest
 --hypothesis-profile=thorough`` tries twenty times as many.
 """
 
@@ -14,5 +14,7 @@ costly = settings(
         *settings.default.suppress_health_check,
     ],
 )
-"""For examples that write to a database or take tens of milliseconds each. Those that
-write tidy up, or do not mind the rows of the examples before them."""
+"""For examples that write to a database or take tens of milliseconds each.
+
+Examples that write must clean up, or must not depend on the rows of earlier examples.
+"""

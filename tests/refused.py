@@ -1,4 +1,7 @@
-"""A session whose entries the database refuses, as PostgreSQL's index refuses very long words."""
+"""A session whose search entries the database refuses.
+
+PostgreSQL's index, for example, refuses very long words.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A server in a process of its own, on a copy of the test's data (SQLite)."""
+"""A server in a process of its own, with a copy of the test's SQLite database."""
 
 import sqlite3
 import subprocess
@@ -22,15 +22,15 @@ def serve_copy(
     popen: Callable[..., Any] = subprocess.Popen,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """It asks the model that the test plays. ``popen`` makes its processes."""
+    """Run a server whose provider is ``wire``. ``popen`` starts its processes."""
     folder.mkdir()
     connection.ensure_connection()
     with closing(sqlite3.connect(folder / "loom.sqlite3")) as copy:
         connection.connection.backup(copy)
     (folder / "static").mkdir()
-    (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
+    (folder / "static" / ".stamp").write_text(_static_digest())  # no test requests static files
     model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
-    model["LOOM_TITLE_MODEL"] = "off"  # a test counts what the model is asked
+    model["LOOM_TITLE_MODEL"] = "off"  # tests count the model calls
     server = Server(
         data_dir=folder,
         port=free_port(),

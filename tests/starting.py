@@ -1,8 +1,8 @@
-"""Processes of the product as forks of one that has loaded what is not its own.
+"""Processes of the product, forked from a process that has already imported its dependencies.
 
-Most of what a start costs is to load Django, Twisted and the provider's SDK. A fork has an
-environment of its own, reads the settings, loads the product and ends as any process of
-Python does; it can be stopped and killed as any other.
+Most of the time of a start is spent on importing Django, Twisted and the provider's SDK. A fork has
+its own environment, reads the settings and loads the product. It exits and can be stopped or killed
+like any other Python process.
 """
 
 import gc
@@ -24,7 +24,7 @@ from typing import IO, Any, Literal
 from benchmarks.processes import ROOT, clean_environment
 
 SETTINGS = ("dj_database_url", "django.core.management", "django.utils.csp", "environs", "yaml")
-"""What it takes to read the settings."""
+"""Modules that are imported to read the settings."""
 
 SERVER = (
     *SETTINGS,
@@ -42,14 +42,14 @@ SERVER = (
     "twisted.web.http",
     "anthropic",
 )
-"""What a server loads, with the SDK of its provider."""
+"""Modules that a server imports, including the SDK of its provider."""
 
 
 OURS = {"benchmarks", "conversations", "loomweb", "scripts", "tests"}
 
 
 class Forked:
-    """A fork, to be treated like ``subprocess.Popen``."""
+    """A forked process with the interface of ``subprocess.Popen``."""
 
     def __init__(self, starts: "Starts", pid: int, stdout: IO[str] | None) -> None:
         self.pid, self.stdout = pid, stdout
@@ -89,7 +89,7 @@ class Forked:
 
 
 class Starts:
-    """The process that is forked."""
+    """A client of the process that forks on request."""
 
     def __init__(self, orders: socket.socket, settings: Mapping[str, str] | None) -> None:
         self._orders = orders
@@ -105,9 +105,12 @@ class Starts:
         cwd: Path = ROOT,
         text: Literal[True] = True,
     ) -> Forked:
-        """``command`` is this Python with a file, ``-m`` and a module, or ``-c`` and code;
-        then arguments. ``env`` is the whole environment. In another folder the process
-        takes what is there for the product."""
+        """Start a process in a fork.
+
+        ``command`` is this Python interpreter with a file, ``-m`` and a module, or ``-c`` and code,
+        followed by arguments. ``env`` is the whole environment. If ``cwd`` is another folder, the
+        process imports the product's packages from it.
+        """
         assert command[0] == sys.executable
         assert self._settings in (None, _settings_in(env)), "the product is loaded with others"
         if stdout != subprocess.PIPE:
@@ -137,7 +140,7 @@ class Starts:
     def run(
         self, *command: str, env: Mapping[str, str], cwd: Path = ROOT, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """What it says, and how it ends."""
+        """Run a process to its end. Return its output and its exit code."""
         with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
             forked = self.popen(
                 (sys.executable, *command), env=env, stdout=out, stderr=errors, cwd=cwd
@@ -152,8 +155,10 @@ class Starts:
 
     @contextmanager
     def loaded(self, env: Mapping[str, str]) -> Iterator["Starts"]:
-        """A fork that has loaded the product as well, with its settings in ``env``, and is
-        forked in turn."""
+        """Fork a process that also loads the product, with the settings in ``env``.
+
+        The new process can be forked in turn.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:
@@ -169,7 +174,10 @@ class Starts:
 
 
 def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
-    """Those that are read when the product is loaded; an address is an argument as well."""
+    """Return the settings that are read when the product is loaded.
+
+    ``LOOM_PORT`` is left out, because the port is also an argument.
+    """
     own = {
         name: value
         for name, value in env.items()
@@ -182,8 +190,11 @@ def _settings_in(env: Mapping[str, str]) -> dict[str, str]:
 def forked_starts(
     loaded: Sequence[str] = SERVER, *, env: Mapping[str, str] | None = None
 ) -> Iterator[Starts]:
-    """With ``env``, an environment of the product, that is loaded as well: forks have the
-    same settings then."""
+    """Start a process that has imported ``loaded`` and forks on request.
+
+    If ``env`` is given, the process also loads the product in this environment. All forks then have
+    the same settings.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
@@ -202,7 +213,7 @@ def forked_starts(
 
 
 def wait_for_orders(orders: socket.socket) -> list[str]:
-    """Fork for each order. Returns in the forks only, with what they are to run."""
+    """Fork for each order. Return only in the forks, with the command to run."""
     while True:
         text, files, _, _ = socket.recv_fds(orders, 1_000_000, 2)
         if not text:
@@ -241,11 +252,11 @@ def load_product() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
     django.setup()
     import_module("loomweb.urls")
-    import_module("conversations.api.main")  # else each fork loads it when it is first asked
+    import_module("conversations.api.main")  # otherwise each fork loads it with its first request
 
 
 def run(command: list[str]) -> None:
-    """What Python does with the rest of its command line."""
+    """Run a file, a module or code, as the Python interpreter would."""
     if command[0] == "-c":
         sys.argv = ["-c", *command[2:]]
         exec(command[1], {"__name__": "__main__"})

@@ -1,4 +1,4 @@
-"""The admin: everything can be looked at, nothing can be changed, at constant cost."""
+"""The admin: every table can be viewed at constant cost, and none can be changed."""
 
 from itertools import cycle
 from pathlib import Path
@@ -73,14 +73,14 @@ from tests.features import collect
 
 pytestmark = pytest.mark.django_db
 
-# WhiteNoise warns of a folder that is not there; the tests collect no static files.
+# WhiteNoise warns about a missing folder, and the tests do not collect static files.
 Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 MODELS = list(apps.get_app_config("conversations").get_models())
 
 
 def hide_sidebar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list of all tables, which stands beside every page and takes longer than it."""
+    """Hide the list of all tables, which takes longer to render than the page beside it."""
     monkeypatch.setattr(admin.site, "get_app_list", lambda request, app_label=None: [])
 
 
@@ -105,7 +105,7 @@ def say(session: Session, text: str) -> None:
 
 
 def fill(workspace: Workspace, user: User, *, times: int) -> None:
-    """At least that many rows in every table, none of them sharing its session."""
+    """Create at least ``times`` rows in every table, each for a session of its own."""
     for number in range(times):
         session = create_session(workspace, owner=user, title=f"Session {number}")
         say(session, f"«words {number}»")
@@ -234,25 +234,27 @@ def page(client: Client, url: str, **query: Any) -> str:
 
 
 SAYS_NOTHING = frozenset({ApiAnswer}).union(*collect("SAYS_NOTHING"))
-"""Tables about sessions that hold, or show, nothing of what was said in them."""
+"""Models that refer to a session but neither hold nor show any of its content."""
 
 
 def belongs_to_a_session(model: type[Model]) -> bool:
-    """By a key of its own rows, or of their owner."""
+    """Return whether rows of the model refer to a session or a run."""
     owners = {field.related_model for field in model._meta.concrete_fields if field.is_relation}
     return model is Session or bool(owners & {Session, Run})
 
 
 def is_of_session(model: type[Model]) -> bool:
-    """Whether its rows belong to a session and hold something of it."""
+    """Return whether rows of the model belong to a session and hold some of its content."""
     return belongs_to_a_session(model) and model not in SAYS_NOTHING
 
 
-def test_every_table_can_be_looked_at(
+def test_every_table_and_row_can_be_viewed(
     staff: Client, workspace: Workspace, user: User, subtests: pytest.Subtests
 ) -> None:
-    """A record of a session is a reading, and a list is none, which takes the same queries for
-    any number of rows."""
+    """Opening a row of a session is recorded in the audit log, opening a list is not.
+
+    A list takes the same number of queries for any number of rows.
+    """
 
     def look_at_list(model: type[Model]) -> tuple[str, int]:
         with CaptureQueriesContext(connection) as queries:
@@ -284,9 +286,11 @@ def test_every_table_can_be_looked_at(
 UNSAFE = ("post", "put", "patch", "delete")
 
 
-def test_no_page_of_any_table_changes_anything(workspace: Workspace, user: User) -> None:
-    """Whatever is registered, by whichever app, at each of its addresses: for a superuser,
-    and for staff who have every permission there is."""
+def test_no_page_of_any_table_accepts_a_write_request(workspace: Workspace, user: User) -> None:
+    """Write requests fail for every registered model, of any app, at each of its URLs.
+
+    This is true for a superuser and for staff with all permissions.
+    """
     fill(workspace, user, times=1)
     superuser, staff = Client(), Client()
     superuser.force_login(User.objects.create_superuser("root"))
@@ -300,10 +304,10 @@ def test_no_page_of_any_table_changes_anything(workspace: Workspace, user: User)
         data["_selected_action"] = str(row.pk) if row else "1"
         for pattern in model_admin.urls:
             taken = dict.fromkeys(pattern.pattern.converters, row.pk if row else 1)
-            if pattern.name is None:  # leads to the record
+            if pattern.name is None:  # redirects to the row's page
                 continue
             address = reverse(f"admin:{pattern.name}", kwargs=taken)
-            # Each page with each method would be slow.
+            # Trying every method on every page would be slow.
             answers = staff.post(address, data), getattr(superuser, next(in_turn))(address, data)
             assert [one.status_code for one in answers] == [405, 405], address
             if model in (User, Turn) and pattern.name.endswith(("_add", "_delete")):
@@ -311,7 +315,7 @@ def test_no_page_of_any_table_changes_anything(workspace: Workspace, user: User)
     assert changed_tables(before) == set()
 
 
-def test_no_page_of_the_site_itself_changes_anything(staff: Client) -> None:
+def test_no_page_outside_of_tables_accepts_a_write_request(staff: Client) -> None:
     before = rows_of_all_tables()
     patterns = admin.site.get_urls()
     pages = {one.name for one in patterns if isinstance(one, URLPattern) and one.name}
@@ -325,16 +329,16 @@ def test_no_page_of_the_site_itself_changes_anything(staff: Client) -> None:
     assert changed_tables(before) == set()
 
 
-def test_a_class_that_writes_is_not_taken() -> None:
-    """That of Django for its own sessions, as an app would register it when it is loaded."""
+def test_a_writable_admin_class_is_not_registered() -> None:
+    """Register Django's own ``ModelAdmin`` for sessions, as an app would when it is loaded."""
     admin.site.register(BrowserSession, admin.ModelAdmin)
     admin.site.register(BrowserSession)
     assert not admin.site.is_registered(BrowserSession)
     assert all(isinstance(one, ReadOnlyAdmin) for one in admin.site._registry.values())
 
 
-def test_a_table_has_no_way_to_write() -> None:
-    """Nothing is offered, and nothing of Django's forms is replaced by what could write."""
+def test_no_table_offers_a_way_to_write() -> None:
+    """No permission, inline, editable column or action is offered, and no additional page."""
     request = RequestFactory().get("/")
     request.user = User(is_superuser=True, is_staff=True, is_active=True)
     may = {"add": False, "change": False, "delete": False, "view": True}
@@ -352,9 +356,14 @@ def test_a_table_has_no_way_to_write() -> None:
         assert named == pages, label
 
 
-def test_the_admin_signs_nobody_in_by_a_page_of_its_own(client: Client, user: User) -> None:
-    """The product's own page asks for a second factor, its page for a new password signs
-    other browsers out, and its sign-out clears what the browser holds."""
+def test_account_pages_of_the_admin_redirect_to_the_products_own(
+    client: Client, user: User
+) -> None:
+    """The product's own pages do more than the admin's.
+
+    Its sign-in page asks for a second factor, its password page signs other browsers out, and its
+    sign-out clears the data that the browser has stored.
+    """
     data = {"username": "ann", "password": "correct horse"}
     answer = client.post(reverse("admin:login") + "?next=/admin/auth/", data)
     assert answer["Location"] == f"{reverse('sign_in')}?next=/admin/auth/&unsaved=1"
@@ -423,8 +432,8 @@ def test_rows_are_filtered_by_role_and_state(
     assert "0 runs" in page(staff, list_url(Run), state="failed")
 
 
-def test_a_list_takes_no_condition_but_its_filters(staff: Client) -> None:
-    """What is left would tell."""
+def test_a_list_accepts_no_conditions_except_its_filters(staff: Client) -> None:
+    """With other conditions, the rows that remain would reveal hidden values."""
     conditions: list[tuple[type[Model], str, str]] = [
         (Turn, "content__contains", "beans"),
         (Turn, "session__title", "Plan the year"),
@@ -437,7 +446,7 @@ def test_a_list_takes_no_condition_but_its_filters(staff: Client) -> None:
         assert staff.get(list_url(model), {name: value}).status_code == 400, name
 
 
-def test_sessions_are_filtered_by_workspace_and_end(staff: Client, session: Session) -> None:
+def test_sessions_are_filtered_by_workspace_and_archiving(staff: Client, session: Session) -> None:
     Workspace.objects.create(name="Orchard", slug="orchard", root="/", created_at=timezone.now())
     of_garden = {"workspace__id__exact": session.workspace_id}
     assert "1 session" in page(staff, list_url(Session), **of_garden, archived_at__isempty=1)
@@ -505,14 +514,14 @@ def test_a_list_offers_a_limited_number_of_pages(
     assert "p=2" in page(staff, list_url(ChatEvent))
     assert page(staff, list_url(ChatEvent), p=2).count('class="field-seq"') == 1
     assert MAX_PAGES * PER_PAGE == 5000
-    # How many there are beyond is not known.
+    # The number of rows beyond the last page is not known.
     monkeypatch.setattr("conversations.admin.MAX_PAGES", 1)
     assert f"{PER_PAGE}+ chat events" in page(staff, list_url(ChatEvent))
     assert f"{PER_PAGE}+ results" in page(staff, list_url(ChatEvent), q=str(session.uuid))
     assert "1 session" in page(staff, list_url(Session))
 
 
-def test_no_session_is_missing_among_those_that_are_searched_for(
+def test_a_search_for_sessions_finds_all_of_them(
     staff: Client, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(2):
@@ -524,7 +533,7 @@ def test_no_session_is_missing_among_those_that_are_searched_for(
 def test_a_search_for_rows_says_that_it_leaves_out_sessions(
     staff: Client, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A complete one would walk through the rows of all sessions."""
+    """A complete search would have to read the rows of all sessions."""
     sessions = [create_session(workspace, owner=user) for _ in range(2)]
     for one in sessions:
         say(one, "beans")
@@ -537,11 +546,14 @@ def test_a_search_for_rows_says_that_it_leaves_out_sessions(
 
 
 @pytest.mark.parametrize(("role", "is_of_sessions"), [(REVIEWERS, True), (ADMINISTRATORS, False)])
-def test_staff_see_what_their_role_looks_after(
+def test_staff_see_only_the_tables_of_their_role(
     client: Client, user: User, role: str, monkeypatch: pytest.MonkeyPatch, *, is_of_sessions: bool
 ) -> None:
-    """A role is given under People, by a form, and takes effect here. No table is seen by
-    both, or without any. (Of who is no staff: see tests/web/test_matrix.py.)"""
+    """A role is assigned by a form under People and takes effect in the admin.
+
+    Each table is visible to exactly one of the two roles. tests/web/test_matrix.py covers people
+    who are not staff.
+    """
     User.objects.filter(pk=user.pk).update(is_staff=True)
     user.groups.add(role_group(role))
     client.force_login(user)
@@ -556,7 +568,7 @@ def test_staff_see_what_their_role_looks_after(
     assert {model for model in tables if f'href="{list_url(model)}"' in index} == seen
 
 
-def test_an_administrator_opens_no_record_of_a_session(
+def test_an_administrator_cannot_open_rows_of_a_session(
     client: Client, session: Session, other_user: User
 ) -> None:
     say(session, "runner beans")
@@ -570,7 +582,7 @@ def test_an_administrator_opens_no_record_of_a_session(
     assert readings_of(session.uuid).count() == 1
 
 
-def test_a_permission_to_view_is_enough_and_reading_is_entered(
+def test_a_view_permission_suffices_and_readings_are_recorded(
     client: Client, session: Session, other_user: User
 ) -> None:
     say(session, "Plan the year")  # becomes the title
@@ -587,7 +599,7 @@ def test_a_permission_to_view_is_enough_and_reading_is_entered(
     assert (entry.actor, entry.action, entry.place) == (other_user, "record", row_url(turn))
 
 
-def test_no_page_shows_what_is_kept_for_somebody(
+def test_no_page_shows_personal_memory_entries(
     staff: Client, workspace: Workspace, user: User
 ) -> None:
     entry = MemoryEntry.objects.create(
@@ -600,7 +612,7 @@ def test_no_page_shows_what_is_kept_for_somebody(
 @pytest.mark.parametrize(
     ("model", "name"), [(Attachment, "settlement.pdf"), (FileChange, "settlement.txt")]
 )
-def test_a_list_names_no_file(
+def test_a_list_shows_no_file_names(
     staff: Client, workspace: Workspace, user: User, model: type[Model], name: str
 ) -> None:
     fill(workspace, user, times=1)
@@ -613,12 +625,12 @@ def test_a_list_names_no_file(
     assert name in page(staff, row_url(row))
 
 
-def test_the_list_of_sessions_leads_to_their_review(staff: Client, session: Session) -> None:
+def test_the_session_list_links_to_the_review_pages(staff: Client, session: Session) -> None:
     assert reverse("review_session", args=[session.uuid]) in page(staff, list_url(Session))
 
 
 def test_every_table_has_a_page_or_a_reason_for_none() -> None:
-    """A model that is added, by an app of ours or of others, needs a row."""
+    """A new model, ours or a library's, needs an entry in one of the two lists."""
     models = {model._meta.label for model in apps.get_models(include_auto_created=False)}
     registered = {model._meta.label for model in admin.site._registry}
     assert registered == set(TABLES) & models
@@ -629,8 +641,7 @@ def test_every_table_has_a_page_or_a_reason_for_none() -> None:
     assert {label for label in TABLES if label.startswith("conversations.")} == ours
 
 
-def test_no_page_shows_what_signs_in(staff: Client, user: User) -> None:
-    """Neither the hash of a password nor the key of a browser's session."""
+def test_no_page_shows_password_hashes_or_browser_sessions(staff: Client, user: User) -> None:
     user.set_password("correct horse")
     user.save()
     shown = page(staff, row_url(user)) + page(staff, list_url(User))
@@ -641,13 +652,13 @@ def test_no_page_shows_what_signs_in(staff: Client, user: User) -> None:
 
 
 @pytest.mark.parametrize("condition", [{"password__startswith": "m"}, {"email__contains": "a"}])
-def test_people_are_not_found_by_a_condition_of_ones_own(
+def test_people_cannot_be_filtered_by_arbitrary_lookups(
     staff: Client, condition: dict[str, str]
 ) -> None:
     assert staff.get(list_url(User), condition).status_code == 400
 
 
-def test_the_record_of_a_person_leads_to_where_rights_change(staff: Client, user: User) -> None:
+def test_a_persons_row_links_to_the_page_that_changes_rights(staff: Client, user: User) -> None:
     user.groups.add(role_group(REVIEWERS))
     text = page(staff, row_url(user))
     assert reverse("person", args=[user.pk]) in text
@@ -674,11 +685,11 @@ FORMS = {
         | {"old_password": "correct horse"},
     ),
 }
-"""What Django's own admin would let staff do who have all permissions, by these forms."""
+"""Forms with which Django's own admin would let staff with all permissions change something."""
 
 
 @pytest.mark.parametrize("what", FORMS)
-def test_no_right_account_or_lock_changes_in_the_admin(client: Client, what: str) -> None:
+def test_the_admin_changes_no_rights_accounts_or_lockouts(client: Client, what: str) -> None:
     address, fields = FORMS[what]
     person = User.objects.create_user("sam", password="correct horse", is_staff=True)
     person.user_permissions.set(Permission.objects.all())

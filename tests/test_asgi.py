@@ -1,4 +1,4 @@
-"""What a request takes beside its middleware and its view."""
+"""The ASGI application: the threads on which requests run."""
 
 import asyncio
 from threading import Event
@@ -28,7 +28,7 @@ async def ask(application: Any) -> ApplicationCommunicator:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_request_goes_to_its_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_sent_to_its_thread_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     run_in_executor, sent = loop.run_in_executor, []
 
@@ -43,7 +43,7 @@ async def test_a_request_goes_to_its_thread_once(monkeypatch: pytest.MonkeyPatch
     await request.wait(10)
     assert answer["status"] == 200
     assert b"Sign in" in body["body"]
-    # Django sends its signals there too: that the request begins, and that it has ended.
+    # Django also sends request_started and request_finished on the thread.
     assert len(sent) <= 3
 
 
@@ -63,7 +63,7 @@ async def test_threads_are_kept_for_later_requests(monkeypatch: pytest.MonkeyPat
 async def test_a_thread_that_is_still_busy_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A server waits only so long for the view of a browser that has left.
+    # If the browser has left, a server waits only a limited time for the view.
     handler, begun, go_on = OneThreadHandler(), Event(), Event()
 
     def answer(_: Any) -> HttpResponse:
@@ -74,7 +74,7 @@ async def test_a_thread_that_is_still_busy_is_not_used_again(
     monkeypatch.setattr(handler, "get_response", answer)
     left = await ask(handler)
     assert await asyncio.to_thread(begun.wait, 10)
-    for _ in range(2):  # Django tells that the request has ended, there as well
+    for _ in range(2):  # Django sends request_finished on the same thread, so it waits again
         left.future.cancel()
         await asyncio.sleep(0.01)
     assert left.future.done()
@@ -86,7 +86,7 @@ async def test_a_thread_that_is_still_busy_is_not_used_again(
     await later.wait(10)
 
 
-async def test_a_body_whose_client_has_left_is_no_fault_of_ours(
+async def test_reading_a_departed_clients_body_raises_unreadable_post_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     handler, begun, go_on, done = OneThreadHandler(), Event(), Event(), Event()
@@ -94,7 +94,7 @@ async def test_a_body_whose_client_has_left_is_no_fault_of_ours(
     def answer(request: Any) -> HttpResponse:
         begun.set()
         go_on.wait(10)
-        with pytest.raises(UnreadablePostError):  # of which the log has a line without a traceback
+        with pytest.raises(UnreadablePostError):  # logged without a traceback
             request.read()
         done.set()
         return HttpResponse()

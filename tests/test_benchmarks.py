@@ -1,4 +1,4 @@
-"""What the benchmarks make of what they measure; the measurements themselves run by themselves."""
+"""The benchmarks' calculations and command line. The measurements themselves run separately."""
 
 import os
 import signal
@@ -26,14 +26,12 @@ from .test_docs import first_column, section
     ("count", "share", "rank"),
     [(1, 0.95, 1), (2, 0.5, 1), (20, 0.95, 19), (100, 0.95, 95), (100, 0.99, 99), (25, 0.95, 24)],
 )
-def test_a_percentile_is_the_smallest_value_with_its_share_at_or_below(
-    count: int, share: float, rank: int
-) -> None:
+def test_a_percentile_is_computed_by_nearest_rank(count: int, share: float, rank: int) -> None:
     assert percentile(range(count, 0, -1), share) == rank
     assert percentile([], share) == 0
 
 
-def test_the_median_of_an_even_number_lies_between_the_two_in_the_middle() -> None:
+def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two() -> None:
     assert (median([4, 1, 2, 9]), median([3, 1, 2]), median([])) == (3, 2, 0)
     runs = [[Figure(name="x", value=value, at_most=9)] for value in (2, 4)]
     assert "| x | ≤ 9 | 3 (2–4) |  |  |" in markdown_table(runs)
@@ -44,7 +42,7 @@ def test_a_session_that_is_named_several_times_is_counted_once() -> None:
     assert count_sessions(html) == 3
 
 
-def test_what_is_imported_has_the_rows_of_an_export() -> None:
+def test_generated_import_lines_have_the_rows_of_an_export() -> None:
     turns = [NewTurn(role="user", content="Roses?"), NewTurn(role="assistant", content="In May.")]
     lines = list(make_lines(turns * 3))
     assert Counter(line["type"] for line in lines) == {"session": 1, "turn": 6, "event": 9}
@@ -64,7 +62,7 @@ def test_what_is_imported_has_the_rows_of_an_export() -> None:
         (["--markdown", "/"], "/: Is a directory"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_measured(
+def test_invalid_arguments_are_refused_before_measuring(
     capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -75,7 +73,7 @@ def test_what_cannot_be_is_said_before_anything_is_measured(
     assert errors.splitlines()[-1] == f"manage.py bench: error: {says}"
 
 
-def test_the_command_passes_on_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, command: given.append(command))
     monkeypatch.setattr(os, "chdir", lambda folder: None)
@@ -84,7 +82,7 @@ def test_the_command_passes_on_what_it_was_given(monkeypatch: pytest.MonkeyPatch
     assert given == [[sys.executable, "-m", "benchmarks", *options]]
 
 
-def test_what_a_stopped_bench_has_begun_ends_with_it(tmp_path: Path, starts: Starts) -> None:
+def test_a_stopped_bench_leaves_no_processes_or_files(tmp_path: Path, starts: Starts) -> None:
     env = clean_environment({"TMPDIR": str(tmp_path), "LOOM_DATA_DIR": str(tmp_path / "own")})
     command = [sys.executable, "manage.py", "bench", "--quick", "--only", "append"]
     bench = starts.popen(command, env=env, stdout=subprocess.PIPE)
@@ -94,7 +92,7 @@ def test_what_a_stopped_bench_has_begun_ends_with_it(tmp_path: Path, starts: Sta
         assert bench.poll() is None
         sleep(0.05)
     bench.send_signal(signal.SIGTERM)
-    said, _ = bench.communicate()  # to the end: nobody is left who could write there
+    said, _ = bench.communicate()  # returns only after all processes have closed the pipe
     assert (said.strip(), bench.returncode) == ("", 128 + signal.SIGTERM)
     assert not list(tmp_path.glob("loom-bench-*"))
 

@@ -1,4 +1,4 @@
-"""The command that tries the configured tool servers."""
+"""The command ``check_mcp``, which tries the configured tool servers."""
 
 import io
 import sys
@@ -33,7 +33,7 @@ def check(monkeypatch: pytest.MonkeyPatch, settings: Any, made: McpConfig, *args
     return said
 
 
-def test_it_says_what_each_server_offers(
+def test_check_mcp_prints_the_tools_of_each_server(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
 ) -> None:
     said = check(monkeypatch, settings, config(plain=plain("odd", tools=["echo", "large"])))
@@ -46,7 +46,7 @@ def test_it_says_what_each_server_offers(
     ]
 
 
-def test_it_fails_when_one_does_not_answer(
+def test_check_mcp_fails_if_a_server_does_not_respond(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str, capsys: Any
 ) -> None:
     with pytest.raises(CommandError, match="Some servers do not respond"):
@@ -57,7 +57,7 @@ def test_it_fails_when_one_does_not_answer(
     )
 
 
-def test_at_a_terminal_what_a_server_said_moves_no_cursor(
+def test_a_servers_control_characters_are_escaped_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
 ) -> None:
     bad = {"command": sys.executable, "args": ["-c", "raise SystemExit('gone\x1b[2J')"]}
@@ -68,7 +68,7 @@ def test_at_a_terminal_what_a_server_said_moves_no_cursor(
         typist.until(r"Last output: gone␛\[2J")
 
 
-def test_without_servers_it_names_the_file(
+def test_check_mcp_names_the_file_if_no_server_is_configured(
     monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
 ) -> None:
     assert "mcp.json" in check(monkeypatch, settings, McpConfig())

@@ -15,7 +15,7 @@ type Away = tuple[Starts, Path]
 
 @pytest.fixture(scope="module")
 def away(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
-    """The product with a database at a port on which nobody listens, and its data folder."""
+    """The product with a database URL that no server listens on, and its data folder."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "all.jsonl").write_text("")
     url = "postgres://loom@127.0.0.1:1/loom"
@@ -34,7 +34,7 @@ def away(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     ],
     ids=lambda command: command.split()[0],
 )
-def test_a_command_says_in_one_sentence_that_the_database_is_away(away: Away, command: str) -> None:
+def test_a_command_reports_an_unreachable_database_in_one_line(away: Away, command: str) -> None:
     loaded, folder = away
     env = clean_environment({"LOOM_DATA_DIR": str(folder)})
     done = loaded.run("manage.py", *command.format(folder).split(), env=env)

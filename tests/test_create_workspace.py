@@ -1,4 +1,4 @@
-"""The command that makes a workspace."""
+"""The command ``create_workspace``."""
 
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +45,7 @@ def folder(roots: Path) -> Path:
     return path
 
 
-def test_it_prints_the_slug_and_the_page(
+def test_create_workspace_prints_the_slug_and_the_path_of_the_page(
     admin: User, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("create_workspace", str(folder), name="The garden")
@@ -61,7 +61,7 @@ def test_the_owner_can_be_named(admin: User, other_user: User, folder: Path) -> 
     assert role_of(get_workspace("garden"), admin.pk) is None
 
 
-def test_a_relative_path_counts_from_here(
+def test_a_relative_path_starts_at_the_current_folder(
     admin: User, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
@@ -78,7 +78,7 @@ def test_a_relative_path_counts_from_here(
         ("{roots}/way-out", {}),
     ],
 )
-def test_it_refuses_what_is_no_folder_below_the_roots(
+def test_a_path_that_is_no_folder_below_the_roots_is_refused(
     admin: User, roots: Path, folder: Path, path: str, options: dict[str, Any]
 ) -> None:
     (roots / "way-out").symlink_to("/")
@@ -91,14 +91,14 @@ def test_it_refuses_what_is_no_folder_below_the_roots(
 def test_a_folder_in_the_data_folder_moves_with_it(
     user: User, other_user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of the data folder works on its own folders, never on those it was copied from."""
+    """A copy of the data folder uses its own workspaces, never those of the original."""
     old, new, elsewhere = (tmp_path / name for name in ("old", "new", "old-but-elsewhere"))
     for folder in (old / "workspaces/a", new / "workspaces/a", elsewhere):
         folder.mkdir(parents=True)
     monkeypatch.setattr(settings.LOOM, "data_dir", old)
     inside = create_workspace(root=old / "workspaces/a", name="Inside", owner=user)
     create_workspace(root=elsewhere, name="Outside", owner=user)
-    # As every version before this one stored it, until it is migrated.
+    # Earlier versions stored the absolute path. The migration makes it relative.
     migration = import_module("conversations.migrations.0022_folders_in_the_data_folder")
     Workspace.objects.filter(pk=inside.pk).update(root=Value(str(old / "workspaces/a")))
     migration.store_relative_to_the_data_folder(apps, None)

@@ -1,4 +1,4 @@
-"""How frames leave under Daphne."""
+"""Sending frames and responses under Daphne."""
 
 import asyncio
 import json
@@ -18,10 +18,10 @@ from loomweb.daphne_server import LoomHTTPFactory, LoomRequest, OutboundBuffer, 
 @pytest.fixture(scope="module", autouse=True)
 def closed_loop() -> Iterator[None]:
     yield
-    reactor._asyncioEventloop.close()  # Daphne has made it when it was loaded.
+    reactor._asyncioEventloop.close()  # Daphne created the loop when it was imported.
 
 
-def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None:
+def test_frames_are_sent_at_once_or_buffered_in_order() -> None:
     line, page = socket.socketpair()
     with line, page:
         transport = Connection(line, None, reactor)
@@ -31,7 +31,7 @@ def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None
         try:
             assert outbound.write(json.dumps({"seq": 0}))
             assert page.recv(100) == b'\x81\x0a{"seq": 0}'
-            assert transport not in reactor.getWriters()  # nothing to come back for
+            assert transport not in reactor.getWriters()  # nothing is left to write
 
             sent = [json.dumps({"seq": seq, "html": "x" * 60_000}).encode() for seq in range(20)]
             assert all(outbound.write(text.decode()) for text in sent)
@@ -51,7 +51,7 @@ def test_a_frame_leaves_at_once_and_what_does_not_fit_follows_in_order() -> None
             transport.stopWriting()
 
 
-def test_an_answer_that_fails_in_its_middle_is_broken_off() -> None:
+def test_a_response_that_fails_midway_closes_the_connection() -> None:
     begun: list[LoomRequest] = []
     served = SimpleNamespace(
         unix_socket_path=None,

@@ -1,4 +1,4 @@
-"""The documents name what the code knows, and nothing else."""
+"""The documents describe exactly the frames, commands and metrics that the code has."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from loomweb.env import BASE_DIR
 PROTOCOL = (BASE_DIR / "docs/protocol.md").read_text()
 
 BETWEEN_PROCESSES = {"loom.frame"}
-"""Messages of the relay, which no page sees."""
+"""Messages of the relay, which pages do not receive."""
 
 
 def section(text: str, heading: str) -> str:
@@ -22,13 +22,13 @@ def section(text: str, heading: str) -> str:
 
 
 def first_column(text: str) -> set[str]:
-    """What the rows of the tables begin with, their heads left out."""
+    """Return the first cells of all rows of the tables, without the header."""
     return set(re.findall(r"^\| `(\w+)` \|", text, re.M)) - {"type"}
 
 
 @cache
 def sent_types() -> set[str]:
-    """Every literal ``type`` of a frame that is built for a page."""
+    """Return every literal ``type`` of a frame that is built for a page."""
     sources = {*(BASE_DIR / "conversations/runtime").glob("*.py"), Path(consumers.__file__)}
     sources.remove(BASE_DIR / "conversations/runtime/probing.py")  # its blocks go to a model
     found = set()
@@ -59,7 +59,7 @@ def test_the_page_knows_every_frame() -> None:
     assert sent_types() - {"pong"} <= set(re.findall(r"^  (\w+):", table, re.M))
 
 
-def test_the_protocol_names_every_way_a_socket_is_closed() -> None:
+def test_the_protocol_names_every_close_code() -> None:
     named = set(re.findall(r"^\| (4\d{3}) \|", PROTOCOL, re.M))
     codes = {
         consumers.BAD_FRAME,
@@ -100,7 +100,7 @@ def test_every_metric_is_described() -> None:
     assert METRICS <= DESCRIBED_METRICS
 
 
-def test_where_to_add_something_is_there() -> None:
+def test_paths_in_the_architecture_document_exist() -> None:
     text = (BASE_DIR / "docs/architecture.md").read_text()
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", section(text, "Where would I add …"), re.M)
     assert len(rows) > 10
@@ -114,7 +114,7 @@ def test_where_to_add_something_is_there() -> None:
 
 
 def test_only_the_makefile_calls_uv() -> None:
-    """It is not on everybody's PATH, and on its own it brings the development packages."""
+    """``uv`` is not on everybody's PATH, and by default it installs the development packages."""
     told = [BASE_DIR / "README.md"]
     for folder in ("docs", "conversations", "loomweb"):
         told += [path for path in (BASE_DIR / folder).rglob("*") if path.suffix in (".md", ".py")]
@@ -123,7 +123,7 @@ def test_only_the_makefile_calls_uv() -> None:
         assert not re.search(r"\buv (run|sync)\b", path.read_text()), path
 
 
-def test_the_backup_names_all_of_the_data_folder() -> None:
+def test_the_backup_section_names_everything_in_the_data_folder() -> None:
     told = section((BASE_DIR / "README.md").read_text(), "Back up")
     sources = [*(BASE_DIR / "conversations").rglob("*.py"), *(BASE_DIR / "loomweb").rglob("*.py")]
     places = re.compile(r'data_dir\)? / "([\w.]+)"')
@@ -135,7 +135,7 @@ def test_the_backup_names_all_of_the_data_folder() -> None:
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_are_not_broken() -> None:
     documents = [BASE_DIR / "README.md", *(BASE_DIR / "docs").rglob("*.md")]
     assert len(documents) > 10
     for document in documents:

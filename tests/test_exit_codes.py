@@ -1,4 +1,4 @@
-"""What a command says to its caller by its exit code."""
+"""The exit codes of the commands."""
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -22,7 +22,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
         (("export_sessions", "--all", "--output", "/nonexistent/x"), "No such file"),
         (("export_audit", "--output", "/dev/null/x"), "Not a directory"),
         (("reset_two_factor", "nobody"), "account “nobody” does not exist"),
-        # A variable of a script that is not set names nothing, and never all there are.
+        # An unset variable in a script gives an empty argument, which must never mean "all".
         (("send", "--workspace", "garden", "--key", "", "hello"), "A key must have the form"),
         (("send", "--session", UNKNOWN, "--key", "", "hello"), "--key needs --workspace"),
         (("sign_in_link", ""), "account “” does not exist"),
@@ -38,14 +38,14 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
     ],
 )
 @pytest.mark.usefixtures("workspace")
-def test_what_cannot_be_asked_for_is_invalid_usage(arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_exit_with_code_2(arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said) as refused:
         call_command(*arguments)
     assert refused.value.returncode == 2
 
 
 @pytest.mark.parametrize("command", [("export_sessions", "--all"), ("export_audit",)])
-def test_a_full_disk_is_no_invalid_usage(command: tuple[str, ...], session: Session) -> None:
+def test_a_full_disk_exits_with_code_1(command: tuple[str, ...], session: Session) -> None:
     with pytest.raises(CommandError, match="No space left on device") as refused:
         call_command(*command, "--output", "/dev/full")
     assert refused.value.returncode == 1

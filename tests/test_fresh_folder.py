@@ -36,13 +36,13 @@ WITHOUT = {"bench"}
 """Commands that need no database."""
 
 PREPARES = {"serve"}
-"""Commands that bring any database up to date."""
+"""Commands that migrate the database themselves."""
 
 
-def test_what_starts_at_once_makes_everything_once_and_served_files_stay(
+def test_processes_starting_at_once_prepare_the_data_folder_together(
     tmp_path: Path, starts: Starts
 ) -> None:
-    """In a folder that others may read, but for the database."""
+    """Other users may read the data folder, but not the database."""
     (tmp_path / "data").mkdir(mode=0o755)
     env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
     with starts.loaded(env) as loaded:
@@ -59,7 +59,7 @@ def test_what_starts_at_once_makes_everything_once_and_served_files_stay(
 
 
 def start_at_once(loaded: Starts, env: dict[str, str]) -> None:
-    """Two servers and a command."""
+    """Start two servers and a command at the same time."""
     command = [sys.executable, "manage.py"]
     serve, verify = [*command, "serve", "--port", "0"], [*command, "verify_archive"]
     running = [loaded.popen(one, env=env, stdout=subprocess.PIPE) for one in (serve, verify, serve)]
@@ -78,13 +78,13 @@ def start_at_once(loaded: Starts, env: dict[str, str]) -> None:
 
 
 def collect_again(loaded: Starts, env: dict[str, str], root: Path) -> None:
-    """What a server that runs serves is the same afterwards."""
+    """Collect the static files again and check that those of a running server stay."""
 
     def served_files() -> set[str]:
         return set(json.loads((root / "staticfiles.json").read_text())["paths"].values())
 
     served = served_files()
-    # As another version's that runs, and one that ran before it.
+    # old.js belongs to another version that is running, older.456.js to a version before it.
     manifest = json.loads((root / "staticfiles.json").read_text())
     manifest["paths"]["old.js"] = "old.123.js"
     (root / "staticfiles.json").write_text(json.dumps(manifest))
@@ -102,8 +102,8 @@ def collect_again(loaded: Starts, env: dict[str, str], root: Path) -> None:
     assert all((root / name).exists() for name in served)
 
 
-def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which gives no exclusive lock on what is open for reading only."""
+def test_locks_can_be_acquired_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS grants no exclusive lock on a file that is open for reading only."""
     real = fcntl.flock
 
     def flock(file: Any, how: int) -> None:
@@ -120,7 +120,7 @@ def test_locks_are_taken_on_nfs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert remove_untouched(put_blob(b"Nobody has this any more"), since=time.time() + 60)
 
 
-def test_only_a_folder_that_can_only_be_read_needs_no_lock(
+def test_only_a_read_only_folder_needs_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
@@ -131,7 +131,7 @@ def test_only_a_folder_that_can_only_be_read_needs_no_lock(
 
         return refused
 
-    with monkeypatch.context() as patch:  # as root the tests may write anywhere
+    with monkeypatch.context() as patch:  # the tests may run as root, who can write anywhere
         for number in (errno.EACCES, errno.EROFS):
             patch.setattr(Path, "open", refuse(number))
             with migrating_alone():
@@ -144,7 +144,7 @@ def test_only_a_folder_that_can_only_be_read_needs_no_lock(
         pass
 
 
-def test_output_goes_into_a_pipe_that_has_a_name(tmp_path: Path) -> None:
+def test_output_can_be_written_to_a_named_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -181,7 +181,7 @@ def test_a_command_works_in_an_empty_database_or_says_what_is_missing(
     assert says in out.getvalue() + said
 
 
-def test_every_command_that_uses_the_database_makes_it() -> None:
+def test_every_command_that_uses_the_database_creates_it() -> None:
     ours = {name: app for name, app in get_commands().items() if app.startswith("conversations")}
     for name in sorted(ours.keys() - WITHOUT - PREPARES):
         command = import_module(f"{ours[name]}.management.commands.{name}").Command

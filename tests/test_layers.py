@@ -1,4 +1,4 @@
-"""The layers: who imports whom, who writes, and what is loaded when."""
+"""The layers: imports between modules, modules that write to tables, and lazy imports."""
 
 import ast
 import subprocess
@@ -18,7 +18,7 @@ PRODUCT = [
     if "migrations" not in path.parts
 ]
 PAGES = {"views", "api", "forms", "urls", "pages", "queue_pages", "audit_pages", "search_pages"}
-"""Modules of a room that answer requests, and do not write."""
+"""Modules that answer requests and do not write to tables."""
 
 WRITERS = (
     "archive/",
@@ -32,7 +32,7 @@ WRITERS = (
 
 
 def may_write(path: Path) -> bool:
-    """Whether the module is one of those that read and write tables."""
+    """Return whether the module may read and write tables."""
     name = (
         path.relative_to(BASE_DIR / "conversations").as_posix()
         if "conversations" in path.parts
@@ -74,7 +74,7 @@ NO_TABLE = {
         "page.render(scale=scale).to_pil().convert('RGB').save",
     ),
 }
-"""Calls of these names that have nothing to do with the database."""
+"""Calls with a name in WRITES that have nothing to do with the database."""
 
 
 @cache
@@ -84,7 +84,7 @@ def parse(path: Path) -> ast.Module:
 
 @cache
 def calls_in(path: Path) -> list[tuple[str, ast.Attribute]]:
-    """The calls of attributes: the attribute's name and the whole expression."""
+    """Return all calls of attributes as pairs of the attribute's name and the expression."""
     return [
         (node.func.attr, node.func)
         for node in ast.walk(parse(path))
@@ -109,7 +109,7 @@ def test_no_layer_imports_a_higher_one() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_only_the_archive_writes() -> None:
+def test_only_modules_that_may_write_change_tables() -> None:
     found = [
         f"{name_of(path)}:{called.lineno} {ast.unparse(called)}"
         for path in OUTSIDE_ARCHIVE
@@ -119,7 +119,7 @@ def test_only_the_archive_writes() -> None:
     assert not found
 
 
-def test_only_the_archive_and_the_guards_speak_sql() -> None:
+def test_only_known_modules_execute_sql() -> None:
     speaking = {
         name_of(path)
         for path in OUTSIDE_ARCHIVE
@@ -127,10 +127,10 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
         if name.startswith("execute")
     }
     known = {
-        "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
-        "conversations/features/retention/api.py",  # an order is executed
-        "conversations/runtime/queue.py",  # and so is a run
-        "conversations/runtime/run.py",
+        "conversations/management/base.py",  # BaseCommand.execute, no SQL
+        "conversations/features/retention/api.py",  # executes a purge order
+        "conversations/runtime/queue.py",  # executes a run
+        "conversations/runtime/run.py",  # executes a run
         "conversations/models/guards.py",
         "conversations/models/search.py",
         "loomweb/sqlite3/base.py",  # begins transactions
@@ -138,13 +138,13 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     assert speaking == {name for name in known if (BASE_DIR / name).exists()}
 
 
-def test_the_sdk_is_imported_by_providers_only_and_when_needed() -> None:
+def test_only_providers_import_the_anthropic_sdk_and_only_when_needed() -> None:
     importers = importers_of({"anthropic"})
     assert {path.parent.name for path in importers} <= {"providers"}
     assert not [path for path in importers if "anthropic" in imported_by(path, walk_what_runs)]
 
 
-def test_the_sdk_of_tool_servers_is_imported_by_two_modules_and_when_needed() -> None:
+def test_only_session_and_oauth_import_the_sdk_of_tool_servers() -> None:
     importers = importers_of({"mcp", "mcp_types"})
     assert {path.name for path in importers} == {"session.py", "oauth.py"}
     users = {path for path in PRODUCT if "mcp.session" in path.read_text()}
@@ -153,19 +153,22 @@ def test_the_sdk_of_tool_servers_is_imported_by_two_modules_and_when_needed() ->
 
 @cache
 def imported_by(path: Path, walk: Callable[[ast.AST], Iterable[ast.AST]]) -> set[str]:
-    """The top-level packages that a module imports somewhere in what ``walk`` gives."""
+    """Return the top-level packages that a module imports in the nodes that ``walk`` yields."""
     return {name for node in walk(parse(path)) for name in packages_of(node)}
 
 
 def importers_of(packages: set[str]) -> set[Path]:
-    """The modules that import one of them somewhere. Most do not even name one."""
+    """Return the modules that import one of the packages anywhere."""
+    # Most modules do not even contain the name of a package and need not be parsed.
     naming = (path for path in PRODUCT if any(package in path.read_text() for package in packages))
     return {path for path in naming if packages & imported_by(path, ast.walk)}
 
 
 def walk_what_runs(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when the module is imported: all but the bodies of functions and
-    what is for the type checker."""
+    """Yield the nodes that run when the module is imported.
+
+    The bodies of functions and ``if TYPE_CHECKING`` blocks are left out.
+    """
     yield node
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
@@ -183,7 +186,7 @@ def packages_of(node: ast.AST) -> set[str]:
 
 
 def loaded_after(statements: Iterable[str], folder: Path) -> list[set[str]]:
-    """The modules that a fresh process has after each of these."""
+    """Return the modules that a new process has loaded after each of the statements."""
     script = "import sys; " + "; ".join(f"{one}; print(*sys.modules)" for one in statements)
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -202,25 +205,25 @@ STARTS = {
     "the server": "import loomweb.daphne_server",
     "a page": "from django.urls import reverse; reverse('api_docs')",
 }
-"""Each in the process of those before it."""
+"""Statements that run one after another in the same process."""
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """What each of the starts has loaded, together with those before it."""
+    """The modules that are loaded after each of the ``STARTS``."""
     folder = tmp_path_factory.mktemp("data")
     return dict(zip(STARTS, loaded_after(STARTS.values(), folder), strict=True))
 
 
 def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
-    """It costs seconds and 75 MB, and most starts do not need it."""
+    """The SDK costs seconds and 75 MB, and most starts do not need it."""
     modules = loaded["the server"]
     assert {"loomweb.asgi", "loomweb.daphne_server", "conversations.runtime.service"} <= modules
     assert not {"anthropic", "mcp", "aiohttp", "psycopg", "numpy"} & modules
 
 
-def test_pages_do_without_the_operations_of_the_api(loaded: dict[str, set[str]]) -> None:
-    """They cost half a second and 12 MB."""
+def test_pages_do_not_load_the_operations_of_the_api(loaded: dict[str, set[str]]) -> None:
+    """The operations cost half a second and 12 MB."""
     modules = loaded["a page"]
     assert {"conversations.web.urls", "conversations.api.urls"} <= modules
     assert not {"conversations.api.main", "conversations.api.sessions"} & modules
@@ -229,15 +232,15 @@ def test_pages_do_without_the_operations_of_the_api(loaded: dict[str, set[str]])
 OF_THE_EXTRA = {"allauth", "fido2", "jwt", "oauthlib", "qrcode", "requests"}
 
 
-def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(
+def test_the_sso_extra_is_not_loaded_unless_it_is_configured(
     loaded: dict[str, set[str]],
 ) -> None:
-    """The server runs without the packages of the extra, though they are here."""
+    """The server does not load the packages of the extra, although they are installed."""
     modules = loaded["the application"]
     assert {"loomweb.asgi", "loomweb.urls"} <= modules
     assert not (OF_THE_EXTRA | {"cryptography"}) & {name.partition(".")[0] for name in modules}
     assert not {name for name in modules if name.startswith("conversations.accounts.sso")}
-    # Those that it has in common with push messages are always here.
+    # Push messages also need cryptography and jwt, so these two are always installed.
     own = OF_THE_EXTRA - {"cryptography", "jwt"}
     assert {path.parent.name for path in importers_of(own)} == {"sso"}
 
@@ -257,13 +260,13 @@ OF_A_PERSON = {"groups", "user_permissions", "permissions", "user_set"}
 
 
 def changes_rights(node: ast.AST) -> bool:
-    """Whether it changes an account, a group or what somebody may."""
+    """Return whether the node changes an account, a group or a permission."""
     if isinstance(node, ast.Assign):
         return any(isinstance(one, ast.Attribute) and one.attr in RIGHTS for one in node.targets)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     called = node.func.attr
-    if called not in {*ON_A_RELATION, *GIVERS, *WRITES}:  # most calls, whose text takes long
+    if called not in {*ON_A_RELATION, *GIVERS, *WRITES}:  # most calls; unparsing them is slow
         return False
     on = ast.unparse(node.func.value)
     if called in ON_A_RELATION:
@@ -272,9 +275,11 @@ def changes_rights(node: ast.AST) -> bool:
     return called in GIVERS or (called in WRITES and is_account)
 
 
-def test_rights_change_in_functions_that_enter_it_in_the_audit_log() -> None:
-    """Whatever writes an account, a group or a permission stands in a module that writes,
-    beside the call that makes the entry. Those of Django's own commands are not ours."""
+def test_functions_that_change_rights_record_audit_entries() -> None:
+    """A function that changes an account, a group or a permission also records an audit entry.
+
+    It is in a module that writes to tables. Django's own commands are not checked.
+    """
     found = {}
     for path in PRODUCT:
         for function in ast.walk(parse(path)):
@@ -285,7 +290,7 @@ def test_rights_change_in_functions_that_enter_it_in_the_audit_log() -> None:
                 enters = any(call in text for call in ("record(", "_note(", "accept_invitation("))
                 found[f"{name_of(path)}:{function.name}"] = enters
     unnoted = {name for name, enters in found.items() if not enters}
-    # After each migration, and nobody's.
+    # role_group runs after each migration and is not the action of a person.
     assert unnoted == {"conversations/archive/rights.py:role_group"}
     assert len(found) > 10
     assert {name.split("/")[1] for name in found} <= {"accounts", "archive", "features"}

@@ -1,4 +1,4 @@
-"""Lines of the log: what they hold, and what they never do."""
+"""The log: the content of its lines, secrets that are removed, and the limit on repeated lines."""
 
 import ast
 import io
@@ -33,17 +33,20 @@ DESCRIBED_EVENTS: dict[str, str] = dict(
         re.M,
     )
 )
-"""Event → its level, as the list has it."""
+"""The documented level of each event."""
 
 OWN_EVENTS = {"log_lines_left_out": "warning"}
-"""What the log says of itself, past any logger."""
+"""Events that the log's handler writes itself, without a logger."""
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
 def read_logged() -> tuple[dict[str, set[str]], list[str]]:
-    """Event → the levels at which the product logs it ("" where that depends); and where
-    something is logged that is not the constant name of an event with its values in fields."""
+    """Return the levels of each logged event, and the places of malformed logging calls.
+
+    The level is "" if it depends on the call. A call must log the constant name of an event, with
+    its values in fields.
+    """
     logged: dict[str, set[str]] = {event: {level} for event, level in OWN_EVENTS.items()}
     wrong = []
     for path in [
@@ -54,7 +57,7 @@ def read_logged() -> tuple[dict[str, set[str]], list[str]]:
         if not re.search("logger|logging|log_failure", text):
             continue
         tree = ast.parse(text)
-        # This one logs what its callers name.
+        # log_failure logs the event that its caller names.
         passing_on = [node for node in ast.walk(tree) if getattr(node, "name", "") == "log_failure"]
         passed_on = {id(node) for function in passing_on for node in ast.walk(function)}
         for node in ast.walk(tree):
@@ -74,11 +77,11 @@ def read_logged() -> tuple[dict[str, set[str]], list[str]]:
     return logged, wrong
 
 
-def test_every_line_of_the_log_is_an_event_that_the_docs_describe() -> None:
+def test_every_logged_event_is_documented() -> None:
     logged, wrong = read_logged()
     assert wrong == []
     assert set(logged) <= set(DESCRIBED_EVENTS)
-    assert len(logged) > 40  # with whichever features are there
+    assert len(logged) > 40  # even if some features are taken out
     for event, levels in logged.items():
         assert levels <= {DESCRIBED_EVENTS[event], ""}, event
 
@@ -89,7 +92,7 @@ def write(request: pytest.FixtureRequest) -> Write:
     return formatter.format
 
 
-def test_fields_stand_in_the_line(write: Write) -> None:
+def test_a_line_contains_the_events_fields(write: Write) -> None:
     record = logging.makeLogRecord({"msg": "run_ended", "fields": {"state": "failed"}})
     assert "run_ended" in write(record)
     assert "failed" in write(record)
@@ -98,7 +101,7 @@ def test_fields_stand_in_the_line(write: Write) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("method", ["get", "post", "put"])
 @pytest.mark.parametrize("address", ["/join/", "/shared/", "/shared-file/", "/sign-in/link/"])
-def test_no_line_holds_what_opens_a_page(
+def test_no_line_contains_the_token_of_a_link(
     write: Write, address: str, method: str, user: User, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(enforce_csrf_checks=True)
@@ -107,7 +110,7 @@ def test_no_line_holds_what_opens_a_page(
     assert not [line for line in lines if "t0ken" in line]
 
 
-def test_no_line_holds_what_a_program_signs_in_by(write: Write) -> None:
+def test_no_line_contains_api_tokens_or_webhook_secrets(write: Write) -> None:
     token, secret = f"loom_{'t0-Ken_' * 6}x", "whsec_MfKQ9r8G+/qrTw=="
     message = f'Not Found: "/w/x/feed.atom?token={token}&a=b" {secret} loom_runs_running'
     line = write(logging.makeLogRecord({"msg": message}))
@@ -117,7 +120,7 @@ def test_no_line_holds_what_a_program_signs_in_by(write: Write) -> None:
     assert "loom_runs_running" in line
 
 
-def test_a_line_stays_what_it_is(write: Write) -> None:
+def test_removing_a_secret_keeps_the_rest_of_the_line(write: Write) -> None:
     message = 'Not Found: "/shared/t0ken\\"of/files/ and \\"/s/1/"'
     record = logging.makeLogRecord({"msg": message, "levelname": "WARNING"})
     line = write(record)
@@ -128,7 +131,7 @@ def test_a_line_stays_what_it_is(write: Write) -> None:
 
 
 class Log:
-    """What the log of a server writes; its time stands still."""
+    """The log of a server. By default its clock stands still."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.now = 0.0
@@ -150,7 +153,7 @@ def log() -> Iterator[Log]:
     made.handler.close()
 
 
-def test_what_is_said_again_and_again_is_counted(log: Log) -> None:
+def test_repeated_lines_are_left_out_and_counted(log: Log) -> None:
     logger = logging.getLogger("conversations.somewhere")
     for number in range(10):
         logger.warning("attempt %s", number)
@@ -162,14 +165,16 @@ def test_what_is_said_again_and_again_is_counted(log: Log) -> None:
     assert len(log.lines()) == 6
 
 
-def test_what_was_left_out_is_told_at_the_end(log: Log) -> None:
+def test_left_out_lines_are_reported_when_the_log_is_closed(log: Log) -> None:
     for _ in range(5):
         logging.getLogger("conversations").warning("same")
     log.handler.close()
     assert "log_lines_left_out lines=2" in log.lines()[-1]
 
 
-def test_each_event_is_told_of_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_out_lines_are_reported_when_their_window_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(logs, "WINDOW_SECONDS", 0.3)
     log = Log(time.monotonic)
     for name in ("first", "second"):
@@ -185,7 +190,7 @@ def test_each_event_is_told_of_when_its_time_is_over(monkeypatch: pytest.MonkeyP
     log.handler.close()
 
 
-def test_what_is_said_of_left_out_lines_holds_no_part_of_a_secret(log: Log) -> None:
+def test_the_report_of_left_out_lines_contains_no_part_of_a_secret(log: Log) -> None:
     token = f"loom_{'t0-Ken_' * 6}x"
     for _ in range(5):
         logging.getLogger("conversations").warning("%s %s", "x" * 160, token)
@@ -195,7 +200,7 @@ def test_what_is_said_of_left_out_lines_holds_no_part_of_a_secret(log: Log) -> N
 
 
 def ours() -> Exception:
-    """A fault of ours on the way of getting over Redis being away."""
+    """Return an error in our own code that was raised while handling a lost Redis connection."""
     try:
         try:
             raise NotReached("Error 111")
@@ -226,7 +231,7 @@ def caused() -> Exception:
         (ExceptionGroup("", [NotReached(""), caused()]), "conversations", False),
     ],
 )
-def test_only_a_fault_of_ours_is_an_error_with_its_traceback(
+def test_only_our_own_errors_are_logged_with_a_traceback(
     log: Log, error: Exception, name: str, is_ours: bool
 ) -> None:
     logging.getLogger(name).error("failed", exc_info=error)
@@ -240,7 +245,7 @@ def fail(number: int) -> None:
     raise ValueError(number)
 
 
-def test_the_same_fault_of_ours_keeps_its_traceback_a_few_times(log: Log) -> None:
+def test_a_repeated_error_keeps_its_traceback_up_to_the_limit(log: Log) -> None:
     logger = logging.getLogger("conversations.somewhere")
     for number in range(10):
         try:
@@ -289,7 +294,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("request_of", HOSTILE.values(), ids=list(HOSTILE))
-def test_no_client_fills_the_log(log: Log, user: User, request_of: dict[str, Any]) -> None:
+def test_no_client_can_flood_the_log(log: Log, user: User, request_of: dict[str, Any]) -> None:
     wanted = {"path": "/sign-in/", "method": "get", "headers": {}} | request_of
     client = Client(enforce_csrf_checks=wanted.pop("checks", wanted["method"] == "post"))
     if wanted.pop("as_user", False):
@@ -311,7 +316,7 @@ def test_no_client_fills_the_log(log: Log, user: User, request_of: dict[str, Any
 
 
 @pytest.mark.parametrize(("status", "level"), [(503, "WARNING"), (507, "WARNING"), (500, "ERROR")])
-def test_that_something_is_not_available_is_a_warning_and_a_fault_is_an_error(
+def test_statuses_503_and_507_are_warnings_and_500_is_an_error(
     log: Log, rf: RequestFactory, status: int, level: str
 ) -> None:
     log_response("Refused: %s", "/", response=HttpResponse(status=status), request=rf.get("/"))
@@ -327,7 +332,7 @@ def test_that_something_is_not_available_is_a_warning_and_a_fault_is_an_error(
         ("/api/v1/workspaces", "application/problem+json", '{"type":'),
     ],
 )
-def test_an_unknown_host_is_refused_in_the_form_of_what_was_asked(
+def test_an_unknown_host_is_refused_as_a_page_or_as_problem_json(
     client: Client, path: str, kind: str, begins: str
 ) -> None:
     answer = client.get(path, HTTP_HOST="evil.example")
@@ -345,7 +350,7 @@ def test_a_long_outage_does_not_hide_the_runs_that_it_ends(log: Log) -> None:
     assert ["loop" in line for line in log.lines()] == [True] * 3 + [False]
 
 
-def test_redis_away_is_one_line(log: Log) -> None:
+def test_an_unreachable_redis_is_logged_once(log: Log) -> None:
     cache = FallbackRedisCache("redis://127.0.0.1:1/0", {"OPTIONS": {"retry": None}})
     for number in range(5):
         assert cache.add("key", number) is (number == 0)
@@ -376,7 +381,7 @@ CACHE_CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("method", "arguments", "answer"), CACHE_CALLS)
-def test_no_use_of_the_cache_fails_while_redis_is_away(
+def test_no_cache_method_fails_while_redis_is_unreachable(
     method: str, arguments: tuple[Any, ...], answer: Any
 ) -> None:
     cache = FallbackRedisCache("redis://127.0.0.1:1/0", {"OPTIONS": {"retry": None}})
@@ -384,7 +389,7 @@ def test_no_use_of_the_cache_fails_while_redis_is_away(
     assert getattr(cache, method)(*arguments) == answer
 
 
-def test_what_a_process_counts_while_redis_is_away_goes_on() -> None:
+def test_counters_keep_counting_while_redis_is_unreachable() -> None:
     cache = FallbackRedisCache("redis://127.0.0.1:1/0", {"OPTIONS": {"retry": None}})
     cache.clear()
     assert [cache.incr("key", version=2), cache.incr("key", 2, version=2)] == [1, 3]

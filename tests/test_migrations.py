@@ -1,4 +1,4 @@
-"""The migrations: they end where the models are, of which the tests' database is made."""
+"""The migrations: they create the schema of the models, which the tests' database has."""
 
 import os
 import re
@@ -33,7 +33,7 @@ POSTGRES_SCHEMA = (
 
 
 def schema_of_sqlite(cursor: Any) -> set[Any]:
-    """Tables with their columns and named constraints, and everything else by its text."""
+    """Return the columns and named constraints of tables, and the SQL of everything else."""
     cursor.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     found = set[Any]()
     for kind, name, sql in cursor.fetchall():
@@ -47,25 +47,29 @@ def schema_of_sqlite(cursor: Any) -> set[Any]:
 
 
 def schema_of_postgres(cursor: Any) -> set[Any]:
-    """Of our own tables the columns, the indexes by their text, constraints and triggers by
-    their names."""
+    """Return the schema of our own tables.
+
+    Indexes are compared by their definition, constraints and triggers only by their name.
+    """
     found = set[Any]()
     for query in POSTGRES_SCHEMA:
         cursor.execute(query)
         rows = [row for row in cursor.fetchall() if row[0].startswith("conversations_")]
-        # A column that became unique later has a constraint of another name.
+        # If a column was made unique later, its constraint has another name.
         found |= {tuple(_UNIQUE.sub("_key", str(value)) for value in row) for row in rows}
     return found
 
 
 def without_log(schema: set[Any]) -> set[Any]:
-    """But for the table in which Django notes which migrations there were."""
+    """Return the schema without the table in which Django records the applied migrations."""
     return {row for row in schema if not any("django_migrations" in str(item) for item in row)}
 
 
 def of_models(made: set[Any], expected: set[Any]) -> set[Any]:
-    """What was made, but for tables that no model has: those of a feature that was taken
-    out. (``tests/features/test_whole.py`` says that there are none where all are there.)"""
+    """Return the schema without tables that have no model, which belong to removed features.
+
+    ``tests/features/test_whole.py`` checks that there are no such tables if no feature was removed.
+    """
 
     def tables(schema: set[Any]) -> set[str]:
         return {row[0] for row in schema if row[0].startswith("conversations_")}
@@ -77,7 +81,7 @@ def of_models(made: set[Any], expected: set[Any]) -> set[Any]:
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's own tables")
 @pytest.mark.django_db
-def test_migrations_make_what_the_models_say(migrated: Path) -> None:
+def test_migrations_create_the_schema_of_the_models(migrated: Path) -> None:
     with closing(sqlite3.connect(migrated)) as database:
         made = without_log(schema_of_sqlite(database.cursor()))
     assert len(made) > 500
@@ -88,7 +92,7 @@ def test_migrations_make_what_the_models_say(migrated: Path) -> None:
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's own tables")
 @pytest.mark.django_db(transaction=True)
-def test_migrations_make_what_the_models_say_on_postgresql(tmp_path: Path) -> None:
+def test_migrations_create_the_schema_of_the_models_on_postgresql(tmp_path: Path) -> None:
     name = f"migrated_{os.getpid()}"
     url = f"{os.environ['DATABASE_URL'].rpartition('/')[0]}/{name}"
     with connection.cursor() as cursor:
@@ -111,8 +115,8 @@ def test_migrations_make_what_the_models_say_on_postgresql(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("model", [Turn, ChatEvent, ModelCall, ToolCall, DraftChunk, FileChange])
-def test_no_index_of_a_growing_table_only_begins_another(model: type[Model]) -> None:
-    """Each is written to with every row."""
+def test_no_index_of_a_growing_table_is_a_prefix_of_another(model: type[Model]) -> None:
+    """Every index is updated with each new row."""
     kept = [*model._meta.indexes, *model._meta.constraints]
     whole = [one for one in kept if isinstance(one, Index | UniqueConstraint) and not one.condition]
     begun = {one.fields[0].removeprefix("-") for one in whole if one.fields}
@@ -122,7 +126,7 @@ def test_no_index_of_a_growing_table_only_begins_another(model: type[Model]) -> 
 
 
 @pytest.mark.django_db
-def test_no_change_of_a_model_lacks_its_migration(settings: Any) -> None:
+def test_every_change_of_a_model_has_a_migration(settings: Any) -> None:
     settings.MIGRATION_MODULES = {}  # the tests' own database is made without any
     said = StringIO()
     call_command("makemigrations", "--dry-run", stdout=said, stderr=said)

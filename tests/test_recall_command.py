@@ -31,7 +31,7 @@ def run(command: str, *arguments: Any, **options: Any) -> str:
     return out.getvalue()
 
 
-def test_it_prints_turns_best_first(session: Session) -> None:
+def test_recall_prints_the_best_turns_first(session: Session) -> None:
     printed = run("recall", session.uuid, "beans xylophone")
     first, *_, total, missing = printed.splitlines()
     assert first.split()[0] == "1"
@@ -40,7 +40,7 @@ def test_it_prints_turns_best_first(session: Session) -> None:
     assert missing == "No turn that was searched contains: xylophone"
 
 
-def test_at_a_terminal_what_is_found_moves_no_cursor(session: Session) -> None:
+def test_control_characters_are_escaped_at_a_terminal(session: Session) -> None:
     turn = NewTurn(role="user", content="radish\x1b[2J")
     append(session.pk, session_uuid=session.uuid, turns=[turn])
     assert "radish\x1b[2J" in run("recall", session.uuid, "radish")
@@ -49,12 +49,12 @@ def test_at_a_terminal_what_is_found_moves_no_cursor(session: Session) -> None:
         typist.until(r"radish␛\[2J")
 
 
-def test_it_says_that_nothing_is_found(session: Session) -> None:
+def test_recall_says_that_nothing_was_found(session: Session) -> None:
     found = run("recall", session.uuid, "xylophone")
     assert found == "Nothing found.\nNo turn that was searched contains: xylophone\n"
 
 
-def test_json_is_one_object(session: Session) -> None:
+def test_json_output_is_one_object(session: Session) -> None:
     answer = json.loads(run("recall", session.uuid, "beans go out", "--json", "--limit", 2))
     assert [hit["turn"] for hit in answer["hits"]] == [1, 2]
     assert answer["hits"][0]["score"] > answer["hits"][1]["score"] > 0
@@ -62,7 +62,7 @@ def test_json_is_one_object(session: Session) -> None:
     assert (answer["total"], answer["missing"]) == (1, [])
 
 
-def test_standard_input_is_a_query_a_line(
+def test_each_line_of_standard_input_is_a_query(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('beans\n\npeas "\n'))
@@ -70,7 +70,7 @@ def test_standard_input_is_a_query_a_line(
     assert [json.loads(line)["total"] for line in lines] == [1, 0, 1]
 
 
-def test_a_session_has_short_names(session: Session) -> None:
+def test_a_session_can_be_named_by_a_uuid_prefix_or_its_key(session: Session) -> None:
     Session.objects.filter(pk=session.pk).update(key="bead:ac-1")
     assert "beans" in run("recall", str(session.uuid)[:8], "beans")
     assert "beans" in run("recall", "bead:ac-1", "beans")
@@ -87,14 +87,14 @@ def test_a_session_has_short_names(session: Session) -> None:
         (["nowhere", "x", "--limit", "0"], "at least 1"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(
+def test_invalid_arguments_are_refused_in_one_sentence(
     session: Session, arguments: list[str], sentence: str
 ) -> None:
     with pytest.raises(CommandError, match=sentence):
         run("recall", *arguments)
 
 
-def test_a_name_of_several_sessions_is_refused(session: Session) -> None:
+def test_a_uuid_prefix_of_several_sessions_is_refused(session: Session) -> None:
     from uuid import UUID
 
     for end in (1, 2):
@@ -104,7 +104,7 @@ def test_a_name_of_several_sessions_is_refused(session: Session) -> None:
         run("recall", "abcdef00", "x")
 
 
-def test_the_index_is_made_anew_and_checked(session: Session) -> None:
+def test_rebuild_index_rebuilds_and_checks_the_index(session: Session) -> None:
     assert "all correct" in run("rebuild_index", "--check")
     assert "1 sessions" in run("rebuild_index")
     assert SearchProgress.objects.get().indexed_turn == 3

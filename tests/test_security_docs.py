@@ -16,7 +16,7 @@ ROW = re.compile(r"^\| [^|]+ \| `(tests/[\w/]+\.py::\w+)` \| (\d+) \| [^|]+ \|$"
 
 
 def count_cases(tests: list[str]) -> Counter[str]:
-    """Test function → how often it runs, as pytest collects it."""
+    """Return the number of cases that pytest collects for each test function."""
     arguments = ["-q", "--collect-only", "-n", "0", *tests]
     collected = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
@@ -31,8 +31,11 @@ def count_cases(tests: list[str]) -> Counter[str]:
 
 
 def cases_of(session: pytest.Session, tests: list[str]) -> Counter[str]:
-    """By what this run has collected already, unless it was told to take some of the cases;
-    the others are collected for it, which takes as long as importing them."""
+    """Return the number of cases of each test.
+
+    The tests that this run has collected are counted, unless it was limited to some cases. The
+    others are collected in another process, which takes as long as importing them.
+    """
     found = Counter(item.nodeid.split("[")[0] for item in session.items)
     if any("::" in one for one in session.config.args) or (
         session.config.option.keyword or session.config.option.markexpr
@@ -42,7 +45,7 @@ def cases_of(session: pytest.Session, tests: list[str]) -> Counter[str]:
     return found + count_cases(missing) if missing else found
 
 
-def test_the_table_of_attacks_is_that_of_the_suite(request: pytest.FixtureRequest) -> None:
+def test_the_table_of_attacks_matches_the_suite(request: pytest.FixtureRequest) -> None:
     text = DOCUMENT.read_text()
     named = {test: int(cases) for test, cases in ROW.findall(text)}
     heads = len(re.findall(r"^\| attack \|", text, re.M))
@@ -54,6 +57,6 @@ def test_the_table_of_attacks_is_that_of_the_suite(request: pytest.FixtureReques
     cases = cases_of(request.session, list(named))
     others = {test: cases[test] for test in named if cases[test] != named[test]}
     if not WHOLE.exists():
-        # Some tests go through the commands and pages of whichever features there are.
+        # Some tests have a case for each command or page of the features that are present.
         others = {test: count for test, count in others.items() if not 0 < count < named[test]}
     assert others == {}

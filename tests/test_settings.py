@@ -1,4 +1,4 @@
-"""Settings: described, checked loudly, and what the first start makes of them."""
+"""Settings: their documentation, their validation and the files that the first start creates."""
 
 import ast
 import os
@@ -29,7 +29,7 @@ DOCS = (BASE_DIR / "docs/settings.md").read_text()
 
 
 def read_declared() -> dict[str, Any]:
-    """Name → default of every setting that env.py reads."""
+    """Return the default of every setting that env.py reads, by name."""
     tree = ast.parse((BASE_DIR / "loomweb/env.py").read_text())
     calls = [
         node
@@ -44,7 +44,7 @@ def read_declared() -> dict[str, Any]:
 
 
 def read_described() -> dict[str, tuple[str, str]]:
-    """Name → (type, default) of every row of the tables."""
+    """Return the type and default of every setting in the document's tables, by name."""
     rows = re.findall(r"^\| `([A-Z_]+)` \|([^|]+)\|([^|]*)\|[^|]+\|$", DOCS, re.M)
     return {name: (kind, default.strip()) for name, kind, default in rows}
 
@@ -52,14 +52,14 @@ def read_described() -> dict[str, tuple[str, str]]:
 DECLARED, DESCRIBED = read_declared(), read_described()
 
 
-def test_every_setting_is_described_and_nothing_else() -> None:
+def test_the_documented_settings_are_exactly_the_existing_ones() -> None:
     assert set(DECLARED) == set(DESCRIBED)
     assert len(DECLARED) > 30
     mentioned = set(re.findall(r"`((?:LOOM|ANTHROPIC|OPENAI)_[A-Z_]+)`", DOCS))
     assert mentioned <= set(DECLARED)
 
 
-def test_the_described_default_is_the_real_one() -> None:
+def test_documented_defaults_are_the_real_ones() -> None:
     for name, default in DECLARED.items():
         if name == "LOOM_DATA_DIR":
             assert DESCRIBED[name][1] == "`var/` beside the program"
@@ -80,7 +80,7 @@ def with_nothing_set_but(data_dir: Path | str, env: dict[str, str]) -> dict[str,
 
 @pytest.fixture
 def manage(starts: Starts) -> Manage:
-    """manage.py in a fork, with nothing set but this."""
+    """A function that runs manage.py in a fork, with only the given settings."""
 
     def manage(
         *arguments: str, data_dir: Path | str, **env: str
@@ -91,7 +91,7 @@ def manage(starts: Starts) -> Manage:
 
 
 def settings_of(data_dir: Path | str, **env: str) -> Any:
-    """What a start makes of settings, with nothing set but this."""
+    """Load the settings module with only the given settings in the environment."""
     spec = find_spec("loomweb.settings")
     assert spec is not None
     assert spec.loader is not None
@@ -102,7 +102,7 @@ def settings_of(data_dir: Path | str, **env: str) -> Any:
 
 
 def refusal_of(data_dir: Path | str, **env: str) -> str:
-    """Why nothing starts with nothing set but this."""
+    """Return the error that stops the start with only the given settings."""
     with pytest.raises(SettingsError) as refused:
         settings_of(data_dir, **env)
     sentence = str(refused.value)
@@ -150,7 +150,7 @@ BAD = [
     ("LOOM_OIDC_ISSUER", "http://login.example.org"),
     ("LOOM_OIDC_ISSUER", "https://login.example.org?a=b"),
     ("LOOM_OIDC_ISSUER", "https://login.example.org/" + "x" * 200),
-    ("LOOM_OIDC_ISSUER", "https://login.example.org"),  # and no client's name
+    ("LOOM_OIDC_ISSUER", "https://login.example.org"),  # without LOOM_OIDC_CLIENT_ID
     ("LOOM_OIDC_GROUPS", "reviewers"),
 ]
 
@@ -162,8 +162,8 @@ def test_a_bad_value_is_refused_with_one_sentence(tmp_path: Path) -> None:
         assert "secret" not in said, (name, value)
 
 
-def test_no_number_is_without_an_upper_bound(tmp_path: Path) -> None:
-    """Who means "for ever" types many nines; no date and no limit of the system is so large."""
+def test_every_number_has_an_upper_bound(tmp_path: Path) -> None:
+    """People type many nines to mean "for ever", but no date or system limit is so large."""
     numbers = [
         name
         for name, (kind, _) in DESCRIBED.items()
@@ -176,7 +176,7 @@ def test_no_number_is_without_an_upper_bound(tmp_path: Path) -> None:
             Environment()
 
 
-def test_a_process_counts_as_dead_after_several_heartbeats(tmp_path: Path) -> None:
+def test_the_stale_time_must_be_at_least_three_heartbeats(tmp_path: Path) -> None:
     for values in (
         {"LOOM_HEARTBEAT_SECONDS": "5.1"},
         {"LOOM_STALE_SECONDS": "5"},
@@ -234,7 +234,7 @@ def test_bad_prices_stop_the_start_with_one_sentence(
     assert f"Loom Web cannot start: LOOM_PRICES: {path} {reason}" in sentence
 
 
-def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_unwritable_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/loom")):
         sentence = refusal_of(folder)
@@ -242,12 +242,12 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         assert "LOOM_DATA_DIR" in sentence
 
 
-def test_the_data_folder_is_for_its_owner(tmp_path: Path) -> None:
+def test_only_its_owner_can_access_the_data_folder(tmp_path: Path) -> None:
     settings_of(tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
-def test_the_secret_key_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
+def test_the_secret_key_is_created_once_and_only_for_its_owner(tmp_path: Path) -> None:
     key = settings_of(tmp_path).SECRET_KEY
     assert len(key) >= 50
     assert key == settings_of(tmp_path).SECRET_KEY
@@ -281,7 +281,7 @@ def test_no_socket_needs_redis(tmp_path: Path) -> None:
 COOKIES = ("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_PROXY_SSL_HEADER")
 
 
-def test_cookies_are_for_tls_only_where_there_is_tls(tmp_path: Path) -> None:
+def test_cookies_are_secure_only_behind_a_tls_proxy(tmp_path: Path) -> None:
     for behind, expected in {
         "true": [True, True, ("HTTP_X_FORWARDED_PROTO", "https")],
         "false": [False, False, None],
@@ -290,7 +290,7 @@ def test_cookies_are_for_tls_only_where_there_is_tls(tmp_path: Path) -> None:
         assert [getattr(made, name, getattr(global_settings, name)) for name in COOKIES] == expected
 
 
-def test_good_redis_urls_start(tmp_path: Path) -> None:
+def test_valid_redis_urls_are_accepted(tmp_path: Path) -> None:
     for url in (
         "redis://localhost",
         "redis://ann:pa%2Fss@[::1]:6380/2?protocol=3",
@@ -299,15 +299,15 @@ def test_good_redis_urls_start(tmp_path: Path) -> None:
     ):
         with patch.dict(os.environ, with_nothing_set_but(tmp_path, {"REDIS_URL": url}), clear=True):
             assert Environment().redis_url == url
-        _limiter(url)  # it knows that kind of address, too
+        _limiter(url)  # the rate limiter must accept the same URLs
 
 
 def test_a_password_of_redis_may_have_any_character() -> None:
     cache = FallbackRedisCache("redis://:pa,s;s@127.0.0.1:1", {})
-    assert cache.add("code", 1)  # by this process alone, since nobody answers there
+    assert cache.add("code", 1)  # stored in this process, because no server listens there
 
 
-def test_lists_are_read_without_spaces_and_hosts_are_names(tmp_path: Path) -> None:
+def test_lists_are_stripped_and_hosts_have_no_scheme_or_port(tmp_path: Path) -> None:
     made = settings_of(tmp_path, LOOM_ALLOWED_HOSTS="chat.example.org, 127.0.0.1,, [::1]")
     assert made.ALLOWED_HOSTS == ["chat.example.org", "127.0.0.1", "[::1]"]
     for wrong in ("https://chat.example.org", "127.0.0.1:8975"):
@@ -316,7 +316,7 @@ def test_lists_are_read_without_spaces_and_hosts_are_names(tmp_path: Path) -> No
         )
 
 
-def test_the_address_is_one_that_this_machine_reaches(tmp_path: Path) -> None:
+def test_this_machine_can_reach_the_default_site_address(tmp_path: Path) -> None:
     for host, address in {
         "": "http://127.0.0.1:8000",
         "0.0.0.0": "http://127.0.0.1:8000",
@@ -327,8 +327,10 @@ def test_the_address_is_one_that_this_machine_reaches(tmp_path: Path) -> None:
     assert settings_of(tmp_path, LOOM_HOST="").LOOM.host == "127.0.0.1"
 
 
-def test_what_a_server_cannot_use_is_said_in_one_sentence(tmp_path: Path, starts: Starts) -> None:
-    """A database that is away: see test_commands_in_an_outage.py."""
+def test_an_unusable_port_or_database_is_reported_in_one_sentence(
+    tmp_path: Path, starts: Starts
+) -> None:
+    """test_commands_in_an_outage.py covers an unreachable database."""
     (tmp_path / "loom.sqlite3").write_text("This is a letter, and no database. " * 40)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -349,7 +351,7 @@ def test_what_a_server_cannot_use_is_said_in_one_sentence(tmp_path: Path, starts
 
 
 @pytest.mark.parametrize("port", ["70000", "-1"])
-def test_a_port_that_cannot_be_is_said_in_one_sentence(port: str) -> None:
+def test_an_invalid_port_is_refused_in_one_sentence(port: str) -> None:
     with pytest.raises(CommandError, match=r"^--port must be between 0 and 65535\.$") as refused:
         call_command("serve", f"--port={port}")
     assert refused.value.returncode == 2
@@ -364,7 +366,7 @@ def test_a_port_that_cannot_be_is_said_in_one_sentence(port: str) -> None:
         ({"LOOM_ASGI_SERVER": "uvicorn"}, "uvicorn"),
     ],
 )
-def test_an_extra_that_is_not_installed_is_named(
+def test_the_error_names_an_extra_that_is_not_installed(
     settings: dict[str, str], extra: str, tmp_path: Path
 ) -> None:
     with patch.dict(sys.modules, allauth=None, numpy=None, uvicorn=None):
@@ -391,9 +393,7 @@ import loomweb.asgi
 """
 
 
-def test_good_values_start_and_only_a_setting_that_needs_an_extra_asks_for_it(
-    tmp_path: Path, starts: Starts
-) -> None:
+def test_valid_settings_load_without_the_extras(tmp_path: Path, starts: Starts) -> None:
     env = with_nothing_set_but(tmp_path / "new" / "folder", GOOD)
     done = starts.run("-c", START, env=env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -403,7 +403,7 @@ def test_good_values_start_and_only_a_setting_that_needs_an_extra_asks_for_it(
     ("given", "made"),
     [({"PYTEST_XDIST_WORKER": "gw1"}, 2), ({"LOOM_DATA_DIR": "own"}, 0)],
 )
-def test_the_data_of_the_tests_goes_with_them(
+def test_the_data_folders_of_the_tests_are_removed_at_exit(
     given: dict[str, str], made: int, tmp_path: Path, starts: Starts
 ) -> None:
     places = tmp_path / "temporary"

@@ -1,4 +1,4 @@
-"""Connections to SQLite outlast the requests that opened them."""
+"""SQLite: connections that outlast their requests, and the line for the write lock."""
 
 import itertools
 import re
@@ -35,14 +35,14 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _nothing_idle() -> Iterator[None]:
-    connection.ensure_connection()  # Else it takes what a test has closed.
+    connection.ensure_connection()  # Otherwise it would reuse one that a test has closed.
     close_idle()
     yield
     close_idle()
 
 
 def open_connection() -> BaseDatabaseWrapper:
-    """As another thread has it."""
+    """Open a second connection, as another thread would have."""
     opened = connections.create_connection(DEFAULT_DB_ALIAS)
     opened.ensure_connection()
     return opened
@@ -59,7 +59,7 @@ def count_groups(of: BaseDatabaseWrapper) -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_the_next_request_gets_what_the_last_one_closed() -> None:
+def test_a_closed_connection_is_used_again() -> None:
     first = open_connection()
     raw, before = first.connection, count_groups(first)
     first.close()
@@ -67,12 +67,12 @@ def test_the_next_request_gets_what_the_last_one_closed() -> None:
     second, third = open_connection(), open_connection()
     assert second.connection is raw
     assert count_groups(second) == before + 1
-    assert third.connection is not raw  # two at once have one each
+    assert third.connection is not raw  # the second one is still using it
     second.close()
     third.close()
 
 
-def test_who_waits_to_write_comes_before_who_begins_again() -> None:
+def test_a_waiting_writer_comes_before_one_that_begins_again() -> None:
     writes, is_writing, is_over = itertools.count(), threading.Event(), threading.Event()
     last = 0
 
@@ -115,7 +115,7 @@ def test_a_connection_that_had_to_wait_is_used_again() -> None:
     other.close()
 
 
-def test_the_line_is_for_whoever_may_write_to_the_database() -> None:
+def test_the_lines_file_has_the_permissions_of_the_database() -> None:
     database = Path(connection.settings_dict["NAME"])
     line = database.with_name(f"{database.name}-line")
     line.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ def test_the_line_is_for_whoever_may_write_to_the_database() -> None:
     database.chmod(0o600)
 
 
-def test_who_waits_too_long_to_write_is_told_so_and_nothing_is_wrong_with_the_connection() -> None:
+def test_a_lock_timeout_raises_and_leaves_the_connection_usable() -> None:
     other = open_connection()
     try:
         with connection.cursor() as cursor:
@@ -142,7 +142,7 @@ def test_who_waits_too_long_to_write_is_told_so_and_nothing_is_wrong_with_the_co
         other.close()
 
 
-def test_as_many_are_kept_as_the_limit_says() -> None:
+def test_idle_connections_are_kept_up_to_the_limit() -> None:
     opened = [open_connection() for _ in range(MAX_IDLE_CONNECTIONS + 2)]
     raw = {id(one.connection) for one in opened}
     held: list[Any] = [one.connection for one in opened]
@@ -155,7 +155,7 @@ def test_as_many_are_kept_as_the_limit_says() -> None:
 
 
 @pytest.mark.parametrize("left", ["transaction", "statement", "error"])
-def test_none_is_kept_with_what_was_left_open(left: str) -> None:
+def test_a_connection_with_unfinished_work_or_an_error_is_not_kept(left: str) -> None:
     first = open_connection()
     raw, before = first.connection, count_groups(first)
     cursor = first.cursor()
@@ -164,7 +164,7 @@ def test_none_is_kept_with_what_was_left_open(left: str) -> None:
         cursor.close()
         del cursor
     elif left == "statement":
-        # Not read to the end: its connection would go on without the new group.
+        # The rows are not read to the end, so the connection would not see the new group.
         cursor.execute("SELECT count(*) FROM auth_group UNION ALL SELECT 2")
     else:
         with suppress(DatabaseError):

@@ -1,4 +1,4 @@
-"""Static files, as the ASGI application answers them: without Django's middleware."""
+"""Static files, which the ASGI application serves without Django's middleware."""
 
 import gzip
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StaticFiles]:
 async def get(
     application: StaticFiles, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], list[bytes]]:
-    """Status, headers and the pieces of the body."""
+    """Return the status, the headers and the pieces of the body."""
     scope = {
         "type": "http",
         "method": method,
@@ -62,7 +62,7 @@ async def get(
     return start["status"], found, pieces
 
 
-async def test_a_file_is_kept_by_the_browser_for_good(files: StaticFiles) -> None:
+async def test_a_browser_caches_a_file_for_ever(files: StaticFiles) -> None:
     status, headers, pieces = await get(files, static("css/app.css"), accept_encoding="gzip")
     assert (status, headers["content-type"]) == (200, 'text/css; charset="utf-8"')
     assert "immutable" in headers["cache-control"]
@@ -76,14 +76,14 @@ async def test_a_file_is_kept_by_the_browser_for_good(files: StaticFiles) -> Non
 
 
 @pytest.mark.parametrize("imports_downwards", [False, True])
-def test_a_name_changes_with_what_is_imported_at_any_depth(
+def test_a_hashed_name_changes_with_imports_at_any_depth(
     tmp_path: Path, imports_downwards: bool
 ) -> None:
-    """Whichever of them is read before the others."""
+    """The order in which the files are read makes no difference."""
     names = sorted((f"{number}.js" for number in range(10)), reverse=imports_downwards)
 
     def collect(last: str) -> str:
-        """The name of the first."""
+        """Return the hashed name of the first file."""
         source, root = tmp_path / last / "source", tmp_path / last / "root"
         source.mkdir(parents=True)
         for name, imported in pairwise(names):
@@ -103,13 +103,13 @@ def test_a_name_changes_with_what_is_imported_at_any_depth(
     assert collect("one") != collect("two")
 
 
-async def test_what_a_browser_has_is_not_sent_again(files: StaticFiles) -> None:
+async def test_a_cached_file_is_not_sent_again(files: StaticFiles) -> None:
     _, headers, _ = await get(files, static("js/page.js"))
     status, _, pieces = await get(files, static("js/page.js"), if_none_match=headers["etag"])
     assert (status, pieces) == (304, [b""])
 
 
-async def test_it_has_the_security_headers_of_a_page(files: StaticFiles) -> None:
+async def test_static_files_have_the_security_headers_of_a_page(files: StaticFiles) -> None:
     page = HttpResponse()
     for middleware in (SecurityMiddleware, ContentSecurityPolicyMiddleware):
         middleware(lambda _: page).process_response(HttpRequest(), page)
@@ -130,11 +130,11 @@ async def test_a_large_file_is_sent_in_pieces(files: StaticFiles) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/static/", "/static/none.css", "/static/../loom.sqlite3", "/static/app.css.gz"]
 )
-async def test_everything_else_is_asked_of_django(files: StaticFiles, path: str) -> None:
+async def test_other_paths_are_passed_on_to_django(files: StaticFiles, path: str) -> None:
     assert (await get(files, path))[0] == 404
 
 
-async def test_only_reading_is_answered(files: StaticFiles) -> None:
+async def test_only_get_and_head_requests_are_allowed(files: StaticFiles) -> None:
     assert (await get(files, static("js/page.js"), "POST"))[0] == 405
     status, headers, pieces = await get(files, static("js/page.js"), "HEAD")
     assert (status, pieces) == (200, [b""])

@@ -1,4 +1,4 @@
-"""How templates are written: one element a line, so that a change of one shows as one."""
+"""The layout of templates: one element per line, so that diffs show the changed elements."""
 
 import re
 import subprocess
@@ -24,16 +24,16 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_a_line_has_one_element_and_is_short() -> None:
+def test_each_line_is_short_and_has_at_most_one_element() -> None:
     for path in TEMPLATES:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             where = f"{name_of(path)}:{number}: {line.strip()}"
             assert len(line) <= MAX_LINE_CHARS, where
-            # Text that a browser shows as it stands has no line breaks of its own.
+            # <pre> may share its line, because a line break inside it would be shown.
             assert len(ELEMENT.findall(line.replace("<pre", "", 1))) <= 1, where
 
 
-def test_their_tags_are_written_as_djade_writes_them() -> None:
+def test_template_tags_are_formatted_by_djade() -> None:
     done = subprocess.run(
         [Path(sys.executable).parent / "djade", "--check", *TEMPLATES],
         capture_output=True,

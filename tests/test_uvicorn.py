@@ -1,4 +1,4 @@
-"""What uvicorn does with connections that do not behave, without the application."""
+"""uvicorn's treatment of misbehaving connections, without the application."""
 
 import asyncio
 import logging
@@ -52,14 +52,14 @@ async def port() -> AsyncIterator[int]:
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc",
     ],
 )
-async def test_a_request_that_stops_coming_ends_its_connection(port: int, sent: bytes) -> None:
+async def test_a_stalled_request_closes_its_connection(port: int, sent: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     with closing(writer):
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 20) == b""
 
 
-async def test_a_head_that_arrives_at_once_has_a_limit() -> None:
+async def test_a_head_that_arrives_in_one_piece_has_a_limit() -> None:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -76,14 +76,14 @@ async def test_a_head_that_arrives_at_once_has_a_limit() -> None:
         assert sent[0]["status"] == status
 
 
-async def test_a_socket_may_be_silent(port: int) -> None:
+async def test_a_silent_socket_stays_open(port: int) -> None:
     async with connect(f"ws://127.0.0.1:{port}/") as socket:
         await asyncio.sleep(3 * SECONDS)
         await socket.send("still here")
         assert await socket.recv() == "still here"
 
 
-async def test_nobody_fills_the_log_with_what_is_not_understood(
+async def test_malformed_requests_and_frames_are_not_logged(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -1,5 +1,7 @@
-"""A person at a terminal: a real pseudo-terminal, on which a program runs or a file is
-read, and someone who types what the screen asks for."""
+"""A simulated person at a pseudo-terminal, who reads the screen and types.
+
+The terminal belongs to a program, or is used as a stream.
+"""
 
 import os
 import pty
@@ -25,8 +27,11 @@ PATIENCE = 30.0
 
 @contextmanager
 def ctrl_c_when(is_time: Callable[[], bool]) -> Iterator[None]:
-    """Ctrl-C for this process, as soon as it is time. It is heard also after a test that has left
-    a handler of its own, from which asyncio does not take the signal over."""
+    """Send Ctrl-C to this process as soon as ``is_time`` returns true.
+
+    The default signal handler is installed first. An earlier test may have left a handler of its
+    own, and asyncio does not replace such a handler.
+    """
     is_over = Event()
 
     def press() -> None:
@@ -52,7 +57,7 @@ CTRL_C = b"\x03"
 
 
 class Typist:
-    """``screen`` is everything that was shown, escape sequences included."""
+    """A person at a terminal. ``screen`` is the whole output, including escape sequences."""
 
     def __init__(self, *, columns: int = 80) -> None:
         self.own, self.theirs = pty.openpty()
@@ -67,8 +72,10 @@ class Typist:
         os.write(self.own, key)
 
     def until(self, pattern: str) -> str:
-        """Wait for this on the screen, behind what was waited for last. Returns what was
-        shown up to its end."""
+        """Wait until the pattern appears on the screen, after the last match.
+
+        Return the output from the last match to the end of this one.
+        """
         deadline = time.monotonic() + PATIENCE
         while not (found := re.search(pattern, self.screen[self._seen :])):
             if time.monotonic() > deadline or not self._read(deadline):
@@ -78,7 +85,7 @@ class Typist:
         return shown
 
     def rest(self) -> str:
-        """What is shown until the program ends."""
+        """Return the output from now until the program ends."""
         deadline = time.monotonic() + PATIENCE
         while self._read(deadline):
             pass
@@ -98,7 +105,7 @@ class Typist:
         self.let_go()
 
     def let_go(self) -> None:
-        """Their end is only the program's any more."""
+        """Close our copy of the program's end of the terminal."""
         theirs, self.theirs = self.theirs, -1
         if theirs >= 0:
             os.close(theirs)
@@ -106,7 +113,7 @@ class Typist:
 
 @contextmanager
 def someone_reading() -> Iterator[tuple[Typist, TextIO]]:
-    """A person, and the terminal of theirs as a stream."""
+    """Yield a person and their terminal as a stream."""
     typist = Typist()
     try:
         with open(typist.theirs, "w", closefd=False) as stream:
@@ -126,7 +133,7 @@ runpy.run_path("manage.py", run_name="__main__")
 
 
 class Program(Typist):
-    """``manage.py`` with these arguments in the foreground of a terminal of its own."""
+    """A run of ``manage.py`` in the foreground of a terminal of its own."""
 
     def __init__(
         self, *arguments: str, environment: dict[str, str], starts: Starts, columns: int = 80

@@ -1,4 +1,4 @@
-"""A session in which a call waits for a person, left by a process that is gone."""
+"""A session with a tool call that waits for a person, left behind by a dead process."""
 
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from conversations.models import ModelCall, Session, ToolCall
 
 
 def leave_question(session: Session, *, name: str = "add", line: str = "beans") -> ToolCall:
-    """The model has called ``add``; a person was asked, and nobody has answered yet."""
+    """Create a call of the tool ``add`` whose approval request has not been answered."""
     accepted = accept_message(
         session,
         client_id=uuid4().hex,
