@@ -39,7 +39,7 @@ PREPARES = {"serve"}
 """Commands that migrate the database themselves."""
 
 
-def test_processes_starting_at_once_prepare_the_data_folder_together(
+def test_processes_that_start_at_once_prepare_the_data_folder_once(
     tmp_path: Path, starts: Starts
 ) -> None:
     """Other users may read the data folder, but not the database."""

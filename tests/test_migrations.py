@@ -127,7 +127,7 @@ def test_no_index_of_a_growing_table_is_a_prefix_of_another(model: type[Model]) 
 
 @pytest.mark.django_db
 def test_every_change_of_a_model_has_a_migration(settings: Any) -> None:
-    settings.MIGRATION_MODULES = {}  # the tests' own database is made without any
+    settings.MIGRATION_MODULES = {}  # the tests' own database is made without migrations
     said = StringIO()
     call_command("makemigrations", "--dry-run", stdout=said, stderr=said)
     changes = re.findall(r"^ +\S (.+)", said.getvalue(), re.M)

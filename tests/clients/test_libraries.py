@@ -1,4 +1,4 @@
-"""Libraries that programs are made with, each in a conversation of four messages."""
+"""Client libraries, each in a conversation of four messages."""
 
 import os
 
@@ -56,9 +56,9 @@ def test_a_conversation_is_one_session(
     )
     said = installation.run_program(program, kind)
     assert said["texts"] == ANSWERS
-    assert said["pieces"] > 1 or program.startswith("aisuite")  # it does not stream
+    assert said["pieces"] > 1 or program.startswith("aisuite")  # aisuite does not stream
     assert installation.read("SELECT count(*) FROM conversations_session") == [(1,)]
-    # aisuite sends what its tools return as JSON.
+    # aisuite sends the results of its tools as JSON.
     assert [(role, text.strip('"')) for role, text in installation.turns()] == [
         ("user", "What now?"),
         ("assistant", beans),

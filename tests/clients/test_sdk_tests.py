@@ -1,7 +1,8 @@
 """The anthropic SDK's own tests of messages and models, with the installation as their server.
 
-``ANTHROPIC_SDK_SOURCES`` names a folder with the sources of its versions, tests included; without
-it those that ``make test-clients`` has fetched are taken."""
+``ANTHROPIC_SDK_SOURCES`` names a folder with the sources of the SDK's versions and their tests. By
+default, the sources that ``make test-clients`` has downloaded are used.
+"""
 
 import os
 import re
@@ -27,15 +28,15 @@ SOURCES = Path(os.environ.get("ANTHROPIC_SDK_SOURCES", INSTALLED))
 RESOURCES = ("test_messages.py", "test_models.py")
 FILES = [f"tests/api_resources/{folder}{name}" for folder in ("", "beta/") for name in RESOURCES]
 
-# Models that the tests name, and those that they know to be gone.
+# Models that the tests name, and models that the SDK lists as deprecated.
 NAMES = ("claude-opus-4-6", "claude-sonnet-4-5-20250929", "model_id")
 GONE = re.compile(r'"(claude-[^"]+)": "', re.ASCII)
 
-# Tests of each version, and the parameters in them that are refused here.
+# The number of tests in each version, and the parameters that the installation refuses.
 REFUSED = "container fallback_credit_token fallbacks inference_geo mcp_servers"
 SDKS = {"0.121.0": (220, REFUSED), "2.12.0": (215, f"{REFUSED} billing_policy compaction thread")}
 
-# How many tests have them, for all clients together.
+# The number of tests with these parameters, for all clients together.
 WITH_THEM = {
     f"{file}::Test{kind}Messages::test_method_create_with_all_params_overload_{number}": count
     for file in (FILES[0], FILES[2])
@@ -46,7 +47,7 @@ WITH_THEM = {
 
 @pytest.fixture(params=SDKS)
 def version(request: pytest.FixtureRequest, wire: WireThread) -> str:
-    """One of those that are there; its models are on offer."""
+    """An installed version of the SDK, whose models the provider offers."""
     source = SOURCES / f"anthropic-{request.param}"
     if not (source / "tests").exists() or not PYTHON.exists():
         pytest.skip("the SDK's tests are not there: make test-clients, or ANTHROPIC_SDK_SOURCES")
@@ -59,7 +60,7 @@ def version(request: pytest.FixtureRequest, wire: WireThread) -> str:
 
 
 def run_tests(installation: Installation, version: str, *, leaves_out: str = "") -> str:
-    """What they print."""
+    """Run the SDK's tests and return their output."""
     told = {
         "HOME": str(installation.folder),
         "NO_PROXY": "127.0.0.1",
@@ -81,7 +82,7 @@ def run_tests(installation: Installation, version: str, *, leaves_out: str = "")
     return done.stdout + done.stderr
 
 
-def test_all_pass_without_the_parameters_that_are_refused(
+def test_all_sdk_tests_pass_without_the_refused_parameters(
     version: str, installation: Installation
 ) -> None:
     total, refused = SDKS[version]
@@ -89,7 +90,9 @@ def test_all_pass_without_the_parameters_that_are_refused(
     assert re.search(rf"^{total} passed in", said, re.M), said[-4000:]
 
 
-def test_those_that_fail_send_them(version: str, installation: Installation) -> None:
+def test_only_sdk_tests_with_refused_parameters_fail(
+    version: str, installation: Installation
+) -> None:
     said = run_tests(installation, version)
     failed = Counter(re.findall(r"^FAILED ([^\[]+)\[", said, re.M))
     assert failed == WITH_THEM, said[-4000:]

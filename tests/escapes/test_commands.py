@@ -1,8 +1,8 @@
-"""Attempts to get out of the sandbox by the shell and by git, with the real tools.
+"""Attempts to escape from the sandbox with the shell and git, using the real tools.
 
-Around the workspace lies what must neither be read nor changed: a folder with a secret,
-another workspace, Loom's data folder, a server on this machine, the server's environment.
-After each attempt all of it is as before, and the call has given a result.
+An attempt must neither read nor change anything around the workspace: a folder with a secret,
+another workspace, Loom's data folder, a server on this machine and the server's environment. After
+each attempt all of these are unchanged, and the call has returned a result.
 """
 
 import os
@@ -31,7 +31,7 @@ SECRET = "the-secret-of-somebody-else"
 
 @dataclass
 class Around:
-    """The machine that an attempt is made on."""
+    """The machine on which an attempt is made."""
 
     commands: Commands
     folder: Path
@@ -49,7 +49,7 @@ class Around:
         return port
 
     def fill(self, text: str) -> str:
-        """The text with the names of this machine's places in it."""
+        """Return the text with its placeholders replaced by this machine's values."""
         names = {
             "OUTSIDE": str(self.folder),
             "DATA": str(self.data),
@@ -66,7 +66,7 @@ class Around:
         return text
 
     def state(self) -> dict[str, bytes | None]:
-        """Everything outside of the workspace that an attempt could touch."""
+        """Return everything outside of the workspace that an attempt could change."""
         places = [self.folder, self.data]
         found: dict[str, bytes | None] = {str(path): None for path in self.root.parent.iterdir()}
         for place in places:
@@ -76,7 +76,7 @@ class Around:
         return found
 
     def visitors(self) -> list[str]:
-        """Who has connected to the servers of this machine."""
+        """Return the servers of this machine to which an attempt has connected."""
         found = []
         for server in (self.listener, self.abstract):
             try:
@@ -118,7 +118,7 @@ def around(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def attempt(around: Around, command: str, **arguments: object) -> ToolResult:
-    """Make it; whatever comes of it, nothing outside is read or changed."""
+    """Make an attempt and check that nothing outside was read or changed."""
     before = around.state()
     result = around.commands.shell(around.fill(command), **arguments)
     check_outside(around, before, result)
@@ -126,8 +126,10 @@ def attempt(around: Around, command: str, **arguments: object) -> ToolResult:
 
 
 def attempt_all(around: Around, commands: dict[str, str]) -> ToolResult:
-    """All of them in one sandbox, each in a shell of its own: it says when one was a success, and
-    that the last one was made."""
+    """Make all attempts in one sandbox, each in a shell of its own.
+
+    The output has a line ``done NAME`` for each successful attempt. Check that all were made.
+    """
     lines = [f"echo == {name}; ( {it}\n) && echo done {name}" for name, it in commands.items()]
     result = attempt(around, "\n".join([*lines, "echo == over"]))
     made = [line for line in result.output.splitlines() if line.startswith("== ")]
@@ -166,11 +168,11 @@ READING = {
 }
 
 
-def test_nothing_outside_is_read(around: Around) -> None:
+def test_attempts_read_nothing_outside_of_the_workspace(around: Around) -> None:
     attempt_all(around, READING)
 
 
-def test_folders_of_keys_are_not_there(around: Around) -> None:
+def test_folders_with_keys_are_hidden(around: Around) -> None:
     folders = ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/ssh", "/etc/sudoers.d")
     result = attempt_all(around, {folder: f"test -e {folder}" for folder in folders})
     assert "done" not in result.output
@@ -192,7 +194,7 @@ WRITING = {
 }
 
 
-def test_nothing_outside_is_written(around: Around) -> None:
+def test_attempts_write_nothing_outside_of_the_workspace(around: Around) -> None:
     watched = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname"]
     kernel = [Path(path).read_text() for path in watched]
     attempt_all(around, WRITING)
@@ -202,10 +204,10 @@ def test_nothing_outside_is_written(around: Around) -> None:
     assert not around.root.is_symlink()
 
 
-def test_links_that_are_there_already_lead_nowhere(around: Around) -> None:
+def test_existing_links_give_no_access_to_the_outside(around: Around) -> None:
     (around.root / "door").symlink_to(around.folder)
     (around.root / "file").symlink_to(around.folder / "secret")
-    os.link(around.folder / "secret", around.root / "same")  # this one is in the workspace
+    os.link(around.folder / "secret", around.root / "same")  # a hard link is in the workspace
     attempt(around, "cat file door/secret; echo x > file; echo x > door/new; rm -rf door/ same")
 
 
@@ -219,8 +221,7 @@ while True:
 
 @pytest.fixture
 def exchanging(around: Around) -> Iterator[None]:
-    """Another command makes of a repository's folder a link to outside, and back, again and
-    again."""
+    """A process that swaps a repository's folder with a link to the outside, again and again."""
     for folder in ("objects", "refs"):
         (around.root / "x/.git" / folder).mkdir(parents=True)
     for file in ("HEAD", "config"):
@@ -235,7 +236,7 @@ def exchanging(around: Around) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("exchanging")
-async def test_a_link_that_appears_meanwhile_leads_nowhere(around: Around) -> None:
+async def test_a_link_swapped_in_meanwhile_gives_no_access_to_the_outside(around: Around) -> None:
     before = around.state()
     command = "cat x/.git/secret x/door/secret; echo w > x/.git/new; echo w > x/door/new; pwd"
     words = ["/bin/sh", "-c", command]
@@ -258,7 +259,7 @@ NETWORK = {
 }
 
 
-def test_nobody_is_reached(around: Around) -> None:
+def test_no_address_or_socket_outside_is_reachable(around: Around) -> None:
     told = attempt_all(around, NETWORK).output.splitlines()
     assert "connected" not in told
     assert not [line for line in told if line.startswith("done ")]
@@ -279,7 +280,7 @@ print(socket.socket(socket.AF_INET).family, socket.socket(socket.AF_UNIX).family
 " """
 
 
-def test_the_kernel_has_no_side_doors(around: Around) -> None:
+def test_dangerous_system_calls_and_address_families_are_blocked(around: Around) -> None:
     result = attempt(around, SYSTEM_CALLS)
     if not find_support().abilities.filters:
         pytest.skip("NO FILTER OF SYSTEM CALLS on this kind of machine")
@@ -309,7 +310,7 @@ SETUID = {
 }
 
 
-def test_no_program_is_left_that_runs_as_the_server_user(around: Around) -> None:
+def test_no_setuid_program_can_be_created(around: Around) -> None:
     with tarfile.open(around.root / "t.tar", "w") as tar:
         program = tarfile.TarInfo("k")
         program.mode = 0o4755
@@ -322,10 +323,10 @@ def test_no_program_is_left_that_runs_as_the_server_user(around: Around) -> None
     assert "done" not in result.output
     found = [path.name for path in around.root.iterdir() if path.stat().st_mode & stat.S_ISUID]
     assert found == ["suid"]
-    assert (around.root / "k").exists()  # tar goes on without the bit
+    assert (around.root / "k").exists()  # tar extracts the file without the setuid bit
 
 
-def test_a_folder_that_hands_on_its_group_is_worked_in_as_any_other(around: Around) -> None:
+def test_commands_work_in_a_setgid_folder(around: Around) -> None:
     around.root.chmod(0o2775)
     command = (
         "mkdir -p a/b x && touch a/b/c && chmod 755 a/b && chmod -R u+rwX a && cp -a a d"
@@ -335,7 +336,7 @@ def test_a_folder_that_hands_on_its_group_is_worked_in_as_any_other(around: Arou
     assert result.output.endswith("\nall done\n"), result.output
 
 
-def test_no_process_outside_is_seen_or_signalled(around: Around) -> None:
+def test_processes_outside_are_neither_visible_nor_signalled(around: Around) -> None:
     result = attempt(
         around, "kill -9 SERVER; kill -STOP SERVER; pkill -9 python; ls -d /proc/[0-9]*"
     )
@@ -364,7 +365,7 @@ EXHAUSTING = {
 
 
 @pytest.mark.parametrize(("command", "said"), EXHAUSTING.values(), ids=EXHAUSTING)
-def test_nothing_is_used_up(around: Around, command: str, said: str) -> None:
+def test_processes_memory_and_files_are_limited(around: Around, command: str, said: str) -> None:
     os.mkfifo(around.root / "f")
     result = attempt(around, command)
     assert not result.ok
@@ -378,13 +379,13 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("command", ENDLESS.values(), ids=ENDLESS)
-def test_what_does_not_end_is_ended(around: Around, command: str) -> None:
+def test_the_timeout_ends_a_command_that_hangs(around: Around, command: str) -> None:
     result = attempt(around, command, timeout_seconds=1)
     assert not result.ok
     assert "It was ended after 1 seconds" in result.output
 
 
-def test_a_flood_is_kept_in_part(around: Around) -> None:
+def test_only_a_part_of_endless_output_is_kept(around: Around) -> None:
     for command in ["cat /dev/zero", "yes & yes >&2 & while :; do :; done"]:
         result = attempt(around, command, timeout_seconds=1)
         assert not result.ok, command
@@ -415,7 +416,7 @@ OUTLIVING = {
 }
 
 
-def test_nothing_outlives_the_call(around: Around) -> None:
+def test_no_process_outlives_the_call(around: Around) -> None:
     for command in OUTLIVING.values():
         attempt(around, f"{command}\necho done")
         assert not find_processes(f"sleep {LONG}"), command
@@ -434,11 +435,11 @@ ASKING = {
 }
 
 
-def test_nobody_is_waited_for(around: Around) -> None:
+def test_interactive_programs_do_not_wait_for_input(around: Around) -> None:
     assert "It was ended after" not in attempt_all(around, ASKING).output
 
 
-def test_what_steers_a_terminal_is_text_like_any_other(around: Around) -> None:
+def test_terminal_control_sequences_are_returned_as_text(around: Around) -> None:
     signs = r"\033[2J\033]0;title\007\033]52;c;aGk=\007\033[31mred\033[0m\r\b\0\377\u202e"
     result = attempt(around, f"printf '{signs}'")
     assert "\x1b[31mred\x1b[0m" in result.output
@@ -446,7 +447,7 @@ def test_what_steers_a_terminal_is_text_like_any_other(around: Around) -> None:
     result.output.encode()
 
 
-def test_names_of_files_may_be_anything(around: Around) -> None:
+def test_commands_can_create_files_with_any_name(around: Around) -> None:
     result = attempt(around, "touch $'a\\nb' $'\\u202egnp' $'\\377' -- '-rf' $'x\\033[2J'; ls -b")
     assert result.ok
     assert len(os.listdir(os.fsencode(around.root))) == 5
@@ -475,14 +476,14 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(around: Around, templates: Path) -> Around:
-    """The workspace is one, with a change that is not committed."""
+    """The workspace as a repository with a change that is not committed."""
     shutil.copytree(templates / "mine", around.root, dirs_exist_ok=True)
     (around.root / "a.txt").write_text("two\n")
     return around
 
 
 def configure(around: Around, text: str) -> None:
-    """As somebody may who can write to the workspace."""
+    """Append to the repository's configuration, as anybody may who can write to the workspace."""
     with (around.root / ".git/config").open("a") as file:
         file.write(around.fill(text))
 
@@ -535,7 +536,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize(("config", "arguments"), PROGRAMS.values(), ids=PROGRAMS)
-def test_programs_that_a_repository_names_do_not_run(
+def test_programs_in_the_git_configuration_do_not_run(
     repository: Around, config: str, arguments: list[str]
 ) -> None:
     (repository.root / ".gitattributes").write_text("*.txt diff=t\n")
@@ -550,14 +551,14 @@ def test_a_filter_which_git_must_run_is_confined(repository: Around) -> None:
     configure(repository, f'[filter "f"]\n\tclean = "{program}"\n\tsmudge = "{program}"\n')
     use_git(repository, "status")
     use_git(repository, "diff")
-    assert not (repository.root / "made-by-filter").exists()  # who looks changes nothing
+    assert not (repository.root / "made-by-filter").exists()  # status and diff may not write
     use_git(repository, "add", "a.txt")
     assert SECRET not in use_git(repository, "show", ":a.txt").output
 
 
 @pytest.fixture
 def elsewhere(around: Around, templates: Path) -> Path:
-    """Somebody else's repository, outside."""
+    """Another person's repository outside of the workspace."""
     return Path(shutil.copytree(templates / "theirs", around.folder / "repository"))
 
 
@@ -565,7 +566,7 @@ LEADING_OUT = ("OUTSIDE", "../outside", "/proc/1/root/OUTSIDE")
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_git_file_that_leads_outside_leads_nowhere(around: Around) -> None:
+def test_a_git_file_gives_no_access_to_a_repository_outside(around: Around) -> None:
     changing = ["commit", "--allow-empty", "-m", "x"]
     for place in LEADING_OUT:
         (around.root / ".git").write_text(around.fill(f"gitdir: {place}/repository/.git\n"))
@@ -573,7 +574,7 @@ def test_a_git_file_that_leads_outside_leads_nowhere(around: Around) -> None:
             assert not use_git(around, *arguments).ok, (place, arguments)
 
 
-def test_neither_do_links_alternates_worktrees_and_included_files(
+def test_links_alternates_and_included_files_give_no_access_outside(
     repository: Around, elsewhere: Path
 ) -> None:
     root = repository.root
@@ -612,7 +613,7 @@ def test_a_submodule_runs_no_program(repository: Around) -> None:
     assert not use_git(repository, "submodule", "update", "--init").ok
 
 
-def test_a_huge_repository_does_not_flood(repository: Around) -> None:
+def test_only_a_part_of_a_huge_diff_is_kept(repository: Around) -> None:
     (repository.root / "big").write_text("x" * 99 + "\n" * 50_000 + "long line " * 300_000)
     use_git(repository, "add", "big")
     result = use_git(repository, "diff", "--cached")

@@ -1,7 +1,7 @@
-"""Attempts to leave the workspace's folder, or to hold up the server, by the file tools.
+"""Attempts to leave the workspace's folder, or to block the server, with the file tools.
 
-Each attempt is made with every tool that takes a path. Whatever it says, nothing outside
-is read or changed, the call comes back, and what it says is a sentence.
+Each attempt is made with every tool that takes a path. Nothing outside may be read or changed, and
+each call must return a text.
 """
 
 import os
@@ -30,8 +30,10 @@ SECRET = "SECRET-WORD"
 
 @pytest.fixture(autouse=True)
 def outside(tmp_path: Path, root: Path) -> Iterator[Path]:
-    """A folder beside the workspace's, and one whose name begins like it: afterwards both
-    are as they were. The workspace keeps no drafts of files."""
+    """A folder beside the workspace. A second one has a name that begins like the workspace's.
+
+    After the test both folders are unchanged, and the workspace contains no temporary files.
+    """
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_text(f"{SECRET}\n")
@@ -52,8 +54,10 @@ SYSTEM = ("/etc", "//etc", "/proc", "/dev", "../../../", "~/")
 
 
 def try_everything(use: Use, path: str, *, is_system: bool = False) -> dict[str, ToolResult]:
-    """The path given to every tool, the ones that change something last. Where it would
-    lead to the system's own files, changes are only planned."""
+    """Call every tool with the path, the tools that change something last.
+
+    If the path would lead to the system's own files, changes are only planned.
+    """
 
     def change(tool: str, **arguments: Any) -> ToolResult:
         result = (use.plan if is_system else use)(tool, **arguments)
@@ -109,7 +113,7 @@ def nothing(root: Path, outside: Path) -> None:
     pass
 
 
-# A path, what is prepared for it, and the tools that may do something harmless with it.
+# A path, the function that prepares it, and the tools that may succeed because they do no harm.
 LINK_ITSELF = {"delete_file", "move away"}
 NEW_NAME = {"write_file", "move away", "delete_file"}
 ATTEMPTS = {
@@ -187,7 +191,7 @@ GIT_PATHS = (
 
 
 @pytest.mark.parametrize("path", GIT_PATHS)
-def test_git_s_programs_and_settings_are_not_changed(use: Use, root: Path, path: str) -> None:
+def test_git_hooks_and_configuration_cannot_be_changed(use: Use, root: Path, path: str) -> None:
     """A hook or an alias would run outside of the sandbox."""
     (root / ".git/hooks").mkdir(parents=True)
     (root / ".git/config").write_text("[core]\n")
@@ -209,7 +213,7 @@ def test_git_s_programs_and_settings_are_not_changed(use: Use, root: Path, path:
     assert os.listdir(root / "folder") == []
 
 
-def test_a_folder_does_not_become_git_s(use: Use, root: Path) -> None:
+def test_a_folder_cannot_become_a_git_folder(use: Use, root: Path) -> None:
     assert use("write_file", path="folder/hooks/post-checkout", content="#!/bin/sh\n").ok
     assert not use("move_file", source="folder", destination=".git").ok
     assert not use("move_file", source="folder", destination="elsewhere/.Git").ok
@@ -219,7 +223,7 @@ def test_a_folder_does_not_become_git_s(use: Use, root: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["var/loom/secret_key", "var/loom", "var", "gate/secret_key", "gate", "innocent.txt"]
 )
-def test_the_server_s_own_data_is_not_for_tools(
+def test_tools_cannot_access_the_servers_own_data(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     data = root / "var/loom"
@@ -242,7 +246,7 @@ def test_the_server_s_own_data_is_not_for_tools(
     assert {name for name in before if "blobs" not in name} <= set(picture(data))
 
 
-def test_looking_through_the_whole_folder_finds_nothing_of_others(
+def test_searching_the_whole_folder_finds_nothing_outside(
     use: Use, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (root / "file").symlink_to(outside / "secret.txt")
@@ -262,7 +266,7 @@ def test_looking_through_the_whole_folder_finds_nothing_of_others(
 
 
 @pytest.mark.parametrize("pattern", ["../**", "folder/../../outside/*", "**/../*", "/etc/../**"])
-def test_patterns_do_not_lead_upwards(use: Use, pattern: str) -> None:
+def test_patterns_with_parent_folders_are_refused(use: Use, pattern: str) -> None:
     for result in (
         use("glob_files", pattern=pattern),
         use("search_files", pattern="SECRET", glob=pattern),
@@ -271,7 +275,7 @@ def test_patterns_do_not_lead_upwards(use: Use, pattern: str) -> None:
         assert "cannot contain '..'" in result.output
 
 
-def test_absolute_patterns_find_nothing_elsewhere(use: Use, outside: Path) -> None:
+def test_absolute_patterns_find_nothing_outside(use: Use, outside: Path) -> None:
     assert use("glob_files", pattern=f"{outside}/*").output == "No file matches."
     assert use("glob_files", pattern="/etc/*").output == "No file matches."
 
@@ -279,7 +283,7 @@ def test_absolute_patterns_find_nothing_elsewhere(use: Use, outside: Path) -> No
 @pytest.mark.parametrize(
     "pattern", ["*a" * 120 + "b", "**/" * 200 + "b", "{a,b}" * 40, "[a-" * 300]
 )
-def test_no_pattern_holds_up_the_server(use: Use, root: Path, pattern: str) -> None:
+def test_no_glob_pattern_blocks_the_server(use: Use, root: Path, pattern: str) -> None:
     deep = root / "/".join("a" * 30 for _ in range(20))
     deep.mkdir(parents=True)
     (deep / ("a" * 250)).touch()
@@ -293,7 +297,7 @@ def test_no_pattern_holds_up_the_server(use: Use, root: Path, pattern: str) -> N
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*)*x", "(?=(a+)+$)b"])
-def test_no_expression_holds_up_the_server(
+def test_no_regular_expression_blocks_the_server(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
@@ -304,10 +308,10 @@ def test_no_expression_holds_up_the_server(
     assert "a.txt\n" not in result.output
 
 
-def test_lines_that_a_program_claims_are_not_believed(
+def test_lines_that_ripgrep_reports_are_verified(
     use: Use, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As if a link had stood in a file's place while ripgrep read it."""
+    """The false lines are those of a link that was in a file's place while ripgrep read it."""
     program = tmp_path / "bin/rg"
     program.parent.mkdir()
     program.write_text(
@@ -320,7 +324,7 @@ def test_lines_that_a_program_claims_are_not_believed(
     assert use("search_files", pattern="w").output == "plain.txt\n     1: plain words"
 
 
-def test_ripgrep_takes_no_settings_from_elsewhere(
+def test_ripgrep_reads_no_configuration_and_no_options_from_patterns(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     evil = tmp_path / "evil.sh"
@@ -337,8 +341,10 @@ def test_ripgrep_takes_no_settings_from_elsewhere(
     assert not (tmp_path / "was-here").exists()
 
 
-def test_a_hard_link_keeps_its_content_outside(use: Use, root: Path, outside: Path) -> None:
-    """Another name of a file cannot be told from the first one; it is only never written."""
+def test_changing_a_hard_link_does_not_change_the_file_outside(
+    use: Use, root: Path, outside: Path
+) -> None:
+    """A hard link cannot be told from the first name, so tools never write to the file itself."""
     (outside / "shared.txt").write_text("shared\n")
     for name in ("written", "edited", "deleted", "moved"):
         os.link(outside / "shared.txt", root / name)
@@ -350,7 +356,7 @@ def test_a_hard_link_keeps_its_content_outside(use: Use, root: Path, outside: Pa
     (outside / "shared.txt").unlink()
 
 
-def test_a_huge_file_is_not_taken_in(use: Use, root: Path) -> None:
+def test_a_huge_file_is_neither_read_whole_nor_changed(use: Use, root: Path) -> None:
     huge = root / "huge"
     huge.touch()
     os.truncate(huge, 10 * 1000**3)
@@ -385,7 +391,7 @@ ODD_NAMES = (
 
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
-def test_odd_names_are_names_and_shown_as_what_they_are(use: Use, root: Path, name: str) -> None:
+def test_files_with_odd_names_work_and_are_shown_escaped(use: Use, root: Path, name: str) -> None:
     assert use("write_file", path=f"./{name}", content="odd words\n").ok
     assert use("read_file", path=name).output == "     1\todd words"
     outputs = [
@@ -403,7 +409,7 @@ def test_odd_names_are_names_and_shown_as_what_they_are(use: Use, root: Path, na
     assert sorted(os.listdir(root)) == ["folder", "plain.txt"]
 
 
-def test_folders_as_deep_as_one_likes_are_walked(use: Use, root: Path) -> None:
+def test_very_deep_folders_can_be_listed_and_searched(use: Use, root: Path) -> None:
     here = os.open(root, os.O_RDONLY)
     for _ in range(300):
         os.mkdir("n" * 40, dir_fd=here)
@@ -416,7 +422,7 @@ def test_folders_as_deep_as_one_likes_are_walked(use: Use, root: Path) -> None:
     assert use("glob_files", pattern="**/*.txt").output.startswith("plain.txt")
 
 
-def test_the_folder_itself_stays(use: Use, root: Path) -> None:
+def test_the_workspace_folder_itself_cannot_be_changed(use: Use, root: Path) -> None:
     for path in (".", "./", "folder/..", str(root), f"{root}/"):
         for result in (
             use("delete_file", path=path),
@@ -428,7 +434,7 @@ def test_the_folder_itself_stays(use: Use, root: Path) -> None:
     assert sorted(os.listdir(root)) == ["folder", "plain.txt"]
 
 
-def test_nothing_is_overwritten_or_moved_into_itself(use: Use, root: Path) -> None:
+def test_moving_neither_overwrites_nor_moves_a_folder_into_itself(use: Use, root: Path) -> None:
     (root / "other.txt").write_text("other\n")
     (root / "case").symlink_to("folder")
     for source, target in (
@@ -443,7 +449,7 @@ def test_nothing_is_overwritten_or_moved_into_itself(use: Use, root: Path) -> No
     assert os.listdir(root / "folder") == []
 
 
-def test_an_approved_change_is_not_carried_out_on_something_else(
+def test_an_approved_change_fails_if_the_file_has_changed_since(
     use: Use, root: Path, outside: Path
 ) -> None:
     calls: dict[str, dict[str, Any]] = {
@@ -469,8 +475,10 @@ def test_an_approved_change_is_not_carried_out_on_something_else(
 
 @pytest.fixture
 def swapping(root: Path, outside: Path) -> Iterator[None]:
-    """All the time a folder is exchanged for a link to the one outside, and a file for a
-    link to the one outside, which has the same names."""
+    """A thread that keeps swapping a folder and a file with links to those outside.
+
+    The folder outside contains the same names.
+    """
     (root / "real").mkdir()
     (root / "real/secret.txt").write_text("harmless\n")
     (root / "gate").symlink_to(outside)
@@ -494,7 +502,7 @@ def swapping(root: Path, outside: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("swapping")
-def test_links_put_in_the_way_all_the_time_lead_nowhere(use: Use) -> None:
+def test_links_swapped_in_meanwhile_give_no_access_to_the_outside(use: Use) -> None:
     outputs = []
     for turn in range(16):
         for path in ("real/secret.txt", "file"):

@@ -1,8 +1,8 @@
-"""What a command leaves behind must not run with the rights of whoever uses git afterwards.
+"""Attempts to leave a program behind that runs with the rights of a person who uses git.
 
-Each attempt is made by the real tools in the sandbox. Then the person's own git is used in the
-folder, outside of it. A program that the attempt has named would leave a file beside the
-workspace, which the sandbox itself cannot write.
+Each attempt is made with the real tools in the sandbox. Then the person's own git is used in the
+folder, outside of the sandbox. If git runs the attempt's program, it leaves a file beside the
+workspace, where a command in the sandbox cannot write.
 """
 
 import os
@@ -51,8 +51,7 @@ CLEAN = {
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two repositories, one within the other, with hooks of the person's own, and a second
-    working tree."""
+    """Two nested repositories with the person's own hooks, and a second working tree."""
     root = tmp_path_factory.mktemp("template") / "root"
     for folder in (root, root / "inner"):
         folder.mkdir()
@@ -93,8 +92,10 @@ def git(folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def use_git_everywhere(root: Path) -> None:
-    """As somebody may who opens any folder of the workspace that git has to do with. What
-    only goes on with something is used where that was begun."""
+    """Use git in every folder of the workspace that belongs to git, as a person might.
+
+    Commands that continue an operation run only where the operation was begun.
+    """
     for path, names, files in os.walk(root):
         found, folder = {*names, *files}, Path(path)
         if ".git" not in found and ("HEAD" not in found or folder.name in (".git", "logs")):
@@ -115,7 +116,7 @@ WORDS = {
     "EVIL": "printf '#!/bin/sh\\ntouch MARKER\\n' > evil; chmod +x evil",
     "NAME": "bare.d",
 }
-"""What words in the attempts stand for, beside ROOT and MARKER."""
+"""Placeholders in the attempts and their values. ROOT and MARKER are replaced as well."""
 
 ATTEMPTS = {
     "config": "git config core.fsmonitor ROOT/evil",
@@ -251,7 +252,7 @@ def own_parts(root: Path) -> list[bytes]:
     return [(root / path).read_bytes() for path in (".git/config", ".git/hooks/post-commit")]
 
 
-def test_nothing_that_a_command_leaves_behind_runs(commands: Commands, template: Path) -> None:
+def test_git_runs_no_program_that_a_command_left_behind(commands: Commands, template: Path) -> None:
     """Each attempt is made in a folder of its own, all in one sandbox."""
     lines = []
     for name, command in ATTEMPTS.items():
@@ -266,7 +267,7 @@ def test_nothing_that_a_command_leaves_behind_runs(commands: Commands, template:
 
 
 @pytest.mark.parametrize("name", ["config_replaced", "hooks_moved", "git_moved"])
-def test_nothing_runs_where_the_workspace_is_a_repository_itself(
+def test_git_runs_no_program_left_in_a_workspace_that_is_a_repository(
     commands: Commands, root: Path, marker: Path, name: str
 ) -> None:
     own = own_parts(root)
@@ -276,10 +277,8 @@ def test_nothing_runs_where_the_workspace_is_a_repository_itself(
     assert own_parts(root) == own
 
 
-def test_the_attempts_would_run_something_without_protection(
-    template: Path, tmp_path: Path
-) -> None:
-    """The other tests would notice: the same things written by no sandboxed command."""
+def test_the_attempts_run_programs_without_the_sandbox(template: Path, tmp_path: Path) -> None:
+    """Without a sandbox, the same attempts succeed and the other tests would fail."""
     root = tmp_path / "root"
     for name, command in ATTEMPTS.items():
         folder = copy(template, root / name)
@@ -325,7 +324,7 @@ ORDINARY = {
 }
 
 
-def test_ordinary_work_with_git_goes_on(commands: Commands, template: Path) -> None:
+def test_ordinary_work_with_git_succeeds(commands: Commands, template: Path) -> None:
     lines = [f"{IDENTITY} export GIT_EDITOR=true"]
     for name, command in ORDINARY.items():
         root = copy(template, commands.root / name)
@@ -344,7 +343,7 @@ def test_ordinary_work_with_git_goes_on(commands: Commands, template: Path) -> N
                 assert git(place, "log", "-1").returncode == 0
 
 
-def test_what_was_disarmed_is_told_and_still_there(commands: Commands, root: Path) -> None:
+def test_disarmed_files_are_reported_and_kept(commands: Commands, root: Path) -> None:
     result = commands.shell(
         "git init -q n; cd n; git config core.fsmonitor ./evil; git config user.name me;"
         " echo hook > .git/hooks/pre-commit"
@@ -356,7 +355,9 @@ def test_what_was_disarmed_is_told_and_still_there(commands: Commands, root: Pat
     assert "\n\tname = me\n" in config
 
 
-def test_configuration_can_be_written_where_a_call_may(commands: Commands, root: Path) -> None:
+def test_a_call_that_may_change_the_configuration_can_write_it(
+    commands: Commands, root: Path
+) -> None:
     result = commands.git("config", "user.name", "Robin")
     assert result.ok
     assert "disarmed" not in result.output
@@ -364,7 +365,7 @@ def test_configuration_can_be_written_where_a_call_may(commands: Commands, root:
     assert git(root, "config", "core.bare").stdout == b"false\n"
 
 
-def test_a_filter_that_runs_while_the_configuration_is_writable_gains_nothing(
+def test_a_filter_gains_nothing_while_the_configuration_is_writable(
     commands: Commands, root: Path, marker: Path
 ) -> None:
     subprocess.run(["bash", "-c", fill(root, marker, "true")], cwd=root, check=True)
@@ -382,7 +383,7 @@ def test_a_filter_that_runs_while_the_configuration_is_writable_gains_nothing(
     assert git(root, "config", "filter.f.smudge").stdout.startswith(b"cat; ")
 
 
-def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
+def test_beyond_the_scan_limit_known_repositories_are_still_checked(
     commands: Commands, root: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("conversations.agent.sandbox.repositories.NAMES_PER_FILE", 0.003)
@@ -394,7 +395,7 @@ def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
     assert not marker.exists()
 
 
-def test_a_hook_folder_and_an_included_file_in_the_tree_are_read_only(
+def test_a_hook_folder_and_an_included_file_in_the_tree_are_protected(
     commands: Commands, root: Path, marker: Path
 ) -> None:
     git(root, "config", "core.hooksPath", ".githooks")
@@ -409,7 +410,7 @@ def test_a_hook_folder_and_an_included_file_in_the_tree_are_read_only(
     assert (root / ".githooks/pre-commit.disabled").exists()
 
 
-def test_what_a_command_left_when_the_server_died_is_disarmed_by_the_next_one(
+def test_the_next_server_disarms_files_after_a_crash(
     commands: Commands, root: Path, marker: Path
 ) -> None:
     calls = Calls(commands.session)
@@ -435,14 +436,14 @@ class _Died(Exception):
 
 
 async def _nothing(*_: object) -> None:
-    """The process that would have looked is gone."""
+    """Do nothing, because the process that would have checked the folder has died."""
 
 
 WAITS = "touch ready; while [ ! -e go ]; do sleep 0.02; done; "
 
 
 def run_beside(commands: Commands, marker: Path, command: str, work: Callable[[], object]) -> str:
-    """What the command says while which somebody else does the work in the folder."""
+    """Run a command while another thread does the work in the folder. Return the output."""
     root = commands.root
 
     def be_there() -> None:
@@ -461,7 +462,7 @@ def run_beside(commands: Commands, marker: Path, command: str, work: Callable[[]
         person.join()
 
 
-def test_what_a_person_writes_beside_a_command_stays(
+def test_changes_by_a_person_during_a_command_are_kept(
     commands: Commands, root: Path, marker: Path
 ) -> None:
     config, hook = root / ".git/config", root / ".git/hooks/pre-commit"
@@ -499,10 +500,10 @@ BESIDE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def test_a_command_that_waits_for_a_person_to_change_something_gains_nothing(
+def test_a_command_gains_nothing_from_a_persons_simultaneous_changes(
     commands: Commands, root: Path, marker: Path
 ) -> None:
-    """A mount is gone as soon as somebody outside puts another file in the place of its own."""
+    """A mount ends as soon as a process outside of the sandbox replaces the mounted file."""
     os.link(root / "inner/.git/hooks/post-commit", root / "linked-before")
 
     def work() -> None:
@@ -529,7 +530,7 @@ BY_LINK = {
 
 
 @pytest.mark.parametrize("name", BY_LINK)
-def test_hooks_and_configuration_that_are_links_into_the_tree_stay_as_they_are(
+def test_hooks_and_configuration_linked_into_the_tree_are_protected(
     commands: Commands, root: Path, marker: Path, name: str
 ) -> None:
     for folder in (root / "scripts", root / "own"):
@@ -547,7 +548,7 @@ def test_hooks_and_configuration_that_are_links_into_the_tree_stay_as_they_are(
     assert (root / ".git/hooks/pre-commit").is_symlink()
 
 
-def test_configuration_that_the_undo_does_not_keep_stays(
+def test_configuration_that_is_too_large_for_the_undo_is_kept(
     commands: Commands, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, snapshot_max_file_bytes=1, snapshot_max_bytes=1)
@@ -559,7 +560,7 @@ def test_configuration_that_the_undo_does_not_keep_stays(
     assert load_listing(dump_listing(listing, owner="x")) == listing
 
 
-def test_steps_of_a_persons_own_rebase_stay(commands: Commands, root: Path) -> None:
+def test_the_steps_of_a_persons_own_rebase_are_kept(commands: Commands, root: Path) -> None:
     git(root, "rebase", "-q", "-f", "--root", "-x", "false", "-x", "false", "-x", "own")
     result = commands.shell(f"{IDENTITY} git rebase --continue")
     assert "disarmed" not in result.output
@@ -571,7 +572,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_somebody() -> Iterator[None]:
-    """A server that is not root, as most are."""
+    """Run the block as a user other than root, as most servers do."""
     os.seteuid(NOBODY)
     try:
         yield
@@ -581,10 +582,10 @@ def as_somebody() -> Iterator[None]:
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """A folder of such a server."""
+    """A folder of a server that does not run as root."""
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else for a while")
-    # It looks for the database, so as to leave it out.
+    # The server must be able to look up the database, because it leaves the database out.
     Path(str(settings.DATABASES["default"]["NAME"])).parent.chmod(0o711)
     folder = Path(mkdtemp())
     (folder / "root").mkdir()
@@ -609,7 +610,7 @@ def test_a_repository_that_its_owner_cannot_read_is_disarmed(theirs: Path, mode:
     assert not (theirs.parent / "marker").exists()
 
 
-def test_what_could_not_be_disarmed_is_not_trusted_later(theirs: Path) -> None:
+def test_a_hook_that_could_not_be_disarmed_is_disarmed_later(theirs: Path) -> None:
     prepare(theirs, "git init -q w; cp evil w/.git/hooks/pre-commit")
     hook = theirs / "w/.git/hooks/pre-commit"
     os.chown(hook.parent, 0, 0)
@@ -624,10 +625,10 @@ def test_what_could_not_be_disarmed_is_not_trusted_later(theirs: Path) -> None:
     assert not hook.exists()
 
 
-def test_a_folder_that_is_swapped_with_a_link_while_it_is_looked_at_leads_nowhere(
+def test_the_scan_does_not_change_a_folder_behind_a_swapped_in_link(
     theirs: Path,
 ) -> None:
-    """The mode of what was opened for a look comes back to it, and to nothing else."""
+    """The scan opens a folder by changing its mode, and restores the mode of this folder only."""
     outside = theirs.parent / "outside"
     prepare(theirs, f"mkdir -p {outside}/b a/b; chmod 750 {outside}/b; ln -s {outside} link")
     prepare(theirs, "mkdir m; cd m; mkdir -p {1..30}/{1..30}")
@@ -650,7 +651,7 @@ def test_a_folder_that_is_swapped_with_a_link_while_it_is_looked_at_leads_nowher
     assert (outside / "b").stat().st_mode & 0o777 == 0o750
 
 
-def test_deep_folders_pipes_and_links_do_not_stop_the_look(theirs: Path) -> None:
+def test_deep_folders_pipes_and_links_do_not_stop_the_scan(theirs: Path) -> None:
     prepare(theirs, "git init -q z/w; mkfifo z/w/.git/hooks/x z/w/.git/info/attributes")
     folder = os.open(theirs, os.O_PATH)
     for _ in range(3000):
@@ -675,7 +676,7 @@ FILES = ("x/HEAD", "x/objects/a", "x/refs/a", "x/config")
 
 
 @pytest.mark.parametrize("last", ["x/HEAD", "x/objects/a", "x/refs/a", "x/commondir"])
-def test_file_tools_make_no_repository(commands: Commands, last: str) -> None:
+def test_file_tools_cannot_create_a_repository(commands: Commands, last: str) -> None:
     for path in FILES:
         if path != last:
             commands.run("write_file", path=path, content="ref: refs/heads/main\n")

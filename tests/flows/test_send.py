@@ -1,4 +1,4 @@
-"""One message without a browser: the command runs it and prints the answer."""
+"""The command ``send``, which runs a message without a browser and prints the answer."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def send(*arguments: str, stdin: str = "", monkeypatch: pytest.MonkeyPatch | Non
     return out.getvalue()
 
 
-def test_it_prints_the_answer_and_keeps_both(session: Session) -> None:
+def test_send_prints_the_answer_and_archives_both_turns(session: Session) -> None:
     printed = send("--session", str(session.uuid), "table")
     assert "| part | contents | grows |" in printed
     turns = read_turns(session.pk)
@@ -55,7 +55,7 @@ def test_it_prints_the_answer_and_keeps_both(session: Session) -> None:
     assert verify_session(get_session(session.uuid)).problem == ""
 
 
-def test_at_a_terminal_an_answer_moves_no_cursor_and_in_a_pipe_it_is_exact(
+def test_control_characters_are_escaped_at_a_terminal_but_not_in_a_pipe(
     session: Session, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "providers", (wire.provider,))
@@ -69,7 +69,7 @@ def test_at_a_terminal_an_answer_moves_no_cursor_and_in_a_pipe_it_is_exact(
         typist.until("a..001b.2Jb\u202ec")
 
 
-def test_as_json_each_row_is_a_line(session: Session) -> None:
+def test_json_output_has_one_line_per_row(session: Session) -> None:
     lines = send("--session", str(session.uuid), "--json", "table").splitlines()
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
     assert [row["event_type"] for row in rows] == [
@@ -81,7 +81,7 @@ def test_as_json_each_row_is_a_line(session: Session) -> None:
     assert {row["session"] for row in rows} == {str(session.uuid)}
 
 
-def test_from_standard_input_each_line_is_a_message(
+def test_each_line_of_standard_input_is_a_message(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("--session", str(session.uuid), "--stdin")
@@ -113,7 +113,7 @@ def test_a_key_finds_its_session_again(workspace: Workspace) -> None:
     assert Session.objects.count() == 2
 
 
-def test_the_demo_model_shows_recall_at_work(session: Session) -> None:
+def test_the_demo_model_can_use_recall(session: Session) -> None:
     send("--session", str(session.uuid), "The zinnia is red.")
     answer = send("--session", str(session.uuid), "recall zinnia")
     assert "[Turn 1] user:" in answer
@@ -121,9 +121,7 @@ def test_the_demo_model_shows_recall_at_work(session: Session) -> None:
     assert f"session: {session.uuid}" in send("--session", str(session.uuid), "recall")
 
 
-def test_a_run_that_fails_ends_with_code_one(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_exits_with_code_1(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
     with pytest.raises(SystemExit) as ended:
         send("--session", str(session.uuid), "fail")
@@ -131,7 +129,7 @@ def test_a_run_that_fails_ends_with_code_one(
     assert Run.objects.get().state == "failed"
 
 
-def test_what_cannot_be_sent_is_refused_with_the_reason(
+def test_messages_that_cannot_be_sent_are_refused_with_the_reason(
     session: Session, workspace: Workspace
 ) -> None:
     archive_session(session, archived=True)
@@ -157,7 +155,7 @@ def asks(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("approve", "done"), [("all", ["beans"]), ("none", [])])
-def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
+def test_the_approve_option_decides_calls_that_need_approval(
     asks: None, session: Session, approve: str, done: list[str]
 ) -> None:
     printed = send("--session", str(session.uuid), "--approve", approve, "go")
@@ -167,7 +165,7 @@ def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
     assert (call.decision, call.decided_by) == ("once" if done else "deny", None)
 
 
-def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) -> None:
+def test_a_waiting_call_is_printed_with_the_url_of_its_page(asks: None, session: Session) -> None:
     out = _Deciding(session)
     call_command("send", "--session", str(session.uuid), "--json", "go", stdout=out)
     question = json.loads(out.getvalue().splitlines()[0])
@@ -187,7 +185,7 @@ def test_ctrl_c_stops_the_answer(session: Session, monkeypatch: pytest.MonkeyPat
     assert list(rows) == ["user_message", "assistant_text", "turn_separator"]
 
 
-def test_ctrl_c_leaves_a_call_that_waits(asks: None, session: Session) -> None:
+def test_ctrl_c_keeps_a_waiting_call(asks: None, session: Session) -> None:
     waiting = Run.objects.filter(state="waiting_approval")
     ended = pytest.raises(CommandError, match="Stopped; everything")
     with ctrl_c_when(waiting.exists), ended:
@@ -206,7 +204,7 @@ def questions(monkeypatch: pytest.MonkeyPatch, wire: WireThread, session: Sessio
     wire.enqueue(*answers(("mcp__plain__ask", {})))
 
 
-def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(
+def test_a_tool_servers_question_is_declined_with_approve_none(
     questions: None, session: Session
 ) -> None:
     printed = send("--session", str(session.uuid), "--approve", "none", "go")
@@ -216,7 +214,7 @@ def test_what_a_tool_server_asks_is_declined_where_nobody_is_there(
 
 
 @pytest.mark.parametrize("approve", [(), ("--approve", "all")])
-def test_what_a_tool_server_asks_is_named_with_its_page(
+def test_a_tool_servers_question_is_printed_with_the_url_of_its_page(
     questions: None, session: Session, approve: tuple[str, ...]
 ) -> None:
     out = _Deciding(session)
@@ -229,8 +227,7 @@ def test_what_a_tool_server_asks_is_named_with_its_page(
 
 
 class _Deciding(io.StringIO):
-    """Somebody who reads the question and allows the call, or tells their name, in a thread of
-    their own."""
+    """An output stream whose reader allows each call and answers each question, in a thread."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Files by a part of their path."""
+"""Searching files by a part of their path."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def fill(root: Path, *paths: str) -> None:
         os.utime(root / path, (1_000_000 - age, 1_000_000 - age))
 
 
-def test_names_count_more_than_folders_and_what_is_together_more_than_what_is_not(
+def test_names_rank_above_folders_and_substrings_above_scattered_letters(
     tmp_path: Path,
 ) -> None:
     fill(
@@ -46,12 +46,12 @@ def test_names_count_more_than_folders_and_what_is_together_more_than_what_is_no
     assert find_files(tmp_path, "PEAS/Plan")[0] == ["peas/bean_plan.py"]
 
 
-def test_without_a_query_what_was_changed_last_comes_first(tmp_path: Path) -> None:
+def test_without_a_query_the_newest_files_come_first(tmp_path: Path) -> None:
     fill(tmp_path, "z.txt", "a.txt", "m.txt")
     assert find_files(tmp_path, " ", limit=2)[0] == ["z.txt", "a.txt"]
 
 
-def test_what_is_ignored_heavy_linked_or_hides_something_is_left_out(tmp_path: Path) -> None:
+def test_ignored_heavy_linked_and_deceptive_names_are_left_out(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     fill(inside, "a.txt", "built/a.o", "node_modules/a.js", ".git/a", "a\u202etxt", 'a"b', "a\nb")
     fill(outside, "a_secret.txt")
@@ -61,7 +61,7 @@ def test_what_is_ignored_heavy_linked_or_hides_something_is_left_out(tmp_path: P
     assert find_files(inside, "a")[0] == ["a.txt"]
 
 
-def test_a_folder_that_is_too_large_says_so(
+def test_the_result_says_if_a_folder_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path, *(f"{number}.txt" for number in range(6)))
@@ -73,7 +73,7 @@ def test_a_folder_that_is_too_large_says_so(
     assert len(found[0]) == 5
 
 
-def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
+def test_a_query_can_name_a_folder_inside_one_that_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = tmp_path / "inside"
@@ -88,7 +88,7 @@ def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
         assert find_files(inside, query)[0] == [], query
 
 
-def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
+def test_a_folder_is_not_read_again_for_every_keystroke(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt")
     assert find_files(tmp_path, "")[0] == ["a.txt"]
     fill(tmp_path, "b.txt")
@@ -99,6 +99,6 @@ def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
     assert "b.txt" in find_files(tmp_path, "")[0]
 
 
-def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Rejected):
         find_files(tmp_path / "gone", "a")

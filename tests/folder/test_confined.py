@@ -1,4 +1,4 @@
-"""Below the folder and nowhere else: reading, replacing, removing, moving."""
+"""Reading, replacing, removing and moving files that lie below a folder."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ def read(root: Path, path: str) -> bytes:
     return confined.read_bytes(root, path, limit=1000).data
 
 
-def test_it_reads_by_relative_and_absolute_paths_and_through_links_that_stay_inside(
+def test_paths_may_be_relative_absolute_or_links_that_stay_inside(
     root: Path,
 ) -> None:
     (root / "a/b").mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_it_reads_by_relative_and_absolute_paths_and_through_links_that_stay_ins
     assert confined.stat_file(root, "a/none/c.txt") is None
 
 
-def test_only_the_beginning_is_read(root: Path) -> None:
+def test_only_the_beginning_of_a_long_file_is_read(root: Path) -> None:
     (root / "long").write_bytes(b"x" * 5000)
     content = confined.read_bytes(root, "long", limit=10)
     assert (content.data, content.found.size, content.is_cut) == (b"x" * 10, 5000, True)
@@ -66,7 +66,7 @@ def test_a_new_file_gets_its_folders_and_the_usual_permissions(root: Path) -> No
     assert os.listdir(root / "a/b") == ["c.txt"]
 
 
-def test_a_replaced_file_keeps_its_permissions_but_no_powers(root: Path) -> None:
+def test_a_replaced_file_keeps_its_permissions_but_not_setuid(root: Path) -> None:
     file = root / "run.sh"
     file.write_text("old")
     file.chmod(0o4750)
@@ -74,7 +74,7 @@ def test_a_replaced_file_keeps_its_permissions_but_no_powers(root: Path) -> None
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", 0o750)
 
 
-def test_writing_through_a_link_changes_what_it_leads_to(root: Path) -> None:
+def test_writing_through_a_link_changes_its_target(root: Path) -> None:
     (root / "real.txt").write_text("old")
     (root / "link").symlink_to("real.txt")
     confined.replace_file(root, "link", b"new")
@@ -82,14 +82,14 @@ def test_writing_through_a_link_changes_what_it_leads_to(root: Path) -> None:
     assert (root / "real.txt").read_bytes() == b"new"
 
 
-def test_another_name_of_a_file_keeps_what_it_had(root: Path, outside: Path) -> None:
+def test_replacing_a_hard_link_does_not_change_the_other_name(root: Path, outside: Path) -> None:
     os.link(outside, root / "inside.txt")
     confined.replace_file(root, "inside.txt", b"changed")
     assert outside.read_text() == "secret"
     assert read(root, "inside.txt") == b"changed"
 
 
-def test_the_content_has_to_be_the_expected_one(root: Path) -> None:
+def test_a_change_fails_unless_the_content_is_the_expected_one(root: Path) -> None:
     file = root / "a.txt"
     file.write_text("old")
     for expect in ("", content_digest(b"other")):
@@ -106,7 +106,7 @@ def test_the_content_has_to_be_the_expected_one(root: Path) -> None:
     assert os.listdir(root) == ["b.txt"]
 
 
-def test_links_and_empty_folders_are_removed_themselves(root: Path, outside: Path) -> None:
+def test_links_and_empty_folders_can_be_removed(root: Path, outside: Path) -> None:
     (root / "link").symlink_to(outside)
     (root / "empty").mkdir()
     (root / "full/of").mkdir(parents=True)
@@ -121,7 +121,7 @@ def test_links_and_empty_folders_are_removed_themselves(root: Path, outside: Pat
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_nothing_is_overwritten_by_moving(
+def test_moving_a_file_never_overwrites_another(
     root: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     if not is_known:  # a kernel or file system without renameat2
@@ -162,7 +162,7 @@ def test_nothing_is_overwritten_by_moving(
         ("file/below", "not a folder"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_sentence(root: Path, path: str, said: str) -> None:
+def test_unusable_paths_are_refused_with_the_reason(root: Path, path: str, said: str) -> None:
     (root / "loop").symlink_to("loop")
     (root / "file").touch()
     os.mkfifo(root / "pipe")
@@ -172,7 +172,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(root: Path, path: str, said: 
         confined.replace_file(root, path, b"x")
 
 
-def test_names_are_shown_without_what_hides_or_turns_text(root: Path) -> None:
+def test_control_and_bidi_characters_in_names_are_shown_escaped(root: Path) -> None:
     name = "a\n\u202eb\udcff.txt"
     (root / name).write_text("words")
     assert read(root, name) == b"words"
@@ -183,7 +183,7 @@ def test_names_are_shown_without_what_hides_or_turns_text(root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [".git/config", ".GIT/hooks/x", "sub/.git/HEAD", ".git", "gate/x"])
-def test_git_s_own_data_is_read_but_not_changed(root: Path, path: str) -> None:
+def test_gits_own_data_can_be_read_but_not_changed(root: Path, path: str) -> None:
     (root / ".git/hooks").mkdir(parents=True)
     (root / ".git/config").write_text("[core]")
     (root / "gate").symlink_to(".git/hooks")
@@ -200,7 +200,9 @@ def test_git_s_own_data_is_read_but_not_changed(root: Path, path: str) -> None:
     assert read(root, ".git/config") == b"[core]"
 
 
-def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_own_data_cannot_be_accessed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = root / "var/loom"
     data.mkdir(parents=True)
     (data / "secret_key").write_text("secret")
@@ -224,13 +226,13 @@ def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.Monkey
         with pytest.raises(confined.OutsideFolder):
             change()
     assert list(walk_through("var").entries()) == []
-    # A workspace inside the data folder is the usual place, and not part of it.
+    # Workspaces usually lie inside the data folder, but they are not the server's own data.
     (data / "workspaces/garden").mkdir(parents=True)
     confined.replace_file(data / "workspaces/garden", "a.txt", b"words")
     assert read(data / "workspaces/garden", "a.txt") == b"words"
 
 
-def test_what_cannot_be_written_whole_leaves_the_file_as_it_was(root: Path) -> None:
+def test_a_failed_write_leaves_the_file_unchanged(root: Path) -> None:
     (root / "a.txt").write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -244,8 +246,8 @@ def test_what_cannot_be_written_whole_leaves_the_file_as_it_was(root: Path) -> N
     assert os.listdir(root) == ["a.txt"]
 
 
-def test_of_changes_made_for_the_same_content_only_one_succeeds(root: Path) -> None:
-    """So with writers that do not know of each other nobody's words vanish."""
+def test_only_one_of_several_changes_to_the_same_content_succeeds(root: Path) -> None:
+    """Therefore, writers that do not know of each other do not overwrite each other's words."""
     (root / "a.txt").write_text("")
     begin = Barrier(4)
 

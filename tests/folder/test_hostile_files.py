@@ -1,7 +1,7 @@
-"""Forty files, each with another attack on whatever reads it: the work is counted.
+"""Hostile files and texts, each with another attack on the code that reads it.
 
-What is counted are the lines of Python that run and the jumps back in them, so that a
-result is the same on every machine.
+The tests count the work: the lines of Python that run and the jumps back in them. The count is
+the same on every machine.
 """
 
 import os
@@ -127,7 +127,7 @@ OTHERS: dict[str, bytes] = {
 
 
 class Steps:
-    """Counts the steps of what runs inside of it."""
+    """A context manager that counts the steps of the code in its block."""
 
     def __enter__(self) -> "Steps":
         self.count = 0
@@ -151,7 +151,7 @@ def assert_bounded(steps: Steps, size: int) -> None:
 
 
 def make_forty() -> dict[str, bytes]:
-    """Forty files, each of which is another attack, by their paths."""
+    """Return forty files by path, each with another attack."""
     files = dict(OTHERS)
     for name, make in FRONT_MATTER.items():
         text = f"---\n{make(SIZE)[:SIZE]}\ndescription: d\n---\nThe body.\n"
@@ -172,8 +172,8 @@ def forty(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
-    """All that is read of a folder for a message and for the pages beside it."""
+def test_reading_forty_hostile_files_takes_limited_work(forty: Path) -> None:
+    """Read everything that the server reads of a folder for a message and for the pages."""
     with Steps() as steps:
         prompt = build_system_prompt(
             workspace_name="w", root=forty, instructions="", reads_instruction_files=True
@@ -194,7 +194,7 @@ def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
 
 
 @pytest.mark.parametrize("attack", FRONT_MATTER)
-def test_a_skill_costs_what_its_head_allows(tmp_path: Path, attack: str) -> None:
+def test_reading_hostile_front_matter_takes_limited_work(tmp_path: Path, attack: str) -> None:
     text = f"---\n{FRONT_MATTER[attack](SIZE)[:SIZE]}\ndescription: d\n---\nThe body.\n"
     (tmp_path / "skills/odd").mkdir(parents=True)
     (tmp_path / "skills/odd/SKILL.md").write_text(text)
@@ -206,7 +206,7 @@ def test_a_skill_costs_what_its_head_allows(tmp_path: Path, attack: str) -> None
     assert skill.name
 
 
-def test_front_matter_that_is_not_read_is_told(tmp_path: Path) -> None:
+def test_front_matter_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     for name, matter in {
         "aliases": aliases(0),
         "deep": "name: " + "[" * 100,
@@ -223,7 +223,7 @@ def test_front_matter_that_is_not_read_is_told(tmp_path: Path) -> None:
     assert "(skills/list/SKILL.md: name of its front matter must be text.)" in told
 
 
-def test_a_folder_of_many_skills_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_skills_beyond_the_limit_are_left_out_and_counted(tmp_path: Path) -> None:
     for number in range(260):
         (tmp_path / f"skills/s{number:03}").mkdir(parents=True)
         (tmp_path / f"skills/s{number:03}/SKILL.md").write_text("Body.")
@@ -235,7 +235,7 @@ def test_a_folder_of_many_skills_is_cut_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attack", IGNORED)
-def test_rules_of_what_is_ignored_are_read_and_matched_in_bounds(
+def test_reading_and_matching_hostile_ignore_rules_takes_limited_work(
     tmp_path: Path, attack: str
 ) -> None:
     (tmp_path / ".gitignore").write_text(IGNORED[attack](SIZE))
@@ -247,17 +247,17 @@ def test_rules_of_what_is_ignored_are_read_and_matched_in_bounds(
 
 
 @pytest.mark.parametrize("attack", MARKDOWN)
-def test_a_text_costs_what_its_budget_allows(attack: str) -> None:
+def test_rendering_hostile_markdown_ends_at_the_work_budget(attack: str) -> None:
     text = repeat(MARKDOWN[attack], SIZE)
     with Steps() as steps:
         html = render_markdown(text, work=WorkBudget(200))
     assert html == TOO_MUCH_WORK + show_as_written(text)
-    # Text is made into lines before the first step.
+    # The text is split into lines before the budget is first used.
     assert steps.count < 200 * MAX_LINES_OF_STEP + 40 * SIZE, steps.count
 
 
 @pytest.mark.parametrize("attack", MARKDOWN)
-def test_a_stream_of_it_can_be_shown_and_goes_on(attack: str) -> None:
+def test_a_stream_continues_after_hostile_markdown(attack: str) -> None:
     text = repeat(MARKDOWN[attack], 2_000)
     blocks = BlockStream()
     for piece in (text[:200], text[200:], "\n\nEnd.\n", "\n\nThe end."):
@@ -266,8 +266,8 @@ def test_a_stream_of_it_can_be_shown_and_goes_on(attack: str) -> None:
     assert "The end." in shown
 
 
-def test_a_frame_of_a_stream_has_a_budget() -> None:
-    """A block that is more than that is shown as it was written until the answer ends."""
+def test_each_frame_of_a_stream_has_a_work_budget() -> None:
+    """A block that exceeds the budget is shown as it was written until the answer ends."""
     text = "*a* " * 3_000
     blocks = BlockStream()
     blocks.feed(text)
@@ -284,7 +284,7 @@ def test_a_frame_of_a_stream_has_a_budget() -> None:
     assert steps.count < 1_000
 
 
-def test_an_ordinary_long_text_is_laid_out() -> None:
+def test_an_ordinary_long_text_is_rendered_within_the_budget() -> None:
     parts = [
         "## Why the **roses** fade\n\nThe quick brown fox, see `prune(rose)` and"
         " [the guide](https://example.com/guide), jumps over the lazy dog every morning.\n\n",
@@ -307,14 +307,16 @@ LINKS = {
 
 @pytest.mark.parametrize("render", [render_markdown, render_person_text])
 @pytest.mark.parametrize("text", LINKS.values(), ids=LINKS)
-def test_addresses_cost_their_length(render: Callable[[str], str], text: str) -> None:
+def test_rendering_many_addresses_takes_limited_work(
+    render: Callable[[str], str], text: str
+) -> None:
     with Steps() as steps:
         render(text)
     assert steps.count < 3_600_000, steps.count
 
 
 @pytest.mark.parametrize("chars", [100, 1_000, MAX_CODE_CHARS])
-def test_code_is_coloured_by_its_length_and_not_by_time(chars: int) -> None:
+def test_code_highlighting_is_limited_by_length_and_not_by_time(chars: int) -> None:
     code = "x = 1\n" * (chars // 6)
     count = (MAX_CODE_CHARS // chars) ** 2
     block = f"```python\n{code}```\n\n"
@@ -324,7 +326,7 @@ def test_code_is_coloured_by_its_length_and_not_by_time(chars: int) -> None:
     assert coloured == min(int(MAX_CODE_CHARS**2 / len(code) ** 2), 102)
 
 
-def test_file_names_cost_their_size(tmp_path: Path) -> None:
+def test_searching_hostile_file_names_takes_limited_work(tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{'*[' * 50}{number}\n\x1b[31m").write_text("")
     with Steps() as steps:
@@ -332,7 +334,7 @@ def test_file_names_cost_their_size(tmp_path: Path) -> None:
     assert_bounded(steps, 500 * 110)
 
 
-def test_folders_in_folders_cost_their_number(tmp_path: Path) -> None:
+def test_searching_deeply_nested_folders_takes_limited_work(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     for _ in range(200):
         os.mkdir("d", dir_fd=folder)
@@ -347,7 +349,7 @@ def test_folders_in_folders_cost_their_number(tmp_path: Path) -> None:
     assert_bounded(steps, 200 * 120)
 
 
-def test_lines_that_are_alike_are_compared_in_bounds() -> None:
+def test_comparing_similar_lines_takes_limited_work() -> None:
     old = "".join(f"{n * n % 7 % 2}\n" for n in range(2_000))
     new = "".join(f"{n * n % 11 % 2}\n" for n in range(190))
     with Steps() as steps:
@@ -355,7 +357,7 @@ def test_lines_that_are_alike_are_compared_in_bounds() -> None:
     assert steps.count < 8 * MAX_COMPARISONS
 
 
-def test_the_nearest_lines_of_a_file_are_compared_in_bounds() -> None:
+def test_finding_the_nearest_lines_takes_limited_work() -> None:
     lines = [f"{'ab' * 140}{n}" for n in range(12)]
     file = TextFile(text="\n".join(["the same", *lines]), encoding="utf-8")
     asked = "\n".join(["the same", *(f"{'ba' * 140}{n}" for n in range(12))])

@@ -1,4 +1,4 @@
-"""Rules of ``.gitignore`` mean here what they mean to git."""
+"""Rules of ``.gitignore``, which must mean the same as in git, and glob patterns."""
 
 import subprocess
 import time
@@ -24,7 +24,7 @@ def ignored_by_git(root: Path, lines: list[str], paths: list[str]) -> set[str]:
 
 
 def ignored_here(lines: list[str], path: str) -> bool:
-    """A file is ignored by itself, or with a folder that it lies in."""
+    """Return whether the rules ignore the path itself or a folder that contains it."""
     rules = read_rules("\n".join(lines).encode())
     parts = path.split("/")
     return any(
@@ -56,7 +56,7 @@ paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
 
 @settings(max_examples=60)
 @given(lines=st.lists(rules, min_size=1, max_size=5), asked=st.lists(paths, min_size=8, max_size=8))
-def test_generated_rules_mean_what_git_takes_them_for(
+def test_generated_rules_mean_the_same_as_in_git(
     repository: Path, lines: list[str], asked: list[str]
 ) -> None:
     expected = ignored_by_git(repository, lines, asked)
@@ -67,7 +67,7 @@ def test_generated_rules_mean_what_git_takes_them_for(
     "line",
     ["# a", r"\#a", r"\!a", "a ", r"a\ ", "", "/", "!", "a//b", "[a", "a[", r"a\\", "a/**/b", "**"],
 )
-def test_odd_rules_mean_what_git_takes_them_for(repository: Path, line: str) -> None:
+def test_odd_rules_mean_the_same_as_in_git(repository: Path, line: str) -> None:
     asked = ["a", "b", "#a", "# a", "!a", "a ", "a/b", "a/x/b", "[a", "a[", "x/a", "a\\"]
     expected = ignored_by_git(repository, [line], asked)
     assert {path for path in asked if ignored_here([line], path)} == expected
@@ -93,12 +93,12 @@ def test_patterns_match_whole_paths(pattern: str, matching: list[str], other: li
 
 
 @pytest.mark.parametrize("pattern", ["", " ", "x" * 1001, "a/../b", "..", "{" + "a," * 100 + "}"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_invalid_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(Rejected):
         read_pattern(pattern)
 
 
-def test_a_walk_ends_when_its_time_is_over(tmp_path: Path) -> None:
+def test_a_walk_ends_at_its_deadline(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     walk = FolderWalk(root=tmp_path, deadline=time.monotonic() - 1)
     assert list(walk.entries()) == []

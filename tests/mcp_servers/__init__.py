@@ -1,1 +1,1 @@
-"""Real servers of the Model Context Protocol, good and bad ones."""
+"""Real servers of the Model Context Protocol, some of which misbehave."""

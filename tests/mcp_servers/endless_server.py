@@ -1,5 +1,7 @@
-"""Answers every request with events without end: ``python endless_server.py STATUS`` (it prints its
-port)."""
+"""A server that answers every request with an endless stream of events.
+
+``python endless_server.py STATUS`` prints its port and answers with this status.
+"""
 
 import sys
 import time

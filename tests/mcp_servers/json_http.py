@@ -1,4 +1,4 @@
-"""What servers in plain Python have in common that speak JSON-RPC by address."""
+"""Shared code of the servers in plain Python that speak JSON-RPC over HTTP."""
 
 import json
 import os
@@ -24,11 +24,11 @@ class JsonHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Do not log requests."""
 
 
 def serve(handler: type[BaseHTTPRequestHandler]) -> None:
-    """At ``PORT``, or at a free one; which one is printed."""
+    """Serve at the port ``PORT`` or at a free port, and print the port."""
     server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "0"))), handler)
     print(server.server_port, flush=True)
     server.serve_forever()

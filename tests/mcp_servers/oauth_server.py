@@ -1,12 +1,18 @@
 """The SDK's server behind an authorization server of its own, at one address.
 
-``python oauth_server.py`` prints its port. Whoever is sent to ``/authorize`` is signed in at once.
-``ISSUER`` is another name than its own; ``NESTED`` (``register``, ``token``): what it gives there
-is a level too deep; ``JSON``: it answers calls with JSON, at their end;
-A refresh token counts once. ``/forget`` makes all tokens invalid,
-or with ``?clients`` the clients unknown; ``/fail?STATUS`` is what refreshes end with from then on;
-``/log`` says what was asked for. ``GATE``: it answers requests with that header only. ``CALLS``: it
-asks for a sign-in at calls only.
+``python oauth_server.py`` prints its port. A browser that is sent to ``/authorize`` is signed in
+at once. A refresh token can be used only once.
+
+Environment variables change its behaviour:
+
+- ``ISSUER``: The metadata has this issuer instead of the server's own URL.
+- ``NESTED`` (``register`` or ``token``): The response of this endpoint is nested a level too deep.
+- ``JSON``: Calls are answered with JSON, when they end.
+- ``GATE``: Requests without this header are refused.
+- ``CALLS``: Only calls need a sign-in.
+
+More endpoints control it: ``/forget`` makes all tokens invalid, or with ``?clients`` all clients
+unknown. After ``/fail?STATUS``, refreshes fail with this status. ``/log`` returns the requests.
 """
 
 import base64
@@ -72,7 +78,7 @@ async def register(request: Request) -> Response:
 
 
 def knows_client(request: Request) -> bool:
-    """By the one way that its clients have been told."""
+    """Return whether the client signs in by the one method that clients are told to use."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     name, _, secret = base64.b64decode(given).decode().partition(":")
     return kind == "Basic" and name in clients and secret == "secret"
@@ -102,7 +108,7 @@ async def token(request: Request) -> Response:
         return JSONResponse({"error": "not_now"}, status_code=failing[-1])
     else:
         given = str(form["refresh_token"])
-        if given in used:  # somebody has stolen it: nothing of the grant is good any more
+        if given in used:  # the token was stolen, so the whole grant becomes invalid
             valid.clear()
             refreshing.clear()
         is_right = given in refreshing

@@ -1,6 +1,6 @@
-"""A server in plain Python, which starts at once and can behave badly.
+"""A server in plain Python that starts at once and can misbehave.
 
-``python plain_server.py [BEHAVIOUR …]``; it speaks the protocol with the handshake.
+Run it with ``python plain_server.py [BEHAVIOUR …]``. It speaks the protocol with the handshake.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Configurations of the servers in this folder, and what is left of their processes."""
+"""Configurations and processes of the servers in this folder."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ SDK_SERVER = (
     "uvicorn.protocols.http.auto",
     "uvicorn.protocols.websockets.auto",
 )
-"""What the SDK's server loads, most of what its start costs."""
+"""Modules that the SDK's server imports, which takes most of the time of its start."""
 
 
 def plain(*behaviours: str, **fields: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def config(**servers: dict[str, Any]) -> McpConfig:
 
 
 class HttpServer:
-    """The SDK's server behind an address of this machine. ``popen`` makes its process."""
+    """A server at a local URL, by default the SDK's. ``popen`` starts its process."""
 
     def __init__(
         self, *command: str, popen: Callable[..., Any] = subprocess.Popen, **environment: str

@@ -1,5 +1,8 @@
-"""A server made with the SDK: ``python sdk_server.py`` by lines, ``… http`` by address
-(it prints its port)."""
+"""A server that is made with the SDK.
+
+``python sdk_server.py`` speaks over standard input and output. ``python sdk_server.py http`` speaks
+over HTTP and prints its port.
+"""
 
 import asyncio
 import os

@@ -1,5 +1,7 @@
-"""A server in plain Python, by address, with the handshake and sessions, which a restart ends. It
-answers nothing while there is a file ``hang`` in ``FOLDER``."""
+"""A server in plain Python over HTTP, with the handshake and sessions.
+
+A restart ends its sessions. It does not respond while there is a file ``hang`` in ``FOLDER``.
+"""
 
 import os
 import time
@@ -10,7 +12,7 @@ from uuid import uuid4
 from json_http import JsonHandler, serve
 
 HANG = Path(os.environ["FOLDER"]) / "hang"
-UNKNOWN = {"code": -32001, "message": "Session not found"}  # As the SDK's server says it
+UNKNOWN = {"code": -32001, "message": "Session not found"}  # The SDK's server has the same error
 RESULTS: dict[str, dict[str, Any]] = {
     "initialize": {
         "protocolVersion": "2025-06-18",

@@ -1,5 +1,8 @@
-"""A server in plain Python, by address, whose one tool runs as a task: it ends when there is a file
-``go`` in ``FOLDER``. Its tasks are there after a restart; cancelling one makes a file."""
+"""A server in plain Python over HTTP, whose only tool runs as a task.
+
+A task ends when there is a file ``go`` in ``FOLDER``. Tasks still exist after a restart. Cancelling
+a task creates a file ``cancelled``.
+"""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The product against a real model server: llama.cpp with a very small model.
+"""Tests of the product with a real model server: llama.cpp with a very small model.
 
-``make test-real`` installs what it needs and runs it; nothing else does.
+Only ``make test-real`` installs their requirements and runs them.
 """

@@ -1,4 +1,4 @@
-"""A model server and the product, each in a process of its own."""
+"""Fixtures: a model server and the product, each in a process of its own."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ MAX_SECONDS = 180.0  # For one answer, on a slow machine
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The model server's address."""
+    """The URL of the model server."""
     port = free_port()
     log = tmp_path_factory.mktemp("llama") / "server.log"
     command = [sys.executable, "-m", "tests.real.llama", f"--port={port}", f"--window={WINDOW}"]
@@ -90,7 +90,7 @@ class Product:
         return self.ask("GET", path)
 
     def send(self, text: str, *, key: str) -> str:
-        """The run that answers."""
+        """Send a message and return the run that answers it."""
         path = f"/sessions/{self.session}/messages"
         run = self.ask("POST", path, {"text": text}, **{"Idempotency-Key": key})["run"]
         return str(run)
@@ -102,7 +102,7 @@ class Product:
             if found["state"] in (states or FINAL):
                 return found
             assert monotonic() < end, found
-            sleep(0.25)  # requests are limited
+            sleep(0.25)  # because the rate of requests is limited
 
     def say(self, text: str, *, key: str) -> None:
         run = self.wait(self.send(text, key=key))
@@ -114,7 +114,7 @@ class Product:
         assert self.wait(str(run))["state"] == "completed"
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of its database, read only."""
+        """Return rows of the product's database, which is opened read-only."""
         with closing(
             sqlite3.connect(f"file:{self.server.data_dir}/loom.sqlite3?mode=ro", uri=True)
         ) as read:
@@ -144,7 +144,7 @@ class Product:
 
 @contextmanager
 def running_product(folder: Path, *, kind: str, url: str) -> Iterator[Product]:
-    """It is told where the model server is and what it speaks, and nothing of its window."""
+    """Run the product. It knows the URL and the protocol of the model server, not its window."""
     folder.mkdir(mode=0o700)
     (folder / "providers.toml").write_text(
         f'[providers.local]\nkind = "{kind}"\nurl = "{url}"\n', encoding="utf-8"

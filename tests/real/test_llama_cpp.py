@@ -1,4 +1,4 @@
-"""Sessions with a model that takes 2,048 tokens, in all protocols that its server speaks."""
+"""Sessions with a model whose window has 2,048 tokens, in all protocols of its server."""
 
 import json
 from itertools import pairwise
@@ -17,7 +17,7 @@ READ = "Read the file hello.txt."
 
 
 def make_message(number: int, *, words: int) -> str:
-    """Its first line is what tests/real/tools.jinja has an example for."""
+    """Return a message. tests/real/tools.jinja has an example for its first line."""
     return f"Message {number}: what do you think?\n\n{make_words(words)}"
 
 
@@ -26,7 +26,7 @@ def base_of(llama: str, kind: str) -> str:
 
 
 def read_calls(product: Product) -> list[dict[str, Any]]:
-    """The calls of the session's runs, with the windows that they were given."""
+    """Return the model calls of the session's runs, with their manifests."""
     columns = "manifest, error_code, input_tokens, cache_read_tokens, output_tokens"
     rows = product.query(f"SELECT {columns} FROM conversations_modelcall ORDER BY id")
     names = columns.split(", ")
@@ -35,8 +35,10 @@ def read_calls(product: Product) -> list[dict[str, Any]]:
 
 
 def check_session(product: Product, texts: list[str]) -> None:
-    """All that was said is there, in order and answered; nothing asks the person for what no
-    person can do; and no window was larger than the model's."""
+    """Check that all messages are archived in order and answered, without problems.
+
+    No notice asks the person for something impossible, and no window was larger than the model's.
+    """
     turns = product.turns()
     assert [turn["number"] for turn in turns] == list(range(1, len(turns) + 1))
     assert [turn["content"] for turn in turns if turn["role"] == "user"] == texts
@@ -65,7 +67,9 @@ def check_session(product: Product, texts: list[str]) -> None:
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("kind", KINDS)
-def test_twelve_turns_with_tools_and_a_kill(llama: str, tmp_path: Path, kind: str) -> None:
+def test_a_session_continues_after_tool_calls_and_a_killed_server(
+    llama: str, tmp_path: Path, kind: str
+) -> None:
     texts = [make_message(number, words=40 * number) for number in range(1, 13)]
     texts[1] = texts[8] = READ
     with running_product(tmp_path / "data", kind=kind, url=base_of(llama, kind)) as product:
@@ -93,7 +97,9 @@ def test_twelve_turns_with_tools_and_a_kill(llama: str, tmp_path: Path, kind: st
 
 
 @pytest.mark.timeout(3_000)
-def test_fifty_messages_of_five_hundred_words(llama: str, tmp_path: Path) -> None:
+def test_fifty_messages_of_500_words_are_answered_within_the_window(
+    llama: str, tmp_path: Path
+) -> None:
     texts = [make_message(number, words=500) for number in range(50)]
     began = monotonic()
     with running_product(tmp_path / "data", kind=OPENAI, url=base_of(llama, OPENAI)) as product:

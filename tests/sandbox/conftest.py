@@ -1,4 +1,4 @@
-"""A folder that stands for a workspace, and a way to run commands in it."""
+"""Fixtures: a folder that stands for a workspace, and a function that runs commands in it."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sh(root: Path) -> Callable[..., Any]:
-    """Run a shell command in the sandbox; limits by their names."""
+    """A function that runs a shell command in the sandbox. Limits are keyword arguments."""
 
     async def sh(text: str, **given: Any) -> CompletedCommand:
         names = [limit.name for limit in fields(CommandLimits)]

@@ -1,19 +1,19 @@
-"""Looking for processes that should be gone."""
+"""Functions that find processes which should have ended."""
 
 import os
 from pathlib import Path
 
 LONG = 1_000_000 + os.getpid()
-"""Seconds that nobody waits for, and that no other run of the tests uses."""
+"""A number of seconds that never passes and that no other run of the tests uses."""
 
 
 def find_processes(words: str) -> list[Path]:
-    """Those with these words in their command line."""
+    """Return the ``cmdline`` files of the processes whose command line contains the words."""
     return [path for path in Path("/proc").glob("[0-9]*/cmdline") if words in _read(path)]
 
 
 def find_children(words: str) -> list[str]:
-    """Command lines of this process's own children, with these words in them."""
+    """Return the command lines of this process's children that contain the words."""
     pids = [
         pid
         for children in Path("/proc/self/task").glob("*/children")
@@ -25,5 +25,5 @@ def find_children(words: str) -> list[str]:
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:  # gone meanwhile
+    except OSError:  # the process has ended meanwhile
         return ""

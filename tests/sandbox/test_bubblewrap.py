@@ -1,4 +1,4 @@
-"""What a sandbox shows, wherever workspace, data folder and further paths lie."""
+"""The files that a command sees in the sandbox, and the protection of git's own files."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ async def run_in(root: Path, command: str, **options: Any) -> str:
     return done.output
 
 
-async def test_a_workspace_in_the_data_folder_sees_itself_only(data: Path) -> None:
+async def test_a_workspace_in_the_data_folder_sees_only_itself(data: Path) -> None:
     root = data / "workspaces/example"
     root.mkdir(parents=True)
     output = await run_in(root, f"touch made; cat {data}/secret_key; ls {data}")
@@ -48,16 +48,14 @@ async def test_a_workspace_in_the_data_folder_sees_itself_only(data: Path) -> No
     assert (root / "made").exists()
 
 
-async def test_the_data_folder_is_covered_in_a_workspace_around_it(
-    data: Path, tmp_path: Path
-) -> None:
+async def test_a_data_folder_inside_the_workspace_is_hidden(data: Path, tmp_path: Path) -> None:
     output = await run_in(tmp_path, "cat data/secret_key; echo x > data/secret_key; touch made")
     assert SECRET not in output
     assert (data / "secret_key").read_text() == SECRET
     assert (tmp_path / "made").exists()
 
 
-async def test_and_in_further_paths_that_commands_may_read(
+async def test_a_data_folder_inside_other_readable_paths_is_hidden(
     data: Path, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin/greet"
@@ -72,7 +70,7 @@ async def test_and_in_further_paths_that_commands_may_read(
     assert (root / "made").exists()
 
 
-async def test_a_database_elsewhere_is_covered_too(
+async def test_a_database_inside_the_workspace_is_hidden(
     data: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = root / "db.sqlite3"
@@ -84,7 +82,7 @@ async def test_a_database_elsewhere_is_covered_too(
     assert database.read_text() == SECRET
 
 
-async def test_who_only_looks_cannot_write(root: Path) -> None:
+async def test_a_command_without_write_access_cannot_write(root: Path) -> None:
     command = "touch made; echo > x; ls; touch /tmp/fine && echo fine"
     output = await run_in(root, command, may_write=False)
     assert output.count("Read-only file system") == 2
@@ -92,7 +90,7 @@ async def test_who_only_looks_cannot_write(root: Path) -> None:
     assert not (root / "made").exists()
 
 
-async def test_what_is_read_besides_is_there_and_read_only(root: Path, tmp_path: Path) -> None:
+async def test_additional_readable_paths_are_read_only(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "given"
     file.write_text("given\n")
     output = await run_in(root, f"cat {file}; echo x > {file}", readable=[file])
@@ -100,7 +98,7 @@ async def test_what_is_read_besides_is_there_and_read_only(root: Path, tmp_path:
     assert file.read_text() == "given\n"
 
 
-async def test_a_folder_with_an_odd_name(tmp_path: Path, sh: Callable[..., Any]) -> None:
+async def test_the_workspace_may_have_an_odd_name(tmp_path: Path, sh: Callable[..., Any]) -> None:
     odd = tmp_path / "--a b\n'$(x)' \u202e"
     odd.mkdir()
     await run_in(odd, "touch made")
@@ -110,7 +108,7 @@ async def test_a_folder_with_an_odd_name(tmp_path: Path, sh: Callable[..., Any])
 CONNECT = "import socket; socket.create_connection(('127.0.0.1', {})); print('connected')"
 
 
-async def test_the_network_is_there_where_it_is_allowed(root: Path) -> None:
+async def test_the_network_is_reachable_only_if_allowed(root: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -119,7 +117,7 @@ async def test_the_network_is_there_where_it_is_allowed(root: Path) -> None:
         assert (await run_command(command, root=root)).exit_code == 1
 
 
-# What is protected
+# Write protection
 
 
 @pytest.fixture
@@ -132,7 +130,7 @@ def repository(root: Path) -> Path:
 
 
 def run_protected(root: Path, git: Path, command: str, **other: Any) -> str:
-    """As if this repository had just been found there."""
+    """Run a command with write protection for the repository, as if it had just been found."""
     support = find_support()
     if not support.abilities.protects:
         pytest.skip("NO PROTECTION of what git obeys on this kind of machine")
@@ -166,7 +164,7 @@ BYPASSING = {
 }
 
 
-def test_what_is_protected_cannot_be_changed(root: Path, repository: Path) -> None:
+def test_protected_files_cannot_be_changed(root: Path, repository: Path) -> None:
     tries = [f"({command}) && echo done {name}" for name, command in BYPASSING.items()]
     output = run_protected(root, repository, "; ".join([*tries, "echo over"]))
     assert "done" not in output
@@ -174,7 +172,9 @@ def test_what_is_protected_cannot_be_changed(root: Path, repository: Path) -> No
     assert (repository / "config").read_text() == "own\n"
 
 
-def test_nor_from_a_folder_below_it(root: Path, repository: Path) -> None:
+def test_protected_files_cannot_be_changed_from_inside_their_folder(
+    root: Path, repository: Path
+) -> None:
     command = "echo x >> config; echo x > hooks/new; echo x > fine; echo over"
     output = run_protected(root, repository, command, folder=repository)
     assert "over" in output
@@ -183,7 +183,7 @@ def test_nor_from_a_folder_below_it(root: Path, repository: Path) -> None:
     assert os.listdir(repository / "hooks") == []
 
 
-def test_it_keeps_no_right_of_what_protects_it(root: Path, repository: Path) -> None:
+def test_a_protected_command_has_no_capabilities(root: Path, repository: Path) -> None:
     output = run_protected(
         root,
         repository,
@@ -198,7 +198,7 @@ def test_it_keeps_no_right_of_what_protects_it(root: Path, repository: Path) -> 
 
 
 @pytest.mark.parametrize("link", ["OUTSIDE", "/oldroot/OUTSIDE", "/newroot/usr", "/usr", "DATA"])
-def test_a_link_in_the_place_of_what_is_protected_opens_nothing(
+def test_a_link_in_place_of_a_protected_folder_gives_no_access(
     root: Path, repository: Path, tmp_path: Path, link: str
 ) -> None:
     data, outside = root / "data", tmp_path / "outside"
@@ -219,7 +219,7 @@ def test_a_link_in_the_place_of_what_is_protected_opens_nothing(
     assert not Path("/usr/new").exists()
 
 
-async def test_what_leads_to_the_data_folder_keeps_its_name(
+async def test_folders_above_a_hidden_data_folder_cannot_be_renamed(
     root: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = root / "a/b/data"

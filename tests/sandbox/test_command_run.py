@@ -1,4 +1,4 @@
-"""Running a command: its output, its limits, and that nothing of it outlives it."""
+"""Running a command: its output, its limits and the end of all its processes."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ from .processes import LONG, find_processes
 
 @pytest.fixture
 def root(root: Path) -> Path:
-    """With a repository, so that commands also run behind what protects that."""
+    """A folder with a repository, so that commands run with write protection."""
     for folder in ("objects", "refs"):
         (root / ".git" / folder).mkdir(parents=True)
     for name in ("HEAD", "config"):
@@ -50,19 +50,23 @@ async def test_a_signal_is_an_exit_code_as_in_a_shell(sh: Callable[..., Any]) ->
     assert (await sh("kill -9 $$")).exit_code == 137
 
 
-async def test_it_reads_what_it_is_given_and_else_the_end_of_input(sh: Callable[..., Any]) -> None:
+async def test_a_command_reads_its_input_or_the_end_of_file(sh: Callable[..., Any]) -> None:
     assert (await sh("cat")).output == ""
     text = "é" * 100_000
     assert (await sh("cat", stdin=text.encode())).output == text
 
 
-async def test_it_runs_in_the_folder_and_finds_python(sh: Callable[..., Any], root: Path) -> None:
+async def test_a_command_runs_in_its_folder_and_finds_python(
+    sh: Callable[..., Any], root: Path
+) -> None:
     (root / "sub").mkdir()
     done = await sh("pwd; python3 -c 'print(6 * 7)'", folder=root / "sub")
     assert done.output == f"{root}/sub\n42\n"
 
 
-async def test_output_is_reported_while_it_comes(sh: Callable[..., Any], root: Path) -> None:
+async def test_output_is_reported_while_the_command_runs(
+    sh: Callable[..., Any], root: Path
+) -> None:
     said: list[str] = []
 
     def report(text: str) -> None:
@@ -76,7 +80,7 @@ async def test_output_is_reported_while_it_comes(sh: Callable[..., Any], root: P
     assert "".join(said) == done.output == "first\nsecond\n"
 
 
-async def test_a_flood_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -> None:
+async def test_long_output_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -> None:
     said: list[str] = []
     done = await sh("seq 400000", output_bytes=1000, report=said.append)
     assert done.exit_code == 0
@@ -87,7 +91,7 @@ async def test_a_flood_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -
     assert sum(map(len, said)) < 600_000
 
 
-async def test_who_listens_to_a_flood_hears_its_end_and_how_much_was_left_out(
+async def test_reports_of_long_output_contain_its_end_and_the_omitted_bytes(
     sh: Callable[..., Any],
 ) -> None:
     said: list[str] = []
@@ -103,7 +107,7 @@ async def test_who_listens_to_a_flood_hears_its_end_and_how_much_was_left_out(
     assert "".join(said).endswith("400000\nthe last line\n")
 
 
-def test_what_is_no_character_is_shown_as_such() -> None:
+def test_invalid_bytes_become_replacement_characters() -> None:
     output = CommandOutput(10, None)
     output.add(b"caf\xe9s" + b"-" * 20 + b"caf\xe9s", now=0.0)
     assert output.text() == "caf\ufffds\n[… 20 bytes left out …]\ncaf\ufffds"
@@ -117,38 +121,40 @@ def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
     assert output.left_out == 12
 
 
-async def test_time_is_up_also_for_who_does_not_listen(sh: Callable[..., Any]) -> None:
+async def test_timeout_kills_a_command_that_ignores_sigterm(sh: Callable[..., Any]) -> None:
     done = await sh(f"echo begun; trap '' TERM; while :; do sleep {LONG}; done", seconds=0.5)
     assert (done.exit_code, done.reason, done.output) == (None, "time", "begun\n")
     assert not find_processes(f"sleep {LONG}")
 
 
-async def test_who_listens_may_tidy_up(sh: Callable[..., Any]) -> None:
+async def test_a_command_may_clean_up_on_sigterm(sh: Callable[..., Any]) -> None:
     script = f"trap 'echo tidied; exit 0' TERM; echo begun; sleep {LONG} & wait"
     assert (await sh(script, seconds=0.5)).output == "begun\ntidied\n"
 
 
-async def test_what_it_leaves_behind_is_ended(sh: Callable[..., Any], root: Path) -> None:
+async def test_background_processes_are_ended_with_the_command(
+    sh: Callable[..., Any], root: Path
+) -> None:
     done = await sh(f"(setsid nohup sh -c 'sleep {LONG}; touch late' >/dev/null 2>&1 &); echo done")
     assert (done.output, done.exit_code) == ("done\n", 0)
     assert not find_processes(f"sleep {LONG}")
 
 
-async def test_cancelling_ends_it_all_before_it_returns(sh: Callable[..., Any]) -> None:
+async def test_cancelling_ends_all_processes_before_it_returns(sh: Callable[..., Any]) -> None:
     said, before = asyncio.Event(), descendants(os.getpid())
     script = f"setsid sleep {LONG} & trap '' TERM; echo begun; while :; do sleep {LONG}; done"
     running = asyncio.create_task(sh(script, report=lambda text: said.set()))
     await asyncio.wait_for(said.wait(), 60)
     running.cancel()
     await asyncio.sleep(0.01)
-    running.cancel()  # who is impatient does not leave anything either
+    running.cancel()  # a second cancellation must not leave processes behind either
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not find_processes(f"sleep {LONG}")
     assert not set(descendants(os.getpid())) - set(before)
 
 
-async def test_too_many_processes(sh: Callable[..., Any]) -> None:
+async def test_too_many_processes_end_the_command(sh: Callable[..., Any]) -> None:
     done = await sh(
         f"i=0; while [ $i -lt 60 ]; do sleep {LONG} & i=$((i+1)); done; wait", processes=40
     )
@@ -156,7 +162,9 @@ async def test_too_many_processes(sh: Callable[..., Any]) -> None:
     assert not find_processes(f"sleep {LONG}")
 
 
-async def test_too_much_memory_in_one_process_and_in_all(sh: Callable[..., Any]) -> None:
+async def test_memory_is_limited_for_one_process_and_for_all_together(
+    sh: Callable[..., Any],
+) -> None:
     limit = 96 * 2**20
     alone = await sh("python3 -c 'bytearray(200 * 2**20)'", memory_bytes=limit)
     assert "MemoryError" in alone.output
@@ -179,7 +187,7 @@ time.sleep(LONG)
 
 
 @pytest.mark.parametrize("text", [SHARED, NAMELESS], ids=["shared", "nameless"])
-async def test_memory_that_is_no_process_own_counts(sh: Callable[..., Any], text: str) -> None:
+async def test_shared_and_anonymous_file_memory_counts(sh: Callable[..., Any], text: str) -> None:
     done = await sh(text.replace("LONG", str(LONG)), memory_bytes=200 * 2**20)
     assert done.reason == "memory"
 
@@ -199,12 +207,12 @@ async def test_memory_that_outlives_its_process_is_refused(sh: Callable[..., Any
 async def test_memory_that_processes_share_counts_once(sh: Callable[..., Any]) -> None:
     many = "[os.fork() for _ in range(2)]; print(max(memory[::4096])); time.sleep(1)"
     text = SHARED.replace("time.sleep(LONG)", many).replace("mmap,", "mmap, os,")
-    # What lies in /tmp has a limit of its own.
+    # Files in /tmp have a limit of their own.
     done = await sh(f"head -c 100M /dev/zero > /tmp/x; {text}", memory_bytes=400 * 2**20)
     assert (done.reason, done.exit_code) == ("", 0)
 
 
-def test_a_look_at_memory_while_processes_end_ends_nothing(root: Path) -> None:
+def test_memory_is_not_exceeded_if_processes_end_while_it_is_measured(root: Path) -> None:
     text = SHARED.removeprefix('python3 -c "').removesuffix('" ').replace("time.sleep(LONG)", "")
     script = text.replace("300 << 20", "100 << 20") + "print(flush=True); input()"
     with subprocess.Popen(
@@ -213,7 +221,7 @@ def test_a_look_at_memory_while_processes_end_ends_nothing(root: Path) -> None:
         assert process.stdout
         process.stdout.readline()
         limit = (100 << 20) + 2 * private_bytes(process.pid)
-        # Who is left has all of the memory that those who were counted before had a part of.
+        # The process that is left has all of the memory that the ended ones shared with it.
         counted_again = [process.pid] * 3
         for second, exceeded in (([process.pid], False), (counted_again, True)):
             memory = MemoryMeter(limit)
@@ -223,7 +231,7 @@ def test_a_look_at_memory_while_processes_end_ends_nothing(root: Path) -> None:
         process.communicate(b"\n")
 
 
-async def test_a_file_has_a_limit(sh: Callable[..., Any], root: Path) -> None:
+async def test_the_size_of_a_file_is_limited(sh: Callable[..., Any], root: Path) -> None:
     await sh("head -c 3000000 /dev/zero > big", file_bytes=10**6)
     assert (root / "big").stat().st_size == 10**6
 
@@ -237,7 +245,7 @@ async def test_a_folder_that_is_a_link_or_missing_is_refused(root: Path, tmp_pat
         await run_command(["x" * 300_000], root=root)
 
 
-async def test_with_its_supervisor_it_dies(sh: Callable[..., Any]) -> None:
+async def test_a_command_dies_with_its_supervisor(sh: Callable[..., Any]) -> None:
     def kill_supervisor(text: str) -> None:
         [supervisor] = [pid for pid in children(os.getpid()) if is_supervisor(pid)]
         os.kill(supervisor, signal.SIGKILL)
@@ -252,7 +260,7 @@ def is_supervisor(pid: int) -> bool:
     return b"supervise.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_it_works_on_the_servers_event_loop(root: Path) -> None:
+def test_commands_run_on_the_servers_event_loop(root: Path) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         done = runner.run(run_command(["/bin/echo", "hello"], root=root))
     assert (done.output, done.exit_code) == ("hello\n", 0)
@@ -266,7 +274,7 @@ asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report)
 """
 
 
-def test_a_killed_server_leaves_nothing(root: Path, tmp_path: Path) -> None:
+def test_a_killed_server_leaves_no_processes(root: Path, tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", f"trap '' TERM; (setsid sleep {LONG} &); echo begun; sleep {LONG}"]
     server = subprocess.Popen(
         [sys.executable, "-c", KILLED.format(command=command, root=str(root))],
@@ -310,16 +318,18 @@ MIB = 2**20
         ),
     ],
 )
-async def test_its_files_count_together(sh: Callable[..., Any], way: str) -> None:
+async def test_all_files_of_a_command_count_together(sh: Callable[..., Any], way: str) -> None:
     done = await sh(f"{way}; sleep 60", written_bytes=10 * MIB)
     assert (done.exit_code, done.reason) == (None, "written")
 
 
-async def test_what_others_write_meanwhile_is_not_its_own(
+async def test_files_that_others_write_meanwhile_do_not_count(
     sh: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The one beside it takes more of the disk than the command may, and so it is looked
-    through what the command has written; it goes on."""
+    """The command is not ended, although the disk loses more space than the command may use.
+
+    Because of the loss, the command's own files are measured.
+    """
     script = "head -c 1048576 /dev/zero > own; until [ -e go ]; do sleep 0.01; done; sleep 0.5"
     running = asyncio.create_task(sh(script, written_bytes=10 * MIB))
     while not (tmp_path / "workspace" / "own").exists():
@@ -331,34 +341,34 @@ async def test_what_others_write_meanwhile_is_not_its_own(
 
 
 @pytest.mark.parametrize("way", ["mv big moved", "chmod -R go-w .", "echo more >> big"])
-async def test_what_a_file_took_before_is_not_its_own(
+async def test_the_earlier_size_of_a_changed_file_does_not_count(
     sh: Callable[..., Any], root: Path, tmp_path: Path, way: str
 ) -> None:
     (root / "big").write_bytes(os.urandom(20 * MIB))
-    await asyncio.sleep(0.1)  # a clock of files ticks
+    await asyncio.sleep(0.1)  # until the clock of file times has ticked
     script = f"{way}; touch done; until [ -e go ]; do sleep 0.01; done; sleep 0.5"
     running = asyncio.create_task(sh(script, written_bytes=10 * MIB))
     while not (root / "done").exists():
         await asyncio.sleep(0.01)
-    (tmp_path / "others").write_bytes(os.urandom(30 * MIB))  # so that it is looked at all
+    (tmp_path / "others").write_bytes(os.urandom(30 * MIB))  # so that files are measured at all
     (root / "go").touch()
     done = await running
     assert (done.exit_code, done.reason) == (0, "")
 
 
-async def test_what_a_file_grows_by_is_its_own(sh: Callable[..., Any], root: Path) -> None:
+async def test_the_growth_of_an_existing_file_counts(sh: Callable[..., Any], root: Path) -> None:
     (root / "big").write_bytes(os.urandom(20 * MIB))
     script = "head -c 15M /dev/urandom >> big; sleep 60"
     done = await sh(script, written_bytes=10 * MIB)
     assert (done.exit_code, done.reason) == (None, "written")
 
 
-async def test_it_ends_when_the_disk_is_nearly_full(sh: Callable[..., Any]) -> None:
+async def test_a_command_is_ended_when_the_disk_is_nearly_full(sh: Callable[..., Any]) -> None:
     done = await sh("sleep 60", min_free_bytes=2**62)
     assert (done.exit_code, done.reason) == (None, "disk")
 
 
-async def test_what_cannot_write_goes_on_when_the_disk_is_nearly_full(
+async def test_a_read_only_command_continues_on_a_nearly_full_disk(
     sh: Callable[..., Any],
 ) -> None:
     done = await sh("sleep 0.3", min_free_bytes=2**62, may_write=False)

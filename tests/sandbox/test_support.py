@@ -1,4 +1,4 @@
-"""What is said, and done, where a sandbox can or cannot be made."""
+"""Commands and messages on servers with a full sandbox, with a partial one and without one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anywhere
 
 @pytest.fixture
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """A machine on which ``bwrap`` is installed but may not make namespaces."""
+    """A machine on which ``bwrap`` is installed but may not create namespaces."""
     broken = tmp_path / "bin/bwrap"
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
@@ -48,14 +48,14 @@ async def test_without_a_sandbox_commands_are_off(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
-def test_whoever_starts_the_server_is_told() -> None:
+def test_serve_prints_that_the_shell_is_off() -> None:
     terminal = StringIO()
     Command(stdout=terminal)._print_address("http://127.0.0.1:8000", "token")
     assert "Shell: off; bubblewrap does not work on this server" in terminal.getvalue()
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
-async def test_an_administrator_can_turn_them_on_knowingly(
+async def test_an_administrator_can_allow_commands_without_a_sandbox(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "the key")
@@ -71,7 +71,7 @@ async def test_an_administrator_can_turn_them_on_knowingly(
 
 
 @pytest.mark.parametrize("refused", ["--size", "--disable-userns", "--seccomp", "--cap-add"])
-async def test_an_older_bubblewrap_is_used_for_what_it_can_do(
+async def test_an_older_bubblewrap_is_used_without_the_missing_option(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     real = support.find_support().bwrap
@@ -96,9 +96,7 @@ async def test_an_older_bubblewrap_is_used_for_what_it_can_do(
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
-async def test_limits_hold_without_a_sandbox_too(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_limits_apply_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_loom(monkeypatch, unsandboxed_shell=True, command_max_processes=30)
     limits = default_limits(seconds=20)
     bomb = f"trap '' TERM; for n in $(seq 50); do setsid sleep {LONG} & done; wait"
@@ -112,7 +110,7 @@ async def test_limits_hold_without_a_sandbox_too(
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
-async def test_nothing_is_left_without_a_sandbox_however_often_it_is_cancelled(
+async def test_repeated_cancelling_without_a_sandbox_leaves_no_processes(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_loom(monkeypatch, unsandboxed_shell=True)
@@ -132,7 +130,7 @@ async def test_nothing_is_left_without_a_sandbox_however_often_it_is_cancelled(
     assert not find_processes(f"sleep {LONG}")
 
 
-def test_the_network_takes_both_the_workspace_and_the_installation(
+def test_the_workspace_and_the_installation_must_allow_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not support.find_support().bwrap:

@@ -1,4 +1,4 @@
-"""A person's hand in a browser, which counts what it does."""
+"""Counting the clicks and keys that tasks take in a browser."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,11 @@ from playwright.sync_api import Locator, Page
 
 
 class Hand:
-    """``counts``: task to what it took, such as "1 click, 1 key". Text that is typed is not
-    counted, nor a file that is chosen."""
+    """A person's hand, which counts its clicks and keys.
+
+    ``counts`` maps a task to its clicks and keys, such as "1 click, 1 key". Typing text and
+    choosing a file are not counted.
+    """
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -20,17 +23,17 @@ class Hand:
         target.click()
 
     def count_click(self, target: Locator) -> None:
-        """One that is there, and is not made."""
+        """Count a click on an existing element without clicking it."""
         target.wait_for(state="attached")
         self._clicks += 1
 
     def press(self, keys: str) -> None:
-        """One key, perhaps with others held."""
+        """Press one key, perhaps with modifier keys."""
         self._keys += 1
         self.page.keyboard.press(keys)
 
     def write(self, target: Locator, text: str) -> None:
-        """Into a field that has the focus already, or gets it by a click."""
+        """Write text into a field. Count a click if the field does not have the focus yet."""
         if not target.evaluate("(it) => it === document.activeElement"):
             self._clicks += 1
         target.fill(text)

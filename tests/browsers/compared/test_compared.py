@@ -1,5 +1,8 @@
-"""The fifty things that people do most, and what each takes: ``make test-compared`` does them in
-a browser and compares with docs/compared.md; ``COMPARED=write`` writes what it counted there."""
+"""The fifty most frequent tasks of people, and the clicks and keys that each takes.
+
+``make test-compared`` does the tasks in a browser and compares the counts with docs/compared.md.
+``COMPARED=write`` writes the counts to this document.
+"""
 
 import os
 import re
@@ -21,7 +24,7 @@ DOCUMENT = BASE_DIR / "docs" / "compared.md"
 ROW = re.compile(r"^\| (?P<task>[^|]+) \| (?P<ours>[^|]+) \|", re.M)
 
 
-def test_what_each_thing_takes(
+def test_tasks_take_the_documented_clicks_and_keys(
     server: Server,
     wire: WireThread,
     open_chat: Callable[..., Chat],
@@ -43,7 +46,7 @@ def test_what_each_thing_takes(
 
 
 def write(counts: dict[str, str]) -> None:
-    """Into the table's column."""
+    """Write the counts to the table's column."""
     text = DOCUMENT.read_text()
     for task, ours in counts.items():
         row = re.compile(rf"^\| {re.escape(task)} \| [^|]* \|", re.M)
@@ -56,7 +59,7 @@ def button(page: Page, name: str) -> Locator:
 
 
 def place(page: Page, name: str) -> Locator:
-    """In the menu of the workspace."""
+    """Return a link in the workspace's menu."""
     return page.get_by_role("navigation", name="Workspace").get_by_role("link", name=name)
 
 
@@ -206,7 +209,7 @@ def work(hand: Hand, chat: Chat, wire: WireThread, server: Server, tmp_path: Pat
     ask_to_write("three", "four")
     with hand.task("Allow all calls that wait"):
         expect(button(page, "Approve")).to_have_count(2)
-        settle(0.6)  # seen
+        settle(0.6)  # until the calls count as seen
         hand.click(button(page, "Approve all (2)"))
     chat.wait_idle()
     row = page.locator(".row-tool:visible").last

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 
 class Firefox:
-    """One browser with one tab, in a profile that the test gives it."""
+    """A browser with one tab, with its profile in a folder of the test."""
 
     def __init__(self, profile: Path) -> None:
         program = shutil.which("firefox-esr") or shutil.which("firefox")
@@ -65,7 +65,7 @@ class Firefox:
         await self.do("browsingContext.navigate", context=self._tab, url=url, wait="complete")
 
     async def call(self, function: str, argument: Any = None) -> Any:
-        """What the function (its source) gives in the page, as JSON."""
+        """Call a function in the page, given its source. Return its result, converted by JSON."""
         source = f"async () => JSON.stringify(await ({function})({json.dumps(argument)}) ?? null)"
         answer = await self.do(
             "script.callFunction",

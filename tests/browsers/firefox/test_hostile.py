@@ -1,4 +1,4 @@
-"""What hostile texts and files reach in Firefox: ``make test-firefox``."""
+"""Hostile texts and files in Firefox, run by ``make test-firefox``."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -16,7 +16,7 @@ from tests.rendering.hostile_files import MARKUP
 from .bidi import Firefox
 
 
-async def test_hostile_files_reach_nothing(
+async def test_hostile_files_send_no_requests(
     server: Server,
     evil: Visitors,
     tmp_path: Path,
@@ -27,7 +27,7 @@ async def test_hostile_files_reach_nothing(
         await firefox.open(f"{server.url}/w/example/files/?path=greet.py")
         assert await firefox.call(OPEN_ALL, paths) == outcome_of(paths)
         assert evil.count == 0
-        # The counter counts: the same markup in a page of no protection.
+        # The counter works, because the same markup in an unprotected page increases it.
         await firefox.open("about:blank")
         markup = "".join(MARKUP[5:20]).replace("EVIL", evil.url)
         await firefox.call(UNPROTECTED, markup)
@@ -42,12 +42,12 @@ async (html) => {
 """
 
 
-async def test_hostile_texts_run_nothing_and_load_nothing(
+async def test_hostile_texts_run_no_scripts_and_load_nothing(
     server: Server,
     evil: Visitors,
     tmp_path: Path,
 ) -> None:
-    """Formulas and diagrams; their addresses lead to the counter."""
+    """The texts are formulas and diagrams. Their addresses lead to the counter."""
     place = evil.url.removeprefix("http://")
     formulas = [text.replace("evil.org", place) for text in HOSTILE_FORMULAS]
     diagrams = [text.replace("evil.org", place) for text in HOSTILE_DIAGRAMS]

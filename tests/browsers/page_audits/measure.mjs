@@ -1,5 +1,5 @@
-// What Lighthouse says of pages, as a line of JSON each; then whether the first can be installed.
-// Its arguments: the browser, the cookies, the addresses.
+// Print Lighthouse's results as a line of JSON per page, then whether the first can be installed.
+// The arguments are the browser's path, the cookies as JSON, and the URLs.
 
 import lighthouse from "lighthouse";
 import puppeteer from "puppeteer-core";

@@ -1,5 +1,7 @@
-"""Lighthouse on every kind of page, whether the pages can be installed, and what axe finds
-on them in German: ``make test-page-audits``."""
+"""Audits of every kind of page, run by ``make test-page-audits``.
+
+Lighthouse checks the pages and whether they can be installed. axe checks them in German.
+"""
 
 import json
 import shutil
@@ -19,7 +21,7 @@ from tests.e2e.hostile import example_folder
 
 INSTALLED = ROOT / ".cache" / "page-audits"
 LEAST = 98
-"""Of a hundred, for accessibility and for best practices."""
+"""The minimum score, of a hundred, for accessibility and for best practices."""
 
 SECONDS = 900.0
 
@@ -38,7 +40,7 @@ PAGES = (
 
 @pytest.fixture(scope="session")
 def addresses(server: Server) -> list[str]:
-    """Of a page of each kind, with something on it."""
+    """The URLs of a page of each kind, with some content."""
     folder = example_folder(server)
     (folder / "plan.md").write_text("# Plan\n\n| a | b |\n|--|--|\n| 1 | $x^2$ |\n")
     (folder / "page.html").write_text("<h1>Page</h1><style>h1{color:red}</style>")
@@ -57,7 +59,7 @@ def addresses(server: Server) -> list[str]:
     return [server.url + page.format_map(found) for page in PAGES]
 
 
-def test_every_page_is_good_and_the_first_can_be_installed(
+def test_every_page_scores_well_and_the_first_can_be_installed(
     server: Server, addresses: list[str]
 ) -> None:
     found = measure(addresses, cookies_of(server))
@@ -70,7 +72,7 @@ def test_every_page_is_good_and_the_first_can_be_installed(
     assert installable == {"installabilityErrors": []}
 
 
-def test_axe_finds_nothing_on_any_page_in_german(
+def test_axe_finds_no_violations_on_german_pages(
     addresses: list[str], open_context: Callable[..., BrowserContext]
 ) -> None:
     page = open_context(locale="de-DE").new_page()
@@ -84,7 +86,7 @@ def test_axe_finds_nothing_on_any_page_in_german(
 
 
 def cookies_of(server: Server) -> list[dict[str, str]]:
-    """Of a browser that has signed in."""
+    """Return the cookies of a browser that has signed in."""
 
     port = int(server.url.rpartition(":")[2])
     given = Plain(data_dir=Path(server.folder), port=port).sign_in(

@@ -1,5 +1,7 @@
-"""A whole chat with a tool and its approval by keyboard alone, as a virtual screen reader says it:
-what it announces meanwhile, and then the transcript from its beginning to its end."""
+"""The output of a virtual screen reader for a chat with an approval, by keyboard alone.
+
+It consists of the announcements during the chat, and then of the whole transcript.
+"""
 
 import os
 import re
@@ -38,7 +40,7 @@ async () => {
 """
 
 
-def test_a_chat_is_said_as_the_file_has_it(
+def test_the_screen_reader_says_a_chat_as_recorded_in_the_file(
     open_chat: Callable[..., Chat], wire: WireThread
 ) -> None:
     chat = open_chat(bypass_csp=True).new()
@@ -64,7 +66,7 @@ def test_a_chat_is_said_as_the_file_has_it(
 
 
 def without_figures(lines: list[str]) -> list[str]:
-    """Without what is another one each time, and what is said again since only a clock went on."""
+    """Replace figures that change in each run, and drop lines that only a clock has repeated."""
     said: list[str] = []
     for line in lines:
         for pattern, name in FIGURES:

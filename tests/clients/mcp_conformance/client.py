@@ -1,5 +1,8 @@
-"""The client that the protocol's authors test: ``python -m tests.clients.mcp_conformance.client
-URL`` connects to one of their servers and calls all its tools, as the product does."""
+"""The client that the conformance suite of the protocol's authors tests.
+
+``python -m tests.clients.mcp_conformance.client URL`` connects to one of the suite's servers and
+calls all its tools, as the product does.
+"""
 
 import asyncio
 import json
@@ -24,7 +27,7 @@ SAMPLES = {"number": 5, "integer": 5, "string": "beans", "boolean": True}
 
 
 async def answer(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Accept with what is there by default."""
+    """Accept a question with its default values."""
     question = make_question(asked, call="", server="conformance")
     return {"action": "accept", "content": read_content(question, {})}
 
@@ -47,7 +50,7 @@ class Kept(dict[str, Any]):
 
 
 async def sign_in_at_once(config: ServerConfig, grants: GrantStore) -> None:
-    """As a person whose browser is sent back without a question."""
+    """Sign in like a person whose browser is redirected back without a question."""
     answers: list[dict[str, str]] = []
 
     async def show(url: str, _: str) -> None:
@@ -66,7 +69,11 @@ async def sign_in_at_once(config: ServerConfig, grants: GrantStore) -> None:
 
 
 async def read_oauth(url: str) -> dict[str, str]:
-    """What the suite gives a client that is known already; an administrator would know the rest."""
+    """Return the OAuth settings for the client.
+
+    The suite gives the ID and the secret of a client that is registered already. An administrator
+    would know the grant and the issuer.
+    """
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     known = {name: given[name] for name in ("client_id", "client_secret") if name in given}
     if "client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
@@ -98,7 +105,7 @@ async def main(url: str) -> None:
         call = partial(connection.call, offer.own_name, arguments, report=print, ask=answer)
         try:
             print(await call())
-        except ServerFailed:  # the call needs more than was granted
+        except ServerFailed:  # the call may need more scopes than were granted
             if not connection.needs_sign_in:
                 raise
             await sign_in_at_once(connection.config, grants)

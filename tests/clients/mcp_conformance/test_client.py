@@ -1,9 +1,9 @@
-"""The conformance suite of the protocol's authors, from the client's side, where npm is there.
+"""The client's part of the conformance suite of the protocol's authors, if npm is installed.
 
-Left out are ``auth/basic-cimd`` (a document at a public address of ours),
-``auth/client-credentials-jwt`` and ``auth/cross-app-access-complete-flow`` (keys and identity
-providers that cannot be configured), and
-``auth/2025-03-26-oauth-metadata-backcompat``, whose metadata names another issuer than its address.
+These scenarios are left out: ``auth/basic-cimd`` needs a document at a public URL of the product.
+``auth/client-credentials-jwt`` and ``auth/cross-app-access-complete-flow`` need keys and identity
+providers that cannot be configured. ``auth/2025-03-26-oauth-metadata-backcompat`` has metadata with
+an issuer that is not its URL.
 """
 
 import os
@@ -33,7 +33,7 @@ SCENARIOS = (
 
 @pytest.fixture
 def suite() -> list[str]:
-    """The command that runs it, installed with the Node that it needs."""
+    """The command that runs the suite. The fixture installs the suite and the Node it needs."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not there")
@@ -49,7 +49,7 @@ def suite() -> list[str]:
     return [str(found[0]), str(entry)]
 
 
-def test_the_client_passes(suite: list[str], tmp_path: Path) -> None:
+def test_the_client_passes_the_conformance_suite(suite: list[str], tmp_path: Path) -> None:
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "LOOM_DATA_DIR": str(tmp_path),

@@ -1,4 +1,5 @@
-// Vercel's AI SDK: ``anthropic``, ``chat`` or ``responses`` (of OpenAI).
+// A conversation with Vercel's AI SDK. The argument is ``anthropic``, or OpenAI's ``chat`` or
+// ``responses``.
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";

@@ -1,4 +1,4 @@
-"""aisuite: ``anthropic`` or ``openai``."""
+"""A conversation with aisuite. The argument is ``anthropic`` or ``openai``."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-// The SDK of the Messages API for TypeScript.
+// A conversation with the TypeScript SDK of the Messages API.
 
 import Anthropic from "@anthropic-ai/sdk";
 import {

@@ -1,4 +1,7 @@
-"""The SDK of the Messages API: ``sync``, ``async`` or its ``runner`` of tools."""
+"""A conversation with the SDK of the Messages API.
+
+The argument is ``sync``, ``async`` or ``runner``, which stands for the SDK's runner of tools.
+"""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Imports every module of the package ``client`` below the folder; prints how many there are."""
+"""Import every module of the package ``client`` below the folder, and print their number."""
 
 import importlib
 import pkgutil

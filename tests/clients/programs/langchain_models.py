@@ -1,4 +1,7 @@
-"""LangChain's models: ``anthropic``, ``chat`` or ``responses`` (of OpenAI)."""
+"""A conversation with LangChain's models.
+
+The argument is ``anthropic``, or OpenAI's ``chat`` or ``responses``.
+"""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""LiteLLM: ``anthropic`` or ``openai``."""
+"""A conversation with LiteLLM. The argument is ``anthropic`` or ``openai``."""
 
 import json
 import sys

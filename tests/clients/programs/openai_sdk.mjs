@@ -1,4 +1,4 @@
-// The SDK of OpenAI's APIs for TypeScript: ``chat`` or ``responses``.
+// A conversation with the TypeScript SDK of OpenAI. The argument is ``chat`` or ``responses``.
 
 import OpenAI from "openai";
 import {

@@ -1,4 +1,4 @@
-"""The SDK of OpenAI's APIs: ``chat`` or ``responses``."""
+"""A conversation with the SDK of OpenAI's APIs. The argument is ``chat`` or ``responses``."""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""Pydantic AI's agents: ``anthropic``, ``chat`` or ``responses`` (of OpenAI)."""
+"""A conversation with an agent of Pydantic AI.
+
+The argument is ``anthropic``, or OpenAI's ``chat`` or ``responses``.
+"""
 
 import asyncio
 import sys

@@ -1,5 +1,8 @@
-"""A plugin for the SDK's own tests: they have the key of the installation, and leave out the
-parameters that are named in ``CLIENT_LEAVES_OUT``."""
+"""A plugin for the SDK's own tests.
+
+The tests use the token of the installation, and leave out the parameters that
+``CLIENT_LEAVES_OUT`` names.
+"""
 
 import os
 import sys

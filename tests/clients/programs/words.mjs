@@ -1,4 +1,4 @@
-// What each program says, and the tool that it carries out.
+// The messages that each program sends, and the tool that it executes.
 
 const { CLIENT_ADDRESS, CLIENT_TOKEN, CLIENT_MODEL } = process.env;
 export const TOKEN = CLIENT_TOKEN;
@@ -17,7 +17,7 @@ export const PARAMETERS = {
 
 export const weather = ({ place }) => `25 degrees in ${place}`;
 
-// Print what was answered; the streamed answer comes in pieces.
+// Print the answers. ``pieces`` are the parts of the streamed answer, the second one.
 export function report(pieces, plain, ...rest) {
   const texts = [plain, pieces.join(""), ...rest];
   console.log(JSON.stringify({ texts, pieces: pieces.length }));

@@ -1,4 +1,4 @@
-"""What each program says, and the tool that it carries out."""
+"""The messages that each program sends, and the tool that it executes."""
 
 import json
 import os
@@ -25,6 +25,6 @@ def weather(place: str) -> str:
 
 
 def report(*texts: str, pieces: Sequence[str]) -> None:
-    """Print what was answered; the streamed answer comes in pieces."""
+    """Print the answers. ``pieces`` are the parts of the streamed answer, the second one."""
     plain, *rest = texts
     print(json.dumps({"texts": [plain, "".join(pieces), *rest], "pieces": len(pieces)}))
