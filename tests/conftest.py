@@ -218,7 +218,7 @@ def empty_kept_table(model: type[Model]) -> None:
 
 @pytest.fixture(scope="session")
 def starts() -> Iterator[Starts]:
-    """Forks that load the product with settings of their own."""
+    """Start processes as forks, each of which loads the product with its own settings."""
     with forked_starts() as starts:
         yield starts
 
