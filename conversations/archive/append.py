@@ -53,7 +53,7 @@ def placeholders(values: Sized) -> str:
     return ", ".join(["%s"] * len(values))
 
 
-def read_row(statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+def read_row(statement: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return the first row that an SQL statement finds, or None.
 
     This is for frequent queries, because the ORM takes ten times as long to build a statement as
@@ -61,8 +61,8 @@ def read_row(statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | No
     """
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        found: tuple[Any, ...] | None = cursor.fetchone()
-        return found
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
 
 
 def has_row(statement: str, values: Sequence[Any] = ()) -> bool:
@@ -159,7 +159,7 @@ def remove_in_pieces(rows: QuerySet[Any]) -> int:
 @cache
 def _insert_of(model: type[Model]) -> tuple[str, list["Field[Any, Any]"]]:
     fields = [field for field in model._meta.concrete_fields if not field.primary_key]
-    columns = ", ".join(str(one.column) for one in fields)
+    columns = ", ".join(str(field.column) for field in fields)
     values = f"({columns}) VALUES ({placeholders(fields)})"
     return f"INSERT INTO {model._meta.db_table} {values} RETURNING id", fields
 
@@ -180,10 +180,10 @@ def insert_row(row: Model) -> None:
 
 def require_first[M: Model](rows: QuerySet[M], message: str) -> M:
     """Return the first row. Raise NotFound with this message if there is none."""
-    found = rows.first()
-    if found is None:
+    row = rows.first()
+    if row is None:
         raise NotFound(message)
-    return found
+    return row
 
 
 # Rows are rendered before the lock is taken, when their numbers are not known yet. The placeholders
@@ -292,10 +292,10 @@ def _select_locked(
         f" WHERE id = %s{lock}",
         [moment_value(timezone.now()), session_pk],
     )
-    found = cursor.fetchone()
-    if found is None:
+    row = cursor.fetchone()
+    if row is None:
         raise NotFound("This session does not exist.")
-    *values, archived_at, is_over = found
+    *values, archived_at, is_over = row
     closed = (ARCHIVED,) if archived_at is not None else ()
     return values, (*closed, EXPIRED) if is_over else closed
 
@@ -402,8 +402,11 @@ class LockedSession:
         rows = _insert_events(self, prepared, numbers)
         # Only take edits from stored events, because the state must be reproducible from the
         # journal.
-        stored = zip(prepared, rows, strict=False)
-        edits = [(row.seq, edit) for one, row in stored if (edit := edit_of(one.event.payload))]
+        edits = [
+            (row.seq, edit)
+            for event, row in zip(prepared, rows, strict=False)
+            if (edit := edit_of(event.event.payload)) is not None
+        ]
         advance_state(self.cursor, self.state, facts=facts, edits=edits)
         if call is not None:
             sums = sums_of(call)
@@ -429,14 +432,14 @@ class LockedSession:
             columns |= {"token_ratio": self.size.ratio, "token_model": self.size.model}
         changes = [f"{column} = %s" for column in columns]
         changes += [f"{name} = {name} + {count:d}" for name, count in self.added.items() if count]
-        which, values = "id = %s", [*columns.values(), self.pk]
+        condition, values = "id = %s", [*columns.values(), self.pk]
         if self.run is not None:
             # Check the run here and not where the row is locked: there, PostgreSQL would see the
             # run as it was before the statement waited for the lock.
-            which = f"{which} AND {_RUN_IS_OWN}"
+            condition = f"{condition} AND {_RUN_IS_OWN}"
             values += [self.run, self.owner, *ACTIVE_STATES]
         self.cursor.execute(
-            f"UPDATE conversations_session SET {', '.join(changes)} WHERE {which}",  # noqa: S608 (our own columns)
+            f"UPDATE conversations_session SET {', '.join(changes)} WHERE {condition}",  # noqa: S608 (our own columns)
             values,
         )
         if self.run is not None and not self.cursor.rowcount:
@@ -549,15 +552,15 @@ def _insert_events(
 ) -> list[Row]:
     if not prepared:
         return []
-    before = (session.next_seq, session.event_digest, session.journal_turn)
+    counters = (session.next_seq, session.event_digest, session.journal_turn)
     first_new = numbers[0] if numbers else session.next_turn
     has_gap = session.journal_turn < first_new - 1
     # Several statements have to be undone together, so they need a savepoint. A single statement
     # that fails leaves nothing behind on SQLite. On PostgreSQL it would abort the transaction, so
     # it gets a savepoint of its own below.
-    is_one = len(prepared) == 1 and not has_gap
+    is_single = len(prepared) == 1 and not has_gap
     try:
-        with nullcontext() if is_one else transaction.atomic():
+        with nullcontext() if is_single else transaction.atomic():
             # The journal has no events for the turns between its last turn and the first new one.
             if has_gap:
                 session.cursor.execute(
@@ -567,19 +570,19 @@ def _insert_events(
                 )
             session.journal_turn = session.next_turn - 1
             insert = INSERT_EVENT
-            if is_one and connection.vendor == "postgresql":  # one round trip for all three
+            if is_single and connection.vendor == "postgresql":  # one round trip for all three
                 insert = f"SAVEPOINT event; {INSERT_EVENT}; RELEASE SAVEPOINT event"
-            return [_insert_event(session, one, numbers, insert) for one in prepared]
+            return [_insert_event(session, event, numbers, insert) for event in prepared]
     except DatabaseError as error:
         if is_storage_error(error):
             raise  # The turn cannot be stored either, so the whole append has to fail.
-        if is_one and connection.vendor == "postgresql":
+        if is_single and connection.vendor == "postgresql":
             session.cursor.execute("ROLLBACK TO SAVEPOINT event")
-        session.next_seq, session.event_digest, session.journal_turn = before
-        for one in prepared:
+        session.next_seq, session.event_digest, session.journal_turn = counters
+        for event in prepared:
             fields = {
                 "session_id": str(session.uuid),
-                "event_type": one.event_type,
+                "event_type": event.event_type,
                 "error_class": type(error).__name__,
             }
             logger.error("chat_event_append_failed", extra={"fields": fields})
@@ -587,28 +590,28 @@ def _insert_events(
 
 
 def _insert_event(
-    session: LockedSession, one: PreparedEvent, numbers: list[int], insert: str
+    session: LockedSession, event: PreparedEvent, numbers: list[int], statement: str
 ) -> Row:
-    seq, payload = session.next_seq, one.event.payload
-    if one.event.new is not None:
-        turn: int | None = numbers[one.event.new]
+    seq, payload = session.next_seq, event.event.payload
+    if event.event.new is not None:
+        turn: int | None = numbers[event.event.new]
     else:
-        turn = one.event.turn or session.next_turn - 1 or None
+        turn = event.event.turn or session.next_turn - 1 or None
     digest = event_digest(
         session.event_digest,
         seq=seq,
-        event_type=one.event_type,
-        payload=one.payload,
+        event_type=event.event_type,
+        payload=event.payload,
         turn=turn,
-        created_at=one.created_at,
+        created_at=event.created_at,
     )
-    html = one.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
-    row = (one.event_type, one.payload, turn, moment_value(one.created_at), digest, html)
-    session.cursor.execute(insert, [session.pk, seq, *row, RENDER_VERSION])
+    html = event.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
+    row = (event.event_type, event.payload, turn, moment_value(event.created_at), digest, html)
+    session.cursor.execute(statement, [session.pk, seq, *row, RENDER_VERSION])
     session.next_seq, session.event_digest = seq + 1, digest
     return Row(
         seq=seq,
-        event_type=one.event_type,
+        event_type=event.event_type,
         turn=turn,
         html=html,
         client_id=payload.client_id if isinstance(payload, UserMessage) else "",

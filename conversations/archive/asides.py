@@ -77,7 +77,7 @@ def find_refused(session_pk: int) -> tuple[int, int] | None:
     """
     last = Turn.objects.filter(session=session_pk).order_by("-number")[:1]
     end = last.values_list("number", flat=True).first() or 0
-    new: list[int] = []
+    numbers: list[int] = []
     walk = walk_active_turns_back(
         session_pk, down_to=max(1, end - MAX_REFUSED_TURNS), page=20, aside=read_aside(session_pk)
     )
@@ -85,8 +85,8 @@ def find_refused(session_pk: int) -> tuple[int, int] | None:
         if turn.role == ASSISTANT and turn.stop_reason != REFUSAL:
             break
         if turn.role != SYSTEM:
-            new.append(turn.number)
-    return (new[-1], new[0]) if new else None
+            numbers.append(turn.number)
+    return (numbers[-1], numbers[0]) if numbers else None
 
 
 def make_marker(low: int, high: int, *, is_aside: bool) -> tuple[NewTurn, NewEvent]:

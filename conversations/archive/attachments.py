@@ -42,8 +42,8 @@ MAX_UNSENT_FILES = 100  # Per person and session
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
     """Return the columns of an attachment that describe its content."""
-    same = ("kind", "media_type", "width", "height", "pages", "tokens")
-    facts = {column: getattr(content, column) for column in same}
+    columns = ("kind", "media_type", "width", "height", "pages", "tokens")
+    facts = {column: getattr(content, column) for column in columns}
     sent_type = content.sent_type or content.media_type
     return {"name": name, "size": size, "sent_type": sent_type, **facts}
 
@@ -123,18 +123,18 @@ def get_attachment(session_pk: int, uuid: UUID, *, user_pk: int | None) -> Attac
     Raise NotFound if the file does not exist, or if it is not sent yet and was added by another
     person.
     """
-    found = Attachment.objects.filter(session=session_pk, uuid=uuid).first()
-    if found is None or (found.turn_number is None and found.added_by_id != user_pk):
+    attachment = Attachment.objects.filter(session=session_pk, uuid=uuid).first()
+    if attachment is None or (attachment.turn_number is None and attachment.added_by_id != user_pk):
         raise NotFound(HIDDEN)
-    return found
+    return attachment
 
 
 def remove_attachment(session_pk: int, uuid: UUID, *, user_pk: int) -> None:
     """Remove a file that is not sent. Raise NotFound, or Conflict if it belongs to a message."""
-    found = get_attachment(session_pk, uuid, user_pk=user_pk)
-    if found.turn_number is not None or str(uuid) in _queued_uuids([session_pk]):
+    attachment = get_attachment(session_pk, uuid, user_pk=user_pk)
+    if attachment.turn_number is not None or str(uuid) in _queued_uuids([session_pk]):
         raise Conflict("This file is already part of a message.", code="attachment_sent")
-    found.delete()
+    attachment.delete()
 
 
 def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | None) -> None:
@@ -145,13 +145,13 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
             limit=settings.LOOM.max_attachments,
             code="too_many_attachments",
         )
-    found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
-    known = {
+    attachments = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
+    usable = {
         str(uuid)
-        for uuid, turn, added_by in found.values_list("uuid", "turn_number", "added_by")
+        for uuid, turn, added_by in attachments.values_list("uuid", "turn_number", "added_by")
         if turn is not None or added_by == user_pk
     }
-    if len(known) < len(set(uuids)):
+    if len(usable) < len(set(uuids)):
         raise Rejected(
             "A file of this message no longer exists. Attach it again.",
             code="attachment_unknown",
@@ -163,16 +163,16 @@ def recorded_digests(session_pk: int, digests: Collection[str]) -> set[str]:
 
     A turn can contain any digest, and knowing a digest must not give access to its content.
     """
-    wanted = [digest for digest in digests if DIGEST.fullmatch(digest)]
-    found = Attachment.objects.filter(session=session_pk).order_by()
-    found = found.filter(Q(sent__in=wanted) | Q(digest__in=wanted))
-    return {digest for pair in found.values_list("sent", "digest") for digest in pair}
+    valid = [digest for digest in digests if DIGEST.fullmatch(digest)]
+    attachments = Attachment.objects.filter(session=session_pk).order_by()
+    attachments = attachments.filter(Q(sent__in=valid) | Q(digest__in=valid))
+    return {digest for pair in attachments.values_list("sent", "digest") for digest in pair}
 
 
 def list_attachments(session_pk: int, uuids: Sequence[str]) -> list[Attachment]:
     """Return these files of the session in the given order, without duplicates or unknown files."""
-    found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
-    by_uuid = {str(attachment.uuid): attachment for attachment in found}
+    attachments = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
+    by_uuid = {str(attachment.uuid): attachment for attachment in attachments}
     return [by_uuid[uuid] for uuid in dict.fromkeys(uuids) if uuid in by_uuid]
 
 
@@ -190,10 +190,10 @@ def remove_unsent() -> int:
     rows = list(old.values_list("pk", "session_id", "uuid"))
     if not rows:
         return 0
-    waiting = _queued_uuids({session_pk for _, session_pk, _ in rows})
-    gone = [pk for pk, _, uuid in rows if str(uuid) not in waiting]
-    Attachment.objects.filter(pk__in=gone, turn_number=None).delete()
-    return len(gone)
+    queued = _queued_uuids({session_pk for _, session_pk, _ in rows})
+    unused = [pk for pk, _, uuid in rows if str(uuid) not in queued]
+    Attachment.objects.filter(pk__in=unused, turn_number=None).delete()
+    return len(unused)
 
 
 def read_uuids(run: Run) -> list[str]:
@@ -242,12 +242,12 @@ def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
         try:
             # Use the recorded attachment, because the block's own values are not trustworthy.
             uuid = UUID(str(block.get("attachment")))
-            found = Attachment.objects.get(session=session_pk, uuid=uuid)
-            data = read_blob(found.digest)
+            attachment = Attachment.objects.get(session=session_pk, uuid=uuid)
+            data = read_blob(attachment.digest)
         except (ValueError, Attachment.DoesNotExist, NotFound):
             name = block.get("title") or "An attachment"
             return [{"type": "text", "text": f"[{name} was attached; it is no longer stored.]"}]
-        came_with = {k: value for k, value in block.items() if k not in REFERENCE_KEYS}
-        return [make_content_block(block, data, media_type=found.media_type) | came_with]
+        other_keys = {k: value for k, value in block.items() if k not in REFERENCE_KEYS}
+        return [make_content_block(block, data, media_type=attachment.media_type) | other_keys]
 
     return open_content

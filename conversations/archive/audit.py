@@ -67,16 +67,16 @@ def session_event(session: Session, action: str, **metadata: Any) -> AuditEvent:
     )
 
 
-def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
+def record(origin: AuditOrigin, *events: AuditEvent) -> list[AuditEntry]:
     """Add entries in one transaction, or in the caller's transaction if there is one.
 
     Other writers wait until that transaction ends.
     """
-    if not notes:
+    if not events:
         return []
     with transaction.atomic():
         head = lock_log()
-        entries = [_next_entry(head, origin, note, at=timezone.now()) for note in notes]
+        entries = [_next_entry(head, origin, event, at=timezone.now()) for event in events]
         AuditEntry.objects.bulk_create(entries)
         AuditHead.objects.filter(pk=HEAD_PK).update(number=head.number, digest=head.digest)
     return entries
@@ -89,35 +89,36 @@ def lock_log() -> AuditHead:
     state and then add an entry are therefore serialised. Take this lock before any other lock.
     """
     heads = AuditHead.objects.select_for_update()
-    if found := heads.filter(pk=HEAD_PK).first():
-        return found
+    head = heads.filter(pk=HEAD_PK).first()
+    if head is not None:
+        return head
     AuditHead.objects.get_or_create(pk=HEAD_PK, defaults={"digest": FIRST})
     return heads.get(pk=HEAD_PK)
 
 
 def _next_entry(
-    head: AuditHead, origin: AuditOrigin, note: AuditEvent, *, at: datetime
+    head: AuditHead, origin: AuditOrigin, event: AuditEvent, *, at: datetime
 ) -> AuditEntry:
     entry = AuditEntry(
         number=head.number + 1,
         at=at,
-        action=note.action,
+        action=event.action,
         actor=origin.user,
         actor_name=one_line(storable(origin.actor_name), limit=200),
-        session=note.session,
-        workspace=note.workspace,
+        session=event.session,
+        workspace=event.workspace,
         place=one_line(storable(origin.place), limit=500),
         address=origin.address[:45],
         agent=one_line(storable(origin.agent), limit=200),
-        reason=one_line(storable(note.reason or origin.reason), limit=500),
-        metadata=dump_json(note.metadata),
+        reason=one_line(storable(event.reason or origin.reason), limit=500),
+        metadata=dump_json(event.metadata),
     )
-    entry.digest = entry_digest(head.digest, _chained(entry))
+    entry.digest = entry_digest(head.digest, _digested_columns(entry))
     head.number, head.digest = entry.number, entry.digest
     return entry
 
 
-def _chained(entry: AuditEntry) -> DigestedColumns:
+def _digested_columns(entry: AuditEntry) -> DigestedColumns:
     own: dict[str, Any] = {"actor": entry.actor_id, "session": str(entry.session or "")}
     names = [name for name in DigestedColumns._fields if name not in own]
     return DigestedColumns(**{name: getattr(entry, name) for name in names}, **own)
@@ -144,7 +145,7 @@ def verify_audit() -> tuple[int, str]:
         for entry in batch:
             if entry.number != count + 1:
                 return count, f"audit entry {count + 1} is missing"
-            digest = entry_digest(digest, _chained(entry))
+            digest = entry_digest(digest, _digested_columns(entry))
             if digest != entry.digest:
                 return count, f"audit entry {entry.number} differs from what was written"
             count = entry.number

@@ -29,24 +29,24 @@ MAX_SINGLE_FLUSHES = 16
 
 def put_blob(data: bytes) -> str:
     """Store the content and return its digest. The blob is on disk when this function returns."""
-    with batch() as kept:
-        return kept.put(data)
+    with batch() as blobs:
+        return blobs.put(data)
 
 
 def read_blob(digest: str) -> bytes:
     """Return the content. Raise NotFound if there is no such blob."""
-    with _found():
+    with _missing_as_not_found():
         return blob_path(digest).read_bytes()
 
 
 def size_of_blob(digest: str) -> int:
     """Return the size in bytes. Raise NotFound if there is no such blob."""
-    with _found():
+    with _missing_as_not_found():
         return blob_path(digest).stat().st_size
 
 
 @contextmanager
-def _found() -> Iterator[None]:
+def _missing_as_not_found() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -70,7 +70,7 @@ def touch_blob(digest: str) -> bool:
 
 
 def blob_path(digest: str) -> Path:
-    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+    if not DIGEST.fullmatch(digest):
         raise NotFound("This is not a valid content digest.")
     return blobs_folder() / digest[:2] / digest[2:]
 
@@ -83,14 +83,14 @@ class BlobBatch:
     """Contents that are stored together when the batch ends. See :func:`batch`."""
 
     def __init__(self) -> None:
-        self._drafts: dict[str, Path] = {}
+        self._temporary_files: dict[str, Path] = {}
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
         if not self._has(digest):
-            with self._draft() as (draft, path):
-                draft.write(data)
-            self._drafts[digest] = path
+            with self._open_temporary() as (file, path):
+                file.write(data)
+            self._temporary_files[digest] = path
         return digest
 
     def copy(self, source: BinaryIO) -> tuple[str, int]:
@@ -99,24 +99,24 @@ class BlobBatch:
         if len(first) < PIECE_BYTES:
             return self.put(first), len(first)
         digest, size = hashlib.sha256(first), len(first)
-        with self._draft() as (draft, path):
-            draft.write(first)
+        with self._open_temporary() as (file, path):
+            file.write(first)
             while piece := source.read(PIECE_BYTES):
                 digest.update(piece)
-                draft.write(piece)
+                file.write(piece)
                 size += len(piece)
         name = digest.hexdigest()
         if self._has(name):
             path.unlink()
         else:
-            self._drafts[name] = path
+            self._temporary_files[name] = path
         return name, size
 
     def _has(self, digest: str) -> bool:
-        return digest in self._drafts or touch_blob(digest)
+        return digest in self._temporary_files or touch_blob(digest)
 
     @contextmanager
-    def _draft(self) -> Iterator[tuple[BinaryIO, Path]]:
+    def _open_temporary(self) -> Iterator[tuple[BinaryIO, Path]]:
         folder = blobs_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file, name = tempfile.mkstemp(dir=folder, prefix=".")
@@ -129,38 +129,38 @@ class BlobBatch:
 
     def save(self) -> None:
         """Flush the temporary files, then rename them."""
-        if len(self._drafts) > MAX_SINGLE_FLUSHES:
+        if len(self._temporary_files) > MAX_SINGLE_FLUSHES:
             os.sync()
         else:
-            for draft in self._drafts.values():
-                _sync(draft)
+            for file in self._temporary_files.values():
+                _sync(file)
         folders = set()
-        for digest, draft in self._drafts.items():
+        for digest, file in self._temporary_files.items():
             path = blob_path(digest)
             if path.parent not in folders:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
-            os.replace(draft, path)
+            os.replace(file, path)
             folders.add(path.parent)
         for folder in folders:
             _sync(folder)
         if folders:
             _sync(blobs_folder())
-        self._drafts.clear()
+        self._temporary_files.clear()
 
     def drop(self) -> None:
-        for draft in self._drafts.values():
-            draft.unlink(missing_ok=True)
+        for file in self._temporary_files.values():
+            file.unlink(missing_ok=True)
 
 
 @contextmanager
 def batch() -> Iterator[BlobBatch]:
     """Store many contents at once. They are on disk when the block has ended."""
-    kept = BlobBatch()
+    blobs = BlobBatch()
     try:
-        yield kept
-        kept.save()
+        yield blobs
+        blobs.save()
     finally:
-        kept.drop()
+        blobs.drop()
 
 
 def remove_blob(digest: str) -> None:

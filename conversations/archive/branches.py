@@ -51,10 +51,10 @@ def list_branches(session: Session) -> list[LeftBranch]:
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
     rows = list(rewinds.values_list(*marker_columns("turn"), "created_at", "reason"))
     markers = [Marker(*row[:3]) for row in rows]
-    found = list(islice(find_branches(markers, last=session.turn_count), MAX_BRANCHES))
-    firsts = [branch.first for branch in found]
+    branches = list(islice(find_branches(markers, last=session.turn_count), MAX_BRANCHES))
+    firsts = [branch.first for branch in branches]
     begins = read_beginnings(session.pk, firsts, chars=MAX_LINE_CHARS * 4)
-    roles = _roles(session, firsts)
+    roles = _read_roles(session, firsts)
     return [
         LeftBranch(
             turn=branch.first,
@@ -65,13 +65,13 @@ def list_branches(session: Session) -> list[LeftBranch]:
             left_at=rows[branch.back_to][3],
             reason=rows[branch.back_to][4],
         )
-        for branch in found
+        for branch in branches
     ]
 
 
-def _roles(session: Session, turns: Sequence[int]) -> dict[int, str]:
-    found = Turn.objects.filter(session=session.pk, number__in=turns)
-    return dict(found.values_list("number", "role"))
+def _read_roles(session: Session, turns: Sequence[int]) -> dict[int, str]:
+    rows = Turn.objects.filter(session=session.pk, number__in=turns)
+    return dict(rows.values_list("number", "role"))
 
 
 def list_versions(session: Session) -> list[tuple[int, ...]]:
@@ -83,18 +83,18 @@ def list_versions(session: Session) -> list[tuple[int, ...]]:
         return []
     rewinds = Rewind.objects.filter(session=session.pk).order_by("pk")
     rows = list(rewinds.values_list(*marker_columns("turn"), "reason"))
-    found = find_versions(
+    groups = find_versions(
         [Marker(*row[:3]) for row in rows],
         last=session.turn_count,
-        parting=(place for place, row in enumerate(rows) if row[3] in PARTING),
+        parting=(index for index, row in enumerate(rows) if row[3] in PARTING),
     )
-    roles = _roles(session, [turn for turns in found for turn in turns])
-    alike = []
-    for turns in found:
+    roles = _read_roles(session, [turn for group in groups for turn in group])
+    versions = []
+    for group in groups:
         # An aside marker is not an answer to the message.
-        role = next((roles[turn] for turn in reversed(turns) if roles[turn] != SYSTEM), SYSTEM)
-        alike.append(tuple(turn for turn in turns if roles[turn] == role))
-    return [turns for turns in alike if len(turns) > 1]
+        role = next((roles[turn] for turn in reversed(group) if roles[turn] != SYSTEM), SYSTEM)
+        versions.append(tuple(turn for turn in group if roles[turn] == role))
+    return [group for group in versions if len(group) > 1]
 
 
 def is_branch_due(session: Session) -> bool:

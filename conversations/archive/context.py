@@ -56,8 +56,8 @@ def append_loaded_skill(
     Return None if the same text of the skill is already loaded on the active path.
     """
     digest = digest_of(content)
-    known = next((s for s in read_loaded_skills(session_pk) if s.name == name), None)
-    if known is not None and known.digest == digest:
+    loaded = next((s for s in read_loaded_skills(session_pk) if s.name == name), None)
+    if loaded is not None and loaded.digest == digest:
         return None
     return SessionSkill.objects.create(
         session_id=session_pk,
@@ -76,13 +76,14 @@ def digest_of(content: str) -> str:
 
 def read_active_compaction(session_pk: int) -> Compaction | None:
     """Return the newest summary that is neither undone nor rewound."""
-    found = Compaction.objects.filter(session=session_pk, undone_at=None).order_by("-pk")
+    compactions = Compaction.objects.filter(session=session_pk, undone_at=None).order_by("-pk")
     gone: Ranges | None = None
-    for one in found.iterator(chunk_size=5):
-        gone = read_rewound(session_pk, "turn") if gone is None else gone
+    for compaction in compactions.iterator(chunk_size=5):
+        if gone is None:
+            gone = read_rewound(session_pk, "turn")
         # A path that contains the last summarised turn contains all of them.
-        if not are_within(one.to_turn, gone):
-            return one
+        if not are_within(compaction.to_turn, gone):
+            return compaction
     return None
 
 
@@ -131,27 +132,29 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
     later summary that was made from it is in force.
     """
     with locked_session(session.pk) as locked:
-        found = require_compaction(session, uuid)
-        if found.undone_at is not None:
+        summary = require_compaction(session, uuid)
+        if summary.undone_at is not None:
             raise Conflict("This summary is already undone.", code="compaction_undone")
         newest = read_active_compaction(session.pk)
-        if newest is not None and newest.pk > found.pk:
+        if newest is not None and newest.pk > summary.pk:
             raise Conflict(
                 "A later summary was made from this one. Undo that first.",
                 code="later_compaction",
             )
-        Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)
+        Compaction.objects.filter(pk=summary.pk).update(undone_at=timezone.now(), undone_by=user_pk)
         # If the floor is right after an undone summary, move it back to the floor before that
         # summary. Repeat this while the new floor is again right after an undone summary.
         undone = Compaction.objects.filter(session=session.pk).exclude(undone_at=None)
-        before = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
-        while (lower := before.get(locked.floor_turn, locked.floor_turn)) < locked.floor_turn:
-            locked.floor_turn = lower
+        floors = {end + 1: low for end, low in undone.values_list("to_turn", "floor_before")}
+        floor = locked.floor_turn
+        while floors.get(floor, floor) < floor:
+            floor = floors[floor]
+        locked.floor_turn = floor
         text = say(
             "The summary of turns %(first)s–%(last)s is undone. The model gets the turns "
             "themselves again, as far as they fit.",
-            first=found.from_turn,
-            last=found.to_turn,
+            first=summary.from_turn,
+            last=summary.to_turn,
         )
         return locked.append(events=[NewEvent(payload=Info(text=text, code=UNDONE))])
 
@@ -176,9 +179,9 @@ def request_compaction(
     with transaction.atomic():
         # A summary at the end of a session is requested by archiving, which has just closed the
         # session.
-        known = lock_for_run(session, client_id, even_closed=request.reason == "end")
-        if known is not None:
-            return known
+        accepted = lock_for_run(session, client_id, even_closed=request.reason == "end")
+        if accepted is not None:
+            return accepted
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to summarize yet.", code="nothing_to_compact")
@@ -202,8 +205,8 @@ def read_useless_attempt(session_pk: int) -> CompactionRequest | None:
     newest = runs.exclude(state=states.QUEUED).order_by("-pk").first()
     if newest is None:
         return None
-    last = Compaction.objects.filter(session=session_pk).order_by("-pk").first()
-    is_undone = last is not None and last.undone_at is not None
+    summary = Compaction.objects.filter(session=session_pk).order_by("-pk").first()
+    is_undone = summary is not None and summary.undone_at is not None
     if newest.state == states.COMPLETED and not newest.error_code and not is_undone:
         return None
     return read_request(newest.pk)

@@ -47,7 +47,7 @@ MAX_PAGES = 100  # The provider's limit for all PDFs of one request
 
 READING_SECONDS = 20  # Wall-clock limit for reading a PDF; ``pdf_pages`` has further limits
 
-_decoding = Lock()
+_decoding_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +137,9 @@ _MARKS = (
 
 def decode_text(data: bytes) -> str | None:
     """Return the content as text, or None if it is not text."""
-    marked = (name for mark, name in _MARKS if data.startswith(mark))
+    encodings = (name for mark, name in _MARKS if data.startswith(mark))
     try:
-        text = data.decode(next(marked, "utf-8-sig"))
+        text = data.decode(next(encodings, "utf-8-sig"))
     except UnicodeDecodeError:
         return None
     return None if "\x00" in text else text
@@ -152,14 +152,14 @@ def _megabytes(size: int) -> str:
 
 
 def _examine_pdf(data: bytes, name: str) -> FileType:
-    answer = _ask_for_pages(data)
-    if answer == "encrypted":
+    output = _ask_for_pages(data)
+    if output == "encrypted":
         raise Rejected(
             "%(name)s is protected, so the model cannot read it. Save it without protection.",
             name=name,
             code="attachment_encrypted",
         )
-    pages = int(answer) if answer.isdigit() else 0
+    pages = int(output) if output.isdigit() else 0
     if not pages:
         raise _damaged(say("%(name)s is a damaged PDF and cannot be read.", name=name))
     if pages > MAX_PAGES:
@@ -192,7 +192,7 @@ def _damaged_image(name: str) -> Rejected:
 
 
 def _examine_image(data: bytes, name: str) -> FileType:
-    with _decoding:
+    with _decoding_lock:
         try:
             return _read_image(data, name)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -223,8 +223,8 @@ def _read_image(data: bytes, name: str) -> FileType:
         media_type = FORMATS[image.format or ""]
         # Only send an image unchanged if every reader supports it: one picture, not in CMYK.
         is_usual = image.mode != "CMYK" and image.format != "MPO"
-        is_plain = is_usual and not getattr(image, "is_animated", False)
-        turned = image.getexif().get(0x0112, 1)
+        is_single = is_usual and not getattr(image, "is_animated", False)
+        orientation = image.getexif().get(0x0112, 1)
         # Do not decode a JPEG at a larger size than needed.
         image.draft("RGB", (MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
         # Keep only the pixels of the first picture, turned upright.
@@ -233,20 +233,20 @@ def _read_image(data: bytes, name: str) -> FileType:
             # Scale 16-bit grey values, because Pillow's conversion would clip them.
             upright = upright.convert("I").point(lambda grey: grey / 256).convert("L")
         has_alpha = "A" in upright.getbands() or "transparency" in upright.info
-        whole = upright.convert("RGBA" if has_alpha else "RGB")
-        whole.info = {}
-    if turned in (5, 6, 7, 8):
+        picture = upright.convert("RGBA" if has_alpha else "RGB")
+        picture.info = {}
+    if orientation in (5, 6, 7, 8):
         width, height = height, width
-    whole.thumbnail((MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
-    is_as_sent = (
-        is_plain
-        and turned in (0, 1)
+    picture.thumbnail((MAX_SENT_EDGE_PIXELS, MAX_SENT_EDGE_PIXELS))
+    is_sendable = (
+        is_single
+        and orientation in (0, 1)
         and max(width, height) <= MAX_SENT_EDGE_PIXELS
         and len(data) <= MAX_SENT_BYTES
     )
-    sent, sent_type = (None, media_type) if is_as_sent else _encode(whole, media_type)
-    tokens = max(1, whole.width * whole.height // PIXELS_PER_TOKEN)
-    whole.thumbnail((THUMBNAIL_EDGE_PIXELS, THUMBNAIL_EDGE_PIXELS))
+    sent, sent_type = (None, media_type) if is_sendable else _encode(picture, media_type)
+    tokens = max(1, picture.width * picture.height // PIXELS_PER_TOKEN)
+    picture.thumbnail((THUMBNAIL_EDGE_PIXELS, THUMBNAIL_EDGE_PIXELS))
     return FileType(
         kind=IMAGE,
         media_type=media_type,
@@ -255,7 +255,7 @@ def _read_image(data: bytes, name: str) -> FileType:
         height=height,
         sent=sent,
         sent_type=sent_type,
-        thumbnail=_save(whole, "WEBP", quality=80),
+        thumbnail=_save(picture, "WEBP", quality=80),
     )
 
 

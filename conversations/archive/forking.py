@@ -59,7 +59,7 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
     gone = read_hidden_beside(session, turn)
     turns = _turns_up_to(session, turn, gone=gone)
     with transaction.atomic():
-        made = create_session(
+        fork = create_session(
             session.workspace,
             owner=owner,
             model=session.model,
@@ -68,16 +68,17 @@ def fork_session(session: Session, *, turn: int, owner: User, channel: str = "we
             title=f"{session.title} (fork)" if session.title else "",
             continues=session,
         )
-        is_chosen = session.title_is_chosen
-        Session.objects.filter(pk=made.pk).update(fork_turn=turn, title_is_chosen=is_chosen)
-        numbers = {one.number: number for number, one in enumerate(turns, 1)}
-        names = _copy_attachments(session, made, turns)
+        Session.objects.filter(pk=fork.pk).update(
+            fork_turn=turn, title_is_chosen=session.title_is_chosen
+        )
+        numbers = {t.number: number for number, t in enumerate(turns, 1)}
+        uuids = _copy_attachments(session, fork, turns)
         for start in range(0, len(turns), BATCH_ROWS):
-            copies = [_copy(one, names, numbers) for one in turns[start : start + BATCH_ROWS]]
-            append(made.pk, session_uuid=made.uuid, turns=copies)
-        _copy_skills(session, made, numbers, gone=gone)
-        _copy_marks(session, made, numbers, turn=turn, owner=owner)
-    return get_session(made.uuid)
+            copies = [_copy_turn(t, uuids, numbers) for t in turns[start : start + BATCH_ROWS]]
+            append(fork.pk, session_uuid=fork.uuid, turns=copies)
+        _copy_skills(session, fork, numbers, gone=gone)
+        _copy_marks(session, fork, numbers, turn=turn, owner=owner)
+    return get_session(fork.uuid)
 
 
 def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTurn]:
@@ -85,19 +86,19 @@ def _turns_up_to(session: Session, turn: int, *, gone: Ranges) -> list[StoredTur
     later = walk_turns(
         session.pk, start=turn, is_back=False, limit=BATCH_ROWS, rewound=gone, active=True
     )
-    results = list(takewhile(lambda one: one.role == TOOL, later))
+    results = list(takewhile(lambda candidate: candidate.role == TOOL, later))
     earlier = walk_turns(
         session.pk, start=turn + 1, is_back=True, limit=MAX_COPIED_TURNS, rewound=gone, active=True
     )
-    whole = [*reversed(earlier), *results]
+    candidates = [*reversed(earlier), *results]
     # Leave out asides and their markers, because the provider refused the turns.
     kept = [
-        one
-        for one in whole
-        if not are_within(one.number, aside) and ASIDE not in read_metadata(one)
+        candidate
+        for candidate in candidates
+        if not are_within(candidate.number, aside) and ASIDE not in read_metadata(candidate)
     ]
     if len(earlier) == MAX_COPIED_TURNS:  # do not begin in the middle of an answer
-        first = next((place for place, one in enumerate(kept) if one.role == USER), 0)
+        first = next((place for place, candidate in enumerate(kept) if candidate.role == USER), 0)
         return kept[first:]
     return kept
 
@@ -122,45 +123,47 @@ def read_state_moment(session_pk: int, turn: int) -> StateMoment:
     return StateMoment(turn=turn, seq=last if later is None else later - 1, rewinds=rewinds)
 
 
-def _copy(turn: StoredTurn, names: Mapping[str, str], numbers: Mapping[int, int]) -> NewTurn:
-    content: dict[str, Any] = {name: getattr(turn, name) for name in CONTENT_COLUMNS}
-    blocks = content["blocks"]
-    for old, new in names.items() if blocks else ():
-        blocks = blocks.replace(old, new)
+def _copy_turn(turn: StoredTurn, uuids: Mapping[str, str], numbers: Mapping[int, int]) -> NewTurn:
+    columns: dict[str, Any] = {name: getattr(turn, name) for name in CONTENT_COLUMNS}
+    blocks = columns["blocks"]
+    if blocks:
+        for old, new in uuids.items():
+            blocks = blocks.replace(old, new)
     # An item that the model struck is identified by its turn, which has another number in the fork.
-    text = renumber_strike(turn, numbers.get)
-    return NewTurn(**content | {"content": text, "blocks": blocks, "created_at": turn.created_at})
+    content = renumber_strike(turn, numbers.get)
+    changed = {"content": content, "blocks": blocks, "created_at": turn.created_at}
+    return NewTurn(**columns | changed)
 
 
 def _copy_attachments(
-    session: Session, made: Session, turns: Sequence[StoredTurn]
+    session: Session, fork: Session, turns: Sequence[StoredTurn]
 ) -> dict[str, str]:
     """Copy the rows of the attachments that these turns refer to.
 
     The blobs are not copied. Return the new UUIDs by old UUID.
     """
-    names: dict[str, str] = {}
+    uuids: dict[str, str] = {}
     copies = []
     # The attachments of an edited message, or of a message that sent the same file again, belong to
     # an earlier turn, and that turn may not be copied.
-    numbers: dict[str, int] = {}
-    for place, turn in enumerate(turns, 1):
+    turn_numbers: dict[str, int] = {}
+    for number, turn in enumerate(turns, 1):
         for block in read_references(turn.blocks):
-            numbers.setdefault(str(block.get("attachment")), place)
+            turn_numbers.setdefault(str(block.get("attachment")), number)
     sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
-    for one in sent.order_by("pk").iterator(chunk_size=BATCH_ROWS):
-        old, new = str(one.uuid), uuid4()
-        if (number := numbers.get(old)) is not None:
-            names[old] = str(new)
-            one.pk, one.uuid, one.session = None, new, made
-            one.turn_number = number
-            copies.append(one)
+    for attachment in sent.order_by("pk").iterator(chunk_size=BATCH_ROWS):
+        old = str(attachment.uuid)
+        if old in turn_numbers:
+            attachment.pk, attachment.uuid, attachment.session = None, uuid4(), fork
+            attachment.turn_number = turn_numbers[old]
+            uuids[old] = str(attachment.uuid)
+            copies.append(attachment)
     Attachment.objects.bulk_create(copies, batch_size=BATCH_ROWS)
-    return names
+    return uuids
 
 
 def _copy_skills(
-    session: Session, made: Session, numbers: Mapping[int, int], *, gone: Ranges
+    session: Session, fork: Session, numbers: Mapping[int, int], *, gone: Ranges
 ) -> None:
     """Copy the skills that were loaded in the copied turns.
 
@@ -168,19 +171,19 @@ def _copy_skills(
     """
     skills = list(SessionSkill.objects.filter(session=session.pk).order_by("pk"))
     first = min(numbers, default=1)
-    before = {
-        one.name: one
-        for one in skills
-        if one.turn_number < first and not are_within(one.turn_number, gone)
+    earlier = {
+        skill.name: skill
+        for skill in skills
+        if skill.turn_number < first and not are_within(skill.turn_number, gone)
     }
-    copies = [*before.values(), *(one for one in skills if one.turn_number in numbers)]
-    for one in copies:
-        one.pk, one.session, one.turn_number = None, made, numbers.get(one.turn_number, 1)
+    copies = [*earlier.values(), *(skill for skill in skills if skill.turn_number in numbers)]
+    for skill in copies:
+        skill.pk, skill.session, skill.turn_number = None, fork, numbers.get(skill.turn_number, 1)
     SessionSkill.objects.bulk_create(copies)
 
 
 def _copy_marks(
-    session: Session, made: Session, numbers: Mapping[int, int], *, turn: int, owner: User
+    session: Session, fork: Session, numbers: Mapping[int, int], *, turn: int, owner: User
 ) -> None:
     """Copy the marks of the session state: the items that people had pinned, removed or reworded.
 
@@ -201,4 +204,4 @@ def _copy_marks(
         new = mark.id if mark.kind == FILE else f"{mark.id[:1]}{number}{end}"
         after = bisect_right(copied, mark.reworded_after)
         marks.append(mark._replace(id=new, turn=number, reworded_after=after))
-    mark_items(made, marks, by=owner.get_username())
+    mark_items(fork, marks, by=owner.get_username())

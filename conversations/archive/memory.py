@@ -32,6 +32,8 @@ from .workspaces import lock_workspace
 MAX_ENTRIES = 20  # Per workspace, and per person in it
 SCOPES = (FOR_PERSON, FOR_WORKSPACE)
 
+_GONE = say("This is not in the workspace's memory.")
+
 
 def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
     """Return the entries for the state of a session that this person owns.
@@ -39,7 +41,7 @@ def read_kept(workspace_pk: int, owner_pk: int | None) -> tuple[KeptItem, ...]:
     ``owner_pk`` is None if other people than members can read the session.
     """
     entries = _entries_in_force(workspace_pk, owner_pk).only("uuid", "kind", "text", "owner")
-    return tuple(KeptItem(str(one.uuid), one.kind, one.text, one.scope) for one in entries)
+    return tuple(KeptItem(str(e.uuid), e.kind, e.text, e.scope) for e in entries)
 
 
 def list_entries(workspace: Workspace, user_pk: int | None) -> list[MemoryEntry]:
@@ -54,13 +56,10 @@ def find_entry(workspace: Workspace, uuid: UUID, *, user_pk: int | None) -> Memo
     return require_found(_entries_in_force(workspace.pk, user_pk).filter(uuid=uuid).first(), _GONE)
 
 
-_GONE = say("This is not in the workspace's memory.")
-
-
 def _entries_in_force(workspace_pk: int, owner_pk: int | None) -> QuerySet[MemoryEntry]:
-    whose = Q(owner=None) if owner_pk is None else Q(owner=None) | Q(owner=owner_pk)
-    found = MemoryEntry.objects.filter(whose, workspace=workspace_pk, is_declined=False)
-    return found.order_by("pk")
+    owners = Q(owner=None) if owner_pk is None else Q(owner=None) | Q(owner=owner_pk)
+    entries = MemoryEntry.objects.filter(owners, workspace=workspace_pk, is_declined=False)
+    return entries.order_by("pk")
 
 
 def add_entry(
@@ -81,16 +80,17 @@ def add_entry(
         raise Rejected("Only rules and preferences can be kept.", code="memory_kind_unknown")
     if scope not in SCOPES:
         raise Rejected("Choose for whom to keep it.", code="memory_scope_unknown")
-    text, owner = _checked(text), by if scope == FOR_PERSON else None
+    text = _checked_text(text)
+    owner = by if scope == FOR_PERSON else None
     session, item = source or (None, None)
     with transaction.atomic():
         # The lock keeps two concurrent requests from both taking the last free place.
         lock_workspace(workspace)
-        known = MemoryEntry.objects.filter(workspace=workspace, owner=owner, is_declined=False)
-        for entry in known.order_by("pk"):
+        entries = MemoryEntry.objects.filter(workspace=workspace, owner=owner, is_declined=False)
+        for entry in entries.order_by("pk"):
             if entry.kind == kind and entry.text.casefold() == text.casefold():
                 return entry
-        if known.count() >= MAX_ENTRIES:
+        if entries.count() >= MAX_ENTRIES:
             raise Conflict(
                 "%(count)s are kept already. Remove one first.",
                 count=MAX_ENTRIES,
@@ -116,13 +116,13 @@ def change_entry(entry: MemoryEntry, *, text: str, origin: AuditOrigin) -> None:
 
     Raise Rejected if the text is not valid, and NotFound if the entry has been removed.
     """
-    text = _checked(text)
+    text = _checked_text(text)
     if text == entry.text:
         return
     with transaction.atomic():
         entry.text, entry.changed_at = text, timezone.now()
-        found = MemoryEntry.objects.filter(pk=entry.pk)
-        if not found.update(text=text, changed_at=entry.changed_at):
+        entries = MemoryEntry.objects.filter(pk=entry.pk)
+        if not entries.update(text=text, changed_at=entry.changed_at):
             raise NotFound(_GONE)
         _record(entry, "changed", origin)
 
@@ -161,7 +161,7 @@ def list_declined(session: Session, user_pk: int) -> frozenset[str]:
     return frozenset(declined.order_by("pk").values_list("item", flat=True))
 
 
-def _checked(text: str) -> str:
+def _checked_text(text: str) -> str:
     text = one_line(storable(text), limit=MAX_ITEM_CHARS + 1)
     if not text or len(text) > MAX_ITEM_CHARS:
         raise Rejected(

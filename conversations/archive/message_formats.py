@@ -57,18 +57,20 @@ def save_message_files(
     If a message with this ``client_id`` was sent before, use the attachments of that message for
     files with the same content. Raise the errors of :func:`upload_attachment`.
     """
-    known: dict[str, list[str]] = {}
+    sent_before: dict[str, list[str]] = {}
     run = Run.objects.filter(session=session.pk, client_id=client_id).first() if files else None
-    for one in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
-        known.setdefault(one.digest, []).append(str(one.uuid))
-    kept: list[str] = []
+    if run is not None:
+        for attachment in list_attachments(session.pk, read_uuids(run)):
+            sent_before.setdefault(attachment.digest, []).append(str(attachment.uuid))
+    uuids: list[str] = []
     for file in reversed(files):  # the run's list has attachments named by UUID first
-        if same := known.get(sha256(file.data).hexdigest()):
-            kept.append(same.pop())
-            continue
-        new = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
-        kept.append(str(new.uuid))
-    return kept[::-1]
+        matching = sent_before.get(sha256(file.data).hexdigest())
+        if matching:
+            uuids.append(matching.pop())
+        else:
+            new = upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user_pk)
+            uuids.append(str(new.uuid))
+    return uuids[::-1]
 
 
 # A file in a turn: its index among the blocks, the file, and its type.
@@ -88,7 +90,7 @@ class PreparedHistory:
     instructions: str
 
 
-def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -> PreparedHistory:
+def prepare_messages(messages: Iterable[Any], *, format: str, model: str) -> PreparedHistory:
     """Read the messages and examine their files.
 
     ``model`` is the model that gave the answers, if it is known; thinking is not sent to a
@@ -113,15 +115,17 @@ def prepare_messages(messages: Iterable[Any], *, format: str, model: str = "") -
 
 def _find_files(turn: NewTurn) -> list[FoundFile]:
     found: list[FoundFile] = []
-    for place, block in enumerate((read_blocks(turn) if turn.role in (USER, TOOL) else None) or []):
+    if turn.role not in (USER, TOOL):
+        return found
+    for index, block in enumerate(read_blocks(turn) or []):
         # A file that cannot be attached stays in the turn unchanged.
         with suppress(Rejected):
             file = read_file(block)
-            found.append((place, file, examine(file.data, file.name)))
+            found.append((index, file, examine(file.data, file.name)))
     return found
 
 
-def import_history(session: Session, brought: PreparedHistory, *, user_pk: int | None) -> int:
+def import_history(session: Session, history: PreparedHistory, *, user_pk: int | None) -> int:
     """Store the messages as the first turns of a session, and return the number of turns.
 
     This is one transaction. Raise Conflict if the session already has turns, events or runs.
@@ -130,16 +134,16 @@ def import_history(session: Session, brought: PreparedHistory, *, user_pk: int |
         if (locked.next_turn, locked.next_seq) != (1, 1) or session.runs.exists():
             raise Conflict("The session already has messages.", code="session_has_begun")
         Session.objects.filter(pk=session.pk, instructions="").update(
-            instructions=brought.instructions
+            instructions=history.instructions
         )
-        if not brought.turns:
+        if not history.turns:
             return 0
         open_content = content_opener(session.pk)
         turns = [
-            _attach(session, turn, files, number, brought.format, open_content, user_pk)
+            _attach(session, turn, files, number, history.format, open_content, user_pk)
             if files
             else turn
-            for number, (turn, files) in enumerate(brought.turns, 1)
+            for number, (turn, files) in enumerate(history.turns, 1)
         ]
         count = len(turns)
         text = say_number(
@@ -168,7 +172,7 @@ def _attach(
     # read.
     blocks = read_blocks(turn) or []
     tokens = 0
-    for place, file, content in files:
+    for index, file, content in files:
         attachment = save_attachment(
             session.pk,
             data=file.data,
@@ -178,8 +182,8 @@ def _attach(
             content=content,
         )
         tokens += attachment.tokens
-        own = {k: v for k, v in blocks[place].items() if k not in ("type", "source", "title")}
-        blocks[place] = own | attachment_block(attachment)
+        rest = {k: v for k, v in blocks[index].items() if k not in ("type", "source", "title")}
+        blocks[index] = rest | attachment_block(attachment)
     metadata = read_metadata(turn)
     formats = {k: v for k, v in (metadata.get(FORMATS_KEY) or {}).items() if k != format}
     changed = replace(
@@ -240,9 +244,9 @@ class MessagePage:
 
 def read_messages(session: Session, *, format: str, from_turn: int = 0, limit: int) -> MessagePage:
     """Return up to ``limit`` messages, see :func:`walk_messages`."""
-    taken: list[Message] = []
+    messages: list[Message] = []
     for number, message in walk_messages(session, format=format, from_turn=from_turn):
-        if len(taken) == limit:
-            return MessagePage(messages=taken, next_turn=number)
-        taken.append(message)
-    return MessagePage(messages=taken, next_turn=None)
+        if len(messages) == limit:
+            return MessagePage(messages=messages, next_turn=number)
+        messages.append(message)
+    return MessagePage(messages=messages, next_turn=None)

@@ -111,10 +111,10 @@ def accept_message(
     if not text.strip() and not attachments:
         raise Rejected("The message is empty.", code="message_empty")
     with locked_session(session.pk) as locked:
-        locked.cursor.execute(_KNOWN_AND_BUSY, [session.pk, client_id, session.pk, *_NOT_OVER])
-        known_pk, busy = locked.cursor.fetchone()
-        if known_pk is not None:
-            return replace(accepted_run(Run.objects.get(pk=known_pk)), is_new=False)
+        locked.cursor.execute(_ACCEPTED_AND_BUSY, [session.pk, client_id, session.pk, *_NOT_OVER])
+        accepted_pk, busy = locked.cursor.fetchone()
+        if accepted_pk is not None:
+            return replace(accepted_run(Run.objects.get(pk=accepted_pk)), is_new=False)
         refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
@@ -149,7 +149,7 @@ def accept_message(
 _NOT_OVER = (*ACTIVE_STATES, QUEUED)
 
 # The run with this client_id, if there is one, and the number of active and queued runs.
-_KNOWN_AND_BUSY = (
+_ACCEPTED_AND_BUSY = (
     "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
     " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))"
 )
@@ -191,12 +191,12 @@ def lock_for_run(
     active or waiting, or if the session is archived or expired (unless ``even_closed``).
     """
     closed = lock_session(session.pk)
-    known = find_accepted(session, client_id)
-    if known is None:
+    accepted = find_accepted(session, client_id)
+    if accepted is None:
         if not even_closed:
             refuse_closed(closed)
         refuse_busy(session.pk)
-    return known
+    return accepted
 
 
 def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bool:
@@ -207,11 +207,12 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
     run = Run.objects.get(pk=run_pk)
     if run.kind != states.MESSAGE or message_text(run) != text or _edited_turn(run) is not None:
         return False
-    known = read_uuids(run)
-    if known == list(attachments):
+    uuids = read_uuids(run)
+    if uuids == list(attachments):
         return True
-    kept, named = (list_attachments(run.session_id, uuids) for uuids in (known, attachments))
-    return [one.digest for one in kept] == [one.digest for one in named]
+    sent = list_attachments(run.session_id, uuids)
+    repeated = list_attachments(run.session_id, attachments)
+    return [file.digest for file in sent] == [file.digest for file in repeated]
 
 
 def was_begun_before(run_pk: int, *, kind: str, turn: int | None, text: str) -> bool:
@@ -342,7 +343,7 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
     """Return the waiting messages of many sessions; sessions without any are left out."""
     if not has_row(f"{_QUEUED_IN} ({placeholders(session_pks)}) LIMIT 1", session_pks):
         return {}  # the usual case
-    waiting: dict[int, list[dict[str, Any]]] = {}
+    messages: dict[int, list[dict[str, Any]]] = {}
     runs = Run.objects.filter(
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
@@ -357,10 +358,11 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[dict[str, A
             by=name_author(run, owner_pk=run.owner_pk),
         )
         uuids = read_uuids(run)
-        if files := list_attachments(run.session_id, uuids) if uuids else []:
+        files = list_attachments(run.session_id, uuids) if uuids else []
+        if files:
             message["attachments"] = [shown_attachment(attachment_block(file)) for file in files]
-        waiting.setdefault(run.session_id, []).append(message)
-    return waiting
+        messages.setdefault(run.session_id, []).append(message)
+    return messages
 
 
 def edit_message(
@@ -373,13 +375,13 @@ def edit_message(
     archived or expired.
     """
     with joined_transaction():
-        known = lock_for_run(session, client_id)
-        if known is not None:
-            return known
+        accepted = lock_for_run(session, client_id)
+        if accepted is not None:
+            return accepted
         turns = Turn.objects.filter(session=session.pk, number=turn)
         references = read_references(turns.values_list("blocks", flat=True).first())
-        attached = [str(block.get("attachment", "")) for block in references]
-        if not text.strip() and not attached:
+        uuids = [str(block.get("attachment", "")) for block in references]
+        if not text.strip() and not uuids:
             raise Rejected("The message is empty.", code="message_empty")
         _require_active_user_turn(session, turn)
         rewound = _rewind(session, turn, user_pk, reason=Rewind.Reason.EDIT)
@@ -389,7 +391,7 @@ def edit_message(
             states.MESSAGE,
             user_pk,
             text=dump_json(text),
-            attachments=dump_json(attached),
+            attachments=dump_json(uuids),
         )
         with locked_session(session.pk) as locked:  # reads the session as the rewind left it
             appended = append_user_turn(run, locked, text)
@@ -411,28 +413,28 @@ def regenerate(
     Raise the errors of :func:`edit_message`.
     """
     with joined_transaction():
-        known = lock_for_run(session, client_id)
-        if known is not None:
-            return known
-        chosen = turn if turn is not None else last_user_turn(session.pk)
-        if chosen is None:
+        accepted = lock_for_run(session, client_id)
+        if accepted is not None:
+            return accepted
+        answered = turn if turn is not None else last_user_turn(session.pk)
+        if answered is None:
             raise Rejected("There is no message to answer yet.", code="nothing_to_answer")
-        _require_active_user_turn(session, chosen)
+        _require_active_user_turn(session, answered)
         rewound = append_rewind(
             session,
-            from_turn=chosen + 1,
-            from_seq=first_seq_of_answer(session.pk, chosen),
+            from_turn=answered + 1,
+            from_seq=first_seq_of_answer(session.pk, answered),
             reason=Rewind.Reason.REGENERATE,
             actor_pk=user_pk,
         )
-        asked = choices or read_first_choices(_choices_for(session.pk, chosen))
+        chosen = choices or read_first_choices(_choices_for(session.pk, answered))
         run = create_run(
             session,
             client_id,
             states.REGENERATE,
             user_pk,
-            user_turn=chosen,
-            choices=asked.as_text(),
+            user_turn=answered,
+            choices=chosen.as_text(),
         )
         return accepted_run(run, rewound=rewound)
 
@@ -447,19 +449,20 @@ def continue_run(
     or expired.
     """
     with joined_transaction():
-        known = lock_for_run(session, client_id)
-        if known is not None:
-            return known
+        accepted = lock_for_run(session, client_id)
+        if accepted is not None:
+            return accepted
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to continue yet.", code="nothing_to_answer")
         if are_within(turn, read_aside(session.pk)):
             text = say("The last message was refused. Retry it, edit it, or send another.")
             raise Rejected(text, code="nothing_to_answer")
-        asked = _choices_for(session.pk, turn)
-        asked = asked if choices is None else choices.after(asked)
+        chosen = _choices_for(session.pk, turn)
+        if choices is not None:
+            chosen = choices.after(chosen)
         return accepted_run(
-            create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked)
+            create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=chosen)
         )
 
 
@@ -530,14 +533,14 @@ def _rewind(
 def refuse_busy(session_pk: int) -> None:
     """Raise Conflict if a run is active or waiting."""
     runs = Run.objects.filter(session=session_pk, state__in=_NOT_OVER)
-    found = runs.order_by("pk").values_list("state", flat=True)[:1]
-    for state in found:
-        raise Conflict(
-            say("A tool call needs your approval. Answer it, or stop the run first.")
-            if state == states.WAITING_APPROVAL
-            else say("An answer is still running. Stop it first."),
-            code="session_busy",
-        )
+    state = runs.order_by("pk").values_list("state", flat=True).first()
+    if state is None:
+        return
+    if state == states.WAITING_APPROVAL:
+        text = say("A tool call needs your approval. Answer it, or stop the run first.")
+    else:
+        text = say("An answer is still running. Stop it first.")
+    raise Conflict(text, code="session_busy")
 
 
 def _require_active_user_turn(session: Session, number: int) -> None:

@@ -164,8 +164,8 @@ def append_call(claimed: ClaimedRun, *, call: ModelCall, texts: Mapping[str, str
 
 def save_title(session_pk: int, *, title: str) -> bool:
     """Set the title unless a person has chosen one. The session keeps its place in lists."""
-    found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
-    return bool(found.update(title=title))
+    sessions = Session.objects.filter(pk=session_pk, title_is_chosen=False)
+    return bool(sessions.update(title=title))
 
 
 def insert_call(
@@ -210,8 +210,8 @@ def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]
 
     Raise BudgetReached if a budget is used up.
     """
-    given = [feature.check_model_call(session_pk, person_pk) for feature in features()]
-    return [notices for notices in given if notices is not None]
+    notices = [feature.check_model_call(session_pk, person_pk) for feature in features()]
+    return [notice for notice in notices if notice is not None]
 
 
 def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> AppendResult:
@@ -258,7 +258,7 @@ def read_past_calls(run_pk: int) -> list[ModelCall]:
     return list(ModelCall.objects.filter(run=run_pk).defer("manifest").order_by("ordinal"))
 
 
-def list_calls(session_pk: int, *, before: int | None = None, limit: int) -> list[ModelCall]:
+def list_calls(session_pk: int, *, before: int | None, limit: int) -> list[ModelCall]:
     """Return calls of the session with their runs, newest first.
 
     ``before`` is the primary key of the previous page's last call.
@@ -278,19 +278,19 @@ def read_skill_names(session_pk: int, pks: tuple[int, ...]) -> list[str]:
     """Return the names of the skills to which a manifest refers."""
     if not pks:
         return []
-    found = SessionSkill.objects.filter(session=session_pk, pk__in=pks).order_by("pk")
-    return list(found.values_list("name", flat=True))
+    skills = SessionSkill.objects.filter(session=session_pk, pk__in=pks).order_by("pk")
+    return list(skills.values_list("name", flat=True))
 
 
 def read_summarised(session_pk: int, compaction: int | None) -> tuple[int, int] | None:
     """Return the first and the last turn that the summary replaces."""
     if compaction is None:
         return None
-    found = Compaction.objects.filter(session=session_pk, pk=compaction)
-    return found.values_list("from_turn", "to_turn").first()
+    compactions = Compaction.objects.filter(session=session_pk, pk=compaction)
+    return compactions.values_list("from_turn", "to_turn").first()
 
 
-def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
+def walk_calls(session: UUID | None) -> Iterator[tuple[int, UUID]]:
     """Yield the primary key and session of each model call, oldest first.
 
     If ``session`` is None, yield the calls of all sessions.
@@ -312,15 +312,15 @@ def _save_prompt_texts(texts: Mapping[str, str]) -> None:
     # Wait for a purge that is deleting one of these texts. A later purge waits for this transaction
     # and then finds the call. On SQLite only one transaction can write at a time.
     lock = " FOR KEY SHARE" if connection.vendor == "postgresql" else ""
-    among = f"digest IN ({placeholders(texts)}) ORDER BY digest"
+    condition = f"digest IN ({placeholders(texts)}) ORDER BY digest"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT digest FROM conversations_prompttext WHERE {among}{lock}",  # noqa: S608 (ours)
+            f"SELECT digest FROM conversations_prompttext WHERE {condition}{lock}",  # noqa: S608 (ours)
             list(texts),
         )
-        known = {digest for (digest,) in cursor.fetchall()}
+        stored = {d for (d,) in cursor.fetchall()}
     # Insert in sorted order, so that two transactions cannot deadlock.
-    new = [PromptText(digest=one, text=texts[one]) for one in sorted(texts.keys() - known)]
+    new = [PromptText(digest=d, text=texts[d]) for d in sorted(texts.keys() - stored)]
     PromptText.objects.bulk_create(new, ignore_conflicts=True)
 
 

@@ -28,17 +28,17 @@ def read_outline(session: Session, *, before: int | None, limit: int) -> list[Ou
 
     If ``before`` is None, return the last messages.
     """
-    below = session.turn_count + 1 if before is None else before
-    turns = active_user_turns(session.pk, below, has_rewinds=session.rewind_count > 0)
+    end = session.turn_count + 1 if before is None else before
+    turns = active_user_turns(session.pk, end, has_rewinds=session.rewind_count > 0)
     rows = turns.annotate(begins=Left("content", MAX_LINE_CHARS * 4))
-    found = rows.values_list("number", "begins", "created_at")[:limit]
+    newest = rows.values_list("number", "begins", "created_at")[:limit]
     return [
         OutlineEntry(
             turn=number,
             text=one_line(strip_marks(text), limit=MAX_LINE_CHARS),
             created_at=created_at,
         )
-        for number, text, created_at in reversed(found)
+        for number, text, created_at in reversed(newest)
     ]
 
 

@@ -23,10 +23,10 @@ def main() -> None:
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
-    print("encrypted" if reader.is_encrypted else count_pages(reader, most=int(sys.argv[1])))
+    print("encrypted" if reader.is_encrypted else count_pages(reader, limit=int(sys.argv[1])))
 
 
-def count_pages(reader: Any, *, most: int) -> int:
+def count_pages(reader: Any, *, limit: int) -> int:
     """Count the pages of the page tree, up to ``most`` plus one.
 
     Each node is visited only once, because a tree that repeats nodes could have any number of
@@ -37,7 +37,7 @@ def count_pages(reader: Any, *, most: int) -> int:
     root: Any = reader.trailer["/Root"]
     waiting, pages = [root["/Pages"]], 0
     seen: set[int] = set()
-    while waiting and pages <= most and len(seen) < MAX_NODES:
+    while waiting and pages <= limit and len(seen) < MAX_NODES:
         for kid in waiting.pop().get("/Kids", ()):
             if not isinstance(kid, IndirectObject) or kid.idnum in seen:
                 continue

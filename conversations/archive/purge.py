@@ -84,17 +84,21 @@ def _own_prompt_texts(pk: int) -> QuerySet[PromptText]:
     nothing about the session.
     """
     own = ModelCall.objects.filter(session=pk)
-    prompts = PromptText.objects.filter(digest__in=_named(own.filter(_INSTRUCTED), "system_digest"))
+    prompts = PromptText.objects.filter(
+        digest__in=_digests_in(own.filter(_INSTRUCTED), "system_digest")
+    )
     prompts = prompts.filter(text__contains=f"{OWN_INSTRUCTIONS}\n").order_by("digest")
     if connection.in_atomic_block:
         # In a purge, wait for transactions that are storing calls with one of these texts.
         prompts = prompts.select_for_update()
-    digests = _used_by_no_other(pk, set(prompts.values_list("digest", flat=True)))
+    digests = _used_only_by(pk, set(prompts.values_list("digest", flat=True)))
     summarised = own.filter(manifest__contains='"previous_digest"')
-    return PromptText.objects.filter(digest__in=digests | _named(summarised, "previous_digest"))
+    return PromptText.objects.filter(
+        digest__in=digests | _digests_in(summarised, "previous_digest")
+    )
 
 
-def _used_by_no_other(pk: int, digests: set[str]) -> set[str]:
+def _used_only_by(pk: int, digests: set[str]) -> set[str]:
     """Return those of the system prompt digests to which no call of another session refers.
 
     Return an empty set if there are too many calls to check.
@@ -105,10 +109,10 @@ def _used_by_no_other(pk: int, digests: set[str]) -> set[str]:
     others = others.exclude(session=pk).order_by("-pk")
     if not digests or others[MAX_COMPARED_CALLS : MAX_COMPARED_CALLS + 1].exists():
         return set()
-    return digests - _named(others, "system_digest")
+    return digests - _digests_in(others, "system_digest")
 
 
-def _named(calls: QuerySet[ModelCall], key: str) -> set[str]:
+def _digests_in(calls: QuerySet[ModelCall], key: str) -> set[str]:
     """Return the digests that the calls' manifests have under this key."""
     pattern = re.compile(rf'"{key}":"([0-9a-f]{{64}})"')
     digests = set[str]()
@@ -117,13 +121,13 @@ def _named(calls: QuerySet[ModelCall], key: str) -> set[str]:
     return digests
 
 
-_ORDER: tuple[type[Model], ...] = (
+_DELETION_ORDER: tuple[type[Model], ...] = (
     *(PromptText, FileChange, Revert, ApiAnswer, ToolCall, ModelCall, DraftChunk, Run),
     *(Attachment, Compaction, SessionSkill, StateCheckpoint, Rewind, JournalGap, ChatEvent),
     *(Turn, TurnEmbedding, SearchEntry, SearchProgress),
     *(ReadingPosition, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
 )
-_FOUND_OTHERWISE: dict[type[Model], Rows] = {
+_SPECIAL_ROWS: dict[type[Model], Rows] = {
     PromptText: _own_prompt_texts,
     DraftChunk: lambda pk: DraftChunk.objects.filter(
         run__in=Run.objects.filter(session=pk).values("pk")
@@ -135,7 +139,7 @@ _FOUND_OTHERWISE: dict[type[Model], Rows] = {
 # The core tables, each with a function from a session's primary key to its rows, in the order of
 # deletion. The tables of features are deleted before them.
 ROWS: dict[type[Model], Rows] = {
-    **{model: _FOUND_OTHERWISE.get(model) or rows_of_session(model) for model in _ORDER},
+    **{model: _SPECIAL_ROWS.get(model) or rows_of_session(model) for model in _DELETION_ORDER},
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
 
@@ -146,9 +150,9 @@ def _forget_source(session_pk: int) -> int:
     Entries that were kept belong to the workspace and stay, without their source. Declined items
     are deleted.
     """
-    found = MemoryEntry.objects.filter(session=session_pk)
-    found.filter(is_declined=True).delete()
-    return found.update(session=None, turn=None, item="")
+    entries = MemoryEntry.objects.filter(session=session_pk)
+    entries.filter(is_declined=True).delete()
+    return entries.update(session=None, turn=None, item="")
 
 
 def _remove_title_beside(session_pk: int) -> None:
@@ -198,16 +202,16 @@ _NAMES: dict[type[Model], str] = {
 
 def purged_tables() -> PurgedTables:
     """Return the tables of the features and of the core, in the order of deletion."""
-    found = PurgedTables()
+    tables = PurgedTables()
     for feature in features():
         own = feature.purged_tables()
-        found.removed.update(own.removed)
-        found.folded.update(own.folded)
-        found.names.update(own.names)
-    found.folded[MemoryEntry] = _forget_source
-    found.removed.update(ROWS)
-    found.names.update(_NAMES)
-    return found
+        tables.removed.update(own.removed)
+        tables.folded.update(own.folded)
+        tables.names.update(own.names)
+    tables.folded[MemoryEntry] = _forget_source
+    tables.removed.update(ROWS)
+    tables.names.update(_NAMES)
+    return tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,14 +310,14 @@ def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: da
         )
         counts = {}
         for model, rows in tables.removed.items():
-            found = rows(session.pk)
-            counts[name_of(model, tables)] = found._raw_delete(found.db)
+            queryset = rows(session.pk)
+            counts[name_of(model, tables)] = queryset._raw_delete(queryset.db)
         permit.delete()
         receipt.counts = dump_json({name: count for name, count in counts.items() if count})
         receipt.digest = digest_of_receipt(receipt)
         receipt.save(force_insert=True)
-        known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
-        record(origin, session_event(session, PURGED, **known, reason=order.reason))
+        facts = {"receipt": str(receipt.uuid), "digest": receipt.digest, "reason": order.reason}
+        record(origin, session_event(session, PURGED, **facts))
     return receipt
 
 
@@ -349,9 +353,14 @@ DIGESTED = (
 
 def digest_of_receipt(receipt: Receipt) -> str:
     """Return the receipt's digest: SHA-256 over the columns as compact JSON."""
-    found = (getattr(receipt, name) for name in DIGESTED)
-    texts = (str(value) if isinstance(value, UUID) else value for value in found)
-    values = (instant(value) if isinstance(value, datetime) else value for value in texts)
+    values = []
+    for name in DIGESTED:
+        value = getattr(receipt, name)
+        if isinstance(value, UUID):
+            value = str(value)
+        elif isinstance(value, datetime):
+            value = instant(value)
+        values.append(value)
     return next_digest("loom:receipt", tuple(values))
 
 
@@ -366,7 +375,7 @@ def contents_of(session_pk: int) -> set[str]:
 
 _FILE_COLUMNS = ("digest", "sent", "thumbnail")
 
-_NAMING: tuple[tuple[type[Model], str], ...] = (
+_REFERRING_COLUMNS: tuple[tuple[type[Model], str], ...] = (
     (FileChange, "before"),
     (FileChange, "after"),
     *((Attachment, column) for column in _FILE_COLUMNS),
@@ -376,8 +385,8 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Return those of the digests to which a row of another session or a feature refers."""
-    wanted = set(digests)
-    return named_by_sessions(wanted, session_pk=session_pk) | named_by_features(wanted)
+    distinct = set(digests)
+    return named_by_sessions(distinct, session_pk=session_pk) | named_by_features(distinct)
 
 
 def named_by_features(digests: Iterable[str]) -> set[str]:
@@ -387,9 +396,9 @@ def named_by_features(digests: Iterable[str]) -> set[str]:
 def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Return those of the digests to which a row of any session except ``session_pk`` refers."""
     found: set[str] = set()
-    for some in batched(sorted(digests), BATCH_ROWS, strict=False):
-        for model, column in _NAMING:
-            rows = model._default_manager.filter(**{f"{column}__in": some})
+    for chunk in batched(sorted(digests), BATCH_ROWS, strict=False):
+        for model, column in _REFERRING_COLUMNS:
+            rows = model._default_manager.filter(**{f"{column}__in": chunk})
             if session_pk is not None:
                 rows = rows.exclude(session=session_pk)
             found.update(rows.order_by().values_list(column, flat=True).distinct())
@@ -398,28 +407,28 @@ def named_by_sessions(digests: Iterable[str], *, session_pk: int | None = None) 
 
 def record_purged_contents(digests: Iterable[str], *, now: datetime) -> None:
     """Record that these blobs are to be removed once nothing refers to them."""
-    for some in batched(sorted(digests), BATCH_ROWS, strict=False):
+    for chunk in batched(sorted(digests), BATCH_ROWS, strict=False):
         PurgedContent.objects.bulk_create(
-            [PurgedContent(digest=digest, purged_at=now) for digest in some],
+            [PurgedContent(digest=digest, purged_at=now) for digest in chunk],
             update_conflicts=True,
             unique_fields=["digest"],
             update_fields=["purged_at"],
         )
 
 
-def waiting_contents(*, after: str = "") -> dict[str, datetime]:
+def waiting_contents(*, after: str) -> dict[str, datetime]:
     """Return a page of the digests to be removed, in order, with the time of their last record."""
     rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
     return dict(rows.values_list("digest", "purged_at")[:BATCH_ROWS])
 
 
-def forget_purged_contents(noted: dict[str, datetime]) -> None:
+def forget_purged_contents(recorded: dict[str, datetime]) -> None:
     """Delete the records of these blobs, except the records that were renewed meanwhile.
 
     The blobs are removed, or another session still uses them and its purge will record them again.
     """
-    for moment in set(noted.values()):
-        digests = [digest for digest, at in noted.items() if at == moment]
+    for moment in set(recorded.values()):
+        digests = [digest for digest, recorded_at in recorded.items() if recorded_at == moment]
         PurgedContent.objects.filter(digest__in=digests, purged_at=moment).delete()
 
 

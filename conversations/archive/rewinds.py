@@ -48,7 +48,7 @@ def append_rewind(
         from_seq, last_seq, read_rewound(session.pk, "seq")
     ):
         return NOTHING_REWOUND
-    return _append(
+    return _insert_rewind(
         session,
         Rewind(from_turn=from_turn, from_seq=from_seq, reason=reason, actor_id=actor_pk),
         counters,
@@ -58,7 +58,7 @@ def append_rewind(
 _COUNTERS = ("next_turn", "next_seq", "journal_turn", "rewind_count")
 
 
-def _append(
+def _insert_rewind(
     session: Session,
     rewind: Rewind,
     counters: dict[str, int],
@@ -99,17 +99,17 @@ def return_to_branch(session: Session, *, turn: int, actor_pk: int | None) -> Re
     left has the turn.
     """
     branch = require_branch(session.pk, turn)
-    left = Rewind.objects.filter(session=session.pk).order_by("pk")[branch.back_to]
+    left_by = Rewind.objects.filter(session=session.pk).order_by("pk")[branch.back_to]
     counters = Session.objects.values(*_COUNTERS).get(pk=session.pk)
     back = Rewind(
         from_turn=branch.end + 1,
-        from_seq=left.to_seq + 1,
+        from_seq=left_by.to_seq + 1,
         back_to=branch.back_to,
         reason=Rewind.Reason.SWITCH,
         actor_id=actor_pk,
     )
-    left_at = StateMoment(turn=branch.end, seq=left.to_seq, rewinds=branch.back_to)
-    return _append(session, back, counters, as_of=left_at)
+    left_at = StateMoment(turn=branch.end, seq=left_by.to_seq, rewinds=branch.back_to)
+    return _insert_rewind(session, back, counters, as_of=left_at)
 
 
 def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
@@ -117,10 +117,10 @@ def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
 
     If an answer has no turn of its own, its notices and footers carry the turn of the message.
     """
-    asked = ChatEvent.objects.filter(
+    message_rows = ChatEvent.objects.filter(
         session=session_pk, turn_number=user_turn, event_type__in=(USER_MESSAGE, CONTENT_INDICATOR)
     )
-    last = asked.order_by("-seq").values_list("seq", flat=True).first()
+    last = message_rows.order_by("-seq").values_list("seq", flat=True).first()
     return last + 1 if last is not None else first_seq_from_turn(session_pk, user_turn + 1)
 
 

@@ -21,6 +21,7 @@ from conversations.domain.people import MEMBER, OWNER, VIEWER, strongest
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.models import Membership, Session, Workspace, WorkspaceGroup
 
+from .append import moment_value
 from .audit import AuditEvent, AuditOrigin, record
 
 # The only rules for who belongs to a workspace, and in which role. A person has the strongest of
@@ -37,11 +38,11 @@ def _memberships_sql(columns: str, *, workspace: str = "") -> str:
     Memberships by groups are included. If ``workspace`` is empty, the SELECT covers all workspaces.
     The person's primary key is needed twice as a parameter.
     """
-    there = f"m.workspace_id = {workspace} AND" if workspace else ""
+    condition = f"m.workspace_id = {workspace} AND" if workspace else ""
     return (
-        f"SELECT {columns} FROM conversations_membership m WHERE {there} m.user_id = %s"
+        f"SELECT {columns} FROM conversations_membership m WHERE {condition} m.user_id = %s"
         f" UNION ALL SELECT {columns} FROM conversations_workspacegroup m"
-        f" JOIN auth_user_groups p ON p.group_id = m.group_id WHERE {there} p.user_id = %s"
+        f" JOIN auth_user_groups p ON p.group_id = m.group_id WHERE {condition} p.user_id = %s"
     )
 
 
@@ -100,10 +101,10 @@ def roles_of_pairs(
 
 
 def _strongest_by_key[K](rows: Iterable[tuple[K, str]]) -> dict[K, str]:
-    found: dict[K, str] = {}
+    strongest_roles: dict[K, str] = {}
     for key, role in rows:
-        found[key] = strongest((role, found.get(key, role))) or role
-    return found
+        strongest_roles[key] = strongest((role, strongest_roles.get(key, role))) or role
+    return strongest_roles
 
 
 READ, WRITE, MANAGE = "read", "write", "manage"
@@ -185,8 +186,8 @@ def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Sessio
 
 def find_person(user_pk: int | None) -> Person:
     """Return the active user with this primary key, or AnonymousUser if there is none."""
-    found = User.objects.filter(pk=user_pk, is_active=True).first() if user_pk else None
-    return found or AnonymousUser()
+    user = User.objects.filter(pk=user_pk, is_active=True).first() if user_pk else None
+    return user or AnonymousUser()
 
 
 def is_reviewer(person: Person) -> bool:
@@ -268,8 +269,8 @@ def change_channel_recall(
     A change is entered in the audit log and applies from the next call on.
     """
     with transaction.atomic():
-        known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
-        before = known.channel_recall
+        current = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        before = current.channel_recall
         if before == channel_recall:
             return
         Workspace.objects.filter(pk=workspace.pk).update(channel_recall=channel_recall)
@@ -307,7 +308,7 @@ class OpenPage:
 _ROLES = roles_sql("%s")
 
 
-def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
+def read_snapshot(page: OpenPage) -> AccessSnapshot | None:
     """Return what the person may do now.
 
     Return None if the browser session has ended or the open session was purged. This is one query,
@@ -320,38 +321,38 @@ def read_snapshot(place: OpenPage) -> AccessSnapshot | None:
             " JOIN conversations_session o ON o.id = %s"
             f" LEFT JOIN ({_ROLES}) r ON TRUE WHERE u.id = %s AND s.expire_date > %s",
             [
-                *(place.session_key, place.session_pk),
-                *(place.workspace_pk, place.user_pk),
-                *(place.workspace_pk, place.user_pk),
-                place.user_pk,
-                connection.ops.adapt_datetimefield_value(timezone.now()),
+                *(page.session_key, page.session_pk),
+                *(page.workspace_pk, page.user_pk),
+                *(page.workspace_pk, page.user_pk),
+                page.user_pk,
+                moment_value(timezone.now()),
             ],
         )
-        found = cursor.fetchall()
-    if not found:
+        rows = cursor.fetchall()
+    if not rows:
         return None
-    password, is_active, _ = found[0]
-    roles = [role for *_, role in found if role]
+    password, is_active, _ = rows[0]
+    roles = [role for *_, role in rows if role]
     role = roles[0] if len(roles) == 1 else strongest(roles)
     return AccessSnapshot(password, bool(is_active), role)
 
 
-def read_snapshots(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
+def read_snapshots(pages: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
     """Return the snapshots of many pages, with four queries for each 500 pages."""
-    found: dict[OpenPage, AccessSnapshot | None] = {}
-    for some in batched(places, MAX_PAGES_AT_ONCE, strict=False):
-        keys = {place.session_key for place in some}
+    snapshots: dict[OpenPage, AccessSnapshot | None] = {}
+    for chunk in batched(pages, MAX_PAGES_AT_ONCE, strict=False):
+        keys = {page.session_key for page in chunk}
         live = BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
-        alive = set(live.values_list("session_key", flat=True))
-        open_ones = Session.objects.filter(pk__in={place.session_pk for place in some})
-        there = set(open_ones.values_list("pk", flat=True))
-        people = {place.user_pk for place in some}
-        accounts = User.objects.filter(pk__in=people).values_list("pk", "password", "is_active")
-        known = {pk: (password, is_active) for pk, password, is_active in accounts}
-        roles = roles_of_pairs(people, {place.workspace_pk for place in some})
-        for place in some:
-            is_over = place.session_key not in alive or place.user_pk not in known
-            is_over |= place.session_pk not in there
-            role = roles.get((place.user_pk, place.workspace_pk))
-            found[place] = None if is_over else AccessSnapshot(*known[place.user_pk], role)
-    return found
+        live_keys = set(live.values_list("session_key", flat=True))
+        sessions = Session.objects.filter(pk__in={page.session_pk for page in chunk})
+        session_pks = set(sessions.values_list("pk", flat=True))
+        people = {page.user_pk for page in chunk}
+        users = User.objects.filter(pk__in=people).values_list("pk", "password", "is_active")
+        accounts = {pk: (password, is_active) for pk, password, is_active in users}
+        roles = roles_of_pairs(people, {page.workspace_pk for page in chunk})
+        for page in chunk:
+            is_over = page.session_key not in live_keys or page.user_pk not in accounts
+            is_over |= page.session_pk not in session_pks
+            role = roles.get((page.user_pk, page.workspace_pk))
+            snapshots[page] = None if is_over else AccessSnapshot(*accounts[page.user_pk], role)
+    return snapshots

@@ -97,31 +97,31 @@ def read_stream_rows(
     """
     if run.first_seq is None:
         return [], last_seq, False
-    told_before = walk_events(run.session_id, start=after - 1, limit=1) if after else []
-    if any(event.seq == after and _ends(run, event) for event in told_before):
+    already_read = walk_events(run.session_id, start=after - 1, limit=1) if after else []
+    if any(event.seq == after and _is_last_event(run, event) for event in already_read):
         return [], last_seq, True
     low = max(after, reached, run.first_seq - 1)
-    found = walk_events(run.session_id, start=low, limit=PAGE_ROWS)
-    there = [event for event in found if event.seq <= last_seq]
-    told, has_ended = [], False
-    for event in there:
-        is_end = _ends(run, event)
+    page = walk_events(run.session_id, start=low, limit=PAGE_ROWS)
+    events = [event for event in page if event.seq <= last_seq]
+    run_events, has_ended = [], False
+    for event in events:
+        is_end = _is_last_event(run, event)
         is_message = event.event_type == USER_MESSAGE and event.seq != run.user_seq
         is_of_another = is_message or (event.event_type == TURN_SEPARATOR and not is_end)
         if not is_of_another:
-            told.append(event)
+            run_events.append(event)
         if has_ended := is_end or is_of_another:
             break
-    own = [event for event in told if _is_said_by(run, event)]
-    answers = _read_answers(run, own)
+    shown = [event for event in run_events if _is_shown_for(run, event)]
+    answers = _read_answers(run, shown)
     rows = [
         StreamRow(seq=event.seq, data=event.as_data(), answer=answers.get(event.seq, ()))
-        for event in own
+        for event in shown
     ]
-    return rows, last_seq if len(there) < PAGE_ROWS else there[-1].seq, has_ended
+    return rows, last_seq if len(events) < PAGE_ROWS else events[-1].seq, has_ended
 
 
-def _ends(run: Run, event: StoredEvent) -> bool:
+def _is_last_event(run: Run, event: StoredEvent) -> bool:
     """Return whether this is the run's last event.
 
     The last event of a compaction is its notice. All other runs end with a footer.
@@ -130,24 +130,24 @@ def _ends(run: Run, event: StoredEvent) -> bool:
     return event.event_type == last and getattr(event.payload, "run", "") == str(run.uuid)
 
 
-def _is_said_by(run: Run, event: StoredEvent) -> bool:
+def _is_shown_for(run: Run, event: StoredEvent) -> bool:
     # Notices that do not belong to the run can be appended at any time.
     if event.event_type != INFO:
         return run.kind != COMPACT
-    named, kind = (getattr(event.payload, name, "") for name in ("run", "kind"))
-    return named == str(run.uuid) or kind in (APPROVAL, QUESTION)
+    event_run, kind = (getattr(event.payload, name, "") for name in ("run", "kind"))
+    return event_run == str(run.uuid) or kind in (APPROVAL, QUESTION)
 
 
-def _read_answers(run: Run, events: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:
-    numbers = sorted({event.turn for event in events if event.turn is not None})
+def _read_answers(run: Run, shown: list[StoredEvent]) -> dict[int, tuple[AnswerPart, ...]]:
+    numbers = sorted({event.turn for event in shown if event.turn is not None})
     turns = Turn.objects.filter(session=run.session_id, number__in=numbers, role="assistant")
-    spoken = {
+    parts_by_turn = {
         turn.number: parts_of_turn(turn)
         for turn in turns.only("number", "content", "blocks", "complete", "metadata")
     }
-    firsts = ChatEvent.objects.filter(session=run.session_id, turn_number__in=list(spoken))
-    numbered = firsts.order_by().values_list("turn_number").annotate(first=Min("seq"))
-    return {first: spoken[turn] for turn, first in numbered}
+    events = ChatEvent.objects.filter(session=run.session_id, turn_number__in=list(parts_by_turn))
+    first_seqs = events.order_by().values_list("turn_number").annotate(first=Min("seq"))
+    return {first: parts_by_turn[turn] for turn, first in first_seqs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,19 +161,21 @@ class RunTranscript:
 
 def read_run_transcript(run_pk: int) -> RunTranscript:
     """Return the run's whole output as of one moment."""
-    moment = read_run_progress(run_pk)
+    progress = read_run_progress(run_pk)
     rows: list[StreamRow] = []
     reached = 0
-    while reached < moment.last_seq:
-        some, reached, has_ended = read_stream_rows(
-            moment.run, after=0, reached=reached, last_seq=moment.last_seq
+    while reached < progress.last_seq:
+        page, reached, has_ended = read_stream_rows(
+            progress.run, after=0, reached=reached, last_seq=progress.last_seq
         )
-        rows += some
+        rows += page
         if has_ended:
             break
     draft: Draft = {}
-    add_chunks(draft, moment.chunks)
-    return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))
+    add_chunks(draft, progress.chunks)
+    return RunTranscript(
+        run=progress.run, rows=[row.data for row in rows], draft=draft_parts(draft)
+    )
 
 
 # The parts of a draft by their numbers. Each has its kind and its pieces.

@@ -155,8 +155,8 @@ def append_user_turn(run: Run, session: LockedSession, text: str) -> AppendResul
     references = [attachment_block(attachment) for attachment in attachments]
     blocks = None
     if references or not is_storable(text):
-        said = [{"type": "text", "text": text}] if text.strip() or not references else []
-        blocks = dump_json([*references, *said])
+        text_blocks = [{"type": "text", "text": text}] if text.strip() or not references else []
+        blocks = dump_json([*references, *text_blocks])
     message = UserMessage(
         text=content,
         client_id=run.client_id,
@@ -205,8 +205,8 @@ def request_stop(session_pk: int, *, only: int | None = None) -> int:
     If ``only`` is given, ask only that run.
     """
     active = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES, stop_requested_at=None)
-    asked = active if only is None else active.filter(pk=only)
-    return asked.update(stop_requested_at=timezone.now())
+    runs = active if only is None else active.filter(pk=only)
+    return runs.update(stop_requested_at=timezone.now())
 
 
 def is_stop_requested(run_pk: int) -> bool:
@@ -259,16 +259,16 @@ def finish_run(
                 *(session.pk, QUEUED),
             ],
         )
-        found = session.cursor.fetchone()
-        if found is None:
+        ended = session.cursor.fetchone()
+        if ended is None:
             raise RunLost
-        has_draft, has_calls, has_queued = found
+        has_draft, has_calls, has_queued = ended
         turns: list[int] = []
         rows: list[Row] = []
         if draft or has_draft:
             append_draft_chunks(draft)
-            kept = _append_draft(session, claimed.run_pk)
-            turns, rows = kept.turns, kept.rows
+            partial = _append_draft(session, claimed.run_pk)
+            turns, rows = partial.turns, partial.rows
         if has_calls:
             call_state = INTERRUPTED if state == states.INTERRUPTED else STOPPED
             rows += close_open_calls(session, claimed.run_pk, state=call_state, outputs=outputs)
@@ -302,8 +302,8 @@ def _append_draft(session: LockedSession, run_pk: int) -> AppendResult:
     chunks.delete()
     parts = [(kind, "".join(pieces)) for kind, pieces in draft.values()]
     text, thinking = (
-        SEPARATOR.join(piece for kind, piece in parts if kind == wanted)
-        for wanted in (TEXT, THINKING)
+        SEPARATOR.join(piece for kind, piece in parts if kind == part_kind)
+        for part_kind in (TEXT, THINKING)
     )
     unfinished = [piece for kind, piece in parts if kind not in SPOKEN]
     if not text and not thinking and not unfinished:
@@ -321,8 +321,8 @@ def _append_draft(session: LockedSession, run_pk: int) -> AppendResult:
         complete=False,
         metadata=dump_json({name: value for name, value in metadata.items() if value}),
     )
-    said = AssistantText(text=text, thinking=thinking, partial=True)
-    events = [NewEvent(payload=said, new=0)] if text or thinking else []
+    row = AssistantText(text=text, thinking=thinking, partial=True)
+    events = [NewEvent(payload=row, new=0)] if text or thinking else []
     return session.append(turns=[turn], events=events)
 
 
@@ -470,11 +470,11 @@ def active_runs(
     *, stale_seconds: float, session_pks: Sequence[int] | None = None
 ) -> list[ActiveRun]:
     """Return the runs that are running or waiting for approval, in any process."""
-    now, among = timezone.now(), ""
+    now, condition = timezone.now(), ""
     if session_pks is not None:
-        among = f" AND r.session_id IN ({placeholders(session_pks)})"
+        condition = f" AND r.session_id IN ({placeholders(session_pks)})"
     with connection.cursor() as cursor:
-        cursor.execute(f"{_ACTIVE_RUNS}{among}", session_pks or ())
+        cursor.execute(f"{_ACTIVE_RUNS}{condition}", session_pks or ())
         rows = sorted(cursor.fetchall())  # SQLite would read all runs to sort them
     return [
         ActiveRun(
@@ -498,9 +498,9 @@ def sessions_with_queue() -> list[int]:
         return [pk for (pk,) in cursor.fetchall()]
 
 
-def count_runs_by_state(wanted: Sequence[str]) -> dict[str, int]:
+def count_runs_by_state(states_to_count: Sequence[str]) -> dict[str, int]:
     """Return the number of runs in each of these states, which must not be final."""
-    rows = Run.objects.filter(state__in=wanted).order_by().values_list("state")
+    rows = Run.objects.filter(state__in=states_to_count).order_by().values_list("state")
     return dict(rows.annotate(count=Count("pk")))
 
 
@@ -511,12 +511,12 @@ def read_run_state(run_pk: int) -> str:
 def read_run_events(run_pk: int) -> list[StoredEvent]:
     """Return the rows of a run from its message, or from where it was requested, to its footer."""
     run = Run.objects.get(pk=run_pk)
-    found: list[StoredEvent] = []
+    events: list[StoredEvent] = []
     after = (run.first_seq or 1) - 1
     while page := walk_events(run.session_id, start=after, limit=MAX_PAGE_ROWS):
         for event in page:
-            found.append(event)
+            events.append(event)
             if isinstance(event.payload, TurnSeparator) and event.payload.run == str(run.uuid):
-                return found
+                return events
         after = page[-1].seq
-    return found
+    return events

@@ -148,7 +148,7 @@ _COLUMNS = {
     "purge_due": "purge_order__due_at",
 }
 # The fields that are computed from the sources below
-_MADE = {"state", "turns", "active_turns", "events", "expired"}
+_COMPUTED = {"state", "turns", "active_turns", "events", "expired"}
 _SOURCES = ("former_key", "next_turn", "next_seq", "latest_state", "active_state", "is_queued")
 
 # Columns of up to 100,000 characters, which lists on pages leave out
@@ -160,7 +160,7 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
     answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
     active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
     left_out = {} if is_full else _LARGE
-    names = SessionRecord.__dataclass_fields__.keys() - _MADE - left_out.keys()
+    names = SessionRecord.__dataclass_fields__.keys() - _COMPUTED - left_out.keys()
     columns = {name: _COLUMNS.get(name, name) for name in names}
     rows = list(
         sessions.annotate(
@@ -172,7 +172,7 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
     pks = [row["pk"] for row in rows if row["rewind_count"]]
     rewound = read_rewound_of(pks) if pks else {}
     return [
-        _record(
+        _make_record(
             {name: row[column] for name, column in columns.items()} | left_out,
             row,
             rewound=rewound.get(row["pk"], []),
@@ -181,11 +181,11 @@ def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[
     ]
 
 
-def _record(
+def _make_record(
     values: dict[str, Any], row: dict[str, Any], *, rewound: list[tuple[int, int]]
 ) -> SessionRecord:
     turns = row["next_turn"] - 1
-    made = {
+    computed = {
         "key": row["key"] or row["former_key"] or "",
         "state": _state(row["active_state"], row["latest_state"], is_queued=row["is_queued"]),
         "turns": turns,
@@ -194,7 +194,7 @@ def _record(
         "expired": has_expired(row["expires_at"]),
         "metadata": load_object(values["metadata"]),
     }
-    return SessionRecord(**values | made)
+    return SessionRecord(**values | computed)
 
 
 def _state(active: str | None, latest: str | None, *, is_queued: bool) -> str:
@@ -255,11 +255,11 @@ def list_session_records(
         sessions = sessions.filter(beyond(mark, is_back=is_back))
     if 1 < len(wanted.workspaces) <= MAX_WORKSPACES_MERGED:
         # The page can only contain the first sessions of each workspace.
-        among = Q()
+        firsts = Q()
         for pk in wanted.workspaces:
             first = sessions.filter(workspace=pk).order_by(*order)
-            among |= Q(pk__in=first.values("pk")[:limit])
-        sessions = Session.objects.filter(among)
+            firsts |= Q(pk__in=first.values("pk")[:limit])
+        sessions = Session.objects.filter(firsts)
     else:
         sessions = sessions.filter(workspace__in=wanted.workspaces)
     return _read_records(sessions.order_by(*order)[:limit])
@@ -267,9 +267,9 @@ def list_session_records(
 
 def beyond(mark: SessionListCursor, *, is_back: bool = False) -> Q:
     """Return a condition for sessions after the cursor, or before it with ``is_back``."""
-    to = "gt" if is_back else "lt"
-    same = Q(("last_active_at", mark.moment), (f"pk__{to}", mark.pk))
-    return Q((f"last_active_at__{to}", mark.moment)) | same
+    comparison = "gt" if is_back else "lt"
+    same = Q(("last_active_at", mark.moment), (f"pk__{comparison}", mark.pk))
+    return Q((f"last_active_at__{comparison}", mark.moment)) | same
 
 
 def read_session_record(session_pk: int) -> SessionRecord:
@@ -418,24 +418,29 @@ def list_sessions(
     the session ``current_pk`` whatever its age, unless it is archived.
     """
     if filters == NO_FILTERS and not before:
-        chosen: list[Statement] = [(sql, (workspace.pk,)) for sql in _newest(limit)]
+        statements: list[Statement] = [(sql, (workspace.pk,)) for sql in _latest_sql(limit)]
         if current_pk is not None:
-            chosen.append((_CURRENT_SQL, (current_pk,)))
-        page = _list_latest(chosen, limit=limit, reader_pk=reader_pk, current_pk=current_pk)
+            statements.append((_CURRENT_SQL, (current_pk,)))
+        page = _latest_page(statements, limit=limit, reader_pk=reader_pk, current_pk=current_pk)
     else:
         archived = filters.archived
         sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
         columns = ("title", "preview") if with_previews else ("title",)
         sessions = filter_by_words(sessions, filters.query, *columns)
-        sessions = _narrow(sessions, filters, reader_pk=reader_pk)
-        find = _find_latest if filters.order == LATEST else _list_in_order
-        page = find(sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk)
+        sessions = _apply_filters(sessions, filters, reader_pk=reader_pk)
+        if filters.order == LATEST:
+            statements = _latest_statements(sessions, before, limit=limit)
+            page = _latest_page(statements, limit=limit, reader_pk=reader_pk)
+        else:
+            page = _ordered_page(
+                sessions, filters.order, before=before, limit=limit, reader_pk=reader_pk
+            )
     if with_previews:
         return page
     return replace(page, items=[replace(item, preview=None) for item in page.items])
 
 
-def _narrow(
+def _apply_filters(
     sessions: QuerySet[Session], filters: SessionListFilters, *, reader_pk: int | None
 ) -> QuerySet[Session]:
     equal = {"model": filters.model, "owner__username": filters.person, "channel": filters.channel}
@@ -455,66 +460,59 @@ def _narrow(
 
 
 # The prefix of the cursor of a pinned session, if more pinned sessions follow.
-_OF_PINNED = "pinned~"
+_PINNED_PREFIX = "pinned~"
 
 
-def _latest(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Statement]:
+def _latest_statements(sessions: QuerySet[Session], before: str, *, limit: int) -> list[Statement]:
     others, pinned = sessions.filter(pinned_at=None), sessions.filter(pinned_at__isnull=False)
-    if before and not before.startswith(_OF_PINNED):
-        chosen = [_before(others, before, limit=limit)]
+    if before and not before.startswith(_PINNED_PREFIX):
+        queries = [_page_query(others, before, limit=limit)]
     else:
-        mark = before.removeprefix(_OF_PINNED)
-        chosen = [_before(others, "", limit=limit), _before(pinned, mark, limit=limit)]
-    return [_compile(some) for some in chosen]
+        cursor = before.removeprefix(_PINNED_PREFIX)
+        queries = [_page_query(others, "", limit=limit), _page_query(pinned, cursor, limit=limit)]
+    return [_select_pks(some) for some in queries]
 
 
 _CURRENT_SQL = "SELECT id FROM conversations_session WHERE id = %s AND archived_at IS NULL"
 
 
 @cache
-def _newest(limit: int) -> list[str]:
+def _latest_sql(limit: int) -> list[str]:
     """Return the SQL for the newest sessions, with the workspace as its only parameter.
 
     The result is cached because every chat page needs it.
     """
     sessions = Session.objects.filter(workspace=0, archived_at=None)
-    return [sql for sql, _ in _latest(sessions, "", limit=limit)]
+    return [sql for sql, _ in _latest_statements(sessions, "", limit=limit)]
 
 
-def _find_latest(
-    sessions: QuerySet[Session], _: str, *, before: str, limit: int, reader_pk: int | None
-) -> SessionPage:
-    chosen = _latest(sessions, before, limit=limit)
-    return _list_latest(chosen, limit=limit, reader_pk=reader_pk)
-
-
-def _list_latest(
-    chosen: Sequence[Statement],
+def _latest_page(
+    statements: Sequence[Statement],
     *,
     limit: int,
     reader_pk: int | None,
     current_pk: int | None = None,
 ) -> SessionPage:
-    listed = _read_listed(chosen, reader_pk=reader_pk)
+    listed = _read_listed(statements, reader_pk=reader_pk)
     pinned = [item for item in listed if item.pinned]
     if len(pinned) > limit:  # the other sessions follow after the last pinned one
-        page = _cut(pinned, limit=limit)
-        page = replace(page, next_cursor=_OF_PINNED + page.next_cursor)
+        page = _make_page(pinned, limit=limit)
+        page = replace(page, next_cursor=_PINNED_PREFIX + page.next_cursor)
     else:
-        page = _cut([item for item in listed if not item.pinned], limit=limit)
+        page = _make_page([item for item in listed if not item.pinned], limit=limit)
         page.items[:0] = pinned
     current = [item for item in listed if item.pk == current_pk and item not in page.items]
     return replace(page, items=current + page.items, has_current_first=bool(current))
 
 
-class _TitleKey(Lower):
+class _TitleSortKey(Lower):
     """The sort key of titles. PostgreSQL uses its own collation."""
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, function="LOOM_SORT_KEY", **context)
 
 
-def _list_in_order(
+def _ordered_page(
     sessions: QuerySet[Session], order: str, *, before: str, limit: int, reader_pk: int | None
 ) -> SessionPage:
     """Return a page of the sessions ordered by creation, newest first, or by title.
@@ -523,7 +521,7 @@ def _list_in_order(
     title.
     """
     if order == TITLE:
-        sessions = sessions.annotate(by_title=_TitleKey("title")).order_by("by_title", "pk")
+        sessions = sessions.annotate(by_title=_TitleSortKey("title")).order_by("by_title", "pk")
         if before:
             last, reached = parse_title_cursor(before)
             sessions = sessions.filter(Q(by_title__gt=reached) | Q(by_title=reached, pk__gt=last))
@@ -539,7 +537,7 @@ def _list_in_order(
     by_pk = {
         item.pk: item
         for item in _read_listed(
-            [_compile(Session.objects.filter(pk__in=pks))], reader_pk=reader_pk
+            [_select_pks(Session.objects.filter(pk__in=pks))], reader_pk=reader_pk
         )
     }
     return SessionPage(
@@ -568,9 +566,9 @@ def read_list_choices(workspace: Workspace, *, archived: bool) -> SessionListCho
             " LIMIT %s) c LEFT JOIN auth_user u ON u.id = c.owner_id",
             [workspace.pk, MAX_CHOICES],
         )
-        there = cursor.fetchall()
+        rows = cursor.fetchall()
     models, people, channels = (
-        sorted({row[place] for row in there if row[place]}) for place in range(3)
+        sorted({row[index] for row in rows if row[index]}) for index in range(3)
     )
     return SessionListChoices(models=models, people=people, channels=channels)
 
@@ -585,17 +583,18 @@ def list_recent_sessions(
     """
     sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
     sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
-    return _cut(_read_listed([_compile(_before(sessions, before, limit=limit))]), limit=limit)
+    statement = _select_pks(_page_query(sessions, before, limit=limit))
+    return _make_page(_read_listed([statement]), limit=limit)
 
 
-def _before(sessions: QuerySet[Session], before: str, *, limit: int) -> QuerySet[Session]:
+def _page_query(sessions: QuerySet[Session], before: str, *, limit: int) -> QuerySet[Session]:
     # Read one session more than needed to know whether there is a next page.
     if before:
         sessions = sessions.filter(beyond(parse_list_cursor(before)))
     return sessions.order_by("-last_active_at", "-pk")[: limit + 1]
 
 
-def _cut(listed: list[ListedSession], *, limit: int) -> SessionPage:
+def _make_page(listed: list[ListedSession], *, limit: int) -> SessionPage:
     next_cursor = str(listed[limit - 1].cursor) if len(listed) > limit else ""
     return SessionPage(items=listed[:limit], next_cursor=next_cursor)
 
@@ -627,15 +626,15 @@ _LISTED = {
 }
 
 
-def _compile(sessions: QuerySet[Session]) -> Statement:
+def _select_pks(sessions: QuerySet[Session]) -> Statement:
     return sessions.values("pk").query.sql_with_params()
 
 
 def _read_listed(
-    chosen: Sequence[Statement], *, reader_pk: int | None = None
+    statements: Sequence[Statement], *, reader_pk: int | None = None
 ) -> list[ListedSession]:
     """Return the sessions that any of the statements finds, the latest active first."""
-    among = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in chosen)  # noqa: S608
+    found = " UNION ALL ".join(f"SELECT * FROM ({sql}) q" for sql, _ in statements)  # noqa: S608
     # This uses raw SQL because every chat page has such a list, and Django takes ten times as long
     # to build the statement as SQLite takes to answer it.
     with connection.cursor() as cursor:
@@ -643,16 +642,16 @@ def _read_listed(
             f"SELECT {', '.join(_LISTED.values())} FROM conversations_session s"  # noqa: S608
             " JOIN conversations_workspace w ON w.id = s.workspace_id"
             " LEFT JOIN conversations_purgeorder p ON p.session_id = s.id"
-            f" WHERE s.id IN ({among}) ORDER BY s.last_active_at DESC, s.id DESC",
+            f" WHERE s.id IN ({found}) ORDER BY s.last_active_at DESC, s.id DESC",
             [
                 *(*ACTIVE_STATES, COMPACT, QUEUED, reader_pk),
-                *(value for _, part in chosen for value in part),
+                *(value for _, part in statements for value in part),
             ],
         )
-        return [_listed(dict(zip(_LISTED, row, strict=True))) for row in cursor.fetchall()]
+        return [_make_listed(dict(zip(_LISTED, row, strict=True))) for row in cursor.fetchall()]
 
 
-def _listed(row: dict[str, Any]) -> ListedSession:
+def _make_listed(row: dict[str, Any]) -> ListedSession:
     for name in ("last_active_at", "expires_at", "purge_due"):
         row[name] = row[name] and read_moment(row[name])
     return ListedSession(
@@ -676,8 +675,8 @@ def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> Q
 
 def list_titled(sessions: QuerySet[Session], query: str, *, limit: int) -> list[SessionRecord]:
     """Return the sessions with each word of the query in the title, the latest active first."""
-    found = filter_by_words(sessions, query, "title").order_by("-last_active_at", "-pk")
-    return _read_records(found[:limit], is_full=False)
+    sessions = filter_by_words(sessions, query, "title").order_by("-last_active_at", "-pk")
+    return _read_records(sessions[:limit], is_full=False)
 
 
 def list_forks(session: Session, *, limit: int) -> list[SessionRecord]:

@@ -150,19 +150,19 @@ def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     """Return the state as it was at the moment."""
     markers = read_markers(session_pk, "turn")[: moment.rewinds]
     gone = hidden_ranges(markers)
-    base = _checkpoint(session_pk, moment, through=moment.turn)
-    marked = _load(base)
+    base = _newest_checkpoint(session_pk, moment, through=moment.turn)
+    marked = _load_checkpoint(base)
     # Find the newest checkpoint before the first turn that has left the path or come back since.
     while (apart := first_difference(hidden_ranges(markers[: base.rewinds]), gone)) <= base.turn:
-        base = _checkpoint(session_pk, moment, through=apart - 1)
-    state = _load(base)
+        base = _newest_checkpoint(session_pk, moment, through=apart - 1)
+    state = _load_checkpoint(base)
     for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
     marks = drop_marks(marked, gone, left=state).marks
     return state._replace(marks=marks, edit_seq=marked.edit_seq)
 
 
-def _load(checkpoint: StateCheckpoint) -> SessionState:
+def _load_checkpoint(checkpoint: StateCheckpoint) -> SessionState:
     state = load_state(checkpoint.state)
     if state is None:
         raise Unavailable(
@@ -172,30 +172,34 @@ def _load(checkpoint: StateCheckpoint) -> SessionState:
     return state
 
 
-def _checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateCheckpoint:
-    found = StateCheckpoint.objects.filter(
+def _newest_checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateCheckpoint:
+    checkpoints = StateCheckpoint.objects.filter(
         session=session_pk,
         turn__lte=through,
         seq__lte=moment.seq,
         rewinds__lte=moment.rewinds,
         state__startswith=PREFIX,
     )
-    return found.order_by("-turn", "-seq", "-rewinds").first() or _START
+    return checkpoints.order_by("-turn", "-seq", "-rewinds").first() or _START
 
 
 def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Iterator[StoredTurn]:
     """Yield the turns after ``after`` and up to ``through``, without those in ``gone``."""
-    start, left = after + 1, []
+    start = after + 1
+    ranges = []
     for first, last in merge_ranges(gone):
-        left.append((start, min(first - 1, through)))
+        ranges.append((start, min(first - 1, through)))
         start = max(start, last + 1)
-    for low, high in (pair for pair in [*left, (start, through)] if pair[0] <= pair[1]):
+    ranges.append((start, through))
+    for low, high in ranges:
+        if low > high:
+            continue
         turns = Turn.objects.filter(session=session_pk, number__gte=low, number__lte=high)
         for row in walk_rows(turns, *COLUMNS, key="number"):
             yield StoredTurn(**row)
 
 
-def store_rewound_state(session_pk: int, *, as_of: StateMoment | None = None) -> None:
+def store_rewound_state(session_pk: int, *, as_of: StateMoment | None) -> None:
     """Update the state after a rewind that was just recorded and counted, in its transaction.
 
     ``as_of`` is the moment to which the rewind returned, if it did. A state that is behind is not
@@ -282,26 +286,26 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     """Rebuild the state up to a moment. The memory use grows by one state for each fifty turns."""
     rebuilt = RebuiltState(moment=moment)
     rewinds = list(_read_rewinds(session_pk, moment))
-    gone_back_to = {marker.back_to for _, _, marker in rewinds}
-    happenings: Iterator[Happening] = merge(
+    returned_to = {marker.back_to for _, _, marker in rewinds}
+    changes: Iterator[_Change] = merge(
         _read_edits(session_pk, moment),
         rewinds,
-        key=lambda happening: happening[:2],
+        key=lambda change: change[:2],
     )
-    following = next(happenings, None)
+    upcoming = next(changes, None)
     turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
-        while following is not None and following[0] <= number:
-            _, seq, what = following
-            if isinstance(what, StateEdit):
-                edited = apply_edit(rebuilt.state, what, seq=seq, turn=rebuilt.turn)
+        while upcoming is not None and upcoming[0] <= number:
+            _, seq, change = upcoming
+            if isinstance(change, StateEdit):
+                edited = apply_edit(rebuilt.state, change, seq=seq, turn=rebuilt.turn)
                 rebuilt.state = drop_marks(edited, rebuilt.gone, left=edited)
             else:
-                if rebuilt.rewinds in gone_back_to:
+                if rebuilt.rewinds in returned_to:
                     rebuilt.before[rebuilt.rewinds] = rebuilt.state, list(rebuilt.valid)
-                rebuilt.rewind(session_pk, what)
+                rebuilt.rewind(session_pk, change)
             rebuilt.add_checkpoint()
-            following = next(happenings, None)
+            upcoming = next(changes, None)
         turn = next(turns, None)
         if turn is None:
             break
@@ -314,10 +318,10 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
 
 # An edit or a rewind, with the turn and event after which it came. If an import has them out of
 # order, each comes at least as late as the one before it.
-type Happening = tuple[int, int, StateEdit | Marker]
+type _Change = tuple[int, int, StateEdit | Marker]
 
 
-def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[Happening]:
+def _read_edits(session_pk: int, moment: StateMoment) -> Iterator[_Change]:
     rows = ChatEvent.objects.filter(
         session=session_pk, seq__lte=moment.seq, event_type=INFO, payload__contains=STATE_EDIT
     )
@@ -351,11 +355,11 @@ def rebuild_state(session_pk: int) -> bool:
             lock_session(session_pk)
             stored = read_stored_state(session_pk)
             if stored.moment == rebuilt.moment:
-                return _store(stored, rebuilt)
+                return _store_rebuilt(stored, rebuilt)
     with transaction.atomic():
         lock_session(session_pk)
         stored = read_stored_state(session_pk)
-        return _store(stored, fold_session(session_pk, stored.moment))
+        return _store_rebuilt(stored, fold_session(session_pk, stored.moment))
 
 
 def catch_up_state(session_pk: int) -> None:
@@ -402,7 +406,7 @@ def _stored_checkpoints(session_pk: int) -> dict[Key, str]:
     return {(turn, seq, rewinds): state for turn, seq, rewinds, state in columns}
 
 
-def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
+def _store_rebuilt(stored: StoredState, rebuilt: RebuiltState) -> bool:
     session_pk = stored.session_pk
     is_same = (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
     if is_same and _stored_checkpoints(session_pk) == rebuilt.checkpoints:
@@ -452,7 +456,7 @@ class StateView:
 def read_state_text(session_pk: int) -> StateText:
     """Return the current state as text."""
     stored = read_stored_state(session_pk)
-    return _text(stored, _current(stored), stored.moment, _kept_items(stored))
+    return _make_state_text(stored, _load_current(stored), stored.moment, _kept_items(stored))
 
 
 def rebuild_state_text(
@@ -473,13 +477,13 @@ def rebuild_state_text(
     moment = StateMoment(turn=turn, seq=seq, rewinds=rewinds)
     state, stored = read_state_at(session_pk, moment), read_stored_state(session_pk)
     stored = stored if root is None else replace(stored, root=root)
-    return _text(stored, state, moment, tuple(kept))
+    return _make_state_text(stored, state, moment, tuple(kept))
 
 
 def read_state_view(session_pk: int) -> StateView:
     """Return the current state as a person sees and edits it."""
     stored = read_stored_state(session_pk)
-    items, struck = list_items(_current(stored))
+    items, struck = list_items(_load_current(stored))
     kept, replaced = choose_kept(_kept_items(stored), items)
     return StateView(
         items=items,
@@ -493,9 +497,9 @@ def read_state_view(session_pk: int) -> StateView:
 
 def find_statement(session_pk: int, item: str) -> StateItem:
     """Return the rule or preference in force with this id. Raise Rejected if there is none."""
-    for found in read_state_view(session_pk).items:
-        if found.id == item and found.kind in (RULE, PREFERENCE):
-            return found
+    for statement in read_state_view(session_pk).items:
+        if statement.id == item and statement.kind in (RULE, PREFERENCE):
+            return statement
     raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
 
 
@@ -503,11 +507,11 @@ def _kept_items(stored: StoredState) -> tuple[KeptItem, ...]:
     return read_kept(stored.workspace_pk, stored.owner_pk) if stored.has_memory else ()
 
 
-def _current(stored: StoredState) -> SessionState:
+def _load_current(stored: StoredState) -> SessionState:
     return stored.load() or read_state_at(stored.session_pk, stored.moment)
 
 
-def _text(
+def _make_state_text(
     stored: StoredState, state: SessionState, moment: StateMoment, kept: tuple[KeptItem, ...]
 ) -> StateText:
     yaml = write_yaml(
@@ -570,34 +574,36 @@ def edit_state(
     catch_up_state(session.pk)
     with locked_session(session.pk) as locked:
         view = read_state_view(session.pk)
-        found = next((one for one in (*view.items, *view.struck) if one.id == item), None)
+        found = next((row for row in (*view.items, *view.struck) if row.id == item), None)
         if found is None:
             raise Rejected(
                 "This item is no longer in the session state.", code="state_item_unknown"
             )
-        is_so = {
+        is_done = {
             PIN: found.is_pinned,
             UNPIN: not found.is_pinned,
             STRIKE: bool(found.struck_by),
             UNSTRIKE: not found.struck_by,
             REWORD: found.text == wording,
         }
-        if is_so[action]:
+        if is_done[action]:
             return AppendResult(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
-        # An item that the model or a later item struck is restored by pinning it, so that it stays.
-        kept = PIN if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER) else action
-        edit = StateEdit(action=kept, item=found.as_mark(), text=wording)
-        told = describe_edit(action, kind=found.kind, text=wording or found.text)
+        description = describe_edit(action, kind=found.kind, text=wording or found.text)
+        if action == UNSTRIKE and found.struck_by in (BY_MODEL, BY_LATER):
+            # An item that the model or a later item struck is restored by pinning it, so that it
+            # stays.
+            action = PIN
+        edit = StateEdit(action=action, item=found.as_mark(), text=wording)
         by = "" if actor_pk is None else read_username(actor_pk)
-        appended = locked.append(events=[_edit_event(edit, told, by=by)])
+        appended = locked.append(events=[_edit_event(edit, description, by=by)])
         if not appended.rows:
             raise Unavailable("The change could not be saved. Try again.", code="not_kept")
         return appended
 
 
-def _edit_event(edit: StateEdit, told: Message, *, by: str) -> NewEvent:
-    return NewEvent(payload=Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by)))
+def _edit_event(edit: StateEdit, description: Message, *, by: str) -> NewEvent:
+    return NewEvent(payload=Info(text=description, code=STATE_EDIT, data=dump_edit(edit, by=by)))
 
 
 def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
@@ -605,14 +611,16 @@ def mark_items(session: Session, marks: Iterable[ItemMark], *, by: str) -> None:
     events = []
     for mark in marks:
         item = ItemMark(*mark[:6])
-        done = {REWORD: bool(mark.rewording), PIN: mark.is_pinned, STRIKE: mark.is_struck}
-        for action in (action for action, is_so in done.items() if is_so):
+        marked = {REWORD: bool(mark.rewording), PIN: mark.is_pinned, STRIKE: mark.is_struck}
+        for action, is_marked in marked.items():
+            if not is_marked:
+                continue
             text = mark.rewording if action == REWORD else ""
-            told = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
+            description = describe_edit(action, kind=mark.kind, text=mark.rewording or mark.text)
             # In the new session these events come after all turns. ``after`` keeps the original
             # position, so that statements of later turns still count as later.
             edit = StateEdit(action, item, text, after=max(mark.turn, mark.reworded_after))
-            events.append(_edit_event(edit, told, by=by))
+            events.append(_edit_event(edit, description, by=by))
     if events:
         append(session.pk, session_uuid=session.uuid, events=events)
 

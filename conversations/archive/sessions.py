@@ -50,6 +50,11 @@ def is_current(now: datetime) -> Q:
     return Q(expires_at=None) | Q(expires_at__gt=now)
 
 
+def has_expired(expires_at: datetime | None) -> bool:
+    """Return whether a session with this expiry has expired."""
+    return expires_at is not None and expires_at <= timezone.now()
+
+
 def list_due(now: datetime) -> Iterator[Session]:
     """Yield the expired sessions whose expiry is not recorded yet, with their workspaces."""
     due = Session.objects.filter(is_over(now), expired_at=None)
@@ -100,7 +105,7 @@ def create_session(
     uuid = uuid or uuid4()
     title = one_line(strip_invisible(storable(title)), limit=MAX_TITLE_CHARS)
     now = created_at or timezone.now()
-    expires_at = expires_at or _expiry_of_new(workspace, now)
+    expires_at = expires_at or _first_expiry(workspace, now)
     return Session.objects.create(
         uuid=uuid,
         workspace=workspace,
@@ -122,7 +127,7 @@ def create_session(
     )
 
 
-def _expiry_of_new(workspace: Workspace, now: datetime) -> datetime | None:
+def _first_expiry(workspace: Workspace, now: datetime) -> datetime | None:
     hours = workspace.expire_after_hours
     return now + timedelta(hours=hours) if hours else None
 
@@ -154,49 +159,50 @@ def open_empty_session(
         .order_by("-id")
     )
     free = (session for session in unused if is_taken is None or not is_taken(session))
-    found, expires_at = next(free, None), _expiry_of_new(workspace, now)
-    if found is None:
+    session = next(free, None)
+    expires_at = _first_expiry(workspace, now)
+    if session is None:
         return create_session(workspace, owner=owner)
-    if found.expires_at != expires_at:
-        found.expires_at = expires_at
-        Session.objects.filter(pk=found.pk).update(expires_at=expires_at)
-    return found
+    if session.expires_at != expires_at:
+        session.expires_at = expires_at
+        Session.objects.filter(pk=session.pk).update(expires_at=expires_at)
+    return session
 
 
 def get_or_create_by_key(
-    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **columns: Any
 ) -> Session:
     """Return the session with this key and create it if needed, see :func:`open_by_key`."""
-    return open_by_key(workspace, key=key, owner=owner, channel=channel, **begun)[0]
+    return open_by_key(workspace, key=key, owner=owner, channel=channel, **columns)[0]
 
 
 def open_by_key(
-    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **columns: Any
 ) -> tuple[Session, bool]:
     """Return the session with this key, and whether this call has created it.
 
-    The session is created on first use without a race, with ``begun`` as further arguments of
+    The session is created on first use without a race, with ``columns`` as further arguments of
     :func:`create_session`. A session that has expired or is scheduled for a purge counts as not
     found. ``channel`` is only used if the key does not name a channel itself.
     """
-    found = find_by_key(workspace, key)
-    if found is not None:
-        return found, False
-    ordered = Session.objects.filter(workspace=workspace, key=key).exclude(purge_order=None)
-    return _begin_under(key, workspace, owner, channel, begun, ordered)
+    session = find_by_key(workspace, key)
+    if session is not None:
+        return session, False
+    to_be_purged = Session.objects.filter(workspace=workspace, key=key).exclude(purge_order=None)
+    return _begin_under(key, workspace, owner, channel, columns, to_be_purged)
 
 
 def begin_anew(
-    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **columns: Any
 ) -> Session:
     """Create a new session under a key that another session may have.
 
     The earlier session loses the key, otherwise stays as it is, and becomes the parent of the new
-    one. ``begun`` holds further arguments of :func:`create_session`. If several callers do this at
-    the same time, only one of them creates the session.
+    one. ``columns`` holds further arguments of :func:`create_session`. If several callers do this
+    at the same time, only one of them creates the session.
     """
-    had_it = Session.objects.filter(workspace=workspace, key=key)
-    return _begin_under(key, workspace, owner, channel, begun, had_it)[0]
+    holders = Session.objects.filter(workspace=workspace, key=key)
+    return _begin_under(key, workspace, owner, channel, columns, holders)[0]
 
 
 def _begin_under(
@@ -204,32 +210,32 @@ def _begin_under(
     workspace: Workspace,
     owner: User,
     channel: str,
-    begun: dict[str, Any],
+    columns: dict[str, Any],
     released: QuerySet[Session],
 ) -> tuple[Session, bool]:
     now = timezone.now()
-    of_key = Session.objects.filter(workspace=workspace, key=key)
+    with_key = Session.objects.filter(workspace=workspace, key=key)
     try:
         with transaction.atomic():
-            held = of_key.first()
-            for earlier in of_key.filter(is_over(now)).order_by("pk"):
+            holder = with_key.first()
+            for earlier in with_key.filter(is_over(now)).order_by("pk"):
                 release_expired_key(earlier.uuid, now=now)
             released.update(former_key=F("key"), key=None)
-            had_it = Session.objects.filter(workspace=workspace, former_key=key)
-            new = create_session(
+            former = Session.objects.filter(workspace=workspace, former_key=key)
+            session = create_session(
                 workspace,
                 owner=owner,
                 key=key,
                 channel=channel_of(key, otherwise=channel),
                 # The last session that had the key. An imported session whose key was already taken
                 # never had the key here.
-                continues=held
-                or had_it.order_by(F("expired_at").desc(nulls_last=True), "-created_at").first(),
-                **begun,
+                continues=holder
+                or former.order_by(F("expired_at").desc(nulls_last=True), "-created_at").first(),
+                **columns,
             )
-            return new, True
+            return session, True
     except IntegrityError:  # another caller has created the session
-        return of_key.get(), False
+        return with_key.get(), False
 
 
 def find_by_key(workspace: Workspace, key: str) -> Session | None:
@@ -240,8 +246,8 @@ def find_by_key(workspace: Workspace, key: str) -> Session | None:
 def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
     """Return the current sessions with this key in these workspaces, which are primary keys."""
     sessions = Session.objects.select_related("workspace", "owner")
-    of_key = sessions.filter(is_current(timezone.now()), workspace__in=workspaces, key=key)
-    return list(of_key.filter(purge_order=None).order_by("pk"))
+    with_key = sessions.filter(is_current(timezone.now()), workspace__in=workspaces, key=key)
+    return list(with_key.filter(purge_order=None).order_by("pk"))
 
 
 def get_session(uuid: UUID) -> Session:
@@ -295,8 +301,8 @@ def rename_session(session: Session, *, title: str) -> str:
 
 def read_untitled(session_pk: int) -> str | None:
     """Return the model of a session without a chosen title, or None if a title was chosen."""
-    found = Session.objects.filter(pk=session_pk, title_is_chosen=False)
-    return found.values_list("model", flat=True).first()
+    sessions = Session.objects.filter(pk=session_pk, title_is_chosen=False)
+    return sessions.values_list("model", flat=True).first()
 
 
 def choose_model(session: Session, *, model: str) -> None:
@@ -309,8 +315,8 @@ def instruct_session(session: Session, *, instructions: str) -> None:
 
 
 def pin_session(session: Session, *, pinned: bool) -> None:
-    found = Session.objects.filter(pk=session.pk, pinned_at__isnull=pinned)
-    found.update(pinned_at=timezone.now() if pinned else None)
+    sessions = Session.objects.filter(pk=session.pk, pinned_at__isnull=pinned)
+    sessions.update(pinned_at=timezone.now() if pinned else None)
 
 
 def archive_session(session: Session, *, archived: bool) -> bool:
@@ -326,20 +332,20 @@ def archive_session(session: Session, *, archived: bool) -> bool:
                 "This session is scheduled for deletion. Cancel the deletion to unarchive it.",
                 code="purge_ordered",
             )
-        found = Session.objects.filter(pk=session.pk, archived_at__isnull=archived)
-        return bool(found.update(archived_at=timezone.now() if archived else None)) and archived
+        sessions = Session.objects.filter(pk=session.pk, archived_at__isnull=archived)
+        return bool(sessions.update(archived_at=timezone.now() if archived else None)) and archived
 
 
 def save_reading_position(session_pk: int, *, user_pk: int) -> None:
     """Record that the person has read all current turns."""
-    known = ReadingPosition.objects.filter(session=session_pk, user=user_pk).values("turn")
-    found = Session.objects.filter(pk=session_pk).values_list(
-        "next_turn", Subquery(known), Exists(User.objects.filter(pk=user_pk))
+    position = ReadingPosition.objects.filter(session=session_pk, user=user_pk).values("turn")
+    rows = Session.objects.filter(pk=session_pk).values_list(
+        "next_turn", Subquery(position), Exists(User.objects.filter(pk=user_pk))
     )
-    next_turn, read, is_there = found.first() or (1, None, False)
+    next_turn, read_turn, exists = rows.first() or (1, None, False)
     # If the session or the user was deleted meanwhile, an insert would fail, and with it everything
     # that is written in the same transaction.
-    if not is_there or read == next_turn - 1:
+    if not exists or read_turn == next_turn - 1:
         return
     ReadingPosition.objects.bulk_create(
         [ReadingPosition(session_id=session_pk, user_id=user_pk, turn=next_turn - 1)],
@@ -362,11 +368,6 @@ def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
     Session.objects.filter(pk=session_pk).exclude(system_prompt=system_prompt).update(
         system_prompt=system_prompt
     )
-
-
-def has_expired(expires_at: datetime | None) -> bool:
-    """Return whether a session with this expiry has expired."""
-    return expires_at is not None and expires_at <= timezone.now()
 
 
 def save_floor(session_pk: int, *, floor: int) -> None:
@@ -458,9 +459,9 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
     ``user_pk`` is the person whose message is answered. None stands for a program of the server,
     which has the rights of members. An inactive user may not change anything.
     """
-    limits = [one.has_call_limits_sql for one in features() if one.has_call_limits_sql]
-    names = [one.name for one in fields(WindowFacts)]
-    columns = [one.metadata["sql"] for one in fields(WindowFacts) if one.metadata]
+    limits = [feature.has_call_limits_sql for feature in features() if feature.has_call_limits_sql]
+    names = [column.name for column in fields(WindowFacts)]
+    columns = [column.metadata["sql"] for column in fields(WindowFacts) if column.metadata]
     columns.append(" OR ".join(limits) or "FALSE")
     # This uses raw SQL because the query delays the first word of each answer.
     with connection.cursor() as cursor:

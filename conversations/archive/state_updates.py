@@ -75,26 +75,26 @@ def edit_of(payload: Payload) -> StateEdit | None:
 
 def advance_state(
     cursor: Any,
-    advance: StateUpdate,
+    update: StateUpdate,
     *,
     facts: Sequence[tuple[int, TurnFacts]],
     edits: Sequence[tuple[int, StateEdit]] = (),
 ) -> None:
     """Add turns, then edits, each with its number. The new state is left in ``advance``."""
-    state = advance.load() if facts or edits else None
+    state = update.load() if facts or edits else None
     if state is None:
         return
-    for number, said in facts:
-        state = fold_facts(state, number, said)
-        advance.turn = number
+    for number, turn_facts in facts:
+        state = fold_facts(state, number, turn_facts)
+        update.turn = number
         if number % CHECKPOINT_TURNS == 0:
-            _insert_checkpoint(cursor, advance, state)
+            _insert_checkpoint(cursor, update, state)
     for seq, edit in edits:
-        state = apply_edit(state, edit, seq=seq, turn=advance.turn)
-        _insert_checkpoint(cursor, advance, state)
-    advance.state, advance.state_turn = dump_state(state), advance.turn
+        state = apply_edit(state, edit, seq=seq, turn=update.turn)
+        _insert_checkpoint(cursor, update, state)
+    update.state, update.state_turn = dump_state(state), update.turn
 
 
-def _insert_checkpoint(cursor: Any, advance: StateUpdate, state: SessionState) -> None:
-    values = (advance.turn, state.edit_seq, advance.rewinds, dump_state(state))
-    cursor.execute(INSERT_CHECKPOINT, [advance.session_pk, *values])
+def _insert_checkpoint(cursor: Any, update: StateUpdate, state: SessionState) -> None:
+    values = (update.turn, state.edit_seq, update.rewinds, dump_state(state))
+    cursor.execute(INSERT_CHECKPOINT, [update.session_pk, *values])

@@ -30,6 +30,8 @@ from conversations.domain.errors import (
 )
 from conversations.domain.messages import say
 
+logger = logging.getLogger(__name__)
+
 # Translation of database and disk errors for the caller
 
 FULL = say("The server’s disk is full. Nothing that was saved is lost.")
@@ -73,17 +75,17 @@ def translate_storage_error(error: BaseException) -> LoomError | None:
     database cannot be reached. The causes of the error are checked too.
     """
     seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        if isinstance(one, LoomError):
-            is_storage = isinstance(one, StorageFull) or one.code == DATABASE_UNAVAILABLE
-            return one if is_storage else None
-        if _is_full(one):
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, LoomError):
+            is_storage = isinstance(cause, StorageFull) or cause.code == DATABASE_UNAVAILABLE
+            return cause if is_storage else None
+        if _is_full(cause):
             return StorageFull(FULL)
-        if _is_away(one):
+        if _is_away(cause):
             return database_unavailable()
-        one = one.__cause__
+        cause = cause.__cause__
     return None
 
 
@@ -182,8 +184,6 @@ def _sqlite_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0)
 
 
-logger = logging.getLogger(__name__)
-
 MIB = 2**20
 
 # The size of a test write. It must be more than the space left in the allocated blocks of existing
@@ -212,13 +212,13 @@ def free_bytes(folder: Path) -> int:
     """
     while True:
         try:
-            found = os.statvfs(folder)
+            status = os.statvfs(folder)
         except FileNotFoundError:
             if folder == folder.parent:
                 raise
             folder = folder.parent
         else:
-            return found.f_bavail * found.f_frsize
+            return status.f_bavail * status.f_frsize
 
 
 def data_free_bytes() -> int:
@@ -264,7 +264,7 @@ def probe_writes() -> None:
         if connection.vendor != "sqlite":
             _touch_row()
             return
-        [usual] = cursor.execute("PRAGMA busy_timeout").fetchone()
+        [timeout_ms] = cursor.execute("PRAGMA busy_timeout").fetchone()
         cursor.execute(f"PRAGMA busy_timeout = {PROBE_WAIT_MS}")
         try:
             _touch_row()
@@ -272,7 +272,7 @@ def probe_writes() -> None:
             if "locked" not in str(error):
                 raise
         finally:
-            cursor.execute(f"PRAGMA busy_timeout = {usual}")
+            cursor.execute(f"PRAGMA busy_timeout = {timeout_ms}")
 
 
 def _touch_row() -> None:
@@ -290,31 +290,31 @@ class DiskMonitor:
         self._lock = threading.Lock()
         self._is_low = False
         self._problem: Exception | None = None
-        self._until = 0.0
+        self._next_probe_at = 0.0
 
     def is_low(self) -> bool:
         """Return whether disk space is short now. This is cheap."""
-        free, wanted = data_free_bytes(), min_free_bytes()
-        fields = {"free_mib": free // MIB, "min_free_mib": wanted // MIB}
+        free, needed = data_free_bytes(), min_free_bytes()
+        fields = {"free_mib": free // MIB, "min_free_mib": needed // MIB}
         with self._lock:
-            if free < wanted and not self._is_low:
+            if free < needed and not self._is_low:
                 logger.warning("disk_space_low", extra={"fields": fields})
                 self._is_low = True
-            elif self._is_low and free >= wanted * RECOVERY_FACTOR:
+            elif self._is_low and free >= needed * RECOVERY_FACTOR:
                 logger.info("disk_space_recovered", extra={"fields": fields})
                 self._is_low = False
-        return free < wanted
+        return free < needed
 
     def find_problem(self) -> Exception | None:
         """Return why data cannot be written, or None if they can. See :func:`probe_writes`."""
         with self._lock:
-            if time.monotonic() >= self._until:
+            if time.monotonic() >= self._next_probe_at:
                 before, self._problem = self._problem, None
                 try:
                     probe_writes()
                 except Exception as error:
                     self._problem = error
-                self._until = time.monotonic() + PROBE_INTERVAL_SECONDS
+                self._next_probe_at = time.monotonic() + PROBE_INTERVAL_SECONDS
                 if self._problem is not None and before is None:
                     reason = {"error_class": type(self._problem).__name__, "reason": self._problem}
                     logger.error("write_probe_failed", extra={"fields": reason})

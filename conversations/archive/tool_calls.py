@@ -103,8 +103,8 @@ def read_rules(session_pk: int, *, user_pk: int | None) -> ToolRules:
 
 def allowed_kinds(session_pk: int) -> frozenset[str]:
     """Return the keys of the kinds that are always allowed in the session's workspace."""
-    found = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
-    return frozenset(filter(is_kind, found.order_by("pk").values_list("kind", flat=True)))
+    permissions = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
+    return frozenset(filter(is_kind, permissions.order_by("pk").values_list("kind", flat=True)))
 
 
 def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
@@ -114,7 +114,7 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
     description by its server are revoked.
     """
     in_force = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None)
-    former = [one.pk for one in in_force if is_described_otherwise(kind, one.kind)]
+    former = [p.pk for p in in_force if is_described_otherwise(kind, p.kind)]
     if former:
         in_force.filter(pk__in=former).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
     try:
@@ -133,8 +133,8 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
 
 def list_permissions(workspace: Workspace) -> list[ToolPermission]:
     """Return the permissions in force and who granted them, in the order of granting."""
-    found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
-    return list(found.select_related("granted_by"))
+    permissions = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
+    return list(permissions.select_related("granted_by"))
 
 
 def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> None:
@@ -142,10 +142,10 @@ def revoke_permission(workspace: Workspace, *, pk: int, user_pk: int | None) -> 
 
     If the permission is already revoked, nothing changes.
     """
-    found = ToolPermission.objects.filter(workspace=workspace, pk=pk)
-    if not found.exists():
+    permissions = ToolPermission.objects.filter(workspace=workspace, pk=pk)
+    if not permissions.exists():
         raise NotFound("This permission does not exist in this workspace.")
-    found.filter(revoked_at=None).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
+    permissions.filter(revoked_at=None).update(revoked_at=timezone.now(), revoked_by_id=user_pk)
 
 
 MAX_REASON_CHARS = 2_000
@@ -220,24 +220,24 @@ def _record(call: ToolCall) -> ToolCallRecord:
         state=call.state,
         asked=_read_asked(call),
         decision=call.decision,
-        decided_by=_name(call.decided_by) if call.decided_at else "",
+        decided_by=_username(call.decided_by) if call.decided_at else "",
         reason=call.reason,
-        stopped_by=_name(call.stop_requested_by) if call.stop_requested_at else "",
+        stopped_by=_username(call.stop_requested_by) if call.stop_requested_at else "",
         question=_read_question(call),
         answer=load_json(call.answer, default=None) if call.answer else None,
     )
 
 
 def _read_asked(call: ToolCall) -> ApprovalRequest | None:
-    asked = load_json(call.asked, default=None) if call.asked else None
-    return read_asked(asked) if isinstance(asked, dict) else None
+    data = load_json(call.asked, default=None) if call.asked else None
+    return read_asked(data) if isinstance(data, dict) else None
 
 
 def _read_question(call: ToolCall) -> ToolQuestion | None:
     return read_question(load_json(call.question, default=None)) if call.question else None
 
 
-def _name(user: User | None) -> str:
+def _username(user: User | None) -> str:
     return user.get_username() if user else NOBODY
 
 
@@ -251,9 +251,9 @@ def ask_for_calls(
     """
     with locked_session(session_pk) as locked:
         for pk, asked, _ in questions:
-            waiting = ToolCall.objects.filter(pk=pk, state=STARTED)
-            _require(
-                waiting.update(
+            started = ToolCall.objects.filter(pk=pk, state=STARTED)
+            _require_changed(
+                started.update(
                     state=WAITING, asked=dump_json(asked.as_data()), asked_at=timezone.now()
                 )
             )
@@ -271,31 +271,33 @@ def begin_call(
     ``decision`` says why the call may run if no person decided. Raise Conflict if the call has
     already started or ended, and RunLost if the run has ended or belongs to another process.
     """
-    decided = {"decision": decision} if decision else {}
+    columns = {"decision": decision} if decision else {}
     with joined_transaction():
         lock_session(session_pk)
         if not Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES).exists():
             raise RunLost
         open_calls = ToolCall.objects.filter(pk=call_pk, state__in=(STARTED, WAITING))
-        _require(open_calls.update(state=RUNNING, started_at=timezone.now(), **decided))
+        _require_changed(open_calls.update(state=RUNNING, started_at=timezone.now(), **columns))
         show_run_waiting(run_pk, waits=False)
 
 
-def _require(changed: int) -> None:
+def _require_changed(changed: int) -> None:
     if not changed:
         raise Conflict("This call was started or ended in the meantime.", code="call_ended")
 
 
 def show_run_waiting(run_pk: int, *, waits: bool) -> None:
     """Set whether an active run does nothing but wait for a person."""
-    states = (run_states.RUNNING, run_states.WAITING_APPROVAL)
-    before, after = states if waits else states[::-1]
+    if waits:
+        before, after = run_states.RUNNING, run_states.WAITING_APPROVAL
+    else:
+        before, after = run_states.WAITING_APPROVAL, run_states.RUNNING
     Run.objects.filter(pk=run_pk, state=before).update(state=after)
 
 
 def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
     """Record how a call ended. Raise Conflict if it has already ended."""
-    _require(
+    _require_changed(
         ToolCall.objects.filter(pk=call_pk, state__in=OPEN_STATES).update(
             state=ending.state,
             ok=ending.ok,
@@ -305,7 +307,7 @@ def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
     )
 
 
-_ENDS = {
+_ENDINGS = {
     (STOPPED, RUNNING): "Stopped before it ended; changes made until then stay.",
     (INTERRUPTED, RUNNING): (
         "The server stopped during this call; changes made until then stay. The call is not "
@@ -332,8 +334,10 @@ def close_open_calls(
     rows: list[Row] = []
     for call in calls.select_related("decided_by", "stop_requested_by").order_by("pk"):
         record = _record(call)
-        words = _ENDS.get((state, record.state), "Stopped before it started. Nothing was done.")
-        shown = (outputs or {}).get(record.pk, "")
+        sentence = _ENDINGS.get(
+            (state, record.state), "Stopped before it started. Nothing was done."
+        )
+        output = (outputs or {}).get(record.pk, "")
         began = call.started_at
         ending = CallEnding(
             call=str(record.uuid),
@@ -341,7 +345,7 @@ def close_open_calls(
             name=record.name,
             arguments=record.arguments,
             ok=False,
-            output=f"{words}\n\n{shown}" if shown else words,
+            output=f"{sentence}\n\n{output}" if output else sentence,
             state=state,
             decision=record.decision,
             decided_by=record.decided_by,
@@ -369,25 +373,28 @@ def decide_call(
     call in the workspace from now on.
     """
     with locked_session(session.pk) as locked:
-        found = find_call(session, call)
-        if found.decision or found.state != WAITING:
-            if found.decision == decision and found.decided_by_id == user_pk:
+        tool_call = find_call(session, call)
+        if tool_call.decision or tool_call.state != WAITING:
+            if tool_call.decision == decision and tool_call.decided_by_id == user_pk:
                 return []
-            raise Conflict(_why_not(found), code="call_decided")
-        record = _record(found)
-        asked = record.asked or read_asked({})
+            raise Conflict(_why_not_decidable(tool_call), code="call_decided")
+        record = _record(tool_call)
+        request = record.asked or read_asked({})
         if decision == ALWAYS:
-            if not is_kind(asked.kind_key):
+            if not is_kind(request.kind_key):
                 raise Rejected(
                     "Calls like this one can only be allowed once at a time.", code="no_kind"
                 )
             grant_permission(
-                session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk
+                session.workspace_id,
+                kind=request.kind_key,
+                label=request.kind_label,
+                user_pk=user_pk,
             )
-        found.decision, found.decided_by_id = decision, user_pk
-        found.decided_at, found.reason = timezone.now(), reason[:MAX_REASON_CHARS]
-        found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
-        return _append_decision(locked, found, asked)
+        tool_call.decision, tool_call.decided_by_id = decision, user_pk
+        tool_call.decided_at, tool_call.reason = timezone.now(), reason[:MAX_REASON_CHARS]
+        tool_call.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
+        return _append_decision(locked, tool_call, request)
 
 
 def ask_question(
@@ -396,7 +403,7 @@ def ask_question(
     """Let a running call wait for a person's answer. Raise Conflict if the call has ended."""
     with locked_session(session_pk) as locked:
         running = ToolCall.objects.filter(pk=call_pk, state=RUNNING)
-        _require(running.update(question=dump_json(question.as_data()), answer=""))
+        _require_changed(running.update(question=dump_json(question.as_data()), answer=""))
         for feature in features():
             feature.on_question_asked(session_pk, call_pk, question.id)
         return locked.append(events=[event]).rows
@@ -421,21 +428,21 @@ def answer_question(
             "The action must be %(yes)s or %(no)s.", yes=ACCEPT, no=DECLINE, code="bad_action"
         )
     with locked_session(session.pk) as locked:
-        found, asked = find_question(session, call, question)
-        given = read_content(asked, content) if action == ACCEPT and not asked.url else {}
-        answer = {"action": action, "content": given, "user": user_pk}
-        if found.answer:
-            first = load_json(found.answer)
+        tool_call, asked = find_question(session, call, question)
+        accepted = read_content(asked, content) if action == ACCEPT and not asked.url else {}
+        answer = {"action": action, "content": accepted, "user": user_pk}
+        if tool_call.answer:
+            first = load_json(tool_call.answer)
             if first == answer:
                 return []
-            name = _name(User.objects.filter(pk=first["user"]).first())
+            name = _username(User.objects.filter(pk=first["user"]).first())
             raise Conflict("%(name)s has already answered.", name=name, code="question_answered")
-        if found.state != RUNNING:
+        if tool_call.state != RUNNING:
             raise Conflict("This call has ended; the question is over.", code="question_over")
-        found.answer = dump_json(answer)
-        found.save(update_fields=["answer"])
-        by = _name(User.objects.filter(pk=user_pk).first() if user_pk else None)
-        notice = make_answered_notice(asked, action=action, by=by, content=given)
+        tool_call.answer = dump_json(answer)
+        tool_call.save(update_fields=["answer"])
+        by = _username(User.objects.filter(pk=user_pk).first() if user_pk else None)
+        notice = make_answered_notice(asked, action=action, by=by, content=accepted)
         return locked.append(events=[NewEvent(payload=notice)]).rows
 
 
@@ -444,11 +451,11 @@ def find_question(session: Session, call: UUID, question: str) -> tuple[ToolCall
 
     Raise NotFound if the call does not exist, and Conflict if the question is not its last one.
     """
-    found = find_call(session, call)
-    asked = _read_question(found)
-    if asked is None or asked.id != question:
+    tool_call = find_call(session, call)
+    last_question = _read_question(tool_call)
+    if last_question is None or last_question.id != question:
         raise Conflict("This question is over.", code="question_over")
-    return found, asked
+    return tool_call, last_question
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:
@@ -460,19 +467,19 @@ def find_call(session: Session, call: UUID) -> ToolCall:
 
 def require_decidable(session: Session, call: UUID) -> None:
     """Raise NotFound if the call does not exist, and Conflict if it ended without a decision."""
-    found = find_call(session, call)
-    if found.state not in OPEN_STATES and not found.decision:
-        raise Conflict(_why_not(found), code="call_ended")
+    tool_call = find_call(session, call)
+    if tool_call.state not in OPEN_STATES and not tool_call.decision:
+        raise Conflict(_why_not_decidable(tool_call), code="call_ended")
 
 
-def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequest) -> list[Row]:
+def _append_decision(session: LockedSession, call: ToolCall, request: ApprovalRequest) -> list[Row]:
     call.refresh_from_db(fields=["decided_by"])
-    by = "" if call.decision == BY_POLICY else _name(call.decided_by)
-    words = {
-        ONCE: say("Allowed by %(name)s: %(what)s", name=by, what=asked.summary),
-        ALWAYS: say("Always allowed by %(name)s: %(what)s", name=by, what=asked.kind_label),
-        BY_POLICY: say("Always allowed here: %(what)s", what=asked.kind_label or asked.summary),
-        DENY: say("Denied by %(name)s: %(what)s", name=by, what=call.reason or asked.summary),
+    by = "" if call.decision == BY_POLICY else _username(call.decided_by)
+    sentences = {
+        ONCE: say("Allowed by %(name)s: %(what)s", name=by, what=request.summary),
+        ALWAYS: say("Always allowed by %(name)s: %(what)s", name=by, what=request.kind_label),
+        BY_POLICY: say("Always allowed here: %(what)s", what=request.kind_label or request.summary),
+        DENY: say("Denied by %(name)s: %(what)s", name=by, what=call.reason or request.summary),
     }
     data = {
         "call": str(call.uuid),
@@ -481,15 +488,15 @@ def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequ
         "by": by,
         "reason": call.reason,
     }
-    payload = Info(text=words[call.decision], kind=APPROVAL, code=APPROVAL_DECIDED, data=data)
+    payload = Info(text=sentences[call.decision], kind=APPROVAL, code=APPROVAL_DECIDED, data=data)
     return session.append(events=[NewEvent(payload=payload)]).rows
 
 
-def _why_not(call: ToolCall) -> str:
+def _why_not_decidable(call: ToolCall) -> str:
     if call.decision == BY_POLICY:
         return say("This call was already approved: its kind is always allowed here.")
     if call.decision:
-        name = _name(call.decided_by)
+        name = _username(call.decided_by)
         if call.decision == DENY:
             return say("%(name)s has already denied this call.", name=name)
         return say("%(name)s has already allowed this call.", name=name)
@@ -507,13 +514,13 @@ def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> i
     """
     with joined_transaction():
         lock_session(session.pk)
-        found = find_call(session, call)
-        if found.state not in OPEN_STATES:
+        tool_call = find_call(session, call)
+        if tool_call.state not in OPEN_STATES:
             raise Conflict("This call has already ended.", code="call_ended")
-        if found.stop_requested_at is None:
-            found.stop_requested_at, found.stop_requested_by_id = timezone.now(), user_pk
-            found.save(update_fields=["stop_requested_at", "stop_requested_by"])
-        return found.run_id
+        if tool_call.stop_requested_at is None:
+            tool_call.stop_requested_at, tool_call.stop_requested_by_id = timezone.now(), user_pk
+            tool_call.save(update_fields=["stop_requested_at", "stop_requested_by"])
+        return tool_call.run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,28 +560,28 @@ class ToolCallDetails:
 
 def read_tool_call_details(session: Session, call: UUID) -> ToolCallDetails:
     """Return the details of a call of this session. Raise NotFound if there is none."""
-    found = find_call(session, call)
-    changed = found.file_changes.values("path").distinct().count()
+    tool_call = find_call(session, call)
+    changed_files = tool_call.file_changes.values("path").distinct().count()
     completed = None
     events = ChatEvent.objects.filter(
-        session=session.pk, turn_number=found.result_turn, event_type=TOOL_CALL_COMPLETED
+        session=session.pk, turn_number=tool_call.result_turn, event_type=TOOL_CALL_COMPLETED
     ).order_by("seq")
     texts = events.values_list("payload", flat=True)[:20]
-    for text in texts if found.result_turn is not None else ():
+    for text in texts if tool_call.result_turn is not None else ():
         payload = read_payload(TOOL_CALL_COMPLETED, text)
-        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(found.uuid)):
+        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(tool_call.uuid)):
             completed = payload
             break
-    return ToolCallDetails(call=found, changed_files=changed, completed=completed)
+    return ToolCallDetails(call=tool_call, changed_files=changed_files, completed=completed)
 
 
 def list_tool_call_details(
     session_pk: int,
     *,
-    start: int | None = None,
-    is_back: bool = False,
+    start: int | None,
+    is_back: bool,
     limit: int,
-    is_open: bool = False,
+    is_open: bool,
 ) -> list[ToolCallDetails]:
     """Return calls after ``start``, a primary key, or from the first call if ``start`` is None.
 
@@ -600,10 +607,10 @@ def read_call_output(session: Session, call: UUID) -> tuple[str, str]:
 
     Raise NotFound if the call does not exist.
     """
-    found = find_call(session, call)
-    if found.result_turn is None:
-        return found.name, ""
-    return read_turn_output(session.pk, found.result_turn)
+    tool_call = find_call(session, call)
+    if tool_call.result_turn is None:
+        return tool_call.name, ""
+    return read_turn_output(session.pk, tool_call.result_turn)
 
 
 def read_turn_output(session_pk: int, number: int) -> tuple[str, str]:

@@ -43,18 +43,18 @@ def read_secrets(key: ServerKey) -> dict[str, Any]:
     Return an empty dict if there is no grant, or if it was made for another URL or encrypted with
     another secret key.
     """
-    found = ToolServerGrant.objects.filter(workspace=key.workspace, server=key.name).first()
-    if found is None or found.url != key.url:
+    grant = ToolServerGrant.objects.filter(workspace=key.workspace, server=key.name).first()
+    if grant is None or grant.url != key.url:
         return {}
-    return _decrypt(found.secrets)
+    return _decrypt(grant.secrets)
 
 
 def save_secrets(key: ServerKey, **changed: Any) -> None:
     """Store these values in addition to those that are already stored."""
     with transaction.atomic():
-        found = _locked(key)
-        found.secrets = _encrypt({**_decrypt(found.secrets), **changed})
-        found.save(update_fields=["secrets"])
+        grant = _lock_grant(key)
+        grant.secrets = _encrypt({**_decrypt(grant.secrets), **changed})
+        grant.save(update_fields=["secrets"])
 
 
 def replace_tokens(key: ServerKey, before: Any, **changed: Any) -> None:
@@ -64,11 +64,11 @@ def replace_tokens(key: ServerKey, before: Any, **changed: Any) -> None:
     """
     with transaction.atomic():
         rows = ToolServerGrant.objects.select_for_update()
-        found = rows.filter(workspace=key.workspace, server=key.name, url=key.url).first()
-        kept = _decrypt(found.secrets) if found is not None else {}
-        if found is not None and kept.get("tokens") == before:
-            found.secrets = _encrypt({**kept, **changed})
-            found.save(update_fields=["secrets"])
+        grant = rows.filter(workspace=key.workspace, server=key.name, url=key.url).first()
+        secrets = _decrypt(grant.secrets) if grant is not None else {}
+        if grant is not None and secrets.get("tokens") == before:
+            grant.secrets = _encrypt({**secrets, **changed})
+            grant.save(update_fields=["secrets"])
 
 
 def forget_grant(key: ServerKey) -> None:
@@ -81,10 +81,10 @@ def begin_sign_in(key: ServerKey, *, state: str, user_pk: int, slug: str) -> Non
     The authorization server's answer must have this ``state``.
     """
     with transaction.atomic():
-        found = _locked(key)
-        found.state_digest, found.answer, found.problem = _digest(state), "", ""
-        found.asked_by_id, found.asked_at, found.asked_in = user_pk, timezone.now(), slug
-        found.save()
+        grant = _lock_grant(key)
+        grant.state_digest, grant.answer, grant.problem = _digest(state), "", ""
+        grant.asked_by_id, grant.asked_at, grant.asked_in = user_pk, timezone.now(), slug
+        grant.save()
 
 
 def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
@@ -93,7 +93,7 @@ def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
     An answer is accepted once, and only from the person who began the sign-in. Return the primary
     key for :func:`read_outcome`. Raise Rejected if the answer is not accepted.
     """
-    digest, words = _digest(answer.get("state", "")), dump_json(dict(answer))
+    digest, text = _digest(answer.get("state", "")), dump_json(dict(answer))
     with transaction.atomic():
         waiting = ToolServerGrant.objects.select_for_update().filter(
             state_digest=digest,
@@ -101,12 +101,12 @@ def save_answer(answer: Mapping[str, str], *, user_pk: int) -> int:
             asked_by=user_pk,
             asked_at__gt=timezone.now() - MAX_SIGN_IN_AGE,
         )
-        found = waiting.first() if len(words) <= MAX_ANSWER_CHARS else None
-        if found is None:
+        grant = waiting.first() if len(text) <= MAX_ANSWER_CHARS else None
+        if grant is None:
             raise Rejected(_IS_OVER, code="sign_in_over")
-        found.answer = _encrypt(dict(answer))
-        found.save(update_fields=["answer"])
-    return found.pk
+        grant.answer = _encrypt(dict(answer))
+        grant.save(update_fields=["answer"])
+    return grant.pk
 
 
 def read_answer(key: ServerKey, state: str) -> dict[str, Any] | None:
@@ -114,10 +114,10 @@ def read_answer(key: ServerKey, state: str) -> dict[str, Any] | None:
 
     Raise Rejected if another sign-in has begun.
     """
-    found = _signing_in(key, state).first()
-    if found is None:
+    grant = _grants_in_sign_in(key, state).first()
+    if grant is None:
         raise Rejected(_IS_OVER, code="sign_in_over")
-    return _decrypt(found.answer) if found.answer else None
+    return _decrypt(grant.answer) if grant.answer else None
 
 
 def save_sign_in(key: ServerKey, state: str, granted: Mapping[str, Any]) -> None:
@@ -126,20 +126,20 @@ def save_sign_in(key: ServerKey, state: str, granted: Mapping[str, Any]) -> None
     Raise Rejected if another sign-in has begun or somebody has signed out.
     """
     with transaction.atomic():
-        found = _signing_in(key, state).select_for_update().first()
-        if found is None:
+        grant = _grants_in_sign_in(key, state).select_for_update().first()
+        if grant is None:
             raise Rejected(_IS_OVER, code="sign_in_over")
-        found.secrets = _encrypt({**_decrypt(found.secrets), **granted})
-        found.granted_by_id, found.granted_at = found.asked_by_id, timezone.now()
-        found.save(update_fields=["secrets", "granted_by", "granted_at"])
+        grant.secrets = _encrypt({**_decrypt(grant.secrets), **granted})
+        grant.granted_by_id, grant.granted_at = grant.asked_by_id, timezone.now()
+        grant.save(update_fields=["secrets", "granted_by", "granted_at"])
 
 
 def finish_sign_in(key: ServerKey, state: str, *, problem: str) -> None:
     """End a sign-in. An empty ``problem`` means that it succeeded."""
-    _signing_in(key, state).update(state_digest="", answer="", problem=problem)
+    _grants_in_sign_in(key, state).update(state_digest="", answer="", problem=problem)
 
 
-def _signing_in(key: ServerKey, state: str) -> QuerySet[ToolServerGrant]:
+def _grants_in_sign_in(key: ServerKey, state: str) -> QuerySet[ToolServerGrant]:
     return ToolServerGrant.objects.filter(
         workspace=key.workspace, server=key.name, url=key.url, state_digest=_digest(state)
     )
@@ -156,30 +156,30 @@ class SignInOutcome:
 
 
 def read_outcome(pk: int) -> SignInOutcome:
-    found = ToolServerGrant.objects.get(pk=pk)
+    grant = ToolServerGrant.objects.get(pk=pk)
     return SignInOutcome(
-        server=found.server,
-        slug=found.asked_in,
-        problem=found.problem,
-        is_over=not found.state_digest,
+        server=grant.server,
+        slug=grant.asked_in,
+        problem=grant.problem,
+        is_over=not grant.state_digest,
     )
 
 
 def list_grants(workspace: str) -> dict[str, ToolServerGrant]:
     """Return the grants of the workspace and of the installation by server name."""
-    found = ToolServerGrant.objects.filter(workspace__in=["", workspace], granted_at__isnull=False)
-    return {one.server: one for one in found.select_related("granted_by").order_by("workspace")}
+    grants = ToolServerGrant.objects.filter(workspace__in=["", workspace], granted_at__isnull=False)
+    return {g.server: g for g in grants.select_related("granted_by").order_by("workspace")}
 
 
-def _locked(key: ServerKey) -> ToolServerGrant:
+def _lock_grant(key: ServerKey) -> ToolServerGrant:
     rows = ToolServerGrant.objects.select_for_update()
-    found, _ = rows.get_or_create(
+    grant, _ = rows.get_or_create(
         workspace=key.workspace, server=key.name, defaults={"url": key.url}
     )
-    if found.url != key.url:  # the configured URL has changed
-        found.url, found.secrets, found.granted_at = key.url, "", None
-        found.save(update_fields=["url", "secrets", "granted_at"])
-    return found
+    if grant.url != key.url:  # the configured URL has changed
+        grant.url, grant.secrets, grant.granted_at = key.url, "", None
+        grant.save(update_fields=["url", "secrets", "granted_at"])
+    return grant
 
 
 def _digest(state: str) -> str:
@@ -195,6 +195,6 @@ def _encrypt(data: Mapping[str, Any]) -> str:
 def _decrypt(text: str) -> dict[str, Any]:
     if not text:
         return {}
-    words = decrypt_secret(text, purpose=PURPOSE, secret_key=settings.SECRET_KEY)
-    found: dict[str, Any] = load_json(words or "{}")  # empty if the secret key has changed
-    return found
+    decrypted = decrypt_secret(text, purpose=PURPOSE, secret_key=settings.SECRET_KEY)
+    data: dict[str, Any] = load_json(decrypted or "{}")  # empty if the secret key has changed
+    return data

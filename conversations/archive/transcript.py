@@ -105,19 +105,19 @@ def read_page(
         if cursor.source == "seq":
             previous = TranscriptCursor("seq", cursor.number - 1)
         earlier = cut_before(plan, cursor) if from_turn is None else []
-        return _page(session, plan, earlier, cut_after(plan, previous), limit)
+        return _make_page(session, plan, earlier, cut_after(plan, previous), limit)
     if after is not None:
         rest = cut_after(plan, locate(session, plan, after))
-        return _page(session, plan, [], rest, limit)
+        return _make_page(session, plan, [], rest, limit)
     if before is not None:
         plan_before = cut_before(plan, locate(session, plan, before))
-        return _page(session, plan, plan_before, [], limit)
-    return _page(session, plan, plan, [], limit)
+        return _make_page(session, plan, plan_before, [], limit)
+    return _make_page(session, plan, plan, [], limit)
 
 
 def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
     """Return the cursors of the rows that have left the active path."""
-    cursors = {row.cursor: _parse(row.cursor) for row in rows}
+    cursors = {row.cursor: _parse_cursor(row.cursor) for row in rows}
     ranges = {
         source: rewound_ranges(session, source=source)
         for source in {cursor.source for cursor in cursors.values()}
@@ -141,7 +141,7 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
     return render_rewound(place=place, count=rewound.count, show_url=show_url)
 
 
-def _page(
+def _make_page(
     session: Session,
     plan: list[PlanSegment],
     earlier: list[PlanSegment],
@@ -152,14 +152,15 @@ def _page(
     reader = _Reader(session)
     # If both are given, a quarter of the rows comes from ``earlier``, and more if ``later`` is
     # short.
-    after_share = limit - limit // 4 if earlier else limit
-    tail = _read_segments(reader, later, after_share, newest_first=False)
+    later_limit = limit - limit // 4 if earlier else limit
+    tail = _read_segments(reader, later, later_limit, newest_first=False)
     rows = _read_segments(reader, earlier, limit - len(tail), newest_first=True)[::-1] + tail
-    _cache(reader)
+    _save_render_cache(reader)
     if not rows:
         return TranscriptPage(rows=[], older=None, newer=None)
-    first, last = _parse(rows[0].cursor), _parse(rows[-1].cursor)
-    has_after = bool(rest := cut_after(plan, last))
+    first, last = _parse_cursor(rows[0].cursor), _parse_cursor(rows[-1].cursor)
+    rest = cut_after(plan, last)
+    has_after = bool(rest)
     if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
         # Only one turn is left. The page may already have all of its rows.
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
@@ -173,62 +174,62 @@ def _page(
     )
 
 
-def _parse(text: str) -> TranscriptCursor:
+def _parse_cursor(text: str) -> TranscriptCursor:
     source, _, rest = text.partition(":")
     number, _, part = rest.partition(".")
     return TranscriptCursor(source, int(number), int(part or 0))
 
 
 def _read_segments(
-    reader: _Reader, stretches: list[PlanSegment], limit: int, *, newest_first: bool
+    reader: _Reader, segments: list[PlanSegment], limit: int, *, newest_first: bool
 ) -> list[PageRow]:
     chosen: list[PlanSegment | list[PageRow]] = []
-    left = limit
-    for stretch in reversed(stretches) if newest_first else stretches:
-        if left <= 0:
+    remaining = limit
+    for segment in reversed(segments) if newest_first else segments:
+        if remaining <= 0:
             break
-        if stretch.kind == "turn":
-            rows = _read_turn_rows(reader, stretch, left, newest_first=newest_first)
+        if segment.kind == "turn":
+            rows = _read_turn_rows(reader, segment, remaining, newest_first=newest_first)
             chosen.append(rows)
-            left -= len(rows)
-        elif stretch.rewind is not None:
-            cursor = f"{stretch.rewind.source}:{stretch.rewind.high}"
-            html = render_rewound_marker(reader.session, stretch.rewind)
+            remaining -= len(rows)
+        elif segment.rewind is not None:
+            cursor = f"{segment.rewind.source}:{segment.rewind.high}"
+            html = render_rewound_marker(reader.session, segment.rewind)
             chosen.append([PageRow(cursor=cursor, html=html)])
-            left -= 1
+            remaining -= 1
         else:
-            count = min(left, stretch.high - stretch.low + 1)
-            low = stretch.high - count + 1 if newest_first else stretch.low
+            count = min(remaining, segment.high - segment.low + 1)
+            low = segment.high - count + 1 if newest_first else segment.low
             chosen.append(PlanSegment("seq", low, low + count - 1))
-            left -= count
+            remaining -= count
     by_seq = _read_events(reader, [item for item in chosen if isinstance(item, PlanSegment)])
-    taken: list[PageRow] = []
+    page_rows: list[PageRow] = []
     for item in chosen:
         if isinstance(item, PlanSegment):
-            found = [by_seq[seq] for seq in range(item.low, item.high + 1) if seq in by_seq]
-            taken += found[::-1] if newest_first else found
+            rows = [by_seq[seq] for seq in range(item.low, item.high + 1) if seq in by_seq]
+            page_rows += rows[::-1] if newest_first else rows
         else:
-            taken += item
-    return taken
+            page_rows += item
+    return page_rows
 
 
-def _read_events(reader: _Reader, stretches: list[PlanSegment]) -> dict[int, PageRow]:
-    if not stretches:
+def _read_events(reader: _Reader, segments: list[PlanSegment]) -> dict[int, PageRow]:
+    if not segments:
         return {}
-    wanted = reduce(or_, (Q(seq__range=(stretch.low, stretch.high)) for stretch in stretches))
-    rows = ChatEvent.objects.filter(wanted, session=reader.session.pk).order_by("seq")
-    found: dict[int, PageRow] = {}
+    condition = reduce(or_, (Q(seq__range=(segment.low, segment.high)) for segment in segments))
+    rows = ChatEvent.objects.filter(condition, session=reader.session.pk).order_by("seq")
+    page_rows: dict[int, PageRow] = {}
     stale: list[int] = []
     # Read only the cached rows, at a sixth of the cost of whole events.
     columns = ("pk", "seq", "turn_number", "html", "render_version")
     for pk, seq, turn, html, version in rows.values_list(*columns):
         if version == RENDER_VERSION:
-            found[seq] = PageRow(cursor=f"seq:{seq}", html=html, turn=turn)
+            page_rows[seq] = PageRow(cursor=f"seq:{seq}", html=html, turn=turn)
         else:
             stale.append(pk)
     for event in ChatEvent.objects.filter(pk__in=stale) if stale else ():
-        found[event.seq] = _render_event(reader, event)
-    return found
+        page_rows[event.seq] = _render_event(reader, event)
+    return page_rows
 
 
 def _render_event(reader: _Reader, event: ChatEvent) -> PageRow:
@@ -253,16 +254,16 @@ def _render(
 
 
 def _read_turn_rows(
-    reader: _Reader, stretch: PlanSegment, limit: int, *, newest_first: bool
+    reader: _Reader, segment: PlanSegment, limit: int, *, newest_first: bool
 ) -> list[PageRow]:
     # Read in batches until there are enough rows: a turn may have no row (a system hint) or
     # several.
     taken: list[PageRow] = []
-    while stretch.low <= stretch.high and len(taken) < limit:
-        turns = _read_turns(reader.session, stretch, newest_first=newest_first, limit=limit)
+    while segment.low <= segment.high and len(taken) < limit:
+        turns = _read_turns(reader.session, segment, newest_first=newest_first, limit=limit)
         for turn in turns:
-            skip = stretch.skip if turn.number == stretch.low else 0
-            stop = stretch.stop if turn.number == stretch.high else None
+            skip = segment.skip if turn.number == segment.low else 0
+            stop = segment.stop if turn.number == segment.high else None
             rows = _turn_rows(reader, turn)[skip:stop]
             taken += rows[::-1] if newest_first else rows
             if len(taken) >= limit:
@@ -270,24 +271,23 @@ def _read_turn_rows(
         if len(turns) < limit:
             return taken
         reached = turns[-1].number
-        stretch = (
-            replace(stretch, high=reached - 1, stop=None)
-            if newest_first
-            else replace(stretch, low=reached + 1, skip=0)
-        )
+        if newest_first:
+            segment = replace(segment, high=reached - 1, stop=None)
+        else:
+            segment = replace(segment, low=reached + 1, skip=0)
     return taken
 
 
 def _read_turns(
-    session: Session, stretch: PlanSegment, *, newest_first: bool, limit: int
+    session: Session, segment: PlanSegment, *, newest_first: bool, limit: int
 ) -> list[Turn]:
-    turns = Turn.objects.filter(session=session.pk, number__range=(stretch.low, stretch.high))
+    turns = Turn.objects.filter(session=session.pk, number__range=(segment.low, segment.high))
     turns = turns.order_by("-number" if newest_first else "number")
-    found = list(turns.only("number", "html", "render_version")[:limit])
+    page = list(turns.only("number", "html", "render_version")[:limit])
     # Read whole turns only if their rows have to be rendered.
-    stale = [turn.pk for turn in found if turn.render_version != RENDER_VERSION]
+    stale = [turn.pk for turn in page if turn.render_version != RENDER_VERSION]
     whole = Turn.objects.in_bulk(stale) if stale else {}
-    return [whole.get(turn.pk, turn) for turn in found]
+    return [whole.get(turn.pk, turn) for turn in page]
 
 
 def _turn_rows(reader: _Reader, turn: Turn) -> list[PageRow]:
@@ -314,7 +314,7 @@ def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
     ]
 
 
-def _cache(reader: _Reader) -> None:
+def _save_render_cache(reader: _Reader) -> None:
     if not reader.stale_events and not reader.stale_turns:
         return
     try:
@@ -349,7 +349,7 @@ def read_live_rows(session_pk: int, *, after_seq: int, limit: int) -> list[Row]:
         )
         for event in events[: page_limit(limit)]
     ]
-    _cache(reader)
+    _save_render_cache(reader)
     return rows
 
 

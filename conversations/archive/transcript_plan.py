@@ -78,7 +78,7 @@ def _left_at(low: int, high: int, rows: Sequence[tuple[Any, ...]]) -> datetime:
     If no rewind starts in the range, another branch became active, so return the time of the last
     rewind.
     """
-    moments = [at for start, _, _, at in rows if low <= start <= high]
+    moments = [left_at for start, _, _, left_at in rows if low <= start <= high]
     return max(moments, default=cast("datetime", rows[-1][-1]))
 
 
@@ -87,51 +87,51 @@ def make_plan(
     use_journal: bool,
     synthesise: bool,
     include_rewound: bool,
-    as_of: int | None = None,
+    as_of: int | None,
 ) -> list[PlanSegment]:
-    stretches: list[PlanSegment] = []
+    segments: list[PlanSegment] = []
     position, turn = 1, 1
     if use_journal:
         if synthesise:
             gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
             for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
-                stretches.append(PlanSegment("seq", position, after_seq))
-                stretches.append(PlanSegment("turn", low, high, after_seq=after_seq))
+                segments.append(PlanSegment("seq", position, after_seq))
+                segments.append(PlanSegment("turn", low, high, after_seq=after_seq))
                 position = after_seq + 1
-        stretches.append(PlanSegment("seq", position, session.last_seq))
+        segments.append(PlanSegment("seq", position, session.last_seq))
         turn = session.journal_turn + 1
     if synthesise or not use_journal:
-        stretches.append(PlanSegment("turn", turn, session.turn_count, after_seq=session.last_seq))
-    stretches = [stretch for stretch in stretches if stretch.low <= stretch.high]
+        segments.append(PlanSegment("turn", turn, session.turn_count, after_seq=session.last_seq))
+    segments = [segment for segment in segments if segment.low <= segment.high]
     if include_rewound or session.rewind_count == 0:
-        return stretches
+        return segments
     hidden = {
         source: rewound_ranges(session, source=source, as_of=as_of)
-        for source in {stretch.kind for stretch in stretches}
+        for source in {segment.kind for segment in segments}
     }
-    pieces = [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
+    pieces = [piece for segment in segments for piece in _cut_out(segment, hidden[segment.kind])]
     return pieces if as_of is None else [piece for piece in pieces if piece.rewind is None]
 
 
-def _cut_out(stretch: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[PlanSegment]:
+def _cut_out(segment: PlanSegment, hidden: Iterable[RewoundRange]) -> Iterator[PlanSegment]:
     """Yield the stretch with a marker in place of each hidden range."""
-    low = stretch.low
+    low = segment.low
     for rewound in hidden:
-        start, end = max(low, rewound.low), min(stretch.high, rewound.high)
+        start, end = max(low, rewound.low), min(segment.high, rewound.high)
         if start > end:
             continue
         if low < start:
-            yield replace(stretch, low=low, high=start - 1)
+            yield replace(segment, low=low, high=start - 1)
         yield PlanSegment(
             "rewound",
             start,
             end,
-            after_seq=stretch.after_seq,
+            after_seq=segment.after_seq,
             rewind=replace(rewound, low=start, high=end),
         )
         low = end + 1
-    if low <= stretch.high:
-        yield replace(stretch, low=low)
+    if low <= segment.high:
+        yield replace(segment, low=low)
 
 
 def locate(
@@ -141,11 +141,11 @@ def locate(
 
     If the journal covers a turn, its cursor becomes the seq of its first event, and the reverse.
     """
-    sources = {_source(stretch) for stretch in plan}
+    sources = {_source(segment) for segment in plan}
     if cursor.source == "turn":
         is_inside = any(
-            _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
-            for stretch in plan
+            _source(segment) == "turn" and segment.low <= cursor.number <= segment.high
+            for segment in plan
         )
         if is_inside or "seq" not in sources:
             return cursor
@@ -160,8 +160,8 @@ def locate(
     return TranscriptCursor("turn", turn or 0)
 
 
-def _source(stretch: PlanSegment) -> str:
-    return stretch.rewind.source if stretch.rewind else stretch.kind
+def _source(segment: PlanSegment) -> str:
+    return segment.rewind.source if segment.rewind else segment.kind
 
 
 def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | None:
@@ -173,53 +173,53 @@ def _seq_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> int | 
         return None
     return next(
         (
-            stretch.after_seq
-            for stretch in plan
-            if _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
+            segment.after_seq
+            for segment in plan
+            if _source(segment) == "turn" and segment.low <= cursor.number <= segment.high
         ),
         None,
     )
 
 
-def _side(stretch: PlanSegment, cursor: TranscriptCursor, seq_before: int | None) -> int:
+def _side(segment: PlanSegment, cursor: TranscriptCursor, seq_before: int | None) -> int:
     """Return -1 if the stretch is before the cursor, 1 if it is after, 0 if it contains it."""
-    if _source(stretch) == cursor.source:
-        if stretch.high < cursor.number:
+    if _source(segment) == cursor.source:
+        if segment.high < cursor.number:
             return -1
-        return 1 if stretch.low > cursor.number else 0
+        return 1 if segment.low > cursor.number else 0
     if cursor.source == "seq":  # and the stretch is one of turns
-        return -1 if stretch.after_seq < cursor.number else 1
+        return -1 if segment.after_seq < cursor.number else 1
     # Compare a range of the journal with a cursor among turns by the position of those turns.
     if seq_before is not None:
-        return -1 if stretch.high <= seq_before else 1
+        return -1 if segment.high <= seq_before else 1
     return -1 if cursor.number > 0 else 1
 
 
 def cut_before(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """Return the segments strictly before the cursor."""
-    kept: list[PlanSegment] = []
+    segments: list[PlanSegment] = []
     seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
-    for stretch in plan:
-        side = _side(stretch, cursor, seq_before)
+    for segment in plan:
+        side = _side(segment, cursor, seq_before)
         if side == -1:
-            kept.append(stretch)
-        elif side == 0 and stretch.kind == "turn" and cursor.part:
-            kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
-        elif side == 0 and stretch.kind != "rewound" and stretch.low < cursor.number:
-            kept.append(replace(stretch, high=cursor.number - 1))
-    return kept
+            segments.append(segment)
+        elif side == 0 and segment.kind == "turn" and cursor.part:
+            segments.append(replace(segment, high=cursor.number, stop=cursor.part))
+        elif side == 0 and segment.kind != "rewound" and segment.low < cursor.number:
+            segments.append(replace(segment, high=cursor.number - 1))
+    return segments
 
 
 def cut_after(plan: Sequence[PlanSegment], cursor: TranscriptCursor) -> list[PlanSegment]:
     """Return the segments strictly after the cursor."""
-    kept: list[PlanSegment] = []
+    segments: list[PlanSegment] = []
     seq_before = _seq_before(plan, cursor)  # once, as a plan may have thousands of segments
-    for stretch in plan:
-        side = _side(stretch, cursor, seq_before)
+    for segment in plan:
+        side = _side(segment, cursor, seq_before)
         if side == 1:
-            kept.append(stretch)
-        elif side == 0 and stretch.kind == "turn":
-            kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
-        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
-            kept.append(replace(stretch, low=cursor.number + 1))
-    return kept
+            segments.append(segment)
+        elif side == 0 and segment.kind == "turn":
+            segments.append(replace(segment, low=cursor.number, skip=cursor.part + 1))
+        elif side == 0 and segment.kind == "seq" and cursor.number < segment.high:
+            segments.append(replace(segment, low=cursor.number + 1))
+    return segments

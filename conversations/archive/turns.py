@@ -84,19 +84,19 @@ def walk_active_turns_back(
     The turns are read a page at a time as needed. This uses raw SQL because the query delays the
     first word of each answer.
     """
-    gone = [*(read_rewound(session_pk, "turn") if has_rewinds else []), *aside]
-    gone = [one for one in gone if one[1] >= down_to]
+    rewound = read_rewound(session_pk, "turn") if has_rewinds else []
+    gone = [(low, high) for low, high in (*rewound, *aside) if high >= down_to]
     statement = _WALK_BACK.format(f" AND NOT {_WITHIN[connection.vendor]}" if gone else "")
     ranges = [_ranges_value(gone)] if gone else []
     while True:
         with connection.cursor() as cursor:
             cursor.execute(statement, [session_pk, down_to, before, *ranges, page])
             rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-        found = [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
-        yield from found
-        if len(found) < page:
+        turns = [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
+        yield from turns
+        if len(turns) < page:
             return
-        before = found[-1].number
+        before = turns[-1].number
 
 
 def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
@@ -124,7 +124,7 @@ def read_user_turn_before(
     number: int,
     *,
     has_rewinds: bool,
-    aside: Sequence[tuple[int, int]] = (),
+    aside: Sequence[tuple[int, int]],
 ) -> StoredTurn | None:
     """Return the person's newest active message before that number, or None.
 
@@ -143,7 +143,7 @@ def list_user_turns_before(
     *,
     limit: int,
     has_rewinds: bool,
-    aside: Sequence[tuple[int, int]] = (),
+    aside: Sequence[tuple[int, int]],
 ) -> list[int]:
     """Return the numbers of the person's last active messages before a turn, in order.
 
@@ -223,7 +223,7 @@ def read_rewound_of(session_pks: Iterable[int]) -> Mapping[int, Ranges]:
     rewinds = Rewind.objects.filter(session__in=session_pks).order_by("pk")
     for pk, *marker in rewinds.values_list("session", *marker_columns("turn")):
         markers.setdefault(pk, []).append(Marker(*marker))
-    return {pk: hidden_ranges(some) for pk, some in markers.items()}
+    return {pk: hidden_ranges(session_markers) for pk, session_markers in markers.items()}
 
 
 def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:
@@ -232,6 +232,6 @@ def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:
 
 def source_of_turn(session_uuid: UUID, number: int) -> dict[str, Any] | None:
     """Return a turn's verbatim text and stored JSON, for copying and for long rows."""
-    found = Turn.objects.filter(session__uuid=session_uuid, number=number)
-    rows = found.values("role", "content", "blocks", "tool_calls")
+    turns = Turn.objects.filter(session__uuid=session_uuid, number=number)
+    rows = turns.values("role", "content", "blocks", "tool_calls")
     return next((dict(row) for row in rows), None)

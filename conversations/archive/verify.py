@@ -56,8 +56,8 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[VerificationResu
 
 
 def verify_session(session: Session) -> VerificationResult:
-    turns, turn_problem = _walked(_walk_turns, session, "turn")
-    events, event_problem = _walked(_walk_events, session, "event")
+    turns, turn_problem = _walk_safely(_walk_turns, session, "turn")
+    events, event_problem = _walk_safely(_walk_events, session, "event")
     problem = turn_problem or event_problem
     checks = (_check_rewinds, _check_gaps, _check_skills, _check_compactions, _check_attachments)
     for check in checks:
@@ -65,7 +65,7 @@ def verify_session(session: Session) -> VerificationResult:
     return VerificationResult(session=session.uuid, turns=turns, events=events, problem=problem)
 
 
-def _walked(
+def _walk_safely(
     walk: Callable[[Session], tuple[int, str]], session: Session, kind: str
 ) -> tuple[int, str]:
     try:
@@ -79,11 +79,11 @@ def _check_rewinds(session: Session) -> str:
     rewinds = Rewind.objects.filter(session=session.pk)
     count, newest = rewinds.count(), rewinds.order_by("-pk").values_list("pk", flat=True).first()
     # Counters only grow, so read them after the rows that are compared with them.
-    now = _counters(session)
-    if not session.rewind_count <= count <= now["rewind_count"]:
-        return f"there are {count} rewinds, but the session counts {now['rewind_count']}"
+    counters = _read_counters(session)
+    if not session.rewind_count <= count <= counters["rewind_count"]:
+        return f"there are {count} rewinds, but the session counts {counters['rewind_count']}"
     outside = Q(from_turn__lt=1) | Q(from_seq__lt=1)
-    outside |= Q(to_turn__gte=now["next_turn"]) | Q(to_seq__gte=now["next_seq"])
+    outside |= Q(to_turn__gte=counters["next_turn"]) | Q(to_seq__gte=counters["next_seq"])
     wrong = rewinds.filter(outside, pk__lte=newest or 0).order_by("pk").first()
     if wrong is None:
         return ""
@@ -91,15 +91,15 @@ def _check_rewinds(session: Session) -> str:
 
 
 def _check_gaps(session: Session) -> str:
-    now = _counters(session)
-    if now["journal_turn"] >= now["next_turn"]:
-        return f"the journal covers turn {now['journal_turn']}, which is missing"
-    gaps = JournalGap.objects.filter(session=session.pk, to_turn__lte=now["journal_turn"])
+    counters = _read_counters(session)
+    if counters["journal_turn"] >= counters["next_turn"]:
+        return f"the journal covers turn {counters['journal_turn']}, which is missing"
+    gaps = JournalGap.objects.filter(session=session.pk, to_turn__lte=counters["journal_turn"])
     columns = ("from_turn", "to_turn", "after_seq")
     rows = gaps.order_by("from_turn").values_list(*columns)
     reached, after = 0, 0
     for low, high, after_seq in rows.iterator(chunk_size=BATCH_ROWS):
-        if not reached < low <= high or not after <= after_seq < now["next_seq"]:
+        if not reached < low <= high or not after <= after_seq < counters["next_seq"]:
             return f"the gap of turns {low} to {high} does not match the journal"
         reached, after = high, after_seq
     return ""
@@ -111,7 +111,7 @@ def _check_skills(session: Session) -> str:
     for skill in walk_rows(skills, *columns, key="pk"):
         if digest_of(skill["content"]) != skill["digest"]:
             return f"the skill {skill['name']} does not match its digest"
-        if skill["turn_number"] >= _counters(session)["next_turn"]:
+        if skill["turn_number"] >= _read_counters(session)["next_turn"]:
             return f"the skill {skill['name']} was loaded at a missing turn"
     return ""
 
@@ -119,7 +119,7 @@ def _check_skills(session: Session) -> str:
 def _check_compactions(session: Session) -> str:
     rows = Compaction.objects.filter(session=session.pk).order_by("-to_turn")
     last = rows.values_list("to_turn", flat=True).first() or 0
-    if last >= _counters(session)["next_turn"]:
+    if last >= _read_counters(session)["next_turn"]:
         return f"a summary covers turn {last}, which is missing"
     return ""
 
@@ -137,7 +137,7 @@ def _check_attachments(session: Session) -> str:
     return ""
 
 
-def _counters(session: Session) -> dict[str, int]:
+def _read_counters(session: Session) -> dict[str, int]:
     columns = ("next_turn", "next_seq", "journal_turn", "rewind_count")
     values = Session.objects.values_list(*columns).get(pk=session.pk)
     return dict(zip(columns, values, strict=True))

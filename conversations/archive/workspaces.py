@@ -256,10 +256,10 @@ def get_workspace(slug: str) -> Workspace:
 
     This does not check rights: entry points use ``access``.
     """
-    found = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
-    if found is None:
+    workspace = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
+    if workspace is None:
         raise NotFound("This workspace does not exist.")
-    return found
+    return workspace
 
 
 def find_user(username: str, *, even_closed: bool = False) -> User:
@@ -268,12 +268,12 @@ def find_user(username: str, *, even_closed: bool = False) -> User:
     Inactive accounts are only found with ``even_closed``.
     """
     people = User.objects.filter(username=storable(username))
-    found = (people if even_closed else people.filter(is_active=True)).first()
-    if found is None:
+    user = (people if even_closed else people.filter(is_active=True)).first()
+    if user is None:
         raise Rejected(
             "The account “%(username)s” does not exist.", username=username, code="unknown_user"
         )
-    return found
+    return user
 
 
 def list_workspaces(user_pk: int) -> list[dict[str, Any]]:
@@ -322,8 +322,8 @@ class WorkspaceDir:
 
 def list_workspace_dirs() -> list[WorkspaceDir]:
     """Return the slugs and folders of all workspaces, ordered by slug."""
-    places = Workspace.objects.order_by("slug").values_list("slug", "root")
-    return [WorkspaceDir(workspace=slug, root=Path(root)) for slug, root in places]
+    rows = Workspace.objects.order_by("slug").values_list("slug", "root")
+    return [WorkspaceDir(workspace=slug, root=Path(root)) for slug, root in rows]
 
 
 def workspace_names() -> list[tuple[str, str]]:
@@ -377,10 +377,10 @@ def _owned_by(user_pk: int) -> set[int]:
 def owner_of(workspace: Workspace) -> User:
     """Return the first active owner by their own membership. Raise Rejected if there is none."""
     owners = Membership.objects.filter(workspace=workspace, role=OWNER, user__is_active=True)
-    found = owners.select_related("user").order_by("pk").first()
-    if found is None:
+    membership = owners.select_related("user").order_by("pk").first()
+    if membership is None:
         raise Rejected("This workspace has no owner.", code="no_owner")
-    return found.user
+    return membership.user
 
 
 def has_workspaces() -> bool:
