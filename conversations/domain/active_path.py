@@ -43,8 +43,8 @@ def are_within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _range_with(number: int, ranges: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    place = bisect(ranges, number, key=itemgetter(0)) - 1
-    return ranges[place] if place >= 0 and number <= ranges[place][1] else None
+    index = bisect(ranges, number, key=itemgetter(0)) - 1
+    return ranges[index] if index >= 0 and number <= ranges[index][1] else None
 
 
 def count_within(first: int, last: int, ranges: Iterable[tuple[int, int]]) -> int:
@@ -63,30 +63,30 @@ def _replay(markers: Sequence[Marker]) -> Iterator[Ranges]:
 
     A list is valid only until the next one is requested.
     """
-    wanted = {marker.back_to for marker in markers}
-    kept: dict[int, Ranges] = {0: []}
+    needed = {marker.back_to for marker in markers}
+    saved: dict[int, Ranges] = {0: []}
     hidden: Ranges = []
     for count, (low, high, back_to) in enumerate(markers, 1):
         if back_to is not None:
-            hidden = list(kept.get(back_to, hidden))
+            hidden = list(saved.get(back_to, hidden))
         hidden.append((low, high))
-        if count in wanted:
-            kept[count] = merge_ranges(hidden)
+        if count in needed:
+            saved[count] = merge_ranges(hidden)
         yield hidden
 
 
-def first_difference(some: Ranges, others: Ranges) -> int:
+def first_difference(first: Ranges, second: Ranges) -> int:
     """Return the first number that is in only one of these two lists of disjoint, ordered ranges.
 
     If there is none, return a value greater than all numbers.
     """
-    for mine, theirs in zip_longest(some, others):
-        if mine is None or theirs is None:
-            return int((mine or theirs)[0])
-        if mine[0] != theirs[0]:
-            return min(mine[0], theirs[0])
-        if mine[1] != theirs[1]:
-            return min(mine[1], theirs[1]) + 1
+    for a, b in zip_longest(first, second):
+        if a is None or b is None:
+            return int((a or b)[0])
+        if a[0] != b[0]:
+            return min(a[0], b[0])
+        if a[1] != b[1]:
+            return min(a[1], b[1]) + 1
     return 2**63 - 1
 
 
@@ -112,19 +112,24 @@ def find_versions(
     """
     hidden = _hidden_after_each(markers)
     parents: dict[int, int] = {}
-    apart: set[int] = set()
-    wanted = set(parting)
-    for place, marker in enumerate(markers):
-        if (turn := marker.high + 1) <= last:
-            parents[turn] = _last_active(hidden[place + 1], marker.high)
-            (apart.add if place in wanted else apart.discard)(turn)
-    found: list[tuple[int, ...]] = []
-    for parent in sorted({parents[turn] for turn in apart}):
-        turns = {turn for turn, before in parents.items() if before == parent}
+    beginnings: set[int] = set()
+    parting_indexes = set(parting)
+    for index, marker in enumerate(markers):
+        turn = marker.high + 1
+        if turn > last:
+            continue
+        parents[turn] = _last_active(hidden[index + 1], marker.high)
+        if index in parting_indexes:
+            beginnings.add(turn)
+        else:
+            beginnings.discard(turn)
+    groups: list[tuple[int, ...]] = []
+    for parent in sorted({parents[turn] for turn in beginnings}):
+        turns = {turn for turn, previous in parents.items() if previous == parent}
         if parents.get(parent + 1, parent) == parent:
             turns.add(parent + 1)
-        found.append(tuple(sorted(turns)))
-    return [turns for turns in found if len(turns) > 1]
+        groups.append(tuple(sorted(turns)))
+    return [turns for turns in groups if len(turns) > 1]
 
 
 class Branch(NamedTuple):
@@ -161,26 +166,30 @@ def find_branches(markers: Sequence[Marker], *, last: int) -> Iterator[Branch]:
     A path that was continued later is yielded once, as it was when it was longest.
     """
     hidden = _hidden_after_each(markers)
-    left: dict[int, int] = {}  # The tip of a path → the number of markers before it was left.
-    for place in reversed(range(len(markers))):
-        tip = _last_active(hidden[place], markers[place].high)
+    left_at: dict[int, int] = {}  # The tip of a path → the number of markers before it was left.
+    for index in reversed(range(len(markers))):
+        tip = _last_active(hidden[index], markers[index].high)
         if are_within(tip, hidden[-1]):
-            left.setdefault(tip, place)
-    for tip, place in left.items():
-        if not any(tip < end and not are_within(tip, hidden[at]) for end, at in left.items()):
-            gone = hidden[place]
+            left_at.setdefault(tip, index)
+    for tip, index in left_at.items():
+        was_continued = any(
+            tip < later_tip and not are_within(tip, hidden[later])
+            for later_tip, later in left_at.items()
+        )
+        if not was_continued:
+            gone = hidden[index]
             first = _first_apart(gone, hidden[-1], tip)
-            yield Branch(first, tip, place, markers[place].high, gone)
+            yield Branch(first, tip, index, markers[index].high, gone)
 
 
 def _first_apart(gone: Ranges, current: Ranges, tip: int) -> int:
     """Return the first number on a path up to ``tip`` that is not on the current path."""
-    place = 0
+    index = 0
     for low, high in current:
-        while place < len(gone) and gone[place][1] < low:
-            place += 1
-        is_gone = place < len(gone) and gone[place][0] <= low
-        first = gone[place][1] + 1 if is_gone else low
+        while index < len(gone) and gone[index][1] < low:
+            index += 1
+        is_gone = index < len(gone) and gone[index][0] <= low
+        first = gone[index][1] + 1 if is_gone else low
         if first <= high:
             return first
     return tip
@@ -194,8 +203,8 @@ def branch_with(markers: Sequence[Marker], turn: int) -> Branch | None:
     hidden = _hidden_after_each(markers)
     if not are_within(turn, hidden[-1]):
         return None
-    for place in reversed(range(len(markers))):
-        end, gone = markers[place].high, hidden[place]
+    for index in reversed(range(len(markers))):
+        end, gone = markers[index].high, hidden[index]
         if turn <= end and not are_within(turn, gone):
-            return Branch(turn, _last_active(gone, end), place, end, gone)
+            return Branch(turn, _last_active(gone, end), index, end, gone)
     return None

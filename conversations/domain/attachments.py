@@ -56,23 +56,23 @@ def is_reference(block: Any) -> bool:
 
 def list_references(blocks: Iterable[Any]) -> list[Block]:
     """Return the references among these blocks and inside results of tools, in order."""
-    found: list[Block] = []
+    references: list[Block] = []
     for block in blocks:
         if is_reference(block):
-            found.append(block)
+            references.append(block)
         elif isinstance(block, dict) and block.get("type") == "tool_result":
             content = block.get("content")
-            found += list_references(content) if isinstance(content, list) else []
-    return found
+            references += list_references(content) if isinstance(content, list) else []
+    return references
 
 
 def read_references(blocks: str | None) -> list[Block]:
     """Return the references in a turn's stored blocks, or an empty list if they are damaged."""
     try:
-        found = load_json(blocks)
+        value = load_json(blocks)
     except ValueError:
         return []
-    return list_references(found if isinstance(found, list) else [])
+    return list_references(value if isinstance(value, list) else [])
 
 
 def kind_of(block: Block) -> str:

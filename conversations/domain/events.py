@@ -228,17 +228,17 @@ _NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
 }
 
 # The field that a payload must have.
-_NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", Info: "text"}
+_REQUIRED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", Info: "text"}
 
 # A style tag in texts for a terminal: ``[dim]…[/dim]``.
 _STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
 
 
-def _number(found: Any) -> int | None:
-    if isinstance(found, bool) or not isinstance(found, int | float):
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return int(found)
+        return int(value)
     except (OverflowError, ValueError):  # Python's JSON parser accepts inf and NaN.
         return None
 
@@ -248,15 +248,15 @@ def _number(found: Any) -> int | None:
 _READERS: dict[Any, Callable[[Any], Any]] = {
     str: text_of,
     int | None: _number,
-    bool: lambda found: found is True,
-    bool | None: lambda found: found if isinstance(found, bool) else None,
-    list[Any]: lambda found: found if isinstance(found, list) else [],
-    dict[str, Any] | None: lambda found: found if isinstance(found, dict) else None,
-    Any: lambda found: found,
+    bool: lambda value: value is True,
+    bool | None: lambda value: value if isinstance(value, bool) else None,
+    list[Any]: lambda value: value if isinstance(value, list) else [],
+    dict[str, Any] | None: lambda value: value if isinstance(value, dict) else None,
+    Any: lambda value: value,
 }
 
 # The replacement for an empty text, if it is not the field's default.
-_OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
+_REPLACEMENTS = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
 
 
 def _is_required(field: Field[Any]) -> bool:
@@ -264,10 +264,10 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def _read_fields(cls: type[Payload]) -> Iterator[tuple[str, tuple[str, ...], Any, Any]]:
-    for known in fields(cls):
-        has_default = known.type is str and not _is_required(known)
-        empty = _OTHERWISE.get((cls, known.name), known.default if has_default else "")
-        yield known.name, _NAMES[cls].get(known.name, (known.name,)), _READERS[known.type], empty
+    for f in fields(cls):
+        has_default = f.type is str and not _is_required(f)
+        empty = _REPLACEMENTS.get((cls, f.name), f.default if has_default else "")
+        yield f.name, _NAMES[cls].get(f.name, (f.name,)), _READERS[f.type], empty
 
 
 # For each field: name, keys, reader and replacement for "". Computed once, because every row that
@@ -282,8 +282,8 @@ def dump_payload(payload: Payload) -> str:
 
 def payload_data(payload: Payload) -> dict[str, Any]:
     """Return the version, the required fields, and the other fields that are not empty."""
-    given = {f.name: getattr(payload, f.name) for f in fields(payload)}
-    values = {k: v for k, v in given.items() if v not in ("", None, [], False)}
+    all_values = {f.name: getattr(payload, f.name) for f in fields(payload)}
+    values = {k: v for k, v in all_values.items() if v not in ("", None, [], False)}
     values |= {f.name: getattr(payload, f.name) for f in fields(payload) if _is_required(f)}
     if isinstance(payload, ToolCallCompleted) and payload.ok is False:
         values["ok"] = False
@@ -303,16 +303,17 @@ def parse_payload(event_type: str, text: str) -> Payload:
         raise MalformedPayload(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise MalformedPayload(f"not an object but {type(value).__name__}")
-    needed = _NEEDED.get(cls)
+    required = _REQUIRED.get(cls)
     if cls is AssistantText and value.get("thinking") not in (None, ""):
-        needed = None
-    found: dict[str, Any] = {}
+        required = None
+    values: dict[str, Any] = {}
     for name, keys, read, empty in _FIELDS[cls]:
-        given = next((value[key] for key in keys if value.get(key) is not None), None)
-        if name == needed and not isinstance(given, str):
+        stored = next((value[key] for key in keys if value.get(key) is not None), None)
+        if name == required and not isinstance(stored, str):
             raise MalformedPayload(f"{name!r} is missing")
-        found[name] = empty if (field := read(given)) == "" else field
-    payload: Any = cls(**found)
+        field_value = read(stored)
+        values[name] = empty if field_value == "" else field_value
+    payload: Any = cls(**values)
     if isinstance(payload, Info) and "said" in value:
         payload = replace(payload, text=restore_message(payload.text, value["said"]))
     if isinstance(payload, Info) and value.get("markup") is True:

@@ -60,11 +60,9 @@ def parse_cursor(text: str) -> TranscriptCursor:
     if match is None:
         raise bad_cursor(say("A cursor must look like seq:123 or turn:45."))
     seq, turn, part = match.groups()
-    return (
-        TranscriptCursor("turn", int(turn), int(part or 0))
-        if seq is None
-        else TranscriptCursor("seq", int(seq))
-    )
+    if seq is None:
+        return TranscriptCursor("turn", int(turn), int(part or 0))
+    return TranscriptCursor("seq", int(seq))
 
 
 @dataclass(frozen=True, slots=True)

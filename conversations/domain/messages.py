@@ -51,19 +51,19 @@ def _make(template: str, plural: str, number: int, values: dict[str, Any]) -> Me
 
 def join_messages(messages: Iterable[str], separator: str = " ") -> str:
     """Return the messages joined into one message, or an empty text if there are none."""
-    told = [one for one in messages if one]
-    if len(told) < 2:
-        return next(iter(told), "")
-    values = {f"part{number}": one for number, one in enumerate(told, 1)}
+    parts = [part for part in messages if part]
+    if len(parts) < 2:
+        return next(iter(parts), "")
+    values = {f"part{number}": part for number, part in enumerate(parts, 1)}
     return _make(separator.join(f"%({name})s" for name in values), "", 0, values)
 
 
-def head_of(text: str, most: int) -> str:
-    """Return the text itself, or its beginning if it has more than ``most`` characters.
+def head_of(text: str, limit: int) -> str:
+    """Return the text itself, or its beginning if it has more than ``limit`` characters.
 
     A message that is not cut remains a message.
     """
-    return text if len(text) <= most else text[:most]
+    return text if len(text) <= limit else text[:limit]
 
 
 def put_values(text: str, values: Mapping[str, Any]) -> str:
@@ -72,7 +72,7 @@ def put_values(text: str, values: Mapping[str, Any]) -> str:
     Only ``%(name)s`` and ``%%`` are replaced, because the text may come from stored data, in which
     other uses of ``%`` would fail.
     """
-    return _VALUE.sub(lambda found: str(values[found[1]]) if found[1] else "%", text)
+    return _VALUE.sub(lambda match: str(values[match[1]]) if match[1] else "%", text)
 
 
 def message_data(message: Message) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def read_message(data: Any, *, levels: int = MAX_LEVELS) -> str:
             plural, number = "", 0
         case _:
             return ""
-    given = data.get("values")
+    stored = data.get("values")
     values = {
         name: read_message(value, levels=levels - 1) if isinstance(value, dict) else value
-        for name, value in (given if isinstance(given, dict) else {}).items()
+        for name, value in (stored if isinstance(stored, dict) else {}).items()
     }
     used = plural if plural and number != 1 else template
     chars = sum(len(str(values.get(name, ""))) for name in _VALUE.findall(used))

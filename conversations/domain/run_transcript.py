@@ -50,10 +50,10 @@ class StreamCursor:
 
 def parse_stream_cursor(text: str) -> StreamCursor:
     """Return the place that the id of an event names. Raises Rejected if the id is invalid."""
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         raise Rejected("This is not a valid event ID of this stream.", code="bad_event_id")
-    return StreamCursor(*(int(number or 0) for number in found.groups()))
+    return StreamCursor(*(int(number or 0) for number in match.groups()))
 
 
 class AnswerPart(NamedTuple):
@@ -109,9 +109,9 @@ class RunTranscriptReader:
 
 def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
     """Yield the pieces of a text from an offset on. A text of only white space has none."""
-    while found := _PIECE.match(text, offset):
-        offset = found.end()
-        yield found.group()
+    while match := _PIECE.match(text, offset):
+        offset = match.end()
+        yield match.group()
     rest = text[offset:]
     if is_whole and rest and (rest.strip() or offset):
         yield rest

@@ -73,8 +73,8 @@ class RunChoices:
         choice = self.passed.get(TOOL_CHOICE)
         if choice is None or (has_any and (has_own or choice.get("type") not in FORCED)):
             return self
-        kept = {key: value for key, value in self.passed.items() if key != TOOL_CHOICE}
-        return replace(self, passed=kept)
+        passed = {key: value for key, value in self.passed.items() if key != TOOL_CHOICE}
+        return replace(self, passed=passed)
 
     def within(self, max_tokens: int) -> "RunChoices":
         """Return the options for an answer of at most ``max_tokens``.
@@ -86,10 +86,10 @@ class RunChoices:
         if not isinstance(budget, int) or max_tokens >= (self.max_tokens or max_tokens):
             return self
         budget = min(budget, int(max_tokens * MAX_THINKING_SHARE))
-        kept = {key: value for key, value in self.passed.items() if key != "thinking"}
+        passed = {key: value for key, value in self.passed.items() if key != "thinking"}
         if budget >= MIN_THINKING_TOKENS:
-            kept["thinking"] = self.passed["thinking"] | {"budget_tokens": budget}
-        return replace(self, passed=kept)
+            passed["thinking"] = self.passed["thinking"] | {"budget_tokens": budget}
+        return replace(self, passed=passed)
 
 
 NO_CHOICES = RunChoices()

@@ -87,8 +87,8 @@ def find_parts(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
             if run["dense"] is None or end - begin < 2:
                 yield begin, end, tokens_of_word(run.group())
             else:
-                for at in range(begin, end - 1):
-                    yield at, at + 2, tokens_of_word(text[at : at + 2])
+                for index in range(begin, end - 1):
+                    yield index, index + 2, tokens_of_word(text[index : index + 2])
 
 
 def read_tokens(text: str) -> list[str]:

@@ -100,6 +100,8 @@ class DateSpan:
 
         An hour, and the years that share a mark, have no parts.
         """
+        if self.is_hour or self.is_odd:
+            return
         match self.numbers:
             case ():
                 numbers = range(FIRST_YEAR - 1, LAST_YEAR + 2)
@@ -109,7 +111,7 @@ class DateSpan:
                 numbers = range(1, monthrange(year, month)[1] + 1)
             case _:
                 numbers = range(24)
-        for number in () if self.is_hour or self.is_odd else reversed(numbers):
+        for number in reversed(numbers):
             yield DateSpan((*self.numbers, number))
 
     def overlaps(self, start: datetime | None, end: datetime | None) -> bool:
@@ -131,10 +133,10 @@ ALL_TIME = DateSpan()
 
 def marks_of(moment: datetime) -> list[str]:
     """Return the marks of a turn that was written at this moment."""
-    at = moment.astimezone(UTC)
-    if not FIRST_YEAR <= at.year <= LAST_YEAR:
-        return [DateSpan((min(max(at.year, FIRST_YEAR - 1), LAST_YEAR + 1),)).mark]
-    numbers = (at.year, at.month, at.day, at.hour)
+    utc = moment.astimezone(UTC)
+    if not FIRST_YEAR <= utc.year <= LAST_YEAR:
+        return [DateSpan((min(max(utc.year, FIRST_YEAR - 1), LAST_YEAR + 1),)).mark]
+    numbers = (utc.year, utc.month, utc.day, utc.hour)
     return [DateSpan(numbers[:count]).mark for count in range(1, 5)]
 
 
@@ -217,7 +219,7 @@ def _one_word(name: str) -> str:
     return "".join(c if c.isalnum() else _OTHER for c in short)
 
 
-def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Searchable:
+def read_searchable(turn: StoredTurn, *, call_name: str | None) -> Searchable:
     """Return the searchable texts of a turn.
 
     ``call_name`` is the name of the tool for a result that does not name its tool.
@@ -244,14 +246,14 @@ def read_output(text: str, *, filler: str = "") -> str:
     With a ``filler``, each character keeps its place in ``text``.
     """
     if _JSON.match(text):
-        text = _ESCAPE.sub(lambda escape: _unescaped(escape[0], filler), text)
+        text = _ESCAPE.sub(lambda escape: _unescape(escape[0], filler), text)
     return strip_terminal_codes(text, filler=filler)
 
 
 @lru_cache(maxsize=1024)  # A few escapes are frequent, and decoding one takes microseconds.
-def _unescaped(escape: str, filler: str) -> str:
-    meant = storable(json.loads(f'"{escape}"'))
-    return filler * (len(escape) - len(meant)) + meant
+def _unescape(escape: str, filler: str) -> str:
+    decoded = storable(json.loads(f'"{escape}"'))
+    return filler * (len(escape) - len(decoded)) + decoded
 
 
 def make_entry(
@@ -267,18 +269,22 @@ def make_entry(
         marks.append(ERROR_MARK)
     if turn.role == ASSISTANT:
         model = read_metadata(turn).get("model")
-        marks += [model_mark(model)] if isinstance(model, str) and model.strip() else []
-        marks += [] if turn.complete else [ERROR_MARK]
+        if isinstance(model, str) and model.strip():
+            marks.append(model_mark(model))
+        if not turn.complete:
+            marks.append(ERROR_MARK)
     if turn.role == USER:
-        marks += [RULE_MARK] if _RULE.search(turn.content) else []
-        marks += [REPLY_MARK] if _REPLY.match(turn.content) else []
+        if _RULE.search(turn.content):
+            marks.append(RULE_MARK)
+        if _REPLY.match(turn.content):
+            marks.append(REPLY_MARK)
     marks += [*marks_of(turn.created_at), owner_mark(owner), workspace_mark(workspace)]
-    found = (
+    candidates = (
         run.rstrip(".")
         for run in _RUN.findall(searchable.text)
         if "/" in run or "\\" in run or ("." in run and _EXTENSION.search(run.rstrip(".")))
     )
-    paths = islice(dict.fromkeys(found), MAX_PATHS)
+    paths = islice(dict.fromkeys(candidates), MAX_PATHS)
     return SearchableTurn(
         said=" ".join(read_tokens(searchable.said)),
         tools=" ".join(read_tokens(searchable.tools)),

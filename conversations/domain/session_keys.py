@@ -39,5 +39,5 @@ def check_key(key: str) -> str:
 
 def channel_of(key: str, *, otherwise: str) -> str:
     """Return the channel that a key names. Keys of older programs may name none."""
-    found = _FORM.fullmatch(key)
-    return found[1] if found else otherwise
+    match = _FORM.fullmatch(key)
+    return match[1] if match else otherwise

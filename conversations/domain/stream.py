@@ -82,7 +82,7 @@ def _write_message(message: dict[str, Any]) -> str:
     head, blocks = _HEADS.get(message["role"]), message["content"]
     if head is None or len(message) != 2 or not isinstance(blocks, list):
         return write_json(message)
-    texts = [one.json if isinstance(one, KnownBlock) else write_json(one) for one in blocks]
+    texts = [block.json if isinstance(block, KnownBlock) else write_json(block) for block in blocks]
     return f"{head}{','.join(texts)}]}}"
 
 

@@ -215,13 +215,13 @@ def count_values(text: str, *, limit: int, start: int = 0) -> int:
     The number is at most ``limit`` + 1. If the value is damaged or cut off, the count ends there.
     """
     values = depth = 0
-    for found in _NEXT_SIGN.finditer(text, start):
-        if found[1] in ("]", "}"):
+    for match in _NEXT_SIGN.finditer(text, start):
+        if match[1] in ("]", "}"):
             depth -= 1
-        elif found[1]:
-            depth += found[1] != ","
+        elif match[1]:
+            depth += match[1] != ","
             values += depth > 0
-        if depth <= 0 or values > limit or not found[1]:
+        if depth <= 0 or values > limit or not match[1]:
             break
     return values
 
@@ -240,18 +240,18 @@ def load_object(text: str | None) -> dict[str, Any]:
 
 def is_writable(value: Any, *, depth: int) -> bool:
     """Whether a value can be written as standard JSON, and has at most ``depth`` levels."""
-    level, left = [value], depth
-    while level and left >= 0:
-        if any(isinstance(one, float) and not isfinite(one) for one in level):
+    level, remaining = [value], depth
+    while level and remaining >= 0:
+        if any(isinstance(item, float) and not isfinite(item) for item in level):
             return False
-        parents = [one for one in level if isinstance(one, dict | list)]
+        parents = [item for item in level if isinstance(item, dict | list)]
         level = [
             item
             for parent in parents
             for item in (parent.values() if isinstance(parent, dict) else parent)
         ]
-        left -= bool(parents)
-    return left >= 0
+        remaining -= bool(parents)
+    return remaining >= 0
 
 
 def text_of(value: Any) -> str:
@@ -271,10 +271,10 @@ def csv_line(cells: Iterable[Any]) -> str:
     """Return one line of a CSV file, including the line end."""
     line = io.StringIO()
     values = list(cells)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         # The apostrophe marks a cell that would be taken for a formula as text.
         if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-            values[place] = f"'{value}"
+            values[index] = f"'{value}"
     csv.writer(line).writerow(values)
     return line.getvalue()
 
@@ -312,15 +312,15 @@ def escape_invisible(
     ASCII controls become control pictures. For other invisible characters, ``name`` returns the
     substitute, given a code point such as ``U+202E``. Line ends and tabs stay.
     """
-    left = most
+    remaining = most
 
     def show(found: re.Match[str]) -> str:
-        nonlocal left
+        nonlocal remaining
         code = ord(found[0])
         if code in _PICTURES:
             return _PICTURES[code]
-        left -= 1
-        return name(f"U+{code:04X}") if left >= 0 else REPLACEMENT
+        remaining -= 1
+        return name(f"U+{code:04X}") if remaining >= 0 else REPLACEMENT
 
     return _UNSEEN.sub(show, text)
 

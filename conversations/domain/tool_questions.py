@@ -86,22 +86,22 @@ class ToolQuestion:
         return asdict(self)
 
 
-def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQuestion:
+def make_question(parameters: Mapping[str, Any], *, call: str, server: str) -> ToolQuestion:
     """Create a question from the parameters of the protocol. Raises BadQuestion.
 
     The parameters of sampling also have the ``model`` that is to answer.
     """
-    message = storable(str(asked.get("message") or ""))[:MAX_MESSAGE_CHARS]
-    made: dict[str, Any] = {"id": str(uuid4()), "call": call, "server": server, "message": message}
-    if asked.get("mode") == SAMPLING:
-        return ToolQuestion(prompt=_read_prompt(asked), **made)
-    if asked.get("mode") == "url":
-        url = str(asked.get("url") or "")
+    message = storable(str(parameters.get("message") or ""))[:MAX_MESSAGE_CHARS]
+    base: dict[str, Any] = {"id": str(uuid4()), "call": call, "server": server, "message": message}
+    if parameters.get("mode") == SAMPLING:
+        return ToolQuestion(prompt=_read_prompt(parameters), **base)
+    if parameters.get("mode") == "url":
+        url = str(parameters.get("url") or "")
         is_usable = url.startswith(("https://", "http://")) and storable(url) == url
         if not is_usable or len(url) > MAX_URL_CHARS or any(char.isspace() for char in url):
             raise BadQuestion("The URL must be an http or https address.")
-        return ToolQuestion(url=url, **made)
-    schema = asked.get("requestedSchema")
+        return ToolQuestion(url=url, **base)
+    schema = parameters.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(schema, dict) or not isinstance(properties, dict):
         raise BadQuestion("The schema has no properties.")
@@ -109,27 +109,28 @@ def make_question(asked: Mapping[str, Any], *, call: str, server: str) -> ToolQu
         raise BadQuestion(f"A question can have at most {MAX_FIELDS} fields.")
     required = schema.get("required")
     names = required if isinstance(required, list) else []
-    fields = [_make_field(name, one, name in names) for name, one in properties.items()]
-    return ToolQuestion(fields=fields, **made)
+    fields = [_make_field(name, form, name in names) for name, form in properties.items()]
+    return ToolQuestion(fields=fields, **base)
 
 
-def _read_prompt(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _read_prompt(parameters: Mapping[str, Any]) -> dict[str, Any]:
     messages = [
-        {"role": str(one["role"]), "text": _read_texts(one["content"])} for one in asked["messages"]
+        {"role": str(message["role"]), "text": _read_texts(message["content"])}
+        for message in parameters["messages"]
     ]
     if not messages or messages[-1]["role"] != "user":
         raise BadQuestion("The last message must be the user's.")
-    if not all(one["text"].strip() for one in messages):
+    if not all(message["text"].strip() for message in messages):
         raise BadQuestion("A message is empty.")
-    if asked.get("tools"):
+    if parameters.get("tools"):
         raise BadQuestion("The model is not given tools.")
-    system = storable(str(asked.get("systemPrompt") or ""))
-    if len(system) + sum(len(one["text"]) for one in messages) > MAX_PROMPT_CHARS:
+    system = storable(str(parameters.get("systemPrompt") or ""))
+    if len(system) + sum(len(message["text"]) for message in messages) > MAX_PROMPT_CHARS:
         raise BadQuestion(f"The messages can have at most {MAX_PROMPT_CHARS:,} characters.")
-    stops = [storable(text)[:100] for text in asked.get("stopSequences") or () if text.strip()]
+    stops = [storable(text)[:100] for text in parameters.get("stopSequences") or () if text.strip()]
     return {
-        "model": asked["model"],
-        "max_tokens": asked["maxTokens"],
+        "model": parameters["model"],
+        "max_tokens": parameters["maxTokens"],
         "system": system,
         "messages": messages,
         "stop": stops[:MAX_STOP_SEQUENCES],
@@ -146,32 +147,32 @@ def _read_texts(content: Any) -> str:
 def _make_field(name: str, schema: Any, is_required: bool) -> QuestionField:
     kind = _KINDS.get(schema.get("type", "")) if isinstance(schema, dict) else None
     if kind is None or storable(name) != name or not 0 < len(name) <= MAX_WORDS_CHARS:
-        raise BadQuestion(f"The field {_words(name)!r} is of a kind that cannot be asked for.")
-    chosen_from = schema.get("items") if kind == SEVERAL else schema
-    choices = list(_read_choices(an_object(chosen_from)))
+        raise BadQuestion(f"The field {_short_text(name)!r} is of a kind that cannot be asked for.")
+    choice_schema = schema.get("items") if kind == SEVERAL else schema
+    choices = list(_read_choices(an_object(choice_schema)))
     if kind == SEVERAL and not choices:
-        raise BadQuestion(f"The field {_words(name)!r} has no choices.")
+        raise BadQuestion(f"The field {_short_text(name)!r} has no choices.")
     if len(choices) > MAX_CHOICES:
-        raise BadQuestion(f"The field {_words(name)!r} has more than {MAX_CHOICES} choices.")
-    least, most = {TEXT: ("minLength", "maxLength"), SEVERAL: ("minItems", "maxItems")}.get(
+        raise BadQuestion(f"The field {_short_text(name)!r} has more than {MAX_CHOICES} choices.")
+    min_key, max_key = {TEXT: ("minLength", "maxLength"), SEVERAL: ("minItems", "maxItems")}.get(
         kind, ("minimum", "maximum")
     )
     form = schema.get("format")
     return QuestionField(
         name=name,
         kind=ONE if kind == TEXT and choices else kind,
-        title=_words(schema.get("title") or name),
-        description=_words(schema.get("description") or ""),
+        title=_short_text(schema.get("title") or name),
+        description=_short_text(schema.get("description") or ""),
         form=form if form in ("email", "uri", "date", "date-time") else "",
         is_required=is_required,
         default=_read_default(schema.get("default")),
         choices=choices,
-        least=_number_or_none(schema.get(least)),
-        most=_number_or_none(schema.get(most)),
+        least=_number_or_none(schema.get(min_key)),
+        most=_number_or_none(schema.get(max_key)),
     )
 
 
-def _words(value: Any) -> str:
+def _short_text(value: Any) -> str:
     return one_line(storable(str(value)), limit=MAX_WORDS_CHARS)
 
 
@@ -181,34 +182,32 @@ def _number_or_none(value: Any) -> float | None:
 
 def _read_default(value: Any) -> Any:
     if isinstance(value, list):
-        return [_words(one) for one in value[:MAX_CHOICES]]
-    return storable(value)[:MAX_ANSWER_CHARS] if isinstance(value, str) else _flag_or_number(value)
-
-
-def _flag_or_number(value: Any) -> bool | float | None:
+        return [_short_text(item) for item in value[:MAX_CHOICES]]
+    if isinstance(value, str):
+        return storable(value)[:MAX_ANSWER_CHARS]
     return value if isinstance(value, bool) else _number_or_none(value)
 
 
 def _read_choices(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     titled = schema.get("oneOf") or schema.get("anyOf")
     if isinstance(titled, list):
-        for one in titled:
-            if isinstance(one, dict) and isinstance(one.get("const"), str):
-                yield storable(one["const"]), _words(one.get("title") or one["const"])
+        for choice in titled:
+            if isinstance(choice, dict) and isinstance(choice.get("const"), str):
+                yield storable(choice["const"]), _short_text(choice.get("title") or choice["const"])
         return
     values, names = schema.get("enum"), schema.get("enumNames")
     titles = names if isinstance(names, list) else []
-    for place, value in enumerate(values if isinstance(values, list) else []):
+    for index, value in enumerate(values if isinstance(values, list) else []):
         if isinstance(value, str):
-            yield storable(value), _words(titles[place] if place < len(titles) else value)
+            yield storable(value), _short_text(titles[index] if index < len(titles) else value)
 
 
 def read_question(data: Any) -> ToolQuestion | None:
     """Read a question from a row's data or a call's record. Return None if it is not valid."""
     try:
         fields = [
-            QuestionField(**(one | {"choices": [tuple(pair) for pair in one.get("choices", [])]}))
-            for one in data["fields"]
+            QuestionField(**(row | {"choices": [tuple(pair) for pair in row.get("choices", [])]}))
+            for row in data["fields"]
         ]
         texts = {name: str(data[name]) for name in ("id", "call", "server", "message", "url")}
         return ToolQuestion(fields=fields, prompt=data.get("prompt") or {}, **texts)
@@ -223,65 +222,65 @@ def read_content(question: ToolQuestion, given: Any) -> dict[str, Any]:
     """
     sent = an_object(given)
     content = {}
-    for one in question.fields:
+    for form_field in question.fields:
         # A field that is missing has its default. A field that a person emptied is empty.
-        value = sent.get(one.name, one.default)
+        value = sent.get(form_field.name, form_field.default)
         if value in (None, "", []):
-            if one.is_required and one.kind == FLAG:
-                content[one.name] = False
-            elif one.is_required:
-                raise _refused(say("“%(title)s” is required.", title=one.title))
+            if form_field.is_required and form_field.kind == FLAG:
+                content[form_field.name] = False
+            elif form_field.is_required:
+                raise _refused(say("“%(title)s” is required.", title=form_field.title))
             continue
-        content[one.name] = _read_value(one, value)
+        content[form_field.name] = _read_value(form_field, value)
     return content
 
 
-def _read_value(one: QuestionField, value: Any) -> Any:
-    if one.kind == FLAG:
+def _read_value(form_field: QuestionField, value: Any) -> Any:
+    if form_field.kind == FLAG:
         return value in (True, "true", "on", "1")
-    if one.kind in (NUMBER, WHOLE):
-        return _read_number(one, value)
-    values = [choice for choice, _ in one.choices]
-    if one.kind == SEVERAL:
+    if form_field.kind in (NUMBER, WHOLE):
+        return _read_number(form_field, value)
+    values = [choice for choice, _ in form_field.choices]
+    if form_field.kind == SEVERAL:
         chosen = value if isinstance(value, list) else [value]
         if any(text not in values for text in chosen):
-            raise _refused(say("“%(title)s” must be among the choices.", title=one.title))
-        _require_bounds(one, len(chosen))
+            raise _refused(say("“%(title)s” must be among the choices.", title=form_field.title))
+        _require_bounds(form_field, len(chosen))
         return chosen
     if not isinstance(value, str) or storable(value) != value:
-        raise _refused(say("“%(title)s” must be a text.", title=one.title))
-    if one.kind == ONE and value not in values:
-        raise _refused(say("“%(title)s” must be among the choices.", title=one.title))
+        raise _refused(say("“%(title)s” must be a text.", title=form_field.title))
+    if form_field.kind == ONE and value not in values:
+        raise _refused(say("“%(title)s” must be among the choices.", title=form_field.title))
     if len(value) > MAX_ANSWER_CHARS:
         raise _refused(
             say(
                 "“%(title)s” can have at most %(limit)s characters.",
-                title=one.title,
+                title=form_field.title,
                 limit=number_text(MAX_ANSWER_CHARS),
             )
         )
-    if one.kind == TEXT:
-        _require_bounds(one, len(value))
-    if one.form == "email" and "@" not in value:
-        raise _refused(say("“%(title)s” must be an e-mail address.", title=one.title))
-    if one.form == "uri" and ":" not in value:
-        raise _refused(say("“%(title)s” must be an address.", title=one.title))
+    if form_field.kind == TEXT:
+        _require_bounds(form_field, len(value))
+    if form_field.form == "email" and "@" not in value:
+        raise _refused(say("“%(title)s” must be an e-mail address.", title=form_field.title))
+    if form_field.form == "uri" and ":" not in value:
+        raise _refused(say("“%(title)s” must be an address.", title=form_field.title))
     return value
 
 
-def _read_number(one: QuestionField, value: Any) -> int | float:
+def _read_number(form_field: QuestionField, value: Any) -> int | float:
     try:
         number = float(value)
         whole = int(number)
     except (TypeError, ValueError, OverflowError):
-        raise _refused(say("“%(title)s” must be a number.", title=one.title)) from None
-    if one.kind == WHOLE and whole != number:
-        raise _refused(say("“%(title)s” must be a whole number.", title=one.title))
-    _require_bounds(one, number)
-    return whole if one.kind == WHOLE else number
+        raise _refused(say("“%(title)s” must be a number.", title=form_field.title)) from None
+    if form_field.kind == WHOLE and whole != number:
+        raise _refused(say("“%(title)s” must be a whole number.", title=form_field.title))
+    _require_bounds(form_field, number)
+    return whole if form_field.kind == WHOLE else number
 
 
-_TOO_LITTLE_AND_TOO_MUCH = {
+_BOUND_MESSAGES = {
     SEVERAL: (
         say("“%(title)s” must have at least %(limit)s choices."),
         say("“%(title)s” must have at most %(limit)s choices."),
@@ -295,15 +294,15 @@ _TOO_LITTLE_AND_TOO_MUCH = {
         say("“%(title)s” must be at most %(limit)s."),
     ),
 }
-_TOO_LITTLE_AND_TOO_MUCH[WHOLE] = _TOO_LITTLE_AND_TOO_MUCH[NUMBER]
+_BOUND_MESSAGES[WHOLE] = _BOUND_MESSAGES[NUMBER]
 
 
-def _require_bounds(one: QuestionField, size: float) -> None:
-    too_little, too_much = _TOO_LITTLE_AND_TOO_MUCH[one.kind]
-    if one.least is not None and size < one.least:
-        raise _refused(say(too_little, title=one.title, limit=f"{one.least:g}"))
-    if one.most is not None and size > one.most:
-        raise _refused(say(too_much, title=one.title, limit=f"{one.most:g}"))
+def _require_bounds(form_field: QuestionField, size: float) -> None:
+    too_little, too_much = _BOUND_MESSAGES[form_field.kind]
+    if form_field.least is not None and size < form_field.least:
+        raise _refused(say(too_little, title=form_field.title, limit=f"{form_field.least:g}"))
+    if form_field.most is not None and size > form_field.most:
+        raise _refused(say(too_much, title=form_field.title, limit=f"{form_field.most:g}"))
 
 
 def _refused(message: Message) -> Rejected:
@@ -311,50 +310,44 @@ def _refused(message: Message) -> Rejected:
 
 
 def make_asked_notice(question: ToolQuestion) -> Info:
-    asked = _read_asked(question, limit=300)
-    text = (
-        say("%(server)s asks the model: %(question)s", server=question.server, question=asked)
-        if question.prompt
-        else say("%(server)s asks: %(question)s", server=question.server, question=asked)
-    )
-    return Info(
-        text=text,
-        kind=QUESTION,
-        code=QUESTION_ASKED,
-        data=question.as_data(),
-    )
+    server, asked_text = question.server, _asked_text(question, limit=300)
+    if question.prompt:
+        text = say("%(server)s asks the model: %(question)s", server=server, question=asked_text)
+    else:
+        text = say("%(server)s asks: %(question)s", server=server, question=asked_text)
+    return Info(text=text, kind=QUESTION, code=QUESTION_ASKED, data=question.as_data())
 
 
 def make_answered_notice(
     question: ToolQuestion, *, action: str, by: str = "", content: Mapping[str, Any] | None = None
 ) -> Info:
     """Return the notice of an answer. ``by`` is empty if the call ended without an answer."""
-    asked = _read_asked(question, limit=200)
-    words = {
-        (ACCEPT, False): say("Answered by %(name)s: %(question)s", name=by, question=asked),
-        (DECLINE, False): say("Declined by %(name)s: %(question)s", name=by, question=asked),
-        (CANCEL, False): say("Not answered: %(question)s", question=asked),
+    asked_text = _asked_text(question, limit=200)
+    texts = {
+        (ACCEPT, False): say("Answered by %(name)s: %(question)s", name=by, question=asked_text),
+        (DECLINE, False): say("Declined by %(name)s: %(question)s", name=by, question=asked_text),
+        (CANCEL, False): say("Not answered: %(question)s", question=asked_text),
         (ACCEPT, True): say(
             "Approved by %(name)s: %(server)s asks the model: %(question)s",
             name=by,
             server=question.server,
-            question=asked,
+            question=asked_text,
         ),
         (DECLINE, True): say(
             "Denied by %(name)s: %(server)s asks the model: %(question)s",
             name=by,
             server=question.server,
-            question=asked,
+            question=asked_text,
         ),
         (CANCEL, True): say(
             "Not answered: %(server)s asks the model: %(question)s",
             server=question.server,
-            question=asked,
+            question=asked_text,
         ),
     }
     ended = action if action in ACTIONS else CANCEL
     return Info(
-        text=words[ended, bool(question.prompt)],
+        text=texts[ended, bool(question.prompt)],
         kind=QUESTION,
         code=QUESTION_ANSWERED,
         data={
@@ -378,8 +371,8 @@ def make_model_answered_notice(question: ToolQuestion, *, model: str, answer: st
     )
 
 
-def _read_asked(question: ToolQuestion, *, limit: int) -> str:
+def _asked_text(question: ToolQuestion, *, limit: int) -> str:
     """Return the text of the question to the person or to the model, on one line."""
     prompt = question.prompt
-    asked = prompt["messages"][-1]["text"] if prompt else question.message
-    return one_line(asked, limit=limit)
+    text = prompt["messages"][-1]["text"] if prompt else question.message
+    return one_line(text, limit=limit)

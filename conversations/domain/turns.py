@@ -159,8 +159,8 @@ def synthesise_rows(turn: StoredTurn) -> list[Payload]:
             )
             for call in calls
         ]
-        said = AssistantText(text=turn.content, thinking=thinking, partial=not turn.complete)
-        return [said, *rows] if turn.content or thinking or not calls else rows
+        text_row = AssistantText(text=turn.content, thinking=thinking, partial=not turn.complete)
+        return [text_row, *rows] if turn.content or thinking or not calls else rows
     blocks = read_blocks(turn) or []
     indicated = [block for block in blocks if block.get("type") in INDICATED_KINDS]
     if turn.role == USER:

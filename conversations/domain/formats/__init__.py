@@ -76,19 +76,19 @@ def read_file(block: Block) -> MessageFile:
     kind, source = block.get("type"), block.get("source")
     if kind not in ("image", "document") or not isinstance(source, dict):
         raise _refused(say("Content of type %(kind)s is not supported.", kind=str(kind)))
-    given, media_type = source.get("data"), str(source.get("media_type") or "")
-    if not isinstance(given, str):
+    content, media_type = source.get("data"), str(source.get("media_type") or "")
+    if not isinstance(content, str):
         raise _refused(say("The %(kind)s has no data. URLs are not loaded.", kind=kind))
     title = block.get("title")
     if not isinstance(title, str) or not title:
         ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
         title = f"{kind}.{ending}"
     if source.get("type") == "text":
-        return MessageFile(name=title, data=given.encode("utf-8", "replace"))
+        return MessageFile(name=title, data=content.encode("utf-8", "replace"))
     try:
         # MIME breaks base64 into lines, so remove white space. Without ``validate``, all other
         # characters outside the alphabet would be ignored.
-        data = base64.b64decode("".join(given.split()), validate=True)
+        data = base64.b64decode("".join(content.split()), validate=True)
         return MessageFile(name=title, data=data)
     except (binascii.Error, ValueError) as error:
         raise _refused(say("The data is not valid base64.")) from error
@@ -103,7 +103,9 @@ def read_new_file(block: Block) -> MessageFile:
     if block.get("context"):
         raise _refused(say("The context of a document is not stored. Send it as text beside it."))
     citations = block.get("citations")
-    if citations.get("enabled") if isinstance(citations, dict) else citations:
+    if isinstance(citations, dict):
+        citations = citations.get("enabled")
+    if citations:
         raise _refused(say("Citations are not supported. Leave them out."))
     return file
 

@@ -32,48 +32,48 @@ BAD_MESSAGE = "bad_message"
 def difference(written: Any, read: Any) -> dict[str, Any] | None:
     """Return how to get from one JSON value to another, or None if they are the same."""
     if isinstance(written, dict) and isinstance(read, dict):
-        found = {
+        changes = {
             key: difference(written[key], value) if key in written else {"is": value}
             for key, value in read.items()
         }
-        changed = {key: what for key, what in found.items() if what is not None}
+        changed = {key: change for key, change in changes.items() if change is not None}
         parts = {"in": changed, "without": [key for key in written if key not in read]}
         return {name: part for name, part in parts.items() if part} or None
     if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
         pairs = enumerate(zip(written, read, strict=True))
-        found = {str(place): difference(*pair) for place, pair in pairs}
-        changed = {place: what for place, what in found.items() if what is not None}
+        changes = {str(index): difference(*pair) for index, pair in pairs}
+        changed = {index: change for index, change in changes.items() if change is not None}
         return {"at": changed} if changed else None
     return None if type(written) is type(read) and written == read else {"is": read}
 
 
-def restore(written: Any, kept: Any) -> Any:
+def restore(written: Any, stored: Any) -> Any:
     """Return the value that was read, from the written value and the stored difference.
 
     Parts of the difference that do not fit the written value are ignored. This happens if the
     written value has changed or the difference is damaged.
     """
-    if not isinstance(kept, dict):
+    if not isinstance(stored, dict):
         return written
-    if "is" in kept:
-        return kept["is"]
+    if "is" in stored:
+        return stored["is"]
     if isinstance(written, dict):
-        without = kept.get("without")
+        without = stored.get("without")
         gone = without if isinstance(without, list) else []
         restored = {key: value for key, value in written.items() if key not in gone}
-        for key, what in an_object(kept.get("in")).items():
-            if key in written or "is" in an_object(what):
-                restored[key] = restore(written.get(key), what)
+        for key, change in an_object(stored.get("in")).items():
+            if key in written or "is" in an_object(change):
+                restored[key] = restore(written.get(key), change)
         return restored
     if isinstance(written, list):
-        changed = an_object(kept.get("at"))
-        return [restore(item, changed.get(str(place))) for place, item in enumerate(written)]
+        changed = an_object(stored.get("at"))
+        return [restore(item, changed.get(str(index))) for index, item in enumerate(written)]
     return written
 
 
-def add_to_metadata(metadata: dict[str, Any], name: str, what: Any) -> dict[str, Any]:
+def add_to_metadata(metadata: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return the metadata with a value that a format needs when it writes the turn."""
-    return metadata | {FORMATS_KEY: an_object(metadata.get(FORMATS_KEY)) | {name: what}}
+    return metadata | {FORMATS_KEY: an_object(metadata.get(FORMATS_KEY)) | {name: value}}
 
 
 def find_in_metadata(turn: AnyTurn, name: str) -> Any:
@@ -107,20 +107,20 @@ def name_block(block: Block) -> Block:
     return text_block(f"[{kind}: {title}]" if title else f"[{kind}]")
 
 
-def refuse(place: int, reason: str) -> Rejected:
+def refuse(index: int, reason: str) -> Rejected:
     """Return an error that names the message by its index."""
-    return Rejected("messages[%(place)s]: %(reason)s", place=place, reason=reason, code=BAD_MESSAGE)
+    return Rejected("messages[%(place)s]: %(reason)s", place=index, reason=reason, code=BAD_MESSAGE)
 
 
-def check_list(place: int, content: Any) -> list[Block]:
+def check_list(index: int, content: Any) -> list[Block]:
     """Return the content if it is a list of content blocks. Raises Rejected if it is not."""
     if not isinstance(content, list) or not all(
         isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
     ):
-        raise refuse(place, say("Its content must be a text or a list of blocks with a type."))
+        raise refuse(index, say("Its content must be a text or a list of blocks with a type."))
     # The provider would refuse the block, and every later request of the session that contains it.
     if any(map(lacks_text, content)):
-        raise refuse(place, say("The text of a block must be a text."))
+        raise refuse(index, say("The text of a block must be a text."))
     return content
 
 
@@ -158,15 +158,15 @@ def read_each(
     A result without the name of its tool gets the name from its call.
     """
     names: dict[str, str] = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise refuse(place, say("A message must be an object."))
+            raise refuse(index, say("A message must be an object."))
         if message.get("role") not in roles:
-            raise refuse(place, say("Its role must be one of %(roles)s.", roles=", ".join(roles)))
+            raise refuse(index, say("Its role must be one of %(roles)s.", roles=", ".join(roles)))
         try:
-            turns = list(read(place, message))
+            turns = list(read(index, message))
         except RecursionError:
-            raise refuse(place, say("It is nested too deeply.")) from None
+            raise refuse(index, say("It is nested too deeply.")) from None
         for turn in turns:
             if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
                 turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:MAX_ID_CHARS])

@@ -57,9 +57,9 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
     """Yield the turns of these messages. Raises Rejected."""
     previous = ""
 
-    def read(place: int, message: Message) -> Iterator[NewTurn]:
+    def read(index: int, message: Message) -> Iterator[NewTurn]:
         nonlocal previous
-        for number, part in enumerate(_cut(place, message)):
+        for number, part in enumerate(_split_results(index, message)):
             turn = _read_part(part)
             usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
             actual = CONTINUES if number else BEGINS
@@ -72,12 +72,12 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
     return read_each(messages, ROLES, read)
 
 
-def _cut(place: int, message: Message) -> list[Message]:
+def _split_results(index: int, message: Message) -> list[Message]:
     """Divide a message into one for each turn, because each result of a tool is its own turn."""
     content = message.get("content")
     if isinstance(content, str):
         return [message]
-    blocks = check_list(place, content)
+    blocks = check_list(index, content)
     if message["role"] != USER or not any(map(_is_result, blocks)):
         return [message]
     parts: list[list[Block]] = []
@@ -100,7 +100,8 @@ def _read_part(message: Message) -> NewTurn:
         return make_turn(role, content)
     blocks = [_without_marks(block) for block in content]
     if role == USER and blocks and _is_result(blocks[0]):
-        [result, *_], text = blocks, blocks[0].get("content")
+        result = blocks[0]
+        text = result.get("content")
         is_list = isinstance(text, list) and all(isinstance(item, dict) for item in text)
         blocks = text if is_list and text else []
         return make_turn(
@@ -117,13 +118,13 @@ def _read_part(message: Message) -> NewTurn:
 
 def _without_marks(block: Block) -> Block:
     """Return the block without ``cache_control``, which the content of a result may also have."""
-    left = {key: value for key, value in block.items() if key != "cache_control"}
-    content = left.get("content")
+    kept = {key: value for key, value in block.items() if key != "cache_control"}
+    content = kept.get("content")
     if _is_result(block) and isinstance(content, list):
-        left["content"] = [
+        kept["content"] = [
             _without_marks(item) if isinstance(item, dict) else item for item in content
         ]
-    return left
+    return kept
 
 
 def write_messages(
@@ -131,22 +132,22 @@ def write_messages(
 ) -> Iterator[tuple[int, Message]]:
     """Yield the messages of these turns, each with the number of its first turn."""
     number, message, previous = 0, None, ""
-    for place, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         part = restore_message(_write_part(turn, open_content), turn, NAME)
         usual = CONTINUES if turn.role == previous == TOOL else BEGINS
         continues = (find_in_metadata(turn, CUT) or usual) == CONTINUES
-        if message is not None and continues and _is_list(message) and _is_list(part):
+        if message is not None and continues and _is_user_list(message) and _is_user_list(part):
             message = message | {"content": [*message["content"], *part["content"]]}
         else:
             if message is not None:
                 yield number, message
-            number, message = getattr(turn, "number", place), part
+            number, message = getattr(turn, "number", index), part
         previous = turn.role
     if message is not None:
         yield number, message
 
 
-def _is_list(message: Message) -> bool:
+def _is_user_list(message: Message) -> bool:
     return message.get("role") == USER and isinstance(message.get("content"), list)
 
 
@@ -158,13 +159,15 @@ def _write_part(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Mess
         blocks = [name_block(b) if b.get("type") in PARTS_ONLY else b for b in blocks]
     if turn.role == ASSISTANT and blocks:
         blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
-    if blocks is None and turn.role == ASSISTANT and (calls := calls_of(turn)):
-        said = [text_block(turn.content)] if turn.content.strip() else []
-        blocks = [*said, *calls]
+    if blocks is None and turn.role == ASSISTANT:
+        calls = calls_of(turn)
+        if calls:
+            texts = [text_block(turn.content)] if turn.content.strip() else []
+            blocks = [*texts, *calls]
     return {"role": turn.role, "content": turn.content if blocks is None else blocks}
 
 
-def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Block:
+def write_result(turn: AnyTurn, open_content: OpenContent) -> Block:
     """Return a result of a tool as a block.
 
     If the turn's blocks include texts, they are the whole content. Otherwise they are attachments
@@ -174,8 +177,8 @@ def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Blo
     blocks = blocks_of(turn, open_content)
     if blocks:
         has_text = any(block.get("type") == "text" for block in blocks)
-        said = [] if has_text or not turn.content else [text_block(turn.content)]
-        result["content"] = [*said, *blocks]
+        texts = [] if has_text or not turn.content else [text_block(turn.content)]
+        result["content"] = [*texts, *blocks]
     elif turn.content:
         result["content"] = turn.content
     if read_metadata(turn).get("ok") is False:

@@ -64,30 +64,30 @@ _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
     """Yield the turns of these messages. Raises Rejected."""
 
-    def read(place: int, message: Message) -> Iterator[NewTurn]:
-        turn = _read_message(place, message)
+    def read(index: int, message: Message) -> Iterator[NewTurn]:
+        turn = _read_message(index, message)
         yield with_difference(turn, message, name=NAME, write=_write_message)
 
     return read_each(messages, ROLES, read)
 
 
-def _read_message(place: int, message: Message) -> NewTurn:
+def _read_message(index: int, message: Message) -> NewTurn:
     role: str = ROLE_OF.get(message["role"]) or message["role"]
     content, blocks = message.get("content"), None
     if content is not None and not isinstance(content, str):
-        blocks = [block_of(part) for part in check_list(place, content)]
+        blocks = [block_of(part) for part in check_list(index, content)]
     text = content or "" if blocks is None else text_of_blocks(blocks)
     if role == ASSISTANT:
         # The text of a refused answer is under a key of the message or in a part.
-        places = [message, *(content if isinstance(content, list) else [])]
-        refusals = [place.get(REFUSAL) for place in places]
+        holders = [message, *(content if isinstance(content, list) else [])]
+        refusals = [holder.get(REFUSAL) for holder in holders]
         refusal = "\n\n".join(text for text in refusals if isinstance(text, str))
         calls = message.get("tool_calls")
         if calls is None:
             old = message.get("function_call")
             calls = [{"function": old}] if isinstance(old, dict) else []
         elif not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise refuse(place, say("Its tool_calls must be a list of objects."))
+            raise refuse(index, say("Its tool_calls must be a list of objects."))
         return make_turn(
             ASSISTANT, text or refusal, tool_calls=calls, stop_reason=REFUSAL if refusal else ""
         )
@@ -103,9 +103,9 @@ def write_messages(
     turns: Iterable[AnyTurn], open_content: OpenContent = leave_closed
 ) -> Iterator[tuple[int, Message]]:
     """Yield the messages of these turns, each with the number of its turn."""
-    for place, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         message = _write_message(turn, open_content)
-        yield getattr(turn, "number", place), restore_message(message, turn, NAME)
+        yield getattr(turn, "number", index), restore_message(message, turn, NAME)
 
 
 def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Message:
@@ -121,10 +121,10 @@ def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> M
     blocks = blocks_of(turn, open_content)
     if turn.role == TOOL:
         if blocks is not None:  # A result can have only texts in this format.
-            texts = [block if _is_text(block) else name_block(block) for block in blocks]
+            parts = [block if _is_text(block) else name_block(block) for block in blocks]
             has_text = any(map(_is_text, blocks))
-            own = [] if has_text or not turn.content else [text_block(turn.content)]
-            content = [*own, *texts]
+            lead = [] if has_text or not turn.content else [text_block(turn.content)]
+            content = [*lead, *parts]
         return {"role": TOOL, "tool_call_id": turn.tool_call_id or "", "content": content}
     if blocks is not None:
         content = [_part_of(block) for block in blocks]
@@ -162,10 +162,10 @@ def block_of(part: Block) -> Block:
         url = image.get("url") if isinstance(image, dict) else image
         if not isinstance(url, str):
             return part
-        found = _DATA_URL.fullmatch(url)
+        match = _DATA_URL.fullmatch(url)
         source = {"type": "url", "url": url}
-        if found:
-            source = {"type": "base64", "media_type": found[1], "data": found[2]}
+        if match:
+            source = {"type": "base64", "media_type": match[1], "data": match[2]}
         return {"type": "image", "source": source}
     if part.get("type") == "file" and isinstance(part.get("file"), dict):
         return _read_file(part)
@@ -174,16 +174,16 @@ def block_of(part: Block) -> Block:
 
 def _read_file(part: Block) -> Block:
     file = part["file"]
-    name, data, known = file.get("filename"), file.get("file_data"), file.get("file_id")
-    found = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
-    if found is not None:
-        source = {"type": "base64", "media_type": found[1], "data": found[2]}
-        if found[1] == TEXT_TYPE:
+    name, data, file_id = file.get("filename"), file.get("file_data"), file.get("file_id")
+    match = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
+    if match is not None:
+        source = {"type": "base64", "media_type": match[1], "data": match[2]}
+        if match[1] == TEXT_TYPE:
             with suppress(binascii.Error, ValueError):
-                text = base64.b64decode(found[2], validate=True).decode()
+                text = base64.b64decode(match[2], validate=True).decode()
                 source = {"type": "text", "media_type": TEXT_TYPE, "data": text}
-    elif isinstance(known, str):
-        source = {"type": "file", "file_id": known}
+    elif isinstance(file_id, str):
+        source = {"type": "file", "file_id": file_id}
     else:
         return part
     title = {"title": name} if isinstance(name, str) else {}

@@ -12,7 +12,7 @@ edits were interleaved.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from json import JSONEncoder
@@ -181,7 +181,7 @@ _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def dump_state(state: SessionState) -> str:
     parts = (f'"{name}":{_dump_part(getattr(state, name))}' for name in SessionState._fields)
     text = f"{PREFIX}{','.join(parts)}}}"
-    _remember(text, state)
+    _cache_state(text, state)
     return text
 
 
@@ -192,7 +192,7 @@ _RECENT: dict[str, SessionState] = {}
 _RECENT_LOCK = Lock()
 
 
-def _remember(text: str, state: SessionState) -> None:
+def _cache_state(text: str, state: SessionState) -> None:
     with _RECENT_LOCK:
         _RECENT[text] = state
         if len(_RECENT) > MAX_RECENT_STATES:
@@ -213,7 +213,8 @@ def load_state(text: str) -> SessionState | None:
     """
     if text == EMPTY:
         return SessionState()
-    if (recent := _RECENT.get(text)) is not None:
+    recent = _RECENT.get(text)
+    if recent is not None:
         return recent
     try:
         value = load_json(text) if text.startswith(PREFIX) else {}
@@ -229,7 +230,7 @@ def load_state(text: str) -> SessionState | None:
         state = SessionState(**value)
     except (ValueError, KeyError, TypeError):
         return None
-    _remember(text, state)
+    _cache_state(text, state)
     return state
 
 
@@ -257,7 +258,7 @@ ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
 # The numbers of remembered marks and, among them, of pinned items.
 MAX_MARKS, MAX_PINS = 60, 20
 
-_CHANGES: dict[str, dict[str, bool]] = {
+_MARK_CHANGES: dict[str, dict[str, bool]] = {
     PIN: {"is_pinned": True, "is_struck": False},
     UNPIN: {"is_pinned": False},
     STRIKE: {"is_pinned": False, "is_struck": True},
@@ -299,14 +300,14 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
     return StateEdit(
         action=str(data["action"]),
         item=ItemMark(
-            id=_text(item, "id", 64),
+            id=_read_text(item, "id", 64),
             kind=str(item["kind"]),
-            text=_text(item, "text", max(MAX_ITEM_CHARS, MAX_PATH_CHARS)),
+            text=_read_text(item, "text", max(MAX_ITEM_CHARS, MAX_PATH_CHARS)),
             turn=turn,
-            action=_text(item, "action", 20),
-            source=_text(item, "source", 20),
+            action=_read_text(item, "action", 20),
+            source=_read_text(item, "source", 20),
         ),
-        text=_text(data, "text", MAX_ITEM_CHARS),
+        text=_read_text(data, "text", MAX_ITEM_CHARS),
         after=after,
     )
 
@@ -315,7 +316,7 @@ def _is_turn(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**53
 
 
-def _text(values: dict[str, Any], name: str, limit: int) -> str:
+def _read_text(values: dict[str, Any], name: str, limit: int) -> str:
     value = values.get(name)
     return one_line(storable(value), limit=limit) if isinstance(value, str) else ""
 
@@ -326,18 +327,22 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int, turn: int) -> 
     Beyond the limit of marks, marks without a pin are dropped first.
     """
     after = edit.after or turn
-    known = [mark for mark in state.marks if is_same_item(mark, edit.item)]
-    marks = [mark for mark in state.marks if mark not in known]
-    mark = known[-1]._replace(id=edit.item.id, kind=edit.item.kind) if known else edit.item
-    mark = mark._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
+    same = [mark for mark in state.marks if is_same_item(mark, edit.item)]
+    marks = [mark for mark in state.marks if mark not in same]
+    mark = same[-1]._replace(id=edit.item.id, kind=edit.item.kind) if same else edit.item
+    mark = mark._replace(**_MARK_CHANGES[edit.action])  # type: ignore[arg-type]
     if edit.action == REWORD:
         rewording = edit.text if edit.text != mark.text else ""
         mark = mark._replace(rewording=rewording, reworded_after=after)
     if edit.action in (STRIKE, REWORD):
         # Earlier rules kept a repeated statement at its first turn. The edit applies to its last
         # turn.
-        said = (*state.decisions, *state.rules, *state.preferences)
-        turns = (one.turn for one in said if one.turn <= after and is_same_item(one, edit.item))
+        statements = (*state.decisions, *state.rules, *state.preferences)
+        turns = (
+            statement.turn
+            for statement in statements
+            if statement.turn <= after and is_same_item(statement, edit.item)
+        )
         mark = mark._replace(turn=max(edit.item.turn, *turns, 0))
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
@@ -366,12 +371,15 @@ def drop_marks(
     ``left`` is the state without these turns. A mark is kept if its item is in that state, because
     the item was then also said in another turn.
     """
-    gone, marks = list(ranges), []
-    said = (*left.decisions, *left.rules, *left.preferences)
+    gone = list(ranges)
+    statements = (*left.decisions, *left.rules, *left.preferences)
+    marks = []
     for mark in state.marks:
         if not are_within(mark.turn, gone):
             marks.append(mark)
-        elif turns := [one.turn for one in said if is_same_item(one, mark)]:
+            continue
+        turns = [statement.turn for statement in statements if is_same_item(statement, mark)]
+        if turns:
             marks.append(mark._replace(turn=max(turns)))
     return state._replace(marks=tuple(marks))
 
@@ -457,16 +465,19 @@ def choose_kept(
     A kept item does not stand if one of the session's rules or preferences on the same topic
     replaces it. A person's own items take precedence over those of the workspace.
     """
-    said = [(item.kind, item.text) for item in items if item.kind in (RULE, PREFERENCE)]
+    stated = [(item.kind, item.text) for item in items if item.kind in (RULE, PREFERENCE)]
     chosen: list[KeptItem] = []
     replaced: list[KeptItem] = []
-    for one in sorted(kept, key=lambda one: one.scope != FOR_PERSON):
-        is_said = any(
-            one.text.casefold() == text.casefold() or is_same_topic(one.text, text)
-            for kind, text in (*said, *((other.kind, other.text) for other in chosen))
-            if gives_way(one.kind, kind)
+    for item in sorted(kept, key=lambda item: item.scope != FOR_PERSON):
+        is_replaced = any(
+            item.text.casefold() == text.casefold() or is_same_topic(item.text, text)
+            for kind, text in (*stated, *((other.kind, other.text) for other in chosen))
+            if gives_way(item.kind, kind)
         )
-        (replaced if is_said else chosen).append(one)
+        if is_replaced:
+            replaced.append(item)
+        else:
+            chosen.append(item)
     return tuple(chosen), tuple(replaced)
 
 
@@ -479,18 +490,65 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     # The topic of a reworded item is that of its new wording. So a statement that replaced the
     # earlier wording does not replace the item.
     reworded = {mark.id: mark.turn for mark in state.marks if mark.rewording}
-    back = [
-        Statement(gone.id, gone.text, gone.turn, gone.source)
-        for gone in state.replaced
-        if gone.kind in (RULE, PREFERENCE) and gone.turn <= reworded.get(gone.id, 0)
+    restored = [
+        Statement(old.id, old.text, old.turn, old.source)
+        for old in state.replaced
+        if old.kind in (RULE, PREFERENCE) and old.turn <= reworded.get(old.id, 0)
     ]
-    said = (*state.decisions, *state.rules, *state.preferences, *back)
-    registered = [
+    statements = (*state.decisions, *state.rules, *state.preferences, *restored)
+    registered = _items_of_register(state, statements)
+    ids = {item.id for item in registered}
+    # The marks by the present ids of their items.
+    marks: dict[str, ItemMark] = {}
+    for mark in state.marks:
+        same = [statement.id for statement in statements if is_same_item(statement, mark)]
+        item_id = mark.id if mark.id in ids or not same else same[0]
+        marks[item_id] = mark
+    # A pinned item is shown even if it is no longer in the register.
+    registered += [
+        _item_of_mark(mark)
+        for item_id, mark in marks.items()
+        if mark.is_pinned and item_id not in ids
+    ]
+    struck: list[StateItem] = []
+    for item in _struck_and_replaced_items(state, ids):
+        item_mark = marks.get(item.id)
+        if item_mark is None:
+            struck.append(item)
+        elif not item_mark.is_pinned:
+            # An item that a person struck before it was replaced is listed as replaced. Restoring
+            # it pins it.
+            struck.append(_with_mark(item, item_mark)._replace(struck_by=item.struck_by))
+    shown: list[StateItem] = []
+    for item in sorted(registered, key=lambda item: item.turn):
+        item_mark = marks.get(item.id)
+        if item_mark is not None:
+            item = _with_mark(item, item_mark)
+            replaced_in = _replaced_in(state, item, item_mark)
+            if replaced_in:
+                item = item._replace(struck_by=BY_LATER, replaced_in=replaced_in)
+        if item.struck_by:
+            struck.append(item)
+        else:
+            shown.append(item)
+    listed_ids = {item.id for item in (*shown, *struck)}
+    struck += [
+        _with_mark(_item_of_mark(mark), mark)
+        for item_id, mark in marks.items()
+        if mark.is_struck and item_id not in listed_ids
+    ]
+    items = [item for kind in _LIMITS for item in _limited(shown, kind)]
+    return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
+
+
+def _items_of_register(state: SessionState, statements: Iterable[Statement]) -> list[StateItem]:
+    """Return the items without marks."""
+    items = [
         *(
             StateItem("f" + sha256(path.encode()).hexdigest()[:16], FILE, path, turn, action)
             for path, action, turn in state.files
         ),
-        *map(_statement, said),
+        *map(_item_of_statement, statements),
         *(
             StateItem(value.id, VALUE, value.text, value.turn, source=SAID, times=value.times)
             for value in state.values
@@ -500,62 +558,32 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     ]
     if state.focus:
         text, turn = state.focus
-        registered.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
-    known = {item.id for item in registered}
-    marks = {}
-    for made in state.marks:
-        same = [one.id for one in said if is_same_item(one, made)]
-        now = made.id if made.id in known or not same else same[0]
-        marks[now] = made
-    # A pinned item is shown even if it is no longer in the register.
-    registered += [
-        _item(mark) for now, mark in marks.items() if mark.is_pinned and now not in known
-    ]
-    shown: list[StateItem] = []
-    gone_items = [
-        *(_statement(gone)._replace(struck_by=BY_MODEL) for gone in state.struck),
+        items.append(StateItem(f"c{turn}", FOCUS, text, turn, source=SAID))
+    return items
+
+
+def _struck_and_replaced_items(state: SessionState, registered: Container[str]) -> list[StateItem]:
+    """Return the items that the model struck, and the replaced ones that are not registered."""
+    return [
+        *(_item_of_statement(struck)._replace(struck_by=BY_MODEL) for struck in state.struck),
         *(
-            StateItem(*gone[:4], source=gone.source, struck_by=BY_LATER, replaced_in=gone.by)
-            for gone in state.replaced
-            if gone.id not in known
+            StateItem(*old[:4], source=old.source, struck_by=BY_LATER, replaced_in=old.by)
+            for old in state.replaced
+            if old.id not in registered
         ),
     ]
-    # An item that a person struck before it was replaced is listed as replaced. Restoring it pins
-    # it.
-    struck = [
-        _marked(item, mark)._replace(struck_by=item.struck_by) if mark else item
-        for item in gone_items
-        if not ((mark := marks.get(item.id)) and mark.is_pinned)
-    ]
-    for item in sorted(registered, key=lambda item: item.turn):
-        mark = marks.get(item.id)
-        if mark is None:
-            shown.append(item)
-            continue
-        item = _marked(item, mark)
-        by = _replaced_in(state, item, mark)
-        item = item._replace(struck_by=BY_LATER, replaced_in=by) if by else item
-        (struck if item.struck_by else shown).append(item)
-    told = {item.id for item in (*shown, *struck)}
-    struck += [
-        _marked(_item(mark), mark)
-        for now, mark in marks.items()
-        if mark.is_struck and now not in told
-    ]
-    items = [item for kind in _LIMITS for item in _limited(shown, kind)]
-    return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
 
 
-def _statement(said: Statement) -> StateItem:
-    item, text, turn, source, times = said
+def _item_of_statement(statement: Statement) -> StateItem:
+    item, text, turn, source, times = statement
     return StateItem(item, STATEMENT_KINDS[item[:1]], text, turn, source=source, times=times)
 
 
-def _item(mark: ItemMark) -> StateItem:
+def _item_of_mark(mark: ItemMark) -> StateItem:
     return StateItem(*mark[:5], source=mark.source or OBSERVED)
 
 
-def _marked(item: StateItem, mark: ItemMark) -> StateItem:
+def _with_mark(item: StateItem, mark: ItemMark) -> StateItem:
     """Return the item with the mark applied.
 
     If the item was said again after it was struck or reworded, it stands as it was said.
@@ -572,29 +600,29 @@ def _replaced_in(state: SessionState, item: StateItem, mark: ItemMark) -> int:
     is_stated = item.kind in (RULE, PREFERENCE)
     if not is_stated or not item.original or item.is_pinned:
         return 0
-    said: list[Statement | ReplacedStatement] = [*state.rules, *state.preferences]
-    said += [*state.struck, *state.replaced]
+    statements: list[Statement | ReplacedStatement] = [*state.rules, *state.preferences]
+    statements += [*state.struck, *state.replaced]
     turns = [
-        one.turn
-        for one in said
-        if one.turn > mark.reworded_after
-        and (kind := STATEMENT_KINDS[one.id[:1]]) in (RULE, PREFERENCE)
+        statement.turn
+        for statement in statements
+        if statement.turn > mark.reworded_after
+        and (kind := STATEMENT_KINDS[statement.id[:1]]) in (RULE, PREFERENCE)
         and gives_way(item.kind, kind)
-        and is_same_topic(item.text, one.text)
-        and not says_less(item.text, one.text)
+        and is_same_topic(item.text, statement.text)
+        and not says_less(item.text, statement.text)
     ]
     return min(turns, default=0)
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
-    found = [item for item in items if item.kind == kind]
-    pinned = [item for item in found if item.is_pinned]
+    of_kind = [item for item in items if item.kind == kind]
+    pinned = [item for item in of_kind if item.is_pinned]
     if kind == FOCUS:
-        return (pinned or found)[-1:]
-    others = [item for item in found if not item.is_pinned]
+        return (pinned or of_kind)[-1:]
+    others = [item for item in of_kind if not item.is_pinned]
     room = max(_LIMITS[kind] // 2, _LIMITS[kind] - len(pinned))
-    kept = {item.id for item in (*pinned, *others[-room:])}
-    return [item for item in found if item.id in kept]
+    kept_ids = {item.id for item in (*pinned, *others[-room:])}
+    return [item for item in of_kind if item.id in kept_ids]
 
 
 MAX_STATE_TOKENS = 1_000
@@ -633,7 +661,7 @@ def write_yaml(
     """
     items, _ = list_items(state)
     standing, _ = choose_kept(kept, items)
-    items = (*(StateItem(*one[:3], turn=0, source=one.scope) for one in standing), *items)
+    items = (*(StateItem(*item[:3], turn=0, source=item.scope) for item in standing), *items)
     if not items:
         return ""
     head = [
@@ -647,21 +675,21 @@ def write_yaml(
     for limit in (None, *SHORTENED_CHARS):
         if limit:
             items = tuple(_shortened(item, limit) for item in items)
-        text = _document(head, items)
+        text = _write_document(head, items)
         if estimate_tokens(text) <= MAX_STATE_TOKENS:
             return text
     order = sorted(items, key=_worth)
 
     def write_without(count: int) -> str:
         gone = {item.id for item in order[:count]}
-        return _document(head, [item for item in items if item.id not in gone])
+        return _write_document(head, [item for item in items if item.id not in gone])
 
     # A binary search finds the smallest number of items to leave out.
     counts = range(len(order))
-    least = bisect_left(
+    count = bisect_left(
         counts, True, 1, key=lambda count: estimate_tokens(write_without(count)) <= MAX_STATE_TOKENS
     )
-    return write_without(least)
+    return write_without(count)
 
 
 def _shortened(item: StateItem, limit: int) -> StateItem:
@@ -671,10 +699,10 @@ def _shortened(item: StateItem, limit: int) -> StateItem:
     words = cut_words(item.text, limit).split(" ")
     while len(words) > 1 and words[-1].casefold() in STOP_WORDS:
         words.pop()  # Words such as ``for the`` before the cut have no meaning.
-    said = " ".join(words).rstrip(" ,;:")
-    # Not every language has spaces.
-    said = said if len(said) > limit // 2 else item.text[:limit]
-    return item._replace(text=f"{said}…")
+    text = " ".join(words).rstrip(" ,;:")
+    if len(text) <= limit // 2:  # Not every language has spaces.
+        text = item.text[:limit]
+    return item._replace(text=f"{text}…")
 
 
 def _worth(item: StateItem) -> tuple[bool, int, int, int]:
@@ -693,15 +721,16 @@ def _worth(item: StateItem) -> tuple[bool, int, int, int]:
     return item.is_pinned, rank, times, item.turn
 
 
-def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
+def _write_document(head: Sequence[str], items: Sequence[StateItem]) -> str:
     lines = [*head]
     for kind, name in _LISTS.items():
-        found = [item for item in items if item.kind == kind]
+        of_kind = [item for item in items if item.kind == kind]
         if kind == FOCUS:
-            lines += [f"{name}: {_quoted(item.text)}" for item in found]
+            lines += [f"{name}: {_quoted(item.text)}" for item in of_kind]
             continue
-        lines += [f"{name}:"] if found else []
-        for item in found:
+        if of_kind:
+            lines.append(f"{name}:")
+        for item in of_kind:
             if kind == FILE:
                 lines.append(f"  - path: {_scalar(item.text)}")
                 lines.append(f"    action: {_scalar(item.action)}")

@@ -16,20 +16,20 @@ MAX_COMMAND_CHARS, MAX_LINE_CHARS = 60, 80
 SCANNED_OUTPUT_CHARS = 8_000  # Of the beginning of an output, and of its end.
 
 
-def _set(words: str) -> frozenset[str]:
+def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
 # Programs whose failure means that they found nothing, not that something is wrong.
-_LOOKING = _set(
+_LOOKING = _word_set(
     "awk cat cd command curl diff dir du echo egrep env fd file find grep head jq ls printf ps"
     " pwd rg sed stat tail test tree true type wc which whoami ["
 )
 
-_LOOKING_GIT = _set("blame branch diff grep log ls-files rev-parse show status")
-_WRAPPERS = _set("command env exec hatch nice nohup pdm pipenv poetry sudo time uv")
+_LOOKING_GIT = _word_set("blame branch diff grep log ls-files rev-parse show status")
+_WRAPPERS = _word_set("command env exec hatch nice nohup pdm pipenv poetry sudo time uv")
 # Programs for which success with fewer arguments, which check more, implies success with more.
-_CHECKERS = _set(
+_CHECKERS = _word_set(
     "cargo dotnet eslint flake8 go gradle jest make mocha mvn mypy nox npm phpunit pnpm pylint"
     " pyright pytest rspec ruff tox tsc vitest yarn"
 )
@@ -87,11 +87,11 @@ def covers(done: str, failed: str) -> bool:
     """Whether the success of the command ``done`` resolves the failure of ``failed`` (keys)."""
     if done == failed:
         return bool(done)
-    program, *asked = done.split(" ")
+    program, *arguments = done.split(" ")
     return (
         program in _CHECKERS
         and failed.split(" ")[0] == program
-        and set(asked) <= set(failed.split(" ")[1:])
+        and set(arguments) <= set(failed.split(" ")[1:])
     )
 
 
@@ -105,17 +105,19 @@ def commit_message(command: str) -> str:
     """Return the first line of the message of a ``git commit`` in this command, else empty."""
     if "commit" not in command:
         return ""
-    here = _COMMIT_TEXT.search(command)
-    if here and "git commit" in command:
-        return one_line(here[2], limit=MAX_ITEM_CHARS)
+    heredoc = _COMMIT_TEXT.search(command)
+    if heredoc and "git commit" in command:
+        return one_line(heredoc[2], limit=MAX_ITEM_CHARS)
     words = _split_words(command[:20_000])
-    for place in (place for place, word in enumerate(words) if word == "commit"):
-        before = words[:place]
+    for index, word in enumerate(words):
+        if word != "commit":
+            continue
+        before = words[:index]
         # Options may stand between the two words: git [-C folder] [-c x=y] commit
         while before and (before[-1].startswith("-") or before[-2:-1] in (["-C"], ["-c"])):
             before.pop()
         if before and before[-1] in ("git", "/usr/bin/git"):
-            return one_line(_message_of(words[place + 1 :]).split("\n")[0], limit=MAX_ITEM_CHARS)
+            return one_line(_message_of(words[index + 1 :]).split("\n")[0], limit=MAX_ITEM_CHARS)
     return ""
 
 
@@ -125,16 +127,17 @@ def _message_of(words: Sequence[str]) -> str:
             break
         if word == "--message" or re.fullmatch(r"-[a-z]*m", word):
             return following.strip()
-        if given := re.match(r"--message=|-m(?=\S)", word):
-            return word[given.end() :].strip()
+        option = re.match(r"--message=|-m(?=\S)", word)
+        if option:
+            return word[option.end() :].strip()
     return ""
 
 
 def exit_code(output: str) -> int | None:
     """Return the exit code that the first or the last line of an output reports, or None."""
     lines = output[:200].lstrip().split("\n", 1)[:1] + output[-200:].rstrip().rsplit("\n", 1)[-1:]
-    found = [match for line in lines if (match := _EXIT.match(line.strip()))]
-    return int(found[-1][1]) if found else None
+    matches = [match for line in lines if (match := _EXIT.match(line.strip()))]
+    return int(matches[-1][1]) if matches else None
 
 
 def error_line(output: str, *, limit: int = MAX_LINE_CHARS) -> str:

@@ -181,33 +181,36 @@ def read_facts(turn: AnyTurn) -> TurnFacts:
         model = storable(model)[:120] if isinstance(model, str) else ""
         # Most answers make no call, so their blocks need not be parsed.
         has_calls = turn.tool_calls or '"tool_use"' in (turn.blocks or "")
-        found = calls_of(turn)[:MAX_CALLS] if has_calls else []
-        calls = tuple(_read_call(call, place) for place, call in enumerate(found))
+        blocks = calls_of(turn)[:MAX_CALLS] if has_calls else []
+        calls = tuple(_read_call(call, index) for index, call in enumerate(blocks))
         return replace(facts, model=model, calls=calls)
     if turn.role == SYSTEM:
         metadata = read_metadata(turn)
         paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
         back = paths[:MAX_PUT_BACK_PATHS] if isinstance(paths, list) else []
         return replace(facts, put_back=tuple(path for path in back if isinstance(path, str)))
-    return replace(facts, outcome=_read_outcome(turn)) if turn.role == TOOL else facts
+    if turn.role == TOOL:
+        return replace(facts, outcome=_read_outcome(turn))
+    return facts
 
 
 def _read_call(call: dict[str, Any], place: int) -> PendingCall:
     arguments = an_object(call.get("input"))
     name = storable(str(call.get("name") or "tool"))[:100]
-    kind = _kind(name, arguments)
+    kind = _kind_of_call(name, arguments)
     paths = tuple(_paths(kind, arguments))
     key = detail = ""
     if kind in (SHELL, GIT):
-        command = storable(_text(arguments, _COMMANDS) if kind == SHELL else _git(arguments))
+        command = _git_command(arguments) if kind == GIT else _first_text(arguments, _COMMANDS)
+        command = storable(command)
         key = command_key(command)
         # A detail in backticks is a command. Any other detail is the message of a commit.
         detail = commit_message(command) or (f"`{short_command(command)}`" if command else "")
     elif kind == STATE and arguments.get("action") == "note":
         detail = one_line(storable(str(arguments.get("text") or "")), limit=MAX_ITEM_CHARS)
     elif kind == OTHER:
-        told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
-        key = f"{name} {one_line(storable(', '.join(told)), limit=MAX_ITEM_CHARS)}"
+        shown = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
+        key = f"{name} {one_line(storable(', '.join(shown)), limit=MAX_ITEM_CHARS)}"
     return PendingCall(
         id=storable(str(call.get("id") or ""))[:255],
         name=name,
@@ -220,7 +223,7 @@ def _read_call(call: dict[str, Any], place: int) -> PendingCall:
     )
 
 
-def _kind(name: str, arguments: dict[str, Any]) -> str:
+def _kind_of_call(name: str, arguments: dict[str, Any]) -> str:
     plain = name.rsplit("__", 1)[-1].casefold()
     if plain in _EDITORS:
         return _EDITOR_KINDS.get(str(arguments.get("command")), OTHER)
@@ -230,13 +233,13 @@ def _kind(name: str, arguments: dict[str, Any]) -> str:
 def _paths(kind: str, arguments: dict[str, Any]) -> Iterator[str]:
     """Yield the files of a call. For a move, yield the target and then the source."""
     if kind == MOVE:
-        ends = (_text(arguments, _TARGETS), _text(arguments, (*_SOURCES, "path")))
+        ends = (_first_text(arguments, _TARGETS), _first_text(arguments, (*_SOURCES, "path")))
         yield from (_path(end) for end in ends if end)
     elif kind in FILE_KINDS:
         value = next((arguments[name] for name in _PATHS if arguments.get(name)), None)
         for item in value[:MAX_PATHS] if isinstance(value, list) else [value]:
             if isinstance(item, dict):
-                item = _text(item, _PATHS)
+                item = _first_text(item, _PATHS)
             if isinstance(item, str) and item.strip():
                 yield _path(item)
 
@@ -247,7 +250,7 @@ def _path(text: str) -> str:
     return path if len(path) <= MAX_PATH_CHARS else "…" + path[-(MAX_PATH_CHARS - 1) :]
 
 
-def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
+def _first_text(values: dict[str, Any], names: tuple[str, ...]) -> str:
     """Return the first of these values that is set. A list of words becomes one command."""
     for name in names:
         value = values.get(name)
@@ -264,8 +267,8 @@ def _quoted(word: str) -> str:
     return word if re.fullmatch(r"[\w./:=@-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
-def _git(arguments: dict[str, Any]) -> str:
-    words = [_text(arguments, (name,)) for name in ("subcommand", "action", *_COMMANDS)]
+def _git_command(arguments: dict[str, Any]) -> str:
+    words = [_first_text(arguments, (name,)) for name in ("subcommand", "action", *_COMMANDS)]
     command = " ".join(word for word in words if word).removeprefix("git ")
     message = arguments.get("message")
     if isinstance(message, str) and command.startswith("commit") and " -m" not in command:
@@ -275,18 +278,21 @@ def _git(arguments: dict[str, Any]) -> str:
 
 def _read_outcome(turn: AnyTurn) -> CallOutcome:
     name = storable(turn.tool_name or "")
-    kind = _kind(name, {})
+    kind = _kind_of_call(name, {})
     metadata, value = read_metadata(turn), {}
     if turn.content.startswith("{") and len(turn.content) <= MAX_JSON_OUTPUT_CHARS:
         with suppress(ValueError):
             value = load_json(turn.content)
     # Success is read from a result object (``{"success", "output", "error"}``), else from the
     # turn's metadata, else from the beginning of the text.
-    ok, output = value.get("success"), turn.content
-    if isinstance(ok, bool):
+    output = turn.content
+    if isinstance(value.get("success"), bool):
+        ok = value["success"]
         text = value.get("output") if ok else value.get("error") or value.get("output")
         output = text if isinstance(text, str) else dump_json(text or "")
-    elif not isinstance(ok := metadata.get("ok"), bool):
+    elif isinstance(metadata.get("ok"), bool):
+        ok = metadata["ok"]
+    else:
         ok = not _LOOKS_FAILED.match(output)
     if ok and kind in (SHELL, GIT, OTHER):
         codes = [
@@ -296,7 +302,8 @@ def _read_outcome(turn: AnyTurn) -> CallOutcome:
             if isinstance(values.get(name), int)
         ]
         ok = not (codes[0] if codes else exit_code(output))
-    start, struck = output[:200], _STRUCK.match(output) if kind == STATE else None
+    start = output[:200]
+    struck = _STRUCK.match(output) if kind == STATE else None
     says_replaced = not start.startswith("Created ") and _REPLACED.search(start) is not None
     return CallOutcome(
         call_id=turn.tool_call_id or "",
@@ -317,8 +324,8 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
     state = state._replace(tokens=state.tokens + facts.tokens)
     if facts.role == USER:
         for index, (kind, text) in enumerate(facts.statements):
-            said = Statement(f"{kind[0]}{number}.{index}", text, number, SAID)
-            state = _with_statement(state, kind, said)
+            statement = Statement(f"{kind[0]}{number}.{index}", text, number, SAID)
+            state = _with_statement(state, kind, statement)
         for index, value in enumerate(facts.values):
             state = _with_value(state, number, index, value)
         focus = StateFocus(facts.focus, number) if facts.focus else state.focus
@@ -330,8 +337,8 @@ def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionSta
         return _fold_outcome(state, facts.outcome)
     if facts.role == SYSTEM:
         # These are files that calls had changed and a person put back.
-        wanted = set(facts.put_back)
-        back = [f for f in state.files if f.path in wanted and f.action != READ]
+        paths = set(facts.put_back)
+        back = [f for f in state.files if f.path in paths and f.action != READ]
         others = (file for file in state.files if file not in back)
         put_back = (StateFile(file.path, PUT_BACK, number) for file in back)
         return state._replace(files=(*others, *put_back)) if back else state
@@ -356,14 +363,14 @@ def _fold_outcome(state: SessionState, outcome: CallOutcome) -> SessionState:
         return state._replace(failures=failures[-MAX_OPEN_FAILURES:])
     state = _with_failures_resolved(state, call)
     if call.kind in FILE_KINDS:
-        return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
+        return state._replace(files=_touch_files(state.files, call, is_old=outcome.is_replaced))
     if call.kind == STATE and not call.detail:
-        return _without(state, outcome.struck) if outcome.struck else state
+        return _without_struck(state, outcome.struck) if outcome.struck else state
     is_commit = call.kind in (SHELL, GIT) and call.detail and not call.detail.startswith("`")
     if call.kind == STATE or is_commit:
         source = NOTED if call.kind == STATE else COMMIT
         decision = Statement(f"d{call.turn}.{call.place}", call.detail, call.turn, source)
-        return state._replace(decisions=_decided(state.decisions, decision))
+        return state._replace(decisions=_with_decision(state.decisions, decision))
     return state
 
 
@@ -373,53 +380,55 @@ def renumber_strike(turn: AnyTurn, find: Callable[[int], int | None]) -> str:
     If the text names, by its turn, a statement that the model struck, it gets the number of that
     turn's copy, which ``find`` returns. Without a copy it gets 0, which is the number of no turn.
     """
-    is_state = turn.role == TOOL and _kind(turn.tool_name or "", {}) == STATE
-    found = _STRUCK.match(turn.content) if is_state else None
-    if found is None:
+    is_state = turn.role == TOOL and _kind_of_call(turn.tool_name or "", {}) == STATE
+    match = _STRUCK.match(turn.content) if is_state else None
+    if match is None:
         return turn.content
-    was = int(found[2])
-    number = find(was) or 0
-    if number == was:
+    old = int(match[2])
+    number = find(old) or 0
+    if number == old:
         return turn.content
-    return f"{turn.content[: found.start(2)]}{number}{turn.content[found.end(2) :]}"
+    return f"{turn.content[: match.start(2)]}{number}{turn.content[match.end(2) :]}"
 
 
-def _without(state: SessionState, struck: Statement) -> SessionState:
+def _without_struck(state: SessionState, struck: Statement) -> SessionState:
     """Return the state without the statement that the model struck.
 
     The statement is recognised by its text, because turns of an imported history may have other
     numbers. If it was reworded, it is recognised by its id.
     """
-    said = [*state.decisions, *state.rules, *state.preferences]
-    said += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
-    gone = [
-        one
-        for one in said
-        if one.text == struck.text and (one.id[0] == struck.id[0] or is_same_item(one, struck))
+    statements = [*state.decisions, *state.rules, *state.preferences]
+    statements += [Statement(v.id, v.text, v.turn, SAID, v.times) for v in state.values]
+    struck_statements = [
+        statement
+        for statement in statements
+        if statement.text == struck.text
+        and (statement.id[0] == struck.id[0] or is_same_item(statement, struck))
     ]
     # A replaced statement may still be in force in the wording that a person gave it.
-    said += [Statement(one.id, one.text, one.turn, one.source) for one in state.replaced]
-    gone = gone or [one for one in said if one.id == struck.id]
-    ids = {one.id for one in gone}
+    statements += [Statement(old.id, old.text, old.turn, old.source) for old in state.replaced]
+    if not struck_statements:
+        struck_statements = [statement for statement in statements if statement.id == struck.id]
+    ids = {statement.id for statement in struck_statements}
     return state._replace(
-        decisions=tuple(one for one in state.decisions if one.id not in ids),
-        rules=tuple(one for one in state.rules if one.id not in ids),
-        preferences=tuple(one for one in state.preferences if one.id not in ids),
+        decisions=tuple(statement for statement in state.decisions if statement.id not in ids),
+        rules=tuple(statement for statement in state.rules if statement.id not in ids),
+        preferences=tuple(statement for statement in state.preferences if statement.id not in ids),
         values=tuple(value for value in state.values if value.id not in ids),
-        replaced=tuple(one for one in state.replaced if one.id not in ids),
-        struck=(*state.struck, *gone)[-MAX_STRUCK:],
+        replaced=tuple(statement for statement in state.replaced if statement.id not in ids),
+        struck=(*state.struck, *struck_statements)[-MAX_STRUCK:],
     )
 
 
-def _decided(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statement, ...]:
+def _with_decision(decisions: tuple[Statement, ...], new: Statement) -> tuple[Statement, ...]:
     """Return the decisions with a new one.
 
     A repeated decision moves to the end and gets the new turn. Beyond the limit, the oldest commit
     is dropped first, so that decisions of a person outlast daily work.
     """
-    known = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)
-    new = known._replace(id=new.id, turn=new.turn) if known else new
-    kept = [*(d for d in decisions if d is not known), new]
+    same = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)
+    new = same._replace(id=new.id, turn=new.turn) if same else new
+    kept = [*(d for d in decisions if d is not same), new]
     if len(kept) > MAX_DECISIONS:
         kept.remove(next((d for d in kept if d.source == COMMIT), kept[0]))
     return tuple(kept)
@@ -432,7 +441,7 @@ def _with_statement(state: SessionState, kind: str, new: Statement) -> SessionSt
     replaces rules and preferences on the same topic (see :func:`gives_way`).
     """
     if kind == DECISION:
-        return state._replace(decisions=_decided(state.decisions, new))
+        return state._replace(decisions=_with_decision(state.decisions, new))
     replaced = state.replaced
     kept: dict[str, list[Statement]] = {RULE: [], PREFERENCE: []}
     for kept_kind, statements in ((RULE, state.rules), (PREFERENCE, state.preferences)):
@@ -459,20 +468,20 @@ def _newest(replaced: tuple[ReplacedStatement, ...]) -> tuple[ReplacedStatement,
     Each group has its own limit, so that a value that changes often does not displace a replaced
     statement. A rewording of such a statement counts only as long as the statement is here.
     """
-    values = [one for one in replaced if one.kind == VALUE]
-    others = [one for one in replaced if one.kind != VALUE]
+    values = [statement for statement in replaced if statement.kind == VALUE]
+    others = [statement for statement in replaced if statement.kind != VALUE]
     return (*others[-MAX_REPLACED:], *values[-MAX_REPLACED:])
 
 
-def _most_used[Said: (Statement, StateValue)](said: list[Said], limit: int) -> tuple[Said, ...]:
+def _most_used[Said: (Statement, StateValue)](items: list[Said], limit: int) -> tuple[Said, ...]:
     """Return at most ``limit`` items, dropping the oldest of the least frequent ones."""
-    kept = list(said)
+    kept = list(items)
     while len(kept) > limit:
-        kept.remove(min(kept, key=lambda one: (one.times, one.turn)))
+        kept.remove(min(kept, key=lambda item: (item.times, item.turn)))
     return tuple(kept)
 
 
-def _kind_of(amounts: tuple[str, ...]) -> str:
+def _kind_of_amounts(amounts: tuple[str, ...]) -> str:
     """Return the kind of the first amount that is not a date, else of the first amount.
 
     A date beside another amount says when the value holds.
@@ -483,10 +492,11 @@ def _kind_of(amounts: tuple[str, ...]) -> str:
 
 def _with_value(state: SessionState, number: int, index: int, stated: StatedValue) -> SessionState:
     """Return the state with a value of the person, which replaces values of the same thing."""
-    kind = _kind_of(stated.amounts)
-    times, replaced, kept = int(stated.is_changed), state.replaced, []
+    kind = _kind_of_amounts(stated.amounts)
+    times, replaced = int(stated.is_changed), state.replaced
+    kept: list[StateValue] = []
     for old in state.values:
-        is_kind = old.turn != number and kind == _kind_of(old.amounts)
+        is_kind = old.turn != number and kind == _kind_of_amounts(old.amounts)
         if not is_kind or not is_same_value(
             old.text, stated.text, is_date=kind.removeprefix(AIM) in DATES
         ):
@@ -502,19 +512,19 @@ def _with_value(state: SessionState, number: int, index: int, stated: StatedValu
     return state._replace(values=(*remembered, *shown), replaced=_newest(replaced))
 
 
-def _touched(
+def _touch_files(
     files: tuple[StateFile, ...], call: PendingCall, *, is_old: bool
 ) -> tuple[StateFile, ...]:
     if call.kind == MOVE:
         files = tuple(file for file in files if file.path not in call.paths[1:])
     for path in call.paths[:1] if call.kind == MOVE else call.paths:
-        known = next((file for file in files if file.path == path), None)
-        if known and call.kind == READ and known.action not in (READ, DELETE, PUT_BACK):
+        old = next((file for file in files if file.path == path), None)
+        if old and call.kind == READ and old.action not in (READ, DELETE, PUT_BACK):
             continue  # A file that was changed is not shown as only read.
         action = call.kind
-        if action == WRITE and (is_old or (known and known.action not in (DELETE, PUT_BACK))):
+        if action == WRITE and (is_old or (old and old.action not in (DELETE, PUT_BACK))):
             action = EDIT
-        files = (*(file for file in files if file is not known), StateFile(path, action, call.turn))
+        files = (*(file for file in files if file is not old), StateFile(path, action, call.turn))
     return files[-MAX_FILES:]
 
 
@@ -542,9 +552,9 @@ def _with_failures_resolved(state: SessionState, call: PendingCall) -> SessionSt
             failures.append(failure)
         # A failed edit that succeeds when it is retried is not worth an error.
         elif failure.fixes or failure.kind in (SHELL, GIT):
-            how = " and ".join(failure.fixes)
-            how = f"fixed by {how}" if how else "gone when run again"
-            text = one_line(f"{failure.text} — {how}", limit=MAX_ITEM_CHARS)
+            fixes_text = " and ".join(failure.fixes)
+            solution = f"fixed by {fixes_text}" if fixes_text else "gone when run again"
+            text = one_line(f"{failure.text} — {solution}", limit=MAX_ITEM_CHARS)
             errors += (
                 ResolvedError(f"e{call.turn}.{call.place}.{len(failures)}", text, call.turn),
             )

@@ -42,7 +42,7 @@ _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 def find_statements(text: str) -> tuple[tuple[str, str], ...]:
     """Return kind and text of the message's statements, at most five, each text on one line."""
-    languages = _spoken(text)
+    languages = _languages_of(text)
     if not languages:
         return ()
     found: dict[str, tuple[str, str]] = {}
@@ -51,14 +51,16 @@ def find_statements(text: str) -> tuple[tuple[str, str], ...]:
         for language in languages:
             if id(language) not in is_task:
                 is_task[id(language)] = bool(language.task.search(text[:SCANNED_CHARS]))
-            for kind, said in _read(sentence, language, is_task=is_task[id(language)]):
-                found.setdefault(said.casefold(), (kind, said))
+            for kind, statement in _read_sentence(
+                sentence, language, is_task=is_task[id(language)]
+            ):
+                found.setdefault(statement.casefold(), (kind, statement))
             if len(found) >= MAX_STATEMENTS_IN_MESSAGE:
                 return tuple(found.values())[:MAX_STATEMENTS_IN_MESSAGE]
     return tuple(found.values())
 
 
-def _spoken(text: str) -> list[Language]:
+def _languages_of(text: str) -> list[Language]:
     lowered = text[:SCANNED_CHARS].lower()
     return [
         language for language in read_languages() if any(hint in lowered for hint in language.hints)
@@ -89,10 +91,10 @@ def _mail_start(lines: Sequence[str]) -> int | None:
 
     A single such line may be the person's own.
     """
-    for place, pair in enumerate(pairwise(lines)):
+    for index, pair in enumerate(pairwise(lines)):
         heads = [_mail_line().match(line) for line in pair]
         if all(heads) and any(head and (head[1] or "@" in head.string) for head in heads):
-            return place
+            return index
     return None
 
 
@@ -122,19 +124,24 @@ def _own_lines(lines: Iterable[str]) -> Iterator[str]:
     return (line for lines in paragraphs for line in lines if not _PASTED.match(line))
 
 
-def _read(sentence: str, language: Language, *, is_task: bool) -> Iterator[tuple[str, str]]:
-    if len(sentence) > MAX_PREFERENCE_SENTENCE_CHARS:
+def _read_sentence(
+    sentence: str, language: Language, *, is_task: bool
+) -> Iterator[tuple[str, str]]:
+    if not sentence or len(sentence) > MAX_PREFERENCE_SENTENCE_CHARS:
         return
-    is_rule = False
     if len(sentence) <= MAX_SENTENCE_CHARS and not _QUESTION.search(sentence):
         inner = language.inner.search(sentence)
-        for part in (sentence, sentence[inner.end() :] if inner else ""):
-            if part and (kind := _kind(part, language, is_task=is_task)):
-                said = part[language.filler.match(part).end() :]  # type: ignore[union-attr]
-                yield kind, one_line(_bare_end(said), limit=MAX_ITEM_CHARS)
-                is_rule = True
-                break
-    if not is_rule and (preference := _preference(sentence, language)):
+        parts = [sentence]
+        if inner and inner.end() < len(sentence):
+            parts.append(sentence[inner.end() :])
+        for part in parts:
+            kind = _kind_of_statement(part, language, is_task=is_task)
+            if kind:
+                statement = part[language.filler.match(part).end() :]  # type: ignore[union-attr]
+                yield kind, one_line(_bare_end(statement), limit=MAX_ITEM_CHARS)
+                return
+    preference = _find_preference(sentence, language)
+    if preference:
         yield PREFERENCE, preference
 
 
@@ -142,12 +149,12 @@ def _bare_end(text: str) -> str:
     return text.strip(" *_").rstrip(".!;,:。！… *_")
 
 
-def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
+def _kind_of_statement(sentence: str, language: Language, *, is_task: bool) -> str:
     """Return whether the sentence is a rule or a decision, or an empty text for neither."""
     said = sentence[language.filler.match(sentence).end() :].strip()  # type: ignore[union-attr]
     bare = _bare_end(_QUOTED.sub("…", said))
-    enough = len(bare.split()) >= MIN_SENTENCE_WORDS or len(_DENSE.findall(bare)) > 3
-    if not enough or language.doubt.search(bare):
+    is_long_enough = len(bare.split()) >= MIN_SENTENCE_WORDS or len(_DENSE.findall(bare)) > 3
+    if not is_long_enough or language.doubt.search(bare):
         return ""
     if language.conditional.match(bare):
         return RULE
@@ -161,12 +168,12 @@ def _kind(sentence: str, language: Language, *, is_task: bool) -> str:
     return RULE if is_weak and not language.once.search(bare) else ""
 
 
-def _preference(sentence: str, language: Language) -> str:
+def _find_preference(sentence: str, language: Language) -> str:
     """Return the clause that says what the person prefers, with its reason if there is room."""
     lowered = sentence.lower()
     if not any(hint in lowered for hint in language.preference_hints):
         return ""
-    bare = _QUOTED.sub(lambda found: "…" * len(found[0]), sentence)
+    bare = _QUOTED.sub(lambda quoted: "…" * len(quoted[0]), sentence)
     match = language.preferences.search(bare)
     if match is None:
         return ""
@@ -174,21 +181,21 @@ def _preference(sentence: str, language: Language) -> str:
     if not is_named and language.asked.search(bare[: match.start()]):
         return ""
     end = language.ends.search(bare, match.end() + 3)
-    said = sentence[: end.start()] if end else sentence
-    lead = min(language.filler.match(said).end(), match.start())  # type: ignore[union-attr]
+    clause = sentence[: end.start()] if end else sentence
+    lead = min(language.filler.match(clause).end(), match.start())  # type: ignore[union-attr]
     is_before = language.refers.search(match[0]) or language.refers.match(bare, match.end())
-    if len(said) - lead > MAX_LEAD_CHARS:
+    if len(clause) - lead > MAX_LEAD_CHARS:
         # Leave out the lead, unless it names the thing that the person prefers.
-        first = len(said) - MAX_ITEM_CHARS + 1
+        first = len(clause) - MAX_ITEM_CHARS + 1
         if not is_before:
             lead = match.start()
         elif first > lead:
-            lead = said.find(" ", first, match.start()) + 1
+            lead = clause.find(" ", first, match.start()) + 1
     if lead == match.start() and is_before:
         return ""
     if is_named:
-        lead, said = 0, language.named.sub(language.says, said[match.start() :], count=1)
-        said = language.named_ends.split(said, maxsplit=1)[0]
-    text = _bare_end(said[lead:].lstrip(" ,;")).rstrip("?？ ")
+        lead, clause = 0, language.named.sub(language.says, clause[match.start() :], count=1)
+        clause = language.named_ends.split(clause, maxsplit=1)[0]
+    text = _bare_end(clause[lead:].lstrip(" ,;")).rstrip("?？ ")
     is_enough = len(text.split()) >= language.preference_words or len(_DENSE.findall(text)) > 3
     return one_line(text, limit=MAX_ITEM_CHARS) if is_enough else ""

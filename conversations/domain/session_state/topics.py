@@ -57,9 +57,9 @@ def topic_of(text: str) -> StatementTopic:
     words = read_tokens(text)
     tokens = frozenset(token for token in words if token not in without and token not in STOP_WORDS)
     groups: dict[str, tuple[int, str]] = {}
-    for place, language in enumerate(languages):
+    for index, language in enumerate(languages):
         groups |= {
-            token: (place * 1000 + group, token) for token, group in language.alternatives.items()
+            token: (index * 1000 + group, token) for token, group in language.alternatives.items()
         }
     choices = frozenset(
         (AMOUNTS, token) if token in amounts else groups[token]
@@ -92,7 +92,7 @@ def is_same_topic(earlier: str, later: str) -> bool:
         return False
     # Amounts of two things may differ, for example spaces in two kinds of files.
     if differ == {AMOUNTS}:
-        words, others = ({t for t in one.tokens if not t[0].isdigit()} for one in (a, b))
+        words, others = ({t for t in topic.tokens if not t[0].isdigit()} for topic in (a, b))
         if words - others and others - words:
             return False
     return not (a.beside or b.beside) or _shared(a.beside, b.beside) >= MIN_SHARED_BESIDE

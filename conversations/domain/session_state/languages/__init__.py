@@ -138,7 +138,7 @@ def _language(table: dict[str, Any]) -> Language:
         conditions=tuple(rules.get("conditions", "").split()),
         regardless=tuple(rules.get("regardless", "").split()),
         changing=frozenset(read_tokens(values.get("changing", ""))),
-        alternatives={token: place for place, line in groups for token in read_tokens(line)},
+        alternatives={token: index for index, line in groups for token in read_tokens(line)},
         units={
             spelled: line.split()[0]
             for line in values.get("same_units", [])
