@@ -112,9 +112,9 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
 
     An asynchronous view passes the ``user`` that it has awaited.
     """
-    found = getattr(request, "loom_access", None)
-    if isinstance(found, AccessContext):
-        return found
+    context = getattr(request, "loom_access", None)
+    if isinstance(context, AccessContext):
+        return context
     match = request.resolver_match
     name = (match.url_name if match else "") or ""
     action = "" if name in NO_READING else READING.get(name, PART)
@@ -122,7 +122,7 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
         action = RECORD
     elif action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET):
         action = OLDER
-    found = AccessContext(
+    context = AccessContext(
         user=user or request.user,
         action=action,
         place=_place_of(request),
@@ -130,8 +130,8 @@ def access_context_of(request: HttpRequest, user: rights.Person | None = None) -
         agent=request.headers.get("User-Agent", ""),
         browser=getattr(request, "session", None),
     )
-    request.loom_access = found  # type: ignore[attr-defined]
-    return found
+    request.loom_access = context  # type: ignore[attr-defined]
+    return context
 
 
 def _place_of(request: HttpRequest) -> str:
@@ -170,7 +170,9 @@ def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
     @require_POST
     @wraps(view)
     def checked(request: HttpRequest, **where: Any) -> HttpResponse:
-        return view(request, **where) if request.user.is_authenticated else sign_in_first(**where)
+        if not request.user.is_authenticated:
+            return sign_in_first(**where)
+        return view(request, **where)
 
     return checked
 
@@ -212,8 +214,9 @@ def get_session_for(
 
     ``to`` is the permission that is required.
     """
-    context, session = _context_of(context), _find(get_session, uuid)
-    access = _granted(context.user, session.workspace, to)
+    context = _context_of(context)
+    session = _find_or_hide(get_session, uuid)
+    access = _require_access(context.user, session.workspace, to)
     if access.role is None:
         _record_reading(context, [session])
     context.accessed[:] = [AccessedObject(session.workspace, access, session)]
@@ -227,8 +230,9 @@ def get_workspace_for(
 
     No reading is recorded, because a list of sessions shows no part of a transcript.
     """
-    context, workspace = _context_of(context), _find(get_workspace, slug)
-    access = _granted(context.user, workspace, to)
+    context = _context_of(context)
+    workspace = _find_or_hide(get_workspace, slug)
+    access = _require_access(context.user, workspace, to)
     context.accessed[:] = [AccessedObject(workspace, access)]
     return workspace, access
 
@@ -261,7 +265,9 @@ def get_memory_for(
     """
     context = _context_of(context)
     workspace, access = get_workspace_for(context, slug)
-    return workspace, access, _record_entries(context, list_entries(workspace, context.user.pk))
+    entries = list_entries(workspace, context.user.pk)
+    _record_entries(context, entries)
+    return workspace, access, entries
 
 
 def list_kept_for(
@@ -271,18 +277,17 @@ def list_kept_for(
 
     The person reads them, so the reading is recorded for the sessions that they come from.
     """
-    chosen = {one.id for one in kept}
-    owner_pk = session.owner_id if any(one.scope == FOR_PERSON for one in kept) else None
-    entries = list_entries(session.workspace, owner_pk) if chosen else []
-    return _record_entries(context, [entry for entry in entries if str(entry.uuid) in chosen])
+    kept_ids = {item.id for item in kept}
+    owner_pk = session.owner_id if any(item.scope == FOR_PERSON for item in kept) else None
+    entries = list_entries(session.workspace, owner_pk) if kept_ids else []
+    entries = [entry for entry in entries if str(entry.uuid) in kept_ids]
+    _record_entries(context, entries)
+    return entries
 
 
-def _record_entries(
-    context: AccessContext | HttpRequest, entries: list[MemoryEntry]
-) -> list[MemoryEntry]:
+def _record_entries(context: AccessContext | HttpRequest, entries: list[MemoryEntry]) -> None:
     sessions = {entry.session for entry in entries if entry.session is not None}
     record_reading(context, sorted(sessions, key=attrgetter("pk")))
-    return entries
 
 
 def get_memory_entry_for(
@@ -295,7 +300,7 @@ def get_memory_entry_for(
     context = _context_of(context)
     workspace, _ = get_workspace_for(context, slug)
     entry = find_entry(workspace, uuid, user_pk=context.user.pk)
-    _granted(context.user, workspace, permission_for_memory(entry.scope))
+    _require_access(context.user, workspace, permission_for_memory(entry.scope))
     return workspace, entry
 
 
@@ -313,7 +318,7 @@ def get_session_for_review(context: AccessContext | HttpRequest, uuid: UUID) -> 
     """
     context = _context_of(context)
     require_reviewer(context)
-    session = _find(get_session, uuid)
+    session = _find_or_hide(get_session, uuid)
     record_hits(context, [session])
     return session
 
@@ -369,8 +374,8 @@ def record_hits(context: AccessContext | HttpRequest, sessions: Iterable[Session
     shown = list(sessions)
     own = [session for session in shown if session.owner_id == context.user.pk]
     if own:
-        left = {session.pk for session in rights.read_as_reviewer(context.user, own)}
-        own = [session for session in own if session.pk not in left]
+        of_others = {session.pk for session in rights.read_as_reviewer(context.user, own)}
+        own = [session for session in own if session.pk not in of_others]
     _record_reading(context, [session for session in shown if session not in own])
 
 
@@ -398,7 +403,7 @@ def record_admin_reading(request: HttpRequest, session: Session) -> None:
         _record_reading(context, [session])
 
 
-def _find[K, T](get: Callable[[K], T], key: K) -> T:
+def _find_or_hide[K, T](get: Callable[[K], T], key: K) -> T:
     # The error has the same text for an object that does not exist and for one without access.
     try:
         return get(key)
@@ -415,18 +420,19 @@ def _record_reading(context: AccessContext, sessions: Iterable[Session]) -> None
         return
     new = [session for session in sessions if session.pk not in context.recorded]
     require_reasons(context.browser, [session.uuid for session in new])
-    notes = [
+    events = [
         replace(
-            audit.session_event(one, context.action), reason=find_reason(context.browser, one.uuid)
+            audit.session_event(session, context.action),
+            reason=find_reason(context.browser, session.uuid),
         )
-        for one in new
+        for session in new
     ]
-    audit.record(context.origin, *notes)
+    audit.record(context.origin, *events)
     context.recorded.update(session.pk for session in new)
 
 
 def recheck_access(
-    place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
+    page: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
 ) -> bool:
     """Check again the access of a socket that is open, and return whether the person may write.
 
@@ -438,22 +444,22 @@ def recheck_access(
     One query suffices as long as a member's ``earlier`` snapshot differs in nothing but the role.
     Otherwise everything is checked again.
     """
-    now = read_snapshot(place)
+    snapshot = read_snapshot(page)
     if (
-        now is not None
-        and now.is_active
-        and now.role is not None
+        snapshot is not None
+        and snapshot.is_active
+        and snapshot.role is not None
         and earlier is not None
-        and replace(now, role=earlier.role) == earlier
+        and replace(snapshot, role=earlier.role) == earlier
     ):
-        _require(rights.ALLOWED[now.role], to)
-        return rights.WRITE in rights.ALLOWED[now.role]
-    signed_in = read_signed_in(place.session_key)
+        _require(rights.ALLOWED[snapshot.role], to)
+        return rights.WRITE in rights.ALLOWED[snapshot.role]
+    signed_in = read_signed_in(page.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
-    if now is None:
+    if snapshot is None:
         raise NotFound(HIDDEN)
-    access = _granted(signed_in, workspace, to)
+    access = _require_access(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)
     return access.can_write
@@ -466,13 +472,13 @@ def read_signed_in(session_key: str | None) -> rights.Person:
     return get_user(request)
 
 
-def _granted(user: rights.Person, workspace: Workspace, to: str) -> Access:
-    granted = rights.rights_in(workspace, user)
-    _require(granted.allowed, to)
+def _require_access(user: rights.Person, workspace: Workspace, to: str) -> Access:
+    own = rights.rights_in(workspace, user)
+    _require(own.allowed, to)
     return Access(
-        role=granted.role,
-        can_write=rights.WRITE in granted.allowed,
-        can_manage=rights.MANAGE in granted.allowed,
+        role=own.role,
+        can_write=rights.WRITE in own.allowed,
+        can_manage=rights.MANAGE in own.allowed,
     )
 
 

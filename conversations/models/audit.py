@@ -58,9 +58,10 @@ class AuditEntry(models.Model):
     @property
     def who(self) -> str:
         """The actor's name. It is a translatable message for the server and the first start."""
-        return {str(one): one for one in (SERVER, FIRST_START)}.get(
-            self.actor_name, self.actor_name
-        )
+        for message in (SERVER, FIRST_START):
+            if self.actor_name == message:
+                return message
+        return self.actor_name
 
     @property
     def did(self) -> str:

@@ -44,7 +44,8 @@ def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
     """Create or replace the triggers on one database (a post_migrate receiver)."""
     connection = connections[using]
     present = set(connection.introspection.table_names())
-    statements = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
+    is_sqlite = connection.vendor == "sqlite"
+    statements = _sqlite_statements if is_sqlite else _postgresql_statements
     models = {model._meta.db_table: model for model in apps.get_models()}
     with connection.cursor() as cursor:
         for table in GUARDED.keys() & present:
@@ -60,9 +61,9 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     }
     with connection.cursor() as cursor:
         cursor.execute(queries[connection.vendor])
-        found = {name for (name,) in cursor.fetchall()}
-    wanted = [name for table in GUARDED for name in guard_names(table, connection.vendor)]
-    return [name for name in wanted if name not in found]
+        present = {name for (name,) in cursor.fetchall()}
+    expected = [name for table in GUARDED for name in guard_names(table, connection.vendor)]
+    return [name for name in expected if name not in present]
 
 
 def _fixed_columns(table: str, meta: Any) -> list[str]:
@@ -70,32 +71,32 @@ def _fixed_columns(table: str, meta: Any) -> list[str]:
     return [column for column in columns if column not in GUARDED[table]]
 
 
-def _removal(table: str) -> str:
+def _condition_of_removal(table: str) -> str:
     return "1 = 0" if table in KEPT_FOR_EVER else _PERMIT
 
 
-def _sqlite(table: str, meta: Any) -> list[str]:
+def _sqlite_statements(table: str, meta: Any) -> list[str]:
     no_update, no_delete, no_replace = guard_names(table, "sqlite")
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
     columns = ", ".join(_fixed_columns(table, meta))
-    same = [f"{f.column} = NEW.{f.column}" for f in meta.local_concrete_fields if f.unique]
+    conflicts = [f"{f.column} = NEW.{f.column}" for f in meta.local_concrete_fields if f.unique]
     for constraint in meta.total_unique_constraints:
         names = [meta.get_field(name).column for name in constraint.fields]
-        same.append(f"({' AND '.join(f'{name} = NEW.{name}' for name in names)})")
+        conflicts.append(f"({' AND '.join(f'{name} = NEW.{name}' for name in names)})")
     return [
         f"DROP TRIGGER IF EXISTS {no_update}",
         f"CREATE TRIGGER {no_update} BEFORE UPDATE OF {columns} ON {table} {refuse}",
         f"DROP TRIGGER IF EXISTS {no_delete}",
         f"CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}"
-        f" WHEN NOT ({_removal(table)}) {refuse}",
+        f" WHEN NOT ({_condition_of_removal(table)}) {refuse}",
         # INSERT OR REPLACE removes the old row without firing its delete trigger.
         f"DROP TRIGGER IF EXISTS {no_replace}",
         f"CREATE TRIGGER {no_replace} BEFORE INSERT ON {table}"
-        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(same)}) {refuse}",
+        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(conflicts)}) {refuse}",
     ]
 
 
-def _postgresql(table: str, meta: Any) -> list[str]:
+def _postgresql_statements(table: str, meta: Any) -> list[str]:
     no_update, no_delete, no_truncate = guard_names(table, "postgresql")
     code = "USING ERRCODE = 'integrity_constraint_violation'"
     refuse = f"RAISE EXCEPTION '{table} is append-only' {code}"
@@ -104,17 +105,17 @@ def _postgresql(table: str, meta: Any) -> list[str]:
     # Name of a function → event, level (row or statement), condition of a refusal, return value.
     triggers = {
         no_update: ("UPDATE", "ROW", changed, "NEW"),
-        no_delete: ("DELETE", "ROW", f"NOT ({_removal(table)})", "OLD"),
+        no_delete: ("DELETE", "ROW", f"NOT ({_condition_of_removal(table)})", "OLD"),
         no_truncate: ("TRUNCATE", "STATEMENT", f"EXISTS (SELECT 1 FROM {table})", "NULL"),
     }
     return [
         statement
-        for name, (event, each, condition, result) in triggers.items()
+        for name, (event, level, condition, result) in triggers.items()
         for statement in (
             f"""CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN IF {condition} THEN {refuse}; END IF; RETURN {result}; END $$""",
             f"DROP TRIGGER IF EXISTS {name} ON {table}",
             f"""CREATE TRIGGER {name} BEFORE {event} ON {table}
-            FOR EACH {each} EXECUTE FUNCTION {name}()""",
+            FOR EACH {level} EXECUTE FUNCTION {name}()""",
         )
     ]

@@ -31,10 +31,10 @@ def involving(user_pk: int, *, before: datetime | None = None) -> Q:
 
     They own the session, or they requested a run in it, ``before`` that time if it is given.
     """
-    asked = Run.objects.filter(requested_by=user_pk)
+    runs = Run.objects.filter(requested_by=user_pk)
     if before is not None:
-        asked = asked.filter(created_at__lt=before)
-    return Q(owner=user_pk) | Q(pk__in=asked.order_by().values("session"))
+        runs = runs.filter(created_at__lt=before)
+    return Q(owner=user_pk) | Q(pk__in=runs.order_by().values("session"))
 
 
 class Run(models.Model):

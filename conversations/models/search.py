@@ -121,8 +121,12 @@ WORDS = f"string_to_array({" || ' ' || ".join(COLUMNS)}, ' ')"
 def install_search(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
     """Create the missing full-text index of one database (a post_migrate receiver)."""
     connection = connections[using]
-    if ENTRIES in connection.introspection.table_names():
-        {"sqlite": _install_fts5, "postgresql": _install_gin}[connection.vendor](connection)
+    if ENTRIES not in connection.introspection.table_names():
+        return
+    if connection.vendor == "sqlite":
+        _install_fts5(connection)
+    else:
+        _install_gin(connection)
 
 
 def rebuild_fts5(connection: BaseDatabaseWrapper) -> None:
@@ -137,13 +141,13 @@ def _install_fts5(connection: BaseDatabaseWrapper) -> None:
     The table stores, for each word, the ids of the entries with that word. The texts stay in the
     entries.
     """
-    is_there = INDEX in connection.introspection.table_names()
+    has_table = INDEX in connection.introspection.table_names()
     columns = ", ".join(COLUMNS)
     new, old = (", ".join(f"{row}.{name}" for name in COLUMNS) for row in ("NEW", "OLD"))
     insert = f"INSERT INTO {INDEX} (rowid, {columns}) VALUES (NEW.id, {new});"
     remove = f"INSERT INTO {INDEX} ({INDEX}, rowid, {columns}) VALUES ('delete', OLD.id, {old});"
     with connection.cursor() as cursor:
-        if not is_there:
+        if not has_table:
             cursor.execute(
                 f"CREATE VIRTUAL TABLE {INDEX} USING fts5 ({columns}, content='{ENTRIES}',"
                 " content_rowid='id', tokenize='ascii', detail=column, columnsize=0)"
@@ -160,7 +164,7 @@ def _install_fts5(connection: BaseDatabaseWrapper) -> None:
             cursor.execute(
                 f"CREATE TRIGGER {ENTRIES}_{kind} AFTER {event} ON {ENTRIES} BEGIN {body} END"
             )
-    if not is_there:
+    if not has_table:
         rebuild_fts5(connection)
 
 
