@@ -36,4 +36,4 @@ def refused_entries(session: Session) -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute(accept)
-        indexing._left_alone.clear()  # another test's session may have the same key
+        indexing._suspended_until.clear()  # another test's session may have the same key

@@ -110,7 +110,7 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
         within = EVERYWHERE if wanted.workspace is None else within
     query = parse_query(wanted.q)
     with _unavailable():
-        found = search_sessions(
+        results = search_sessions(
             readable_sessions(user),
             query,
             within=within,
@@ -118,15 +118,15 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
             cursor=wanted.cursor,
             order=wanted.order,
         )
-        around = read_hit_context(found.hits)
-    record_reading(context, around.sessions.values())
-    answer = as_answer(found, query)
-    for hit, shown in zip(found.hits, answer["hits"], strict=True):
-        shown["session"] = hit.session
-        shown["title"] = around.sessions[hit.session_pk].title
-        shown["workspace"] = around.sessions[hit.session_pk].workspace.slug
-        shown["active"] = (hit.session_pk, hit.turn) not in around.replaced
-    return answer | {"items": answer["hits"], "next": found.cursor or None}
+        hit_context = read_hit_context(results.hits)
+    record_reading(context, hit_context.sessions.values())
+    answer = as_answer(results, query)
+    for hit, item in zip(results.hits, answer["hits"], strict=True):
+        item["session"] = hit.session
+        item["title"] = hit_context.sessions[hit.session_pk].title
+        item["workspace"] = hit_context.sessions[hit.session_pk].workspace.slug
+        item["active"] = (hit.session_pk, hit.turn) not in hit_context.replaced
+    return answer | {"items": answer["hits"], "next": results.cursor or None}
 
 
 @router.get("/sessions/{uuid:uuid}/recall", auth=needs(READ), response=RecallOut, url_name="recall")
@@ -135,8 +135,8 @@ def recall(request: HttpRequest, uuid: UUID, wanted: Query[RecallFilters]) -> di
     session, _ = get_session_for(request, uuid)
     query = parse_query(wanted.q)
     with _unavailable():
-        found = search_session(session.pk, query, limit=wanted.limit, with_neighbours=True)
-    return as_answer(found, query)
+        results = search_session(session.pk, query, limit=wanted.limit, with_neighbours=True)
+    return as_answer(results, query)
 
 
 @contextmanager

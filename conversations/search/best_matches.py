@@ -96,30 +96,35 @@ def rank_entries(
             cut.add(term)
         ids = filter_by_phrases(source, match, [term], ids)
         phrases[term] = _WordMatches(ids, ids, len(ids), len(ids), spreading=ids)
-    having = [set(found.ids) for found in (phrases or words).values()]
-    matched = set.intersection(*having) if phrases else set().union(*having)
+    ids_by_term = [set(matches.ids) for matches in (phrases or words).values()]
+    matched = set.intersection(*ids_by_term) if phrases else set().union(*ids_by_term)
     lengths = source.lengths
-    whole = lengths.weigh(source.turn_count)
-    weighed = [found.weighted(source) for found in (*words.values(), *phrases.values())]
+    total_weight = lengths.weigh(source.turn_count)
+    occurrences = [matches.weighted(source) for matches in (*words.values(), *phrases.values())]
     if query.light_tokens:  # The query is a question and not a list of words.
-        weighed += _read_light_words(source, match, query.light_tokens)
-        weighed.append(_read_rules(source, match, whole))
-    ranking = Ranking(weighed, whole=whole, nearness=lengths.wordiness**-DISTANCE_EXPONENT)
-    among = range(source.low, source.high + 1) if with_neighbours else matched
+        occurrences += _read_light_words(source, match, query.light_tokens)
+        occurrences.append(_read_rules(source, match, total_weight))
+    ranking = Ranking(
+        occurrences, whole=total_weight, nearness=lengths.wordiness**-DISTANCE_EXPONENT
+    )
+    rankable = range(source.low, source.high + 1) if with_neighbours else matched
     candidates = {
-        *ranking.best(MAX_RANKED_TURNS, among=among),
+        *ranking.best(MAX_RANKED_TURNS, among=rankable),
         *_find_by_meaning(source, match, query, similar),
     }
     meaning = similar.of(candidates) if similar is not None else {}
-    scores = _scores(source, query, ranking, candidates, meaning, among=among)
-    telling = [word for word in query.words if any(token in words for token in word.tokens)]
-    missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
+    scores = _score(source, query, ranking, candidates, meaning, rankable=rankable)
+    missing = []
+    for word in query.words:
+        looked_up = [token for token in word.tokens if token in words]
+        if looked_up and not any(words[token].ids for token in looked_up):
+            missing.append(word.text)
     missing += [
         f'"{phrase.text}"'
-        for phrase, found in phrases.items()
-        if not found.ids and phrase not in cut
+        for phrase, matches in phrases.items()
+        if not matches.ids and phrase not in cut
     ]
-    is_bound = bool(cut) or any(len(found.ids) < found.count for found in words.values())
+    is_bound = bool(cut) or any(len(matches.ids) < matches.count for matches in words.values())
     return scores, frozenset(matched), is_bound, tuple(missing), bool(cut)
 
 
@@ -149,34 +154,36 @@ class _WordMatches:
 def _read_words(
     source: IndexSource, match: IndexMatch, tokens: Sequence[str]
 ) -> dict[str, _WordMatches]:
-    most = _most_occurrences(source)
+    limit = _max_occurrences(source)
     # The person's turns are looked up separately if the other turns are wordier. If the person uses
     # a word all the time, the others use it too, so that the second lookup is left out.
     asked_match = match.marked((role_mark(USER),)) if source.lengths.wordiness > 1 else match
-    first = {token: source.find(asked_match.having(token), limit=most) for token in tokens}
-    of_all = {
-        token: source.find(match.having(token), limit=most)
-        for token, asked in first.items()
-        if len(asked) < most and asked_match is not match
+    asked_by_token = {
+        token: source.find(asked_match.having(token), limit=limit) for token in tokens
+    }
+    ids_by_token = {
+        token: source.find(match.having(token), limit=limit)
+        for token, asked in asked_by_token.items()
+        if len(asked) < limit and asked_match is not match
     }
     room = 0 if source.is_sparse else MAX_ALL_OCCURRENCES
-    room -= sum(map(len, (*first.values(), *of_all.values())))
-    found = {}
-    for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
-        asked = first[token]
-        if len(asked) == most and room > 0:
+    room -= sum(map(len, (*asked_by_token.values(), *ids_by_token.values())))
+    matches = {}
+    for token in sorted(tokens, key=lambda token: _estimate(source, asked_by_token[token])):
+        asked = asked_by_token[token]
+        if len(asked) == limit and room > 0:
             asked = asked + source.find(asked_match.having(token), limit=room, below=asked[-1])
-            room -= len(asked) - most
-        ids = of_all.get(token, asked)
-        few = [some for some in (ids, asked) if len(some) < most]
-        found[token] = _WordMatches(
+            room -= len(asked) - limit
+        ids = ids_by_token.get(token, asked)
+        complete = [found_ids for found_ids in (ids, asked) if len(found_ids) < limit]
+        matches[token] = _WordMatches(
             ids=ids,
             asked=asked,
             count=_estimate(source, ids),
             asked_count=_estimate(source, asked),
-            spreading=few[0] if few else (),
+            spreading=complete[0] if complete else (),
         )
-    return found
+    return matches
 
 
 def _read_light_words(
@@ -184,14 +191,14 @@ def _read_light_words(
 ) -> Iterator[WordOccurrences]:
     """Yield the light words of the query that are rare enough to read; they help to rank."""
     if source.turn_count <= MAX_LIGHT_TURNS:
-        for found in _read_words(source, match, tokens).values():
-            if found.spreading:
-                yield found.weighted(source, LIGHT_WEIGHT)
+        for matches in _read_words(source, match, tokens).values():
+            if matches.spreading:
+                yield matches.weighted(source, LIGHT_WEIGHT)
 
 
-def _read_rules(source: IndexSource, match: IndexMatch, whole: float) -> WordOccurrences:
+def _read_rules(source: IndexSource, match: IndexMatch, total_weight: float) -> WordOccurrences:
     rules = source.find(match.having().marked((RULE_MARK,)), limit=MAX_OCCURRENCES)
-    count = max(len(rules), round(MIN_RULE_SHARE * whole))
+    count = max(len(rules), round(MIN_RULE_SHARE * total_weight))
     return _WordMatches(rules, rules, count, count).weighted(source, RULE_WEIGHT)
 
 
@@ -204,7 +211,7 @@ def _find_by_meaning(
     exact words."""
     if similar is None or query.phrases or match.scopes or match.has_moments:
         return []
-    ids = similar.best(MAX_MEANT_TURNS, least=MIN_SIMILARITY)
+    ids = similar.best(MAX_MEANT_TURNS, min_similarity=MIN_SIMILARITY)
     if match.marks:
         marks = {pk: set(text.split()) for pk, [text] in source.read_words(ids, ("marks",)).items()}
         groups = [set(group) for group in match.marks]
@@ -212,13 +219,13 @@ def _find_by_meaning(
     return ids
 
 
-def _most_occurrences(source: IndexSource) -> int:
+def _max_occurrences(source: IndexSource) -> int:
     return MAX_OCCURRENCES_APART if source.is_sparse else MAX_OCCURRENCES
 
 
 def _estimate(source: IndexSource, ids: list[int]) -> int:
     """Estimate the total number of entries from how densely the newest ones follow each other."""
-    if len(ids) < _most_occurrences(source):
+    if len(ids) < _max_occurrences(source):
         return len(ids)
     covered = source.high - ids[-1] + 1
     within = source.high - source.low + 1
@@ -232,15 +239,15 @@ def find_with_phrases(
     *,
     limit: int,
     below: int | None = None,
-    most_pages: int = sys.maxsize,
+    max_pages: int = sys.maxsize,
 ) -> tuple[list[int], int | None]:
     """Return the highest entries that match and have the phrases, and where the search stopped.
 
     Matches are read in pages of ``limit``, until ``limit`` entries or more are found or
-    ``most_pages`` are read. The second value is the last match that was checked, or None if there
+    ``max_pages`` are read. The second value is the last match that was checked, or None if there
     are no more."""
     found: list[int] = []
-    for _ in range(most_pages):
+    for _ in range(max_pages):
         ids = source.find(match, limit=limit, below=below)
         found += filter_by_phrases(source, match, phrases, ids)
         if len(ids) < limit:
@@ -256,47 +263,49 @@ def filter_by_phrases(
 ) -> list[int]:
     """Return the entries in which the words of each phrase follow each other."""
     columns = match.scopes or ("said", "tools")
-    wanted = [f" {' '.join(phrase.tokens)} " for phrase in phrases if len(phrase.tokens) > 1]
-    if not wanted:
+    padded = [f" {' '.join(phrase.tokens)} " for phrase in phrases if len(phrase.tokens) > 1]
+    if not padded:
         return list(ids)
     words = source.read_words(ids, columns)
     return [
         pk
         for pk in ids
-        if all(any(phrase in f" {text} " for text in words.get(pk, ())) for phrase in wanted)
+        if all(any(phrase in f" {text} " for text in words.get(pk, ())) for phrase in padded)
     ]
 
 
-def _scores(
+def _score(
     source: IndexSource,
     query: SearchQuery,
     ranking: Ranking,
     candidates: Set[int],
     meaning: Mapping[int, float],
     *,
-    among: Set[int] | range,
+    rankable: Set[int] | range,
 ) -> list[tuple[float, int]]:
     low, high = source.low, source.high
     entries = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
     recency = RECENCY_WEIGHT if query.asks_for(PRESENT) else 0.0
-    others, average = 1 / source.lengths.wordiness, source.lengths.average
+    other_weight, average = 1 / source.lengths.wordiness, source.lengths.average
 
     def weigh(turn: int, marks: str) -> float:
         is_asked = marks.startswith(ASKED)
-        weight = 1.0 if is_asked else math.sqrt(others)
-        weight *= REPLY_WEIGHT if is_asked and REPLY_MARK in marks else 1.0
-        weight *= DATE_WEIGHT if query.dates and query.dates.search(marks) else 1.0
+        weight = 1.0 if is_asked else math.sqrt(other_weight)
+        if is_asked and REPLY_MARK in marks:
+            weight *= REPLY_WEIGHT
+        if query.dates and query.dates.search(marks):
+            weight *= DATE_WEIGHT
         return weight * (1 + recency * (turn - low) / (high - low + 1))
 
     lengths = {
-        turn: length * (1 if marks.startswith(ASKED) else others)
+        turn: length * (1 if marks.startswith(ASKED) else other_weight)
         for turn, (length, marks) in entries.items()
     }
     scores = {
         turn: weigh(turn, entries[turn][1])
         * (
             ranking.score(turn, lengths, average=average)
-            + MEANING_WEIGHT * ranking.most * meaning.get(turn, 0.0)
+            + MEANING_WEIGHT * ranking.full_score * meaning.get(turn, 0.0)
         )
         for turn in candidates
         if lengths.get(turn)  # Turns without words are not worth showing.
@@ -304,7 +313,7 @@ def _scores(
     if query.asks_for(SUMMARY):
         for turn, score in list(scores.items()):
             answer = _answer_to(turn, entries)
-            if answer in among:
+            if answer in rankable:
                 scores[answer] = max(scores.get(answer, 0.0), score * NEXT_ANSWER_WEIGHT)
     ranked = sorted(((score, turn) for turn, score in scores.items()), reverse=True)
     return spread(ranked) if query.asks_for(COURSE) else ranked

@@ -59,21 +59,21 @@ class VectorMatrix:
         matrix = np.frombuffer(vectors, np.int8).reshape(-1, DIMENSIONS)
         return cls(np.array(ids)[::-1].copy(), matrix[::-1].copy())
 
-    def extended(self, later: Self, *, most: int) -> Self:
-        """Return a matrix with later vectors added; if it exceeds ``most``, drop the earliest."""
+    def extended(self, later: Self, *, limit: int) -> Self:
+        """Return a matrix with later vectors added; if it exceeds ``limit``, drop the earliest."""
         ids = np.concatenate((self.ids, later.ids))
         vectors = np.concatenate((self.vectors, later.vectors))
-        return replace(self, ids=ids[-most:], vectors=vectors[-most:])
+        return replace(self, ids=ids[-limit:], vectors=vectors[-limit:])
 
     def compare(self, vector: bytes, *, low: int, high: int) -> "Similarities":
         """Compare a vector with those of the entries from ``low`` to ``high``."""
         first, end = np.searchsorted(self.ids, (low, high + 1)).tolist()
-        wanted = np.frombuffer(vector, np.int8).astype(np.float32) / SCALE**2
-        found = np.empty(end - first, np.float32)
-        for at in range(first, end, BLOCK_VECTORS):
-            block = self.vectors[at : min(end, at + BLOCK_VECTORS)].astype(np.float32)
-            np.dot(block, wanted, out=found[at - first :][: len(block)])
-        return Similarities(self.ids[first:end], found)
+        query = np.frombuffer(vector, np.int8).astype(np.float32) / SCALE**2
+        similarities = np.empty(end - first, np.float32)
+        for start in range(first, end, BLOCK_VECTORS):
+            block = self.vectors[start : min(end, start + BLOCK_VECTORS)].astype(np.float32)
+            np.dot(block, query, out=similarities[start - first :][: len(block)])
+        return Similarities(self.ids[first:end], similarities)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,20 +87,20 @@ class Similarities:
     def last(self) -> int:
         return int(self.ids[-1])
 
-    def best(self, count: int, *, least: float = -1.0) -> list[int]:
+    def best(self, count: int, *, min_similarity: float = -1.0) -> list[int]:
         """Return the ids of the most similar entries, in no particular order.
 
-        There are at most ``count``, each with a similarity of at least ``least``."""
+        There are at most ``count``, each with a similarity of at least ``min_similarity``."""
         chosen = np.argpartition(self.values, -min(count, len(self.ids)))[-count:]
-        return list(self.ids[chosen[self.values[chosen] >= least]].tolist())
+        return list(self.ids[chosen[self.values[chosen] >= min_similarity]].tolist())
 
     def of(self, ids: Iterable[int]) -> dict[int, float]:
         """Return the similarities of these entries, at least 0; skip entries without a vector."""
-        wanted = np.array(list(ids), np.int64)
-        places = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
-        is_there = self.ids[places] == wanted
-        found = self.values[places[is_there]].clip(min=0)
-        return dict(zip(wanted[is_there].tolist(), found.tolist(), strict=True))
+        wanted_ids = np.array(list(ids), np.int64)
+        indexes = np.searchsorted(self.ids, wanted_ids).clip(max=len(self.ids) - 1)
+        has_vector = self.ids[indexes] == wanted_ids
+        values = self.values[indexes[has_vector]].clip(min=0)
+        return dict(zip(wanted_ids[has_vector].tolist(), values.tolist(), strict=True))
 
 
 class _Model:
@@ -120,9 +120,9 @@ class _Model:
         for name, entry in header.items():
             if entry.get("dtype") == "F32":
                 first, end = entry["data_offsets"]
-                found = data[first:end].view(np.float32).reshape(entry["shape"])
-                is_applied = name.startswith("encoder.") and found.ndim == 2
-                self._weights[name] = np.ascontiguousarray(found.T) if is_applied else found
+                weights = data[first:end].view(np.float32).reshape(entry["shape"])
+                is_matrix = name.startswith("encoder.") and weights.ndim == 2
+                self._weights[name] = np.ascontiguousarray(weights.T) if is_matrix else weights
         if hasattr(mmap, "MADV_DONTNEED"):
             # The matrices that were copied need not stay in memory twice.
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -149,18 +149,18 @@ class _Model:
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(-1, keepdims=True)
-        seen: Floats = (scores @ value.transpose(1, 0, 2)).transpose(1, 0, 2).reshape(x.shape)
-        seen = self._apply(seen, f"{name}.attention.output.dense") + x
-        x = self._normalise(seen, f"{name}.attention.output.LayerNorm")
+        attended: Floats = (scores @ value.transpose(1, 0, 2)).transpose(1, 0, 2).reshape(x.shape)
+        attended = self._apply(attended, f"{name}.attention.output.dense") + x
+        x = self._normalise(attended, f"{name}.attention.output.LayerNorm")
         inner = _gelu(self._apply(x, f"{name}.intermediate.dense"))
         return self._normalise(
             self._apply(inner, f"{name}.output.dense") + x, f"{name}.output.LayerNorm"
         )
 
     def _apply(self, x: Floats, name: str) -> Floats:
-        found: Floats = x @ self._weights[f"{name}.weight"]
-        found += self._weights[f"{name}.bias"]
-        return found
+        result: Floats = x @ self._weights[f"{name}.weight"]
+        result += self._weights[f"{name}.bias"]
+        return result
 
     def _normalise(self, x: Floats, name: str) -> Floats:
         x = x - x.mean(-1, keepdims=True)
@@ -231,24 +231,24 @@ def _read_tokens(text: str) -> list[int]:
     """Split a text into tokens by WordPiece (Wu et al., 2016).
 
     Each word is split from its start into the longest pieces that the vocabulary has."""
-    known = _vocabulary()
+    vocabulary = _vocabulary()
     plain = unicodedata.normalize("NFD", text[:MAX_CHARS]).translate(_SPACING).lower()
     pieces = [piece for word in plain.split() for piece in _split_word(word)]
-    return [known["[CLS]"], *pieces[: MAX_TOKENS - 2], known["[SEP]"]]
+    return [vocabulary["[CLS]"], *pieces[: MAX_TOKENS - 2], vocabulary["[SEP]"]]
 
 
 @lru_cache(maxsize=20_000)
 def _split_word(word: str) -> tuple[int, ...]:
-    known = _vocabulary()
+    vocabulary = _vocabulary()
     pieces: list[int] = []
-    at = 0 if len(word) <= MAX_WORD_CHARS else len(word)
-    while at < len(word):
-        begin = "##" if at else ""
-        ends = range(len(word), at, -1)
-        end = next((end for end in ends if f"{begin}{word[at:end]}" in known), 0)
+    start = 0 if len(word) <= MAX_WORD_CHARS else len(word)
+    while start < len(word):
+        prefix = "##" if start else ""
+        ends = range(len(word), start, -1)
+        end = next((end for end in ends if f"{prefix}{word[start:end]}" in vocabulary), 0)
         if not end:
             pieces.clear()
             break
-        pieces.append(known[f"{begin}{word[at:end]}"])
-        at = end
-    return tuple(pieces) or (known["[UNK]"],)
+        pieces.append(vocabulary[f"{prefix}{word[start:end]}"])
+        start = end
+    return tuple(pieces) or (vocabulary["[UNK]"],)

@@ -27,7 +27,7 @@ MAX_COUNTED_TURNS = 1000  # Up to this number, the count is exact if the newest 
 
 def search_session(
     session_pk: int,
-    asked: SearchQuery,
+    query: SearchQuery,
     *,
     limit: int = 10,
     cursor: str = "",
@@ -46,29 +46,29 @@ def search_session(
     to matches and, if the query has words besides its phrases, turns without the phrases. Both are
     marked ``is_near``. A query with filters, or with phrases only, never returns such turns."""
     progress = read_progress(session_pk)
-    if progress is None or not (asked.has_words or asked.has_filters):
+    if progress is None or not (query.has_words or query.has_filters):
         return NOTHING
-    if asked.workspaces:
-        here = Session.objects.filter(pk=session_pk, workspace__slug__in=asked.workspaces)
-        if not here.exists():
-            return find_nothing(asked)
-    source = session_source(progress, asked, before_turn=before_turn)
+    if query.workspaces:
+        sessions = Session.objects.filter(pk=session_pk, workspace__slug__in=query.workspaces)
+        if not sessions.exists():
+            return find_nothing(query)
+    source = session_source(progress, query, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
-    if order == "best" and asked.has_words:
-        return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
+    if order == "best" and query.has_words:
+        return _read_best_page(source, query, limit, cursor, with_neighbours=with_neighbours)
     after = parse_search_cursor(cursor, "newest", count=1)
-    match = choose_words(source, asked)
-    find = partial(find_with_phrases, source, match, asked.phrases, most_pages=MAX_PHRASE_PAGES)
+    match = choose_words(source, query)
+    find = partial(find_with_phrases, source, match, query.phrases, max_pages=MAX_PHRASE_PAGES)
     ids, stopped_at = find(limit=limit + 1, below=after[0] if after else None)
     page = ids[:limit]
-    goes_on = page[-1] if len(ids) > limit else stopped_at
+    next_position = page[-1] if len(ids) > limit else stopped_at
     counted, uncounted = find(limit=MAX_COUNTED_TURNS + 1)
     return SearchResults(
         hits=read_hits([(1.0, pk) for pk in page]),
         total=max(len(page), min(len(counted), MAX_COUNTED_TURNS)),
         total_is_bound=len(counted) > MAX_COUNTED_TURNS or uncounted is not None,
-        missing=missing_words(source, asked, match),
-        cursor=search_cursor("newest", goes_on) if goes_on is not None else "",
+        missing=missing_words(source, query, match),
+        cursor=search_cursor("newest", next_position) if next_position is not None else "",
     )
 
 
@@ -88,7 +88,7 @@ def session_source(
     )
 
 
-def _best_of_session(
+def _read_best_page(
     source: IndexSource,
     query: SearchQuery,
     limit: int,
@@ -100,14 +100,14 @@ def _best_of_session(
 
     The cursor excludes turns and vectors newer than the first page, so that ranks do not change."""
     after = parse_search_cursor(cursor, "best", count=7)
-    [place] = source.scopes
+    [scope] = source.scopes
     if after:
-        place = place.below(after[0] + 1)
-        count, lengths = place.high - place.low + 1, TurnLengths(*map(as_fraction, after[1:4]))
-        source = replace(source, scopes=(place,), turn_count=count, lengths=lengths)
+        scope = scope.below(after[0] + 1)
+        count, lengths = scope.high - scope.low + 1, TurnLengths(*map(as_fraction, after[1:4]))
+        source = replace(source, scopes=(scope,), turn_count=count, lengths=lengths)
     match = match_filters(query)
-    last = min(place.high, after[4]) if after else place.high
-    similar = find_similar(place.low >> TURN_BITS, query.question, low=place.low, high=last)
+    newest = min(scope.high, after[4]) if after else scope.high
+    similar = find_similar(scope.low >> TURN_BITS, query.question, low=scope.low, high=newest)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(
         source,
@@ -117,16 +117,16 @@ def _best_of_session(
         similar=similar,
     )
     embedded = similar.last if similar is not None else 0
-    among = (source.high, *map(as_number, astuple(source.lengths)), embedded)
-    return page_of_best(ranked, limit, after, kind="best", among=among)
+    figures = (source.high, *map(as_number, astuple(source.lengths)), embedded)
+    return page_of_best(ranked, limit, after, kind="best", figures=figures)
 
 
 def page_of_best(
-    ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: str, among: tuple[int, ...]
+    ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: str, figures: tuple[int, ...]
 ) -> SearchResults:
     """Return the page of ranked entries that follows the score and the id at the end of ``after``.
 
-    The page's cursor begins with ``among``, from which the next page computes the same scores."""
+    The page's cursor begins with ``figures``, from which the next page computes the same scores."""
     scores, matched, is_bound, missing, is_phrase_cut = ranked
     if after is not None:
         bound = (as_fraction(after[-2]), after[-1])
@@ -134,7 +134,7 @@ def page_of_best(
     page, cursor = scores[:limit], ""
     if len(scores) > limit:
         score, pk = page[-1]
-        cursor = search_cursor(kind, *among, as_number(score), pk)
+        cursor = search_cursor(kind, *figures, as_number(score), pk)
     return SearchResults(
         hits=read_hits(page, near=frozenset(pk for _, pk in page) - matched),
         total=len(matched),
@@ -158,9 +158,9 @@ def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
     """Match all of the words, or any of them if no turn has all."""
     match = match_filters(query)
     phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
-    everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
-    if len(query.tokens) < 2 or source.has(everything):
-        return everything
+    all_words = match.having(*dict.fromkeys((*query.tokens, *phrases)))
+    if len(query.tokens) < 2 or source.has(all_words):
+        return all_words
     return replace(match.having(*phrases), any_tokens=query.tokens)
 
 
@@ -170,14 +170,14 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
     If the match has all words, none of them is missing."""
     filters = match_filters(query)
 
-    def is_there(*tokens: str) -> bool:
+    def occurs(*tokens: str) -> bool:
         return source.has(filters.having(*tokens))
 
     missing: list[str] = []
     if match.any_tokens or not source.has(match):
-        telling = set(query.tokens)
-        words = [word for word in query.words if telling.intersection(word.tokens)]
-        missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
+        significant = set(query.tokens)
+        words = [word for word in query.words if significant.intersection(word.tokens)]
+        missing += [w.text for w in words if not any(occurs(token) for token in w.tokens)]
     for phrase in query.phrases:
         ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED_TURNS)
         if len(ids) < MAX_COUNTED_TURNS and not filter_by_phrases(source, filters, [phrase], ids):
@@ -195,5 +195,5 @@ def read_occurrences(
     if progress is None:
         return {}
     source = session_source(progress, SearchQuery(), before_turn=before_turn)
-    found = {t: source.find(IndexMatch(tokens=(t,)), limit=limit) for t in tokens}
-    return {token: [pk & TURN_MASK for pk in ids] for token, ids in found.items()}
+    ids_by_token = {t: source.find(IndexMatch(tokens=(t,)), limit=limit) for t in tokens}
+    return {token: [pk & TURN_MASK for pk in ids] for token, ids in ids_by_token.items()}

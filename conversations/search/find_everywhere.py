@@ -14,7 +14,7 @@ from conversations.models.search import TURN_BITS, entry_id
 from .best_matches import filter_by_phrases, rank_entries
 from .find import MAX_HITS, as_fraction, as_number, choose_words, missing_words, page_of_best
 from .indexing import IndexTotals, sum_up
-from .latest_matches import LatestSearch, as_numbers, as_placed, read_at_once
+from .latest_matches import LatestSearch, as_numbers, as_position, read_at_once
 from .matching import IndexScope, match_filters, session_scope
 from .query import SearchQuery
 from .results import NOTHING, SearchResults, find_nothing, read_hits
@@ -69,7 +69,7 @@ EVERYWHERE = SearchedSessions()
 
 def search_sessions(
     sessions: QuerySet[Session],
-    asked: SearchQuery,
+    query: SearchQuery,
     *,
     within: SearchedSessions = EVERYWHERE,
     limit: int = 20,
@@ -86,38 +86,40 @@ def search_sessions(
     A page of ``newest`` may have fewer hits than ``limit``, or none, and still have a cursor. This
     happens if a phrase is rare and its words are not, because each page reads a limited number of
     turns."""
-    if not (asked.has_words or asked.has_filters or lists_all):
+    if not (query.has_words or query.has_filters or lists_all):
         return NOTHING
-    if asked.workspaces:
-        found = Workspace.objects.filter(slug__in=asked.workspaces).order_by("pk")
-        named = set(found.values_list("pk", flat=True))
+    if query.workspaces:
+        workspaces = Workspace.objects.filter(slug__in=query.workspaces).order_by("pk")
+        workspace_pks = set(workspaces.values_list("pk", flat=True))
         if within.workspaces is not None:
-            named &= set(within.workspaces)
-        within = replace(within, workspaces=tuple(sorted(named)))
+            workspace_pks &= set(within.workspaces)
+        within = replace(within, workspaces=tuple(sorted(workspace_pks)))
     sessions = within.filter(sessions)
-    if asked.workspaces and not sessions.exists():
-        return find_nothing(asked)
+    if query.workspaces and not sessions.exists():
+        return find_nothing(query)
     limit = max(1, min(limit, MAX_HITS))
-    by_rank = order == "best" and asked.has_words
+    by_rank = order == "best" and query.has_words
     after = parse_search_cursor(cursor, "all", count=7) if by_rank else None
     # The newest session of the first page. Later pages leave out newer sessions.
     end = entry_id(after[0] + 1, 0) if after else None
     bounds: dict[str, Any] = {
-        "from_turn": asked.from_turn or 1,
-        "before_turn": asked.before_turn or MAX_TURNS,
+        "from_turn": query.from_turn or 1,
+        "before_turn": query.before_turn or MAX_TURNS,
     }
     parts = [(sessions, within.marks)]
     if within.person is not None:
         others = sessions.exclude(owner=within.person)
         marks = (*within.marks, (owner_mark(within.person),))
         parts = [(sessions.filter(owner=within.person), marks), (others, within.marks)]
-    places = [place for some, marks in parts for place in _choose_scopes(some, marks, bounds)]
+    scopes: list[IndexScope] = []
+    for part_sessions, marks in parts:
+        scopes += _choose_scopes(part_sessions, marks, bounds)
     source = IndexSource(
-        scopes=tuple(place.below(end) for place in places), tail=catch_up_all(sessions)
+        scopes=tuple(scope.below(end) for scope in scopes), tail=catch_up_all(sessions)
     )
     if by_rank:
-        return _best(source, asked, sessions, limit, after)
-    return _newest(source, asked, sessions, limit, cursor)
+        return _read_best_page(source, query, sessions, limit, after)
+    return _read_newest_page(source, query, sessions, limit, cursor)
 
 
 def _choose_scopes(
@@ -126,25 +128,32 @@ def _choose_scopes(
     """Return the scopes for these sessions.
 
     Marks only reduce reading. The query set alone decides which sessions may be read."""
-    enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
-    some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
-    if len(some) <= MAX_SESSIONS_NAMED:
-        return tuple(session_scope(pk, **bounds) for pk in some)
-    high = entry_id(some[0] + 1, 0) - 1
-    if len(some) <= MAX_SESSIONS_LISTED and not marks:
-        return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
+    limit = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
+    pks = list(sessions.order_by("-pk").values_list("pk", flat=True)[:limit])
+    if len(pks) <= MAX_SESSIONS_NAMED:
+        return tuple(session_scope(pk, **bounds) for pk in pks)
+    high = entry_id(pks[0] + 1, 0) - 1
+    if len(pks) <= MAX_SESSIONS_LISTED and not marks:
+        return (IndexScope(low=0, high=high, session_pks=tuple(pks), **bounds),)
     if not sessions.query.has_filters():
         return (IndexScope(low=0, high=high, marks=marks, **bounds),)
     # The share of these sessions among the newest sessions.
-    share = len(some) / (some[0] - some[-1] + 1)
-    are_most = not marks and share >= MIN_MAJORITY_SHARE
-    keys = sessions.order_by().values("pk").query
-    which, parameters = keys.get_compiler(using=connection.alias).as_sql()
-    among = (which, list(parameters))
-    return (IndexScope(low=0, high=high, sessions=among, are_most=are_most, marks=marks, **bounds),)
+    share = len(pks) / (pks[0] - pks[-1] + 1)
+    are_majority = not marks and share >= MIN_MAJORITY_SHARE
+    pk_query = sessions.order_by().values("pk").query
+    statement, parameters = pk_query.get_compiler(using=connection.alias).as_sql()
+    scope = IndexScope(
+        low=0,
+        high=high,
+        sessions=(statement, list(parameters)),
+        are_most=are_majority,
+        marks=marks,
+        **bounds,
+    )
+    return (scope,)
 
 
-def _best(
+def _read_best_page(
     source: IndexSource,
     query: SearchQuery,
     sessions: QuerySet[Session],
@@ -169,12 +178,12 @@ def _best(
         lengths = TurnLengths.of(IndexTotals(*stored) + sum_up(source.tail), turns)
         source = replace(source, turn_count=turns, lengths=lengths)
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
-    of_lengths = map(as_number, astuple(source.lengths))
-    among = (source.high >> TURN_BITS, source.turn_count, *of_lengths)
-    return page_of_best(ranked, limit, after, kind="all", among=among)
+    length_numbers = map(as_number, astuple(source.lengths))
+    figures = (source.high >> TURN_BITS, source.turn_count, *length_numbers)
+    return page_of_best(ranked, limit, after, kind="all", figures=figures)
 
 
-def _newest(
+def _read_newest_page(
     source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> SearchResults:
     numbers = parse_search_cursor(cursor, "latest", count=2)
@@ -183,29 +192,34 @@ def _newest(
         # Every entry has one of these marks. Reading their lists is faster than reading the
         # entries.
         match = match.marked(ROLE_MARKS)
-    most = MAX_COUNTED_TURNS_APART if source.is_sparse else MAX_COUNTED_TURNS
-    most = MAX_COUNTED_PHRASE_TURNS if query.phrases else most
-    some = source.find(match, limit=max(most, read_at_once(query)) + 1, highest=False)
-    walk = LatestSearch(
+    if query.phrases:
+        max_counted = MAX_COUNTED_PHRASE_TURNS
+    else:
+        max_counted = MAX_COUNTED_TURNS_APART if source.is_sparse else MAX_COUNTED_TURNS
+    ids = source.find(match, limit=max(max_counted, read_at_once(query)) + 1, highest=False)
+    latest_search = LatestSearch(
         source=source,
         query=query,
         match=match,
         sessions=sessions,
-        wanted=limit + 1,
-        some=some,
-        after=as_placed(numbers) if numbers else None,
+        limit=limit + 1,
+        first_ids=ids,
+        after=as_position(numbers) if numbers else None,
     )
-    placed = walk.find()
-    page = placed[:limit]
-    goes_on = page[-1] if len(placed) > limit else walk.stopped_at
-    total, is_bound = max(len(page), min(len(some), most)), len(some) > most
-    if query.phrases:  # The turns are only known to have the words of the phrases.
-        known = [] if is_bound else filter_by_phrases(source, match, query.phrases, some)
-        total = len(page) if is_bound else len(known)
+    positions = latest_search.find()
+    page = positions[:limit]
+    next_position = page[-1] if len(positions) > limit else latest_search.stopped_at
+    is_bound = len(ids) > max_counted
+    if not query.phrases:
+        total = max(len(page), min(len(ids), max_counted))
+    elif is_bound:
+        total = len(page)
+    else:  # The turns are only known to have the words of the phrases.
+        total = len(filter_by_phrases(source, match, query.phrases, ids))
     return SearchResults(
         hits=read_hits([(1.0, pk) for _, pk in page]),
         total=total,
         total_is_bound=is_bound,
         missing=() if page and not match.any_tokens else missing_words(source, query, match),
-        cursor=search_cursor("latest", *as_numbers(goes_on)) if goes_on else "",
+        cursor=search_cursor("latest", *as_numbers(next_position)) if next_position else "",
     )

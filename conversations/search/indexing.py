@@ -19,6 +19,7 @@ from typing import Any
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
+from conversations.archive.append import moment_value
 from conversations.archive.storage import is_storage_error
 from conversations.archive.turns import COLUMNS as TURN_COLUMNS
 from conversations.domain.search_tokens import VERSION
@@ -59,16 +60,16 @@ class TurnEntry:
 
 
 # A session's key, and the numbers of the first and the last turn of a range.
-type Stretch = tuple[int, int, int]
+type TurnRange = tuple[int, int, int]
 
 
-def read_entries(*stretches: Stretch) -> list[TurnEntry]:
+def read_entries(*ranges: TurnRange) -> list[TurnEntry]:
     """Make the entries of these turns.
 
     This takes one query for each range, because SQLite reads the whole table for ranges joined by
     OR. It takes one more for each tool result that does not name its tool."""
     entries: list[TurnEntry] = []
-    for session_pk, first, last in stretches:
+    for session_pk, first, last in ranges:
         rows = Turn.objects.filter(session=session_pk, number__range=(first, last))
         columns = (*TURN_COLUMNS, "session__owner_id", "session__workspace_id")
         for row in rows.order_by("number").values(*columns):
@@ -91,8 +92,8 @@ def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
         rows = Turn.objects.filter(session=session_pk, number__range=before, role=ASSISTANT)
         answers = (StoredTurn(**row) for row in rows.order_by("-number").values(*TURN_COLUMNS))
         calls = (call for answer in answers for call in calls_of(answer))
-        named = (str(c.get("name") or "") for c in calls if c.get("id") == turn.tool_call_id)
-        name = next(named, None)
+        names = (str(c.get("name") or "") for c in calls if c.get("id") == turn.tool_call_id)
+        name = next(names, None)
     return read_searchable(turn, call_name=name)
 
 
@@ -156,7 +157,7 @@ type IndexBatch = tuple[IndexProgress, Sequence[TurnEntry]]
 
 def read_progress(session_pk: int) -> IndexProgress | None:
     """Return the session's progress, or None if the session does not exist."""
-    return next(_progresses(Session.objects.filter(pk=session_pk)), None)
+    return next(_read_progresses(Session.objects.filter(pk=session_pk)), None)
 
 
 def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[IndexProgress]:
@@ -170,12 +171,12 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[IndexPr
         unindexed = Session.objects.filter(UNINDEXED)
         if not unindexed.order_by().exists() and not old.order_by().exists():
             return []
-    found = Session.objects.all() if sessions is None else sessions
+    searched = Session.objects.all() if sessions is None else sessions
     others = Q(search_progress__version__lt=VERSION) | Q(search_progress__version__gt=VERSION)
     by_session = {
         progress.session_pk: progress
         for behind in (UNINDEXED, others & Q(next_turn__gt=1))
-        for progress in _progresses(found.filter(behind).order_by())
+        for progress in _read_progresses(searched.filter(behind).order_by())
     }
     return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
 
@@ -202,11 +203,13 @@ def store_batch(batch: IndexBatch) -> IndexProgress | None:
             # Update only a watermark that is where the batch begins: another process may have moved
             # it.
             if before.indexed_turn:
-                known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
-                is_moved = bool(known.update(**stored))
-            elif not (is_moved := bool(rows.exclude(version=VERSION).update(**stored))):
-                pk = before.session_pk
-                _, is_moved = rows.get_or_create(session_id=pk, defaults=stored)
+                current = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
+                is_moved = bool(current.update(**stored))
+            else:
+                is_moved = bool(rows.exclude(version=VERSION).update(**stored))
+                if not is_moved:
+                    pk = before.session_pk
+                    _, is_moved = rows.get_or_create(session_id=pk, defaults=stored)
             if not is_moved:
                 return None
             replace_entries(entries)  # Another version of the rules may have left entries there.
@@ -229,8 +232,7 @@ def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
 def replace_entries(entries: Sequence[TurnEntry]) -> None:
     """Store the entries of consecutive turns of one session, and remove any that were there."""
     ids = (entries[0].id, entries[-1].id)
-    adapt = connection.ops.adapt_datetimefield_value
-    rows = [(*item.row[:3], adapt(item.row[3]), *item.row[4:]) for item in entries]
+    rows = [(*item.row[:3], moment_value(item.row[3]), *item.row[4:]) for item in entries]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {ENTRIES} WHERE id BETWEEN %s AND %s", ids)
         cursor.executemany(_INSERT, rows)
@@ -260,18 +262,18 @@ def index_waiting() -> int:
 
 FAILED_PAUSE_SECONDS = 300.0  # The time for which a session that could not be indexed is skipped.
 
-_left_alone: dict[int, float] = {}  # Skipped sessions, and until when.
+_suspended_until: dict[int, float] = {}  # Skipped sessions, and until when.
 
 
 def is_suspended(session_pk: int) -> bool:
-    return _left_alone.get(session_pk, 0.0) > monotonic()
+    return _suspended_until.get(session_pk, 0.0) > monotonic()
 
 
 def suspend_session(session_pk: int, error: Exception) -> None:
     """Log that a session's entries cannot be stored, and skip the session for a while.
 
     Only this process skips it."""
-    _left_alone[session_pk] = monotonic() + FAILED_PAUSE_SECONDS
+    _suspended_until[session_pk] = monotonic() + FAILED_PAUSE_SECONDS
     fields = {"session_pk": session_pk}
     logger.error("session_not_indexed", exc_info=error, extra={"fields": fields})
 
@@ -283,20 +285,20 @@ def index_if_free(session_pk: int, *, seconds: float) -> bool:
     skipped after an error this returns True, so that the caller goes on with other sessions."""
     if is_suspended(session_pk):
         return True
-    usual = None
+    timeout_ms = None
     try:
         if connection.vendor == "sqlite" and not connection.in_atomic_block:
             # Give up soon if the lock is held, instead of after many seconds.
             with connection.cursor() as cursor:
                 cursor.execute("PRAGMA busy_timeout")
-                [(usual,)] = cursor.fetchall()
+                [(timeout_ms,)] = cursor.fetchall()
                 cursor.execute(f"PRAGMA busy_timeout = {MAX_LOCK_WAIT_MS}")
         try:
             index_session(session_pk, seconds=seconds)
         finally:
-            if usual is not None:
+            if timeout_ms is not None:
                 with connection.cursor() as cursor:
-                    cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
+                    cursor.execute(f"PRAGMA busy_timeout = {int(timeout_ms)}")
     except DatabaseError as error:
         is_sqlite = connection.vendor == "sqlite"
         if is_storage_error(error) or (is_sqlite and isinstance(error, OperationalError)):
@@ -332,9 +334,9 @@ def merge_index(*, pages: int = MERGED_PAGES) -> bool:
     return bool(after - before >= 2)
 
 
-def _progresses(sessions: QuerySet[Session]) -> Iterator[IndexProgress]:
-    kept = ("version", "indexed_turn", "total_length", "asked_turns", "asked_length")
-    columns = ("pk", "next_turn", "last_active_at", *(f"search_progress__{name}" for name in kept))
+def _read_progresses(sessions: QuerySet[Session]) -> Iterator[IndexProgress]:
+    names = ("version", "indexed_turn", "total_length", "asked_turns", "asked_length")
+    columns = ("pk", "next_turn", "last_active_at", *(f"search_progress__{name}" for name in names))
     for pk, next_turn, active_at, version, indexed, *sums in sessions.values_list(*columns):
         is_current = version == VERSION
         yield IndexProgress(

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models.expressions import RawSQL
 
+from conversations.archive.append import moment_value
 from conversations.domain.searchable import (
     ERROR_MARK,
     covering_marks,
@@ -58,11 +59,11 @@ class IndexMatch:
 
     def fits(self, item: TurnEntry) -> bool:
         words = {name: set(getattr(item.entry, name).split()) for name in COLUMNS}
-        named = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
+        words_in_scope = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
         moment = item.turn.created_at
         return (
-            named.issuperset(self.tokens)
-            and (not self.any_tokens or not named.isdisjoint(self.any_tokens))
+            words_in_scope.issuperset(self.tokens)
+            and (not self.any_tokens or not words_in_scope.isdisjoint(self.any_tokens))
             and all(not words["marks"].isdisjoint(group) for group in self.marks)
             and (self.from_moment is None or moment >= self.from_moment)
             and (self.before_moment is None or moment < self.before_moment)
@@ -103,8 +104,8 @@ class IndexScope:
         of reading range after range."""
         if not self.session_pks:
             return self
-        named = ", ".join(map(str, self.session_pks))
-        return replace(self, session_pks=(), sessions=(named, []))
+        pk_list = ", ".join(map(str, self.session_pks))
+        return replace(self, session_pks=(), sessions=(pk_list, []))
 
     def has(self, entry: int) -> bool:
         return self.low <= entry <= self.high and (
@@ -141,21 +142,21 @@ def session_scope(session_pk: int, *, from_turn: int, before_turn: int) -> Index
 
 
 def find_entries(
-    match: IndexMatch, places: Iterable[IndexScope], *, limit: int, highest: bool = True
+    match: IndexMatch, scopes: Iterable[IndexScope], *, limit: int, highest: bool
 ) -> list[int]:
     """Return ids of stored entries that match.
 
     The ids are the highest ones in descending order, or arbitrary ones, which takes half the time
     on SQLite."""
     order = "DESC" if highest else ""
-    selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
+    selects = [_select(match, scope, limit, order) for scope in scopes if scope.low <= scope.high]
     if not selects or limit < 1:
         return []
-    whole = " UNION ALL ".join(f"SELECT id FROM ({select}) AS place" for select, _ in selects)
+    union = " UNION ALL ".join(f"SELECT id FROM ({select}) AS place" for select, _ in selects)
     parameters = [value for _, values in selects for value in values]
     ordered = " ORDER BY id DESC" if highest else ""
     with connection.cursor() as cursor:
-        cursor.execute(f"{whole}{ordered} LIMIT %s", [*parameters, limit])
+        cursor.execute(f"{union}{ordered} LIMIT %s", [*parameters, limit])
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -173,16 +174,16 @@ def sessions_with_errors() -> RawSQL:
 
 def read_columns(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[Any]]:
     # The ids come from the database, and are too many to be parameters.
-    named = ",".join(map(str, ids))
-    if not named:
+    id_list = ",".join(map(str, ids))
+    if not id_list:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({named})")
+        cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({id_list})")
         return {pk: values for pk, *values in cursor.fetchall()}
 
 
-def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:
-    match = match.marked(*place.marks)
+def _select(match: IndexMatch, scope: IndexScope, limit: int, order: str) -> Sql:
+    match = match.marked(*scope.marks)
     source, key = ENTRIES, f"{ENTRIES}.id"
     clauses: list[Sql] = []
     if connection.vendor == "postgresql":
@@ -190,16 +191,15 @@ def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql
     elif match.has_words:
         key, clauses = f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
         source = f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {key}" if match.has_moments else INDEX
-    if place.session_pks and connection.vendor == "sqlite":
+    if scope.session_pks and connection.vendor == "sqlite":
         # Each session is one range of the index.
-        named = ", ".join(f"({pk})" for pk in place.session_pks)
-        source = f"(SELECT column1 AS pk FROM (VALUES {named})) AS named CROSS JOIN {source}"
-    clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high])]
-    clauses += _session_clauses(place, key)
-    adapt = connection.ops.adapt_datetimefield_value
+        values = ", ".join(f"({pk})" for pk in scope.session_pks)
+        source = f"(SELECT column1 AS pk FROM (VALUES {values})) AS named CROSS JOIN {source}"
+    clauses += [(f"{key} BETWEEN %s AND %s", [scope.low, scope.high])]
+    clauses += _session_clauses(scope, key)
     for operator, moment in ((">=", match.from_moment), ("<", match.before_moment)):
         if moment is not None:
-            clauses.append((f"{ENTRIES}.created_at {operator} %s", [adapt(moment)]))
+            clauses.append((f"{ENTRIES}.created_at {operator} %s", [moment_value(moment)]))
     where = " AND ".join(clause for clause, _ in clauses)
     parameters = [value for _, values in clauses for value in values]
     ordered = f" ORDER BY {key} {order}" if order else ""
@@ -231,8 +231,8 @@ def _array_clauses(match: IndexMatch) -> list[Sql]:
     the index returns."""
     arrays = [WORDS]
     if match.scopes:
-        named = " || ' ' || ".join(match.scopes)
-        arrays.append(f"string_to_array({named}, ' ')")
+        columns = " || ' ' || ".join(match.scopes)
+        arrays.append(f"string_to_array({columns}, ' ')")
     clauses: list[Sql] = [
         (f"{array} {operator} %s::text[]", [list(tokens)])
         for array in arrays
@@ -242,28 +242,28 @@ def _array_clauses(match: IndexMatch) -> list[Sql]:
     return clauses + [(f"{WORDS} && %s::text[]", [list(group)]) for group in match.marks]
 
 
-def _session_clauses(place: IndexScope, key: str) -> list[Sql]:
-    if place.session_pk is not None:
+def _session_clauses(scope: IndexScope, key: str) -> list[Sql]:
+    if scope.session_pk is not None:
         if connection.vendor == "postgresql":
-            return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
+            return [(f"{ENTRIES}.session_id = %s::bigint", [scope.session_pk])]
         return []
     turn = f"{key} & {TURN_MASK}"
     bounds: list[Sql] = []
-    if place.from_turn > 1 or place.before_turn <= TURN_MASK:
-        bounds = [(f"{turn} >= %s AND {turn} < %s", [place.from_turn, place.before_turn])]
-    if place.session_pks and connection.vendor == "postgresql":
-        named = ", ".join(map(str, place.session_pks))
-        return [(f"{ENTRIES}.session_id IN ({named})", []), *bounds]
-    if place.session_pks:
+    if scope.from_turn > 1 or scope.before_turn <= TURN_MASK:
+        bounds = [(f"{turn} >= %s AND {turn} < %s", [scope.from_turn, scope.before_turn])]
+    if scope.session_pks and connection.vendor == "postgresql":
+        pk_list = ", ".join(map(str, scope.session_pks))
+        return [(f"{ENTRIES}.session_id IN ({pk_list})", []), *bounds]
+    if scope.session_pks:
         low, high = f"named.pk << {TURN_BITS}", f"(named.pk << {TURN_BITS}) + {TURN_MASK}"
         return [(f"{key} BETWEEN {low} AND {high}", []), *bounds]
-    if place.sessions is None:
+    if scope.sessions is None:
         return bounds
-    statement, parameters = place.sessions
+    statement, parameters = scope.sessions
     column = (
         f"{ENTRIES}.session_id" if connection.vendor == "postgresql" else f"{key} >> {TURN_BITS}"
     )
-    if place.are_most:
+    if scope.are_most:
         # The session is looked up for each entry, because listing all sessions takes longer.
         allowed = f"EXISTS (SELECT 1 FROM ({statement}) AS allowed WHERE allowed.pk = {column})"
         return [(allowed, parameters), *bounds]

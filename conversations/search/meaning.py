@@ -152,7 +152,8 @@ def check_session(session_pk: int) -> str:
         pk & TURN_MASK
         for pk in session_rows(TurnEmbedding, session_pk).values_list("pk", flat=True)
     }
-    if different := expected ^ stored:
+    different = expected ^ stored
+    if different:
         number = min(different)
         return f"turn {number} has {'no vector' if number in expected else 'a vector too many'}"
     return ""
@@ -174,8 +175,8 @@ def find_similar(session_pk: int, text: str, *, low: int, high: int) -> "Similar
     matrix = _read_matrix(session_pk)
     if matrix is None:
         return None
-    found = matrix.compare(load_embedding().embed(text), low=low, high=high)
-    return found if len(found.ids) else None
+    similarities = matrix.compare(load_embedding().embed(text), low=low, high=high)
+    return similarities if len(similarities.ids) else None
 
 
 _SELECT = (
@@ -188,16 +189,16 @@ def _read_matrix(session_pk: int) -> "VectorMatrix | None":
     """Return a session's vectors, reading only those that are new since the last call."""
     with _cache_lock:
         matrix = _cached.get(session_pk)
-    known = int(matrix.ids[-1]) if matrix is not None else entry_id(session_pk, 0)
+    last_id = int(matrix.ids[-1]) if matrix is not None else entry_id(session_pk, 0)
     with connection.cursor() as cursor:
-        cursor.execute(_SELECT, [known, entry_id(session_pk + 1, 0), MAX_VECTORS])
+        cursor.execute(_SELECT, [last_id, entry_id(session_pk + 1, 0), MAX_VECTORS])
         later: VectorMatrix = load_embedding().VectorMatrix.read(cursor)
     if len(later.ids):
-        matrix = later if matrix is None else matrix.extended(later, most=MAX_VECTORS)
+        matrix = later if matrix is None else matrix.extended(later, limit=MAX_VECTORS)
     if matrix is not None:
         with _cache_lock:
             _cached[session_pk] = matrix
             _cached.move_to_end(session_pk)
-            while sum(len(kept.ids) for kept in _cached.values()) > MAX_CACHED_VECTORS:
+            while sum(len(cached.ids) for cached in _cached.values()) > MAX_CACHED_VECTORS:
                 _cached.popitem(last=False)
     return matrix

@@ -44,6 +44,8 @@ from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
 from .results import HitContext, SearchResults, TurnHit, read_hit_context
 
+logger = logging.getLogger(__name__)
+
 # Search forms: a text, and filters that are equivalent to filters of the query language.
 
 MAX_QUERY_CHARS = 1000  # The rest of a longer query is ignored.
@@ -71,8 +73,8 @@ class FindForm(FilterForm):
     )
 
     def __init__(self, data: Mapping[str, str], *, autofocus: bool = False, **kwargs: Any) -> None:
-        asked = storable(data.get("q", "")).strip()[:MAX_QUERY_CHARS]
-        super().__init__({**data, "q": asked}, **kwargs)
+        text = storable(data.get("q", "")).strip()[:MAX_QUERY_CHARS]
+        super().__init__({**data, "q": text}, **kwargs)
         self.fields["q"].widget.attrs |= {
             "maxlength": MAX_QUERY_CHARS,
             "autocomplete": "off",
@@ -127,13 +129,13 @@ class SearchForm(FindForm):
     _OF_SESSIONS: tuple[str, ...] = ("workspace",)
 
     def clean(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cleaned_data
-        after, before = found.get("after"), found.get("before")
+        values: dict[str, Any] = self.cleaned_data
+        after, before = values.get("after"), values.get("before")
         if after and before and after >= before:
             self.add_error(
                 "before", gettext("This is before the other date, so nothing can match.")
             )
-        return found
+        return values
 
     def clean_tool(self) -> str:
         return str(self.cleaned_data["tool"]).replace('"', "")
@@ -182,8 +184,6 @@ class HitPages:
 
 CHAT_PAGES = HitPages(session="session", turn="turn", record=record_reading)
 
-logger = logging.getLogger(__name__)
-
 type Finder = Callable[..., SearchResults]
 
 PAGE_HITS = 20  # A search within one session shows more on a page.
@@ -197,28 +197,31 @@ def search(request: HttpRequest) -> HttpResponse:
     workspaces = list(readable_workspaces(user).values_list("pk", "slug", "name"))
     named = [(slug, name) for _, slug, name in workspaces]
     form = SearchForm(request.GET.dict(), workspaces=named, autofocus=not request.GET.get("q"))
-    if (wanted := request.GET.get("workspace")) in dict(named):
-        get_workspace_for(request, wanted)  # Record the workspace, to which the page then belongs.
+    slug = request.GET.get("workspace")
+    if slug in dict(named):
+        get_workspace_for(request, slug)  # Record the workspace, to which the page then belongs.
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:
-        wanted = form.cleaned_data["workspace"]
-        chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
-        within = SearchedSessions(workspaces=chosen)
+        chosen = form.cleaned_data["workspace"]
+        pks = tuple(pk for pk, slug, _ in workspaces if chosen in ("", slug))
+        within = SearchedSessions(workspaces=pks)
         if is_reviewer(user):
-            require_reason_to_search(request, chosen)
-            within = within if wanted else EVERYWHERE
+            require_reason_to_search(request, pks)
+            if not chosen:
+                within = EVERYWHERE
         return search_sessions(readable_sessions(user), query, within=within, **page)
 
     def find_titled() -> list[SessionRecord]:
         # The template calls this, so it runs only after the search was allowed.
-        asked, sessions = parse_query(form.query), readable_sessions(user)
-        words = asked.question.replace('"', " ")
-        if not words.split() or replace(asked, workspaces=()).has_filters:
+        query, sessions = parse_query(form.query), readable_sessions(user)
+        words = query.question.replace('"', " ")
+        if not words.split() or replace(query, workspaces=()).has_filters:
             return []
-        if asked.workspaces:
-            sessions = sessions.filter(workspace__slug__in=asked.workspaces)
-        if wanted := form.cleaned_data["workspace"]:
-            sessions = sessions.filter(workspace__slug=wanted)
+        if query.workspaces:
+            sessions = sessions.filter(workspace__slug__in=query.workspaces)
+        chosen = form.cleaned_data["workspace"]
+        if chosen:
+            sessions = sessions.filter(workspace__slug=chosen)
         return list_titled(sessions, words, limit=MAX_TITLED_SESSIONS)
 
     context = {"titled": find_titled}
@@ -271,38 +274,45 @@ def _search(
 ) -> dict[str, Any]:
     cursor = storable(request.GET.get("cursor", ""))
     query, order = parse_query(form.query), form.cleaned_data["order"]
-    found = find(query, limit=limit, cursor=cursor, order=order)
-    around = read_hit_context(found.hits)
-    pages.record(request, around.sessions.values())
+    results = find(query, limit=limit, cursor=cursor, order=order)
+    context = read_hit_context(results.hits)
+    pages.record(request, context.sessions.values())
     return {
         # Consecutive hits of the same session are shown together.
         "groups": [
-            _group(request, around.sessions[pk], hits, query=query, around=around, pages=pages)
-            for pk, hits in groupby(found.hits, key=lambda hit: hit.session_pk)
+            _group(
+                request,
+                context.sessions[pk],
+                hits,
+                query=query,
+                context=context,
+                pages=pages,
+            )
+            for pk, hits in groupby(results.hits, key=lambda hit: hit.session_pk)
         ],
-        "counted": _count(found, is_more=bool(cursor)),
-        "missing": found.missing,
-        "more": form.address(cursor=found.cursor) if found.cursor else "",
+        "counted": _count(results, is_more=bool(cursor)),
+        "missing": results.missing,
+        "more": form.address(cursor=results.cursor) if results.cursor else "",
         "is_first": not cursor,
         "newest": form.address(order="newest") if order == "best" else "",
-        "phrase_turns": number_text(MAX_PHRASE_TURNS) if found.is_phrase_cut else "",
+        "phrase_turns": number_text(MAX_PHRASE_TURNS) if results.is_phrase_cut else "",
         # The list ends here, but more turns may match, because only the best ones are ranked.
-        "is_cut": not found.cursor and order == "best" and found.total >= MAX_RANKED_MATCHES,
+        "is_cut": not results.cursor and order == "best" and results.total >= MAX_RANKED_MATCHES,
     }
 
 
-def _count(found: SearchResults, *, is_more: bool) -> str:
-    if is_more and found.total_is_bound:
+def _count(results: SearchResults, *, is_more: bool) -> str:
+    if is_more and results.total_is_bound:
         counted = ngettext(
-            "More of at least %(count)s turn", "More of at least %(count)s turns", found.total
+            "More of at least %(count)s turn", "More of at least %(count)s turns", results.total
         )
     elif is_more:
-        counted = ngettext("More of %(count)s turn", "More of %(count)s turns", found.total)
-    elif found.total_is_bound:
-        counted = ngettext("At least %(count)s turn", "At least %(count)s turns", found.total)
+        counted = ngettext("More of %(count)s turn", "More of %(count)s turns", results.total)
+    elif results.total_is_bound:
+        counted = ngettext("At least %(count)s turn", "At least %(count)s turns", results.total)
     else:
-        counted = ngettext("%(count)s turn", "%(count)s turns", found.total)
-    return counted % {"count": number_text(found.total)}
+        counted = ngettext("%(count)s turn", "%(count)s turns", results.total)
+    return counted % {"count": number_text(results.total)}
 
 
 def _group(
@@ -311,32 +321,36 @@ def _group(
     hits: Iterable[TurnHit],
     *,
     query: SearchQuery,
-    around: HitContext,
+    context: HitContext,
     pages: HitPages,
 ) -> dict[str, Any]:
     """Return the context of one session's hits.
 
     ``text`` is HTML: the snippet with marked matches, between the turns next to it. ``owner`` is
     empty for the reader's own sessions."""
-    expires_at, rows = session.expires_at, []
+    rows = []
     # A page has hundreds of these values. They are rendered here, because a template takes many
     # times as long.
     for hit in hits:
-        at = hit.created_at.astimezone(UTC)
+        moment = hit.created_at.astimezone(UTC)
         pieces = mark_words(snippet(hit.text, query, limit=MAX_SNIPPET_CHARS), query)
         marked = (f"<mark>{escape(t)}</mark>" if is_match else escape(t) for t, is_match in pieces)
         lines = [f'<p class="snippet">{"".join(marked)}</p>']
-        lines = [*_near(around, hit, -1), *lines, *_near(around, hit, 1)]
+        lines = [
+            *_neighbour_lines(context, hit, -1),
+            *lines,
+            *_neighbour_lines(context, hit, 1),
+        ]
         rows.append(
             {
                 "turn": hit.turn,
                 "url": reverse(pages.turn, args=[hit.session, hit.turn]),
                 "speaker": _speaker(hit.role, hit.tool_name),
-                "moment": f"{at:%Y-%m-%dT%H:%M:%SZ}",
-                "written": f"{at:%Y-%m-%d %H:%M} UTC",
+                "moment": f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+                "written": f"{moment:%Y-%m-%d %H:%M} UTC",
                 "text": SafeString("\n".join(lines)),
                 "is_similar": hit.is_near,  # On a page, turns next to a match are no hits.
-                "replaced": (hit.session_pk, hit.turn) in around.replaced,
+                "replaced": (hit.session_pk, hit.turn) in context.replaced,
             }
         )
     return {
@@ -345,16 +359,16 @@ def _group(
         "workspace": session.workspace.name,
         "owner": "" if session.owner_id == request.user.pk else session.owner.get_username(),
         "archived": session.archived_at is not None,
-        "expired": has_expired(expires_at),
+        "expired": has_expired(session.expires_at),
         "hits": rows,
     }
 
 
-def _near(around: HitContext, hit: TurnHit, step: int) -> list[str]:
-    found = around.lines.get((hit.session_pk, hit.turn + step))
-    if found is None:
+def _neighbour_lines(context: HitContext, hit: TurnHit, step: int) -> list[str]:
+    line = context.lines.get((hit.session_pk, hit.turn + step))
+    if line is None:
         return []
-    role, tool_name, text = found
+    role, tool_name, text = line
     speaker = escape(_speaker(role, tool_name))
     return [f'<p class="near"><b>{speaker}:</b> {escape(text)}</p>']
 

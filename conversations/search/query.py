@@ -84,11 +84,11 @@ class SearchQuery:
     @cached_property
     def tokens(self) -> tuple[str, ...]:
         """The distinct tokens of the words, without stop words unless there are only stop words."""
-        return _telling(self.words)
+        return _significant_tokens(self.words)
 
     @cached_property
     def all_tokens(self) -> tuple[str, ...]:
-        return _telling((*self.words, *self.phrases))
+        return _significant_tokens((*self.words, *self.phrases))
 
     @cached_property
     def light_tokens(self) -> tuple[str, ...]:
@@ -111,37 +111,37 @@ class SearchQuery:
         return self.is_error or any(filters) or any(bound is not None for bound in bounds)
 
 
-def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
+def _significant_tokens(terms: Iterable[Term]) -> tuple[str, ...]:
     distinct = dict.fromkeys(token for term in terms for token in term.tokens)
-    telling = [token for token in distinct if token not in STOP_TOKENS]
-    return tuple((telling or list(distinct))[:MAX_TOKENS])
+    significant = [token for token in distinct if token not in STOP_TOKENS]
+    return tuple((significant or list(distinct))[:MAX_TOKENS])
 
 
 def parse_query(text: str) -> SearchQuery:
     """Parse a query. Any text is valid; see ``docs/search.md``."""
     text = text[:MAX_CHARS]
     fields: dict[str, Any] = {}
-    phrases, plain, end = [], [], 0
+    phrases, unquoted, end = [], [], 0
     for match in _PART.finditer(text):
-        plain.append(text[end : match.start()])
+        unquoted.append(text[end : match.start()])
         end = match.end()
         if match["phrase"] is not None:
             phrases.append(match["phrase"])
             continue
         value = match["value"] if match["quoted"] is None else match["quoted"]
-        name, wanted = _read_filter(match["key"].lower(), value)
+        name, field_value = _read_filter(match["key"].lower(), value)
         if not name:
-            plain.append(match.group())
-        elif isinstance(wanted, str):
-            fields[name] = tuple(dict.fromkeys((*fields.get(name, ()), wanted)))
+            unquoted.append(match.group())
+        elif isinstance(field_value, str):
+            fields[name] = tuple(dict.fromkeys((*fields.get(name, ()), field_value)))
         else:
-            fields[name] = wanted
-    plain.append(text[end:])
+            fields[name] = field_value
+    unquoted.append(text[end:])
     quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
-        question=" ".join([*plain, *phrases]).strip(),
+        question=" ".join([*unquoted, *phrases]).strip(),
         phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
-        **_read_words(plain),
+        **_read_words(unquoted),
         **fields,
     )
 
@@ -156,9 +156,11 @@ def make_query(text: str) -> SearchQuery:
 
 def _read_words(texts: list[str]) -> dict[str, Any]:
     words: dict[tuple[str, ...], Term] = {}
-    for word in (word for text in texts for word in find_words(text)):
-        if tokens := tokens_of_word(word.group()):
-            words.setdefault(tokens, Term(word.group(), tokens))
+    for text in texts:
+        for word in find_words(text):
+            tokens = tokens_of_word(word.group())
+            if tokens:
+                words.setdefault(tokens, Term(word.group(), tokens))
     dates = find_dates(" ".join(texts), today=datetime.now(tz=UTC).date())
     return {"words": tuple(words.values()), "dates": dates}
 
@@ -188,7 +190,8 @@ def _read_filter(key: str, value: str) -> tuple[str, str | bool | int | datetime
             year, month, day = [*map(int, value.split("-")), 1][:3]
             return f"{side}_moment", datetime(year, month, day, tzinfo=UTC)
         moment = datetime.fromisoformat(value)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
         return f"{side}_moment", moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return "", ""
@@ -217,7 +220,7 @@ def mark_words(text: str, query: SearchQuery) -> list[tuple[str, bool]]:
     return [piece for piece in pieces if piece[0]]
 
 
-def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
+def snippet(text: str, query: SearchQuery, *, limit: int) -> str:
     """Return the part of the text with the most different matches, on one line.
 
     It has at most ``limit`` characters. If there is no match, it is the beginning of the text."""
@@ -226,51 +229,51 @@ def snippet(text: str, asked: SearchQuery, *, limit: int) -> str:
         # In a long text, read the part around the longest token of the query that it contains
         # literally.
         folded = text.lower()
-        phrased = [token for phrase in asked.phrases for token in phrase.tokens]
-        tokens = sorted({*asked.tokens, *phrased}, key=lambda token: (-len(token), token))
-        at = next((at for at in map(folded.find, tokens) if at >= 0), None)
-        if at is not None:
-            low = max(0, at - MAX_READ_CHARS // 4)
+        phrased = [token for phrase in query.phrases for token in phrase.tokens]
+        tokens = sorted({*query.tokens, *phrased}, key=lambda token: (-len(token), token))
+        index = next((index for index in map(folded.find, tokens) if index >= 0), None)
+        if index is not None:
+            low = max(0, index - MAX_READ_CHARS // 4)
             high = low + MAX_READ_CHARS
-    spans = [(low + begin, low + end) for begin, end in sorted(_find_spans(text[low:high], asked))]
+    spans = [(low + begin, low + end) for begin, end in sorted(_find_spans(text[low:high], query))]
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
-    begin = max(0, _densest(text, spans, limit) - int(limit * LEAD_SHARE))
+    begin = max(0, _find_densest(text, spans, limit) - int(limit * LEAD_SHARE))
     if begin > 0:  # Start at the next word if it is near.
         near = range(begin, min(begin + 20, len(text)))
-        begin = next((at + 1 for at in near if text[at].isspace()), begin)
+        begin = next((index + 1 for index in near if text[index].isspace()), begin)
     lead = "…" if begin > 0 else ""
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
 
 
-def _find_spans(text: str, asked: SearchQuery) -> list[Span]:
-    wanted = set(asked.tokens)
+def _find_spans(text: str, query: SearchQuery) -> list[Span]:
+    tokens_of_query = set(query.tokens)
     parts = list(find_parts(text))
-    spans = [(low, high) for low, high, tokens in parts if not wanted.isdisjoint(tokens)]
+    spans = [(low, high) for low, high, tokens in parts if not tokens_of_query.isdisjoint(tokens)]
     tokens_at = [(token, (low, high)) for low, high, tokens in parts for token in tokens]
-    for phrase in asked.phrases:
-        last = deque[tuple[str, Span]](maxlen=len(phrase.tokens))
+    for phrase in query.phrases:
+        recent = deque[tuple[str, Span]](maxlen=len(phrase.tokens))
         for token_at in tokens_at:
-            last.append(token_at)
-            if tuple(token for token, _ in last) == phrase.tokens:
-                spans += [span for _, span in last]
+            recent.append(token_at)
+            if tuple(token for token, _ in recent) == phrase.tokens:
+                spans += [span for _, span in recent]
     return spans
 
 
-def _densest(text: str, spans: list[Span], limit: int) -> int:
-    room = int(limit * (1 - LEAD_SHARE))
-    within: deque[tuple[int, str]] = deque()
+def _find_densest(text: str, spans: list[Span], limit: int) -> int:
+    width = int(limit * (1 - LEAD_SHARE))
+    recent: deque[tuple[int, str]] = deque()
     counts: Counter[str] = Counter()
-    best, at = 0, spans[0][0]
+    best, start = 0, spans[0][0]
     for low, high in spans:
         word = text[low:high].casefold()
-        within.append((low, word))
+        recent.append((low, word))
         counts[word] += 1
-        while high - within[0][0] > room and len(within) > 1:
-            _, gone = within.popleft()
-            counts[gone] -= 1
-            if not counts[gone]:
-                del counts[gone]
+        while high - recent[0][0] > width and len(recent) > 1:
+            _, left_word = recent.popleft()
+            counts[left_word] -= 1
+            if not counts[left_word]:
+                del counts[left_word]
         if len(counts) > best:
-            best, at = len(counts), within[0][0]
-    return at
+            best, start = len(counts), recent[0][0]
+    return start

@@ -72,13 +72,12 @@ class Ranking:
             # For a word that is everywhere, being near it says nothing.
             is_common = word.count > max(MIN_COMMON_TURNS, COMMON_SHARE * whole)
             spreading = () if is_common else word.spreading
-            get, near_ones = (
-                shares.get,
-                NEIGHBOUR_SHARES
-                if len(spreading) <= MAX_SPREADING_TURNS
-                else INNER_NEIGHBOUR_SHARES,
-            )
-            for distance, share in near_ones:
+            if len(spreading) <= MAX_SPREADING_TURNS:
+                neighbour_shares: Iterable[tuple[int, float]] = NEIGHBOUR_SHARES
+            else:
+                neighbour_shares = INNER_NEIGHBOUR_SHARES
+            get = shares.get
+            for distance, share in neighbour_shares:
                 part = share * nearness
                 for turn in spreading:
                     near = turn + distance
@@ -86,7 +85,7 @@ class Ranking:
             self._words.append((shares, word.weight * rarity(word.count, whole)))
 
     @property
-    def most(self) -> float:
+    def full_score(self) -> float:
         """The score of a turn of average length that has all words itself."""
         return sum(worth for _, worth in self._words)
 
@@ -97,27 +96,28 @@ class Ranking:
         scores: dict[int, float] = {}
         get = scores.get
         for shares, worth in self._words:
-            most = worth * (SATURATION + 1)
+            max_part = worth * (SATURATION + 1)
             for turn, share in shares.items():
-                scores[turn] = get(turn, 0.0) + most * share / (share + SATURATION)
-        found = [(score, turn) for turn, score in scores.items() if turn in among]
-        return [turn for _, turn in nlargest(count, found)]
+                scores[turn] = get(turn, 0.0) + max_part * share / (share + SATURATION)
+        ranked = [(score, turn) for turn, score in scores.items() if turn in among]
+        return [turn for _, turn in nlargest(count, ranked)]
 
     def score(self, turn: int, lengths: Mapping[int, float], *, average: float) -> float:
         """Return the score of a turn.
 
         ``lengths`` are those of the turn and of the turns near it, ``average`` is that of all
         turns."""
-        near = [share * self._nearness for _, share in INNER_NEIGHBOUR_SHARES]
+        neighbour_shares = [share * self._nearness for _, share in INNER_NEIGHBOUR_SHARES]
         others = sum(
             share * lengths.get(turn + distance, 0)
-            for (distance, _), share in zip(INNER_NEIGHBOUR_SHARES, near, strict=True)
+            for (distance, _), share in zip(INNER_NEIGHBOUR_SHARES, neighbour_shares, strict=True)
         )
-        length = (lengths[turn] + others) / ((1 + sum(near)) * average)
+        length = (lengths[turn] + others) / ((1 + sum(neighbour_shares)) * average)
         norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
         total = 0.0
         for shares, worth in self._words:
-            if share := shares.get(turn):
+            share = shares.get(turn)
+            if share:
                 total += worth * (SATURATION + 1) * share / (share + norm)
         return total
 
@@ -138,14 +138,16 @@ SPREAD_SHARE, SPREAD_TURNS = 0.3, 20
 
 def spread(scores: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
     """Return the same turns, best first, where each taken turn lowers the scores near it."""
-    whole = {turn: score for score, turn in scores}
-    left, taken = dict(whole), []
-    while left:
-        score, turn = max((score, turn) for turn, score in left.items())
-        taken.append((score, turn))
-        del left[turn]
+    full_scores = {turn: score for score, turn in scores}
+    remaining = dict(full_scores)
+    ranked = []
+    while remaining:
+        score, turn = max((score, turn) for turn, score in remaining.items())
+        ranked.append((score, turn))
+        del remaining[turn]
         for distance in range(-SPREAD_TURNS, SPREAD_TURNS + 1):
-            if (near := turn + distance) in left:
-                lost = SPREAD_SHARE * (1 - abs(distance) / SPREAD_TURNS)
-                left[near] = min(left[near], whole[near] * (1 - lost))
-    return taken
+            near = turn + distance
+            if near in remaining:
+                loss = SPREAD_SHARE * (1 - abs(distance) / SPREAD_TURNS)
+                remaining[near] = min(remaining[near], full_scores[near] * (1 - loss))
+    return ranked

@@ -80,29 +80,29 @@ def check_session(session_pk: int) -> str:
     while done < indexed:
         last = min(indexed, done + indexing.BATCH_TURNS)
         entries = indexing.read_entries((session_pk, done + 1, last))
-        made = {item.id: item.row for item in entries}
-        stored = {row[0]: row for row in _stored(session_pk, done + 1, last)}
+        expected = {item.id: item.row for item in entries}
+        stored = {row[0]: row for row in _read_stored_rows(session_pk, done + 1, last)}
         for number in range(done + 1, last + 1):
             pk = entry_id(session_pk, number)
-            if pk not in made:
+            if pk not in expected:
                 return f"turn {number} is marked as indexed but has no entry"
-            if made[pk] != stored.get(pk):
+            if expected[pk] != stored.get(pk):
                 return f"the entry of turn {number} does not match its words"
         sums += indexing.sum_up(entries)
         done = last
-    beyond = session_rows(SearchEntry, session_pk, first=indexed + 1).order_by("pk").first()
-    if beyond is not None and progress is None:
+    surplus = session_rows(SearchEntry, session_pk, first=indexed + 1).order_by("pk").first()
+    if surplus is not None and progress is None:
         is_old = SearchProgress.objects.filter(session=session_pk).exists()
         return "" if is_old else "turn 1 has an entry but is not marked as indexed"
-    if beyond is not None:
-        return f"turn {beyond.pk & TURN_MASK} has an entry but is not marked as indexed"
+    if surplus is not None:
+        return f"turn {surplus.pk & TURN_MASK} has an entry but is not marked as indexed"
     for name, value in asdict(sums).items():
         stored_value = getattr(progress, name, 0)
         if stored_value != value:
             return f"the stored {name} is {stored_value} instead of {value}"
     if progress is not None and progress.session.unindexed_turn != indexed + 1:
-        said = progress.session.unindexed_turn
-        return f"the session says that the next turn to index is {said}"
+        next_turn = progress.session.unindexed_turn
+        return f"the session says that the next turn to index is {next_turn}"
     return ""
 
 
@@ -131,12 +131,14 @@ def repair_index() -> None:
         rebuild_fts5(connection)
 
 
-def sessions_in_order(session_pk: int | None = None) -> list[int]:
-    found = Session.objects.all() if session_pk is None else Session.objects.filter(pk=session_pk)
-    return list(found.order_by("pk").values_list("pk", flat=True))
+def sessions_in_order(session_pk: int | None) -> list[int]:
+    sessions = Session.objects.all()
+    if session_pk is not None:
+        sessions = sessions.filter(pk=session_pk)
+    return list(sessions.order_by("pk").values_list("pk", flat=True))
 
 
-def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
+def _read_stored_rows(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
     ids = (entry_id(session_pk, first), entry_id(session_pk, last))
     rows = SearchEntry.objects.filter(pk__range=ids).order_by("pk")
     return list(rows.values_list(*indexing.ENTRY_COLUMNS))

@@ -72,7 +72,7 @@ def find_nothing(query: SearchQuery) -> SearchResults:
 MAX_SNIPPET_CHARS = 160
 
 
-def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
+def as_answer(results: SearchResults, query: SearchQuery) -> dict[str, Any]:
     """Return the hits in their order, the number of matching turns, and what is missing."""
     hits = [
         {
@@ -82,28 +82,28 @@ def as_answer(found: SearchResults, asked: SearchQuery) -> dict[str, Any]:
             "tool_name": hit.tool_name,
             "created_at": instant(hit.created_at),
             "is_near": hit.is_near,
-            "snippet": snippet(hit.text, asked, limit=MAX_SNIPPET_CHARS),
+            "snippet": snippet(hit.text, query, limit=MAX_SNIPPET_CHARS),
         }
-        for hit in found.hits
+        for hit in results.hits
     ]
     return {
         "hits": hits,
-        "total": found.total,
-        "total_is_bound": found.total_is_bound,
-        "missing": list(found.missing),
+        "total": results.total,
+        "total_is_bound": results.total_is_bound,
+        "missing": list(results.missing),
     }
 
 
-type Place = tuple[int, int]
+type TurnRef = tuple[int, int]
 
 
-def select_at(statement: str, places: Collection[Place]) -> list[tuple[Any, ...]]:
+def select_at(statement: str, refs: Collection[TurnRef]) -> list[tuple[Any, ...]]:
     """Return the rows of a statement that joins ``place`` (``session``, ``turn``).
 
     The numbers of the places come from the database. Without places, no query is made."""
-    if not places:
+    if not refs:
         return []
-    values = ", ".join(f"({session}, {turn})" for session, turn in places)
+    values = ", ".join(f"({session}, {turn})" for session, turn in refs)
     with connection.cursor() as cursor:
         cursor.execute(
             "WITH place AS (SELECT CAST(column1 AS bigint) AS session,"
@@ -159,8 +159,8 @@ class HitContext:
     that left the active path."""
 
     sessions: dict[int, Session]
-    lines: dict[Place, tuple[str, str | None, str]]
-    replaced: set[Place]
+    lines: dict[TurnRef, tuple[str, str | None, str]]
+    replaced: set[TurnRef]
 
 
 _NAMED = (
@@ -176,15 +176,15 @@ _LINES = (
 
 
 def read_hit_context(hits: Sequence[TurnHit]) -> HitContext:
-    places = {(hit.session_pk, hit.turn) for hit in hits}
-    wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
+    refs = {(hit.session_pk, hit.turn) for hit in hits}
+    neighbours = {(pk, turn + step) for pk, turn in refs for step in (-1, 1)} - refs
     sessions = Session.objects.select_related("workspace", "owner").only(*_NAMED)
-    rewound = read_rewound_of({pk for pk, _ in places})
+    rewound = read_rewound_of({pk for pk, _ in refs})
     return HitContext(
-        sessions=sessions.in_bulk([pk for pk, _ in places]),
+        sessions=sessions.in_bulk([pk for pk, _ in refs]),
         lines={
             (pk, number): (role, tool, one_line(strip_marks(text), limit=MAX_LINE_CHARS))
-            for pk, number, role, tool, text in select_at(_LINES, wanted)
+            for pk, number, role, tool, text in select_at(_LINES, neighbours)
         },
-        replaced={(pk, turn) for pk, turn in places if are_within(turn, rewound.get(pk, ()))},
+        replaced={(pk, turn) for pk, turn in refs if are_within(turn, rewound.get(pk, ()))},
     )

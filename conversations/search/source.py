@@ -86,30 +86,30 @@ class IndexSource:
 
     @cached_property
     def low(self) -> int:
-        return min((place.low for place in self.scopes), default=0)
+        return min((scope.low for scope in self.scopes), default=0)
 
     @cached_property
     def high(self) -> int:
-        return max((place.high for place in self.scopes), default=0)
+        return max((scope.high for scope in self.scopes), default=0)
 
     @property
     def is_sparse(self) -> bool:
         """Whether most of the entries that have to be read are of other sessions."""
-        return any(place.is_sparse for place in self.scopes)
+        return any(scope.is_sparse for scope in self.scopes)
 
     def find(
         self, match: IndexMatch, *, limit: int, below: int | None = None, highest: bool = True
     ) -> list[int]:
         """Return ids of entries that match: the highest ones, or whichever are found first."""
-        places = [place.below(below) for place in self.scopes]
-        stored = [place.below(self.stored_to + 1) for place in places]
+        scopes = [scope.below(below) for scope in self.scopes]
+        stored = [scope.below(self.stored_to + 1) for scope in scopes]
         found = find_entries(match, stored, limit=limit, highest=highest)
         if not self.tail:
             return found
         in_tail = {
             item.id
             for item in self.tail
-            if match.fits(item) and any(place.has(item.id) for place in places)
+            if match.fits(item) and any(scope.has(item.id) for scope in scopes)
         }
         return sorted({*found, *in_tail}, reverse=True)[:limit]
 
@@ -117,29 +117,29 @@ class IndexSource:
         return bool(self.find(match, limit=1, highest=False))
 
     def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
-        wanted = set(ids)
-        rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "created_at")
+        distinct = set(ids)
+        rows = SearchEntry.objects.filter(pk__in=distinct).values_list("pk", "created_at")
         moments = dict(rows.order_by())
-        fresh = self._tail_by_id.keys() & wanted
+        fresh = self._tail_by_id.keys() & distinct
         return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
 
     def read_lengths(self, ids: Iterable[int]) -> dict[int, tuple[int, str]]:
         """Return the length and the marks of each entry."""
-        wanted = set(ids)
-        found = read_columns(wanted, ("length", "marks"))
-        rows = {pk: (length, marks) for pk, (length, marks) in found.items()}
-        for pk in self._tail_by_id.keys() & wanted:
+        distinct = set(ids)
+        columns = read_columns(distinct, ("length", "marks"))
+        rows = {pk: (length, marks) for pk, (length, marks) in columns.items()}
+        for pk in self._tail_by_id.keys() & distinct:
             entry = self._tail_by_id[pk].entry
             rows[pk] = (entry.length, entry.marks)
         return rows
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """Return the words of entries by column; cached."""
-        known = self._words.setdefault(tuple(columns), {})
-        known |= read_columns([pk for pk in ids if pk not in known], columns)
+        words = self._words.setdefault(tuple(columns), {})
+        words |= read_columns([pk for pk in ids if pk not in words], columns)
         for pk in self._tail_by_id.keys() & set(ids):
-            known[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
-        return {pk: known[pk] for pk in ids if pk in known}
+            words[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
+        return {pk: words[pk] for pk in ids if pk in words}
 
 
 def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
@@ -153,7 +153,7 @@ def catch_up(progress: IndexProgress) -> tuple[IndexProgress, list[TurnEntry]]:
         progress = read_progress(progress.session_pk) or progress
     if progress.waiting <= 0:
         return progress, []
-    return progress, read_entries(_stretch(progress, MAX_TAIL_TURNS))
+    return progress, read_entries(_range_to_read(progress, MAX_TAIL_TURNS))
 
 
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
@@ -162,18 +162,18 @@ def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
     if sum(progress.waiting for progress in waiting) > MAX_UNINDEXED_TURNS:
         end = monotonic() + MAX_INDEXING_SECONDS
         for progress in waiting:
-            left = end - monotonic()
-            if left < 0 or not index_if_free(progress.session_pk, seconds=left):
+            seconds = end - monotonic()
+            if seconds < 0 or not index_if_free(progress.session_pk, seconds=seconds):
                 break
         waiting = sessions_to_index(sessions)
-    stretches, room = [], MAX_TAIL_TURNS
+    ranges, remaining = [], MAX_TAIL_TURNS
     for progress in waiting:
-        if room > 0:
-            stretches.append(_stretch(progress, room))
-            room -= progress.waiting
-    return read_entries(*stretches) if stretches else []
+        if remaining > 0:
+            ranges.append(_range_to_read(progress, remaining))
+            remaining -= progress.waiting
+    return read_entries(*ranges) if ranges else []
 
 
-def _stretch(progress: IndexProgress, longest: int) -> tuple[int, int, int]:
-    first = max(progress.indexed_turn, progress.last_turn - longest) + 1
+def _range_to_read(progress: IndexProgress, limit: int) -> tuple[int, int, int]:
+    first = max(progress.indexed_turn, progress.last_turn - limit) + 1
     return progress.session_pk, first, progress.last_turn
