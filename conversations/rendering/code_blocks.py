@@ -120,8 +120,9 @@ def find_language(info: str) -> str:
     The language is the first word of ``info``, or follows from the suffix of the file name in
     it."""
     word = _LANGUAGE_WORD.match(info)
-    if word and (known := known_languages().get(word[1].lower())):
-        return known
+    language = known_languages().get(word[1].lower()) if word else None
+    if language:
+        return language
     suffix = find_file_name(info).rpartition(".")[2].lower()
     return known_languages().get(suffix) or _languages_by_suffix().get(suffix, PLAIN_LANGUAGE)
 
@@ -131,8 +132,8 @@ def find_file_name(info: str) -> str:
     word = _LANGUAGE_WORD.match(info)
     if word and word.end() == len(info.rstrip()) and word[1].lower() in known_languages():
         return ""
-    found = _FILE_NAME.search(info)
-    return next(part for part in found.groups() if part) if found else ""
+    match = _FILE_NAME.search(info)
+    return next(part for part in match.groups() if part) if match else ""
 
 
 def language_label(info: str) -> str:
@@ -176,8 +177,10 @@ def _languages_by_suffix() -> dict[str, str]:
 def find_lexer(language: str) -> type[Lexer]:
     """Return the lexer for a language that ``find_language`` returned."""
     for name, aliases, _, _ in get_all_lexers(plugins=False):
-        if aliases and aliases[0].lower() == language and (lexer := find_lexer_class(name)):
-            return lexer
+        if aliases and aliases[0].lower() == language:
+            lexer = find_lexer_class(name)
+            if lexer:
+                return lexer
     raise LookupError(language)
 
 
@@ -203,17 +206,17 @@ def highlight_file(codes: Iterable[str], language: str) -> dict[str, str]:
     """Return the HTML of each code text of a file, which may exceed ``MAX_CODE_CHARS``.
 
     Code stays plain if the lexer takes too long."""
-    given = list(dict.fromkeys(codes))
-    chars = sum(map(len, given))
+    distinct = list(dict.fromkeys(codes))
+    chars = sum(map(len, distinct))
     if chars <= MAX_CODE_CHARS:
-        return {code: highlight_code(code, language) for code in given}
-    html = {code: escape_text(code) for code in given}
-    lexed = [code for code in given if not _UNHIGHLIGHTABLE.search(code)]
-    if lexed and language != PLAIN_LANGUAGE and chars <= MAX_COLOURED_CHARS:
+        return {code: highlight_code(code, language) for code in distinct}
+    html = {code: escape_text(code) for code in distinct}
+    highlightable = [code for code in distinct if not _UNHIGHLIGHTABLE.search(code)]
+    if highlightable and language != PLAIN_LANGUAGE and chars <= MAX_COLOURED_CHARS:
         lexer = find_lexer(language)
-        asked = write_json([lexer.__module__, lexer.__name__, lexed])
-        answer = run_program("lex_code.py", data=asked.encode())
-        for code, tokens in zip(lexed, answer or (), strict=False):
+        request = write_json([lexer.__module__, lexer.__name__, highlightable])
+        token_lists = run_program("lex_code.py", data=request.encode())
+        for code, tokens in zip(highlightable, token_lists or (), strict=False):
             kinds = ((string_to_tokentype(kind), text) for kind, text in tokens)
             html[code] = _colour(code, kinds)
     return html
@@ -233,5 +236,5 @@ def _colour(code: str, kinds: Iterable[tuple[TokenType, str]]) -> str:
 @cache
 def _class_of(kind: TokenType) -> str:
     """Return the class of the token type, or of its nearest parent that has one."""
-    known = [kind_above for kind_above in kind.split() if kind_above in _CLASSES]
-    return _CLASSES[known[-1]] if known else ""
+    parents = [kind_above for kind_above in kind.split() if kind_above in _CLASSES]
+    return _CLASSES[parents[-1]] if parents else ""

@@ -48,15 +48,15 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
         shown.append(line._replace(text=line.text[:most_chars]) if not shown else line)
     bodies = [show_hidden(line.text) for line in shown]
     signs = "".join({REMOVED: "-", ADDED: "+"}.get(line.kind, " ") for line in shown)
-    for found in re.finditer(r"(-+)(\++)", signs):
+    for run in re.finditer(r"(-+)(\++)", signs):
         # If the two counts differ, the paired lines may be unrelated, so they have to be more
         # alike.
-        share = 0.3 if len(found[1]) == len(found[2]) else 0.6
-        for pair in zip(range(*found.span(1)), range(*found.span(2)), strict=False):
-            old, new = (shown[place].text for place in pair)
+        share = 0.3 if len(run[1]) == len(run[2]) else 0.6
+        for pair in zip(range(*run.span(1)), range(*run.span(2)), strict=False):
+            old, new = (shown[index].text for index in pair)
             if max(len(old), len(new)) <= _MAX_MARKED_CHARS:
-                for place, html in zip(pair, _mark_words(old, new, share=share), strict=False):
-                    bodies[place] = html
+                for index, html in zip(pair, _mark_words(old, new, share=share), strict=False):
+                    bodies[index] = html
     html = ""
     for line, body in zip(shown, bodies, strict=True):
         kind = f' class="{line.kind}"' if line.kind else ""
@@ -82,13 +82,14 @@ def _read_lines(text: str) -> Iterator[DiffLine]:
                 old, old_left = old + 1, old_left - 1
             if sign != "-":
                 new, new_left = new + 1, new_left - 1
-        elif found := _HUNK.match(line):
-            old, new = int(found[1]), int(found[3])
-            old_left, new_left = int(found[2] or 1), int(found[4] or 1)
+        elif hunk := _HUNK.match(line):
+            old, new = int(hunk[1]), int(hunk[3])
+            old_left, new_left = int(hunk[2] or 1), int(hunk[4] or 1)
             yield DiffLine(HUNK, line)
         elif line.startswith(("--- ", "+++ ")):
             name = line[4:].split("\t")[0].strip()
-            name = name[2:] if name[:2] in ("a/", "b/") else name
+            if name[:2] in ("a/", "b/"):
+                name = name[2:]
             if sign == "-":
                 source = name
             elif source == _NOTHING:
@@ -106,12 +107,12 @@ def _mark_words(old: str, new: str, *, share: float) -> Sequence[str]:
 
     Return an empty tuple if the common text is less than ``share`` of the shorter line."""
     before, after = _WORD.findall(old[1:]), _WORD.findall(new[1:])
-    most = min(len(before), len(after))
-    head = next((n for n in range(most) if before[n] != after[n]), most)
-    most -= head
-    tail = next((n for n in range(most) if before[-n - 1] != after[-n - 1]), most)
-    kept = "".join(before[:head] + before[len(before) - tail :]).strip()
-    if not len(kept) >= share * min(len(old), len(new)) > 0:
+    limit = min(len(before), len(after))
+    head = next((n for n in range(limit) if before[n] != after[n]), limit)
+    limit -= head
+    tail = next((n for n in range(limit) if before[-n - 1] != after[-n - 1]), limit)
+    common = "".join(before[:head] + before[len(before) - tail :]).strip()
+    if not len(common) >= share * min(len(old), len(new)) > 0:
         return ()
     marked = []
     for sign, words in ((old[:1], before), (new[:1], after)):

@@ -26,7 +26,7 @@ MAX_HEIGHT_RATIO = 4
 
 
 def main() -> None:
-    began = time.monotonic()
+    started_at = time.monotonic()
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -45,17 +45,17 @@ def main() -> None:
             pages.append(draw(document[index], width))
         except (pypdfium2.PdfiumError, MemoryError, OSError, ValueError):
             pages.append("")
-        if time.monotonic() - began > MAX_DRAWING_SECONDS:
+        if time.monotonic() - started_at > MAX_DRAWING_SECONDS:
             break
     print(json.dumps({"total": len(document), "pages": pages}))
 
 
 def draw(page: Any, width: int) -> str:
-    breadth, height = page.get_size()
-    scale = width / max(breadth, height / MAX_HEIGHT_RATIO, 1)
-    drawn = BytesIO()
-    page.render(scale=scale).to_pil().convert("RGB").save(drawn, "WEBP", quality=80, method=2)
-    return b64encode(drawn.getvalue()).decode("ascii")
+    page_width, height = page.get_size()
+    scale = width / max(page_width, height / MAX_HEIGHT_RATIO, 1)
+    file = BytesIO()
+    page.render(scale=scale).to_pil().convert("RGB").save(file, "WEBP", quality=80, method=2)
+    return b64encode(file.getvalue()).decode("ascii")
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ def find_formula(text: str, start: int, end: int | None = None) -> Formula | Non
 
     A ``$`` does not open a formula after a letter, digit or underscore or before a space. It does
     not close one after a space or before a digit or an ASCII capital letter."""
-    found = _FORMULA.match(text, start, len(text) if end is None else end)
-    if found is None:
+    match = _FORMULA.match(text, start, len(text) if end is None else end)
+    if match is None:
         return None
-    opening, tex, closing = (part for part in found.groups() if part is not None)
-    formula = Formula(tex, opening, closing, found.end())
+    opening, tex, closing = (part for part in match.groups() if part is not None)
+    formula = Formula(tex, opening, closing, match.end())
     if opening == "$" and start and (text[start - 1].isalnum() or text[start - 1] == "_"):
         return None
     is_money = opening == "$" and _MONEY.match(tex)
@@ -76,7 +76,7 @@ def find_formula(text: str, start: int, end: int | None = None) -> Formula | Non
     return formula if tex.strip() else None
 
 
-def render_formula(formula: Formula, *, block: bool = False) -> str:
+def render_formula(formula: Formula, *, block: bool) -> str:
     """Return the formula as MathML, or as it was written; a ``block`` stands alone."""
     display = formula.opening in CLOSING
     mathml = _convert(formula.tex.strip(), display=display) if formula.closing else None
@@ -111,13 +111,15 @@ def is_bounded(tex: str) -> bool:
     """Return whether the converter can take the formula without overflowing its stack.
 
     It overflows if groups or environments nest thousands deep."""
-    depths, options = {"begin": 0, "left": 0, "{": 0}, 0
+    depths = {"begin": 0, "left": 0, "{": 0}
+    options = 0
     if len(tex) > MAX_TEX_CHARS or _COMMANDS_IN_A_ROW.search(tex):
         return False
-    for found in _BOUND.finditer(tex):
-        command, bracket, brace = found.groups()
+    for match in _BOUND.finditer(tex):
+        command, bracket, brace = match.groups()
         options += bracket is not None
-        if name := command or brace:
+        name = command or brace
+        if name:
             kind, step = _DEEPER[name]
             depths[kind] += step
         if options > MAX_OPTIONS or max(depths.values()) > MAX_DEPTH:
@@ -169,11 +171,11 @@ _IN_TEXT = re.compile(r"\$([^$]*+)\$")
 def _simplify(tex: str) -> str:
     """Replace commands and environments by the ones that the converter knows."""
     tex = _ENVIRONMENT.sub(
-        lambda found: f"\\{found[1]}{{{_SAME_ENVIRONMENT.get(found[2], found[2])}}}", tex
+        lambda match: f"\\{match[1]}{{{_SAME_ENVIRONMENT.get(match[2], match[2])}}}", tex
     )
-    tex = _SAME_COMMAND.sub(lambda found: f"{found[1]}{_SAME[found[2]]} ", tex)
+    tex = _SAME_COMMAND.sub(lambda match: f"{match[1]}{_SAME[match[2]]} ", tex)
     tex = _SUBSTACK.sub(r"\\begin{subarray}{c}\1\\end{subarray}", _LABEL.sub("", tex))
-    tex = _TEXT.sub(lambda found: _IN_TEXT.sub(r"}\1\\text{", found[0]), tex)
+    tex = _TEXT.sub(lambda match: _IN_TEXT.sub(r"}\1\\text{", match[0]), tex)
     if "\\tag" in tex and not re.search(r"\\begin\{(?:align|gather|equation|multline)\*", tex):
         return f"\\begin{{equation*}}{tex}\\end{{equation*}}"
     return tex
@@ -209,7 +211,8 @@ def _restyle(mathml: str) -> str:
 
 
 def _classes_of(style: re.Match[str]) -> str:
-    if colour := _COLOUR.fullmatch(style[1]):
+    colour = _COLOUR.fullmatch(style[1])
+    if colour:
         return f' mathcolor="{colour[1]}"'
     declared = (part.strip() for part in style[1].split(";"))
     classes = [STYLE_CLASSES[part] for part in declared if part in STYLE_CLASSES]

@@ -37,11 +37,11 @@ _BACKTICKS = re.compile(r"`+")
 _MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
 
 
-def render_markdown(text: str, *, highlight: bool = True, work: WorkBudget | None = None) -> str:
-    """Render the model's Markdown; without ``highlight``, code has no colours.
+def render_markdown(text: str, *, work: WorkBudget | None = None) -> str:
+    """Render the model's Markdown.
 
     A text that takes more than ``work`` is shown as it was written, with a note that says so."""
-    render = partial(render_source, highlight=highlight, work=work or WorkBudget())
+    render = partial(render_source, highlight=True, work=work or WorkBudget())
     return _render_safely(render, text)
 
 
@@ -138,22 +138,22 @@ def _render_line(line: str, work: WorkBudget) -> str:
         next_run[length] = run.start()
     html = ""
     position = 0
-    for found in _MARK.finditer(line):
-        if found.start() < position:
+    for match in _MARK.finditer(line):
+        if match.start() < position:
             continue
-        html += escape_text(line[position : found.start()])
-        if found[0][0] != "`":
-            url = trim_url(found[0])
-            position = found.start() + len(url)
+        html += escape_text(line[position : match.start()])
+        if match[0][0] != "`":
+            url = trim_url(match[0])
+            position = match.start() + len(url)
             work.spend_on_address(url)
             href, shown = normalise_url(url), escape_text(url)
             host = web_host(href)
             link = f'<a href="{escape_attribute(href)}" title="{host}">{shown}</a>'
             html += link if host else shown
-        elif closer := closers.get(found.start()):
-            html += f"<code>{escape_text(line[found.end() : closer])}</code>"
-            position = closer + len(found[0])
+        elif closer := closers.get(match.start()):
+            html += f"<code>{escape_text(line[match.end() : closer])}</code>"
+            position = closer + len(match[0])
         else:
-            html += found[0]
-            position = found.end()
+            html += match[0]
+            position = match.end()
     return html + escape_text(line[position:])

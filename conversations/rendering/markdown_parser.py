@@ -189,8 +189,8 @@ class CountedHelpers:
 
     @staticmethod
     def parseLinkDestination(source: str, start: int, end: int) -> Any:
-        found = _NO_SPACE.match(source, start, end)
-        _WORK.get().spend(len(found[0]) // CHARS_OF_ADDRESS_IN_A_STEP if found else 0)
+        match = _NO_SPACE.match(source, start, end)
+        _WORK.get().spend(len(match[0]) // CHARS_OF_ADDRESS_IN_A_STEP if match else 0)
         return helpers.parseLinkDestination(source, start, end)
 
 
@@ -347,13 +347,14 @@ def formula_block(state: StateBlock, start_line: int, end_line: int, silent: boo
 
     If text follows its closing delimiter, its lines are a paragraph. If a blank line comes before
     the delimiter, it is shown as source."""
-    start, maximum = state.bMarks[start_line] + state.tShift[start_line], state.eMarks[start_line]
+    start = state.bMarks[start_line] + state.tShift[start_line]
+    end = state.eMarks[start_line]
     opening = state.src[start : start + 2]
     closing = CLOSING.get(opening)
     if closing is None or state.is_code_block(start_line):
         return False
-    behind = state.src[start + 2 : maximum].partition(closing)
-    if behind[1] and behind[2].strip():
+    after_opening = state.src[start + 2 : end].partition(closing)
+    if after_opening[1] and after_opening[2].strip():
         return False
     if silent and state.parentType == "table":
         return True  # A formula in a table cell ends with the cell.
@@ -362,15 +363,18 @@ def formula_block(state: StateBlock, start_line: int, end_line: int, silent: boo
         before = state.src[state.bMarks[state.line] : start]
         state.env["work"].spend(len(before) // CHARS_OF_HTML_IN_A_STEP)
         return opening != "$$" or before.count("$$") % 2 == 0
-    next_line, is_closed, tail = start_line + 1, bool(behind[1]), ""
+    next_line = start_line + 1
+    is_closed = bool(after_opening[1])
+    tail = ""
     while next_line < end_line and not is_closed and not state.isEmpty(next_line):
         if state.sCount[next_line] < state.blkIndent:
             break
         line = state.src[
             state.bMarks[next_line] + state.tShift[next_line] : state.eMarks[next_line]
         ]
-        _, closes, tail = line.partition(closing)
-        next_line, is_closed = next_line + 1, bool(closes)
+        _, closing_found, tail = line.partition(closing)
+        is_closed = bool(closing_found)
+        next_line += 1
     state.line = next_line
     text = state.getLines(start_line, next_line, state.blkIndent, False).strip()
     if tail.strip() and is_closed:
@@ -415,20 +419,21 @@ _NOTE_INDENT = 4
 def note_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
     """Block rule: a footnote and the indented blocks that continue it."""
     start = state.bMarks[start_line] + state.tShift[start_line]
-    found = _NOTE.match(state.src, start, state.eMarks[start_line])
-    if found is None or state.is_code_block(start_line):
+    match = _NOTE.match(state.src, start, state.eMarks[start_line])
+    if match is None or state.is_code_block(start_line):
         return False
     if silent:
         return True
     token = state.push("note_open", "div", 1)
-    token.info, token.block, token.map = found[1], True, (lines := [start_line, 0])
+    lines = [start_line, 0]
+    token.info, token.block, token.map = match[1], True, lines
     parent, state.parentType = state.parentType, "note"
-    kept = state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line]
+    saved = state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line]
     state.blkIndent += _NOTE_INDENT
-    state.bMarks[start_line], state.tShift[start_line] = found.end(), 0
+    state.bMarks[start_line], state.tShift[start_line] = match.end(), 0
     state.sCount[start_line] = state.blkIndent
     state.md.block.tokenize(state, start_line, end_line)
-    state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line] = kept
+    state.bMarks[start_line], state.tShift[start_line], state.sCount[start_line] = saved
     state.blkIndent -= _NOTE_INDENT
     state.parentType = parent
     lines[1] = state.line
@@ -438,12 +443,12 @@ def note_block(state: StateBlock, start_line: int, end_line: int, silent: bool) 
 
 def note_ref(state: StateInline, silent: bool) -> bool:
     """Inline rule: ``[^label]``, whether or not such a footnote exists."""
-    found = _NOTE_REF.match(state.src, state.pos, state.posMax)
-    if found is None:
+    match = _NOTE_REF.match(state.src, state.pos, state.posMax)
+    if match is None:
         return False
     if not silent:
-        state.push("note_ref", "sup", 0).content = found[1]
-    state.pos = found.end()
+        state.push("note_ref", "sup", 0).content = match[1]
+    state.pos = match.end()
     return True
 
 
@@ -465,12 +470,12 @@ def link_in_angles(state: StateInline, silent: bool) -> bool:
 
 def line_break(state: StateInline, silent: bool) -> bool:
     """Inline rule: ``<br>``, the only way to break a line in a table's cell."""
-    found = _LINE_BREAK.match(state.src, state.pos, state.posMax)
-    if found is None:
+    match = _LINE_BREAK.match(state.src, state.pos, state.posMax)
+    if match is None:
         return False
     if not silent:
         state.push("hardbreak", "br", 0)
-    state.pos = found.end()
+    state.pos = match.end()
     return True
 
 

@@ -31,14 +31,14 @@ def translate(text: str) -> str:
     """Translate a message into the active language; return any other text unchanged."""
     if not isinstance(text, Message):
         return text
-    said = _look_up(text.template, text.plural, text.number)
+    sentence = _look_up(text.template, text.plural, text.number)
     if not text.values:
-        return said
+        return sentence
     values = {
         name: translate(value) if isinstance(value, str) else value
         for name, value in text.values.items()
     }
-    return put_values(said, values)
+    return put_values(sentence, values)
 
 
 def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:
@@ -47,12 +47,14 @@ def mark(text: str, *, change: Callable[[str], str] = str) -> SafeString:
     ``change`` is applied to each text of a message."""
     if not isinstance(text, Message):
         return conditional_escape(text)
-    values = {
-        name: mark(value, change=change)
-        if isinstance(value, Message)
-        else conditional_escape(value if isinstance(value, SafeString) else change(str(value)))
-        for name, value in text.values.items()
-    }
+    values = {}
+    for name, value in text.values.items():
+        if isinstance(value, Message):
+            values[name] = mark(value, change=change)
+        elif isinstance(value, SafeString):
+            values[name] = value
+        else:
+            values[name] = conditional_escape(change(str(value)))
     template, plural = change(text.template), change(text.plural)
     return make_mark(template, values, plural=plural, number=text.number)
 
@@ -88,14 +90,14 @@ def fill_marks(html: str) -> SafeString:
     """Replace the marks in HTML by sentences in the active language."""
     language = get_language() or ""
 
-    def fill(found: re.Match[str]) -> str:
-        template, *parts = found[1].split(MARK_PART)
+    def fill(match: re.Match[str]) -> str:
+        template, *parts = match[1].split(MARK_PART)
         if len(parts) < 2:
             return _say(template, "", 0, language)
         count = int(parts[1]) if parts[1].isdecimal() and len(parts[1]) <= MAX_DIGITS else 0
-        said = _say(template, parts[0], count, language)
+        sentence = _say(template, parts[0], count, language)
         values = dict(part.partition("=")[::2] for part in parts[2:])
-        return put_values(said, defaultdict(str, values))
+        return put_values(sentence, defaultdict(str, values))
 
     # Values may be marks themselves.
     for _ in range(MAX_LEVELS):

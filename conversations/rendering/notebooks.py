@@ -41,31 +41,36 @@ def render_notebook(text: str, *, clean: Callable[[Iterable[str]], dict[str, str
         return None
     if not isinstance(cells, list):
         return None
-    shown = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
-    codes = (_source_of(cell) for cell in shown if cell.get("cell_type") == "code")
+    cells_shown = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
+    codes = (_source_of(cell) for cell in cells_shown if cell.get("cell_type") == "code")
     coloured = highlight_file(codes, find_language(name))
-    cleaned = clean(html for cell in shown for html in _given_html(cell))
+    cleaned = clean(html for cell in cells_shown for html in _html_outputs(cell))
     work = WorkBudget(MAX_NOTEBOOK_STEPS)
-    html = "".join(_render_cell(cell, coloured, cleaned, work) for cell in shown)
-    if (left := len(cells) - MAX_CELLS) > 0:
-        told = say_number(
+    html = "".join(_render_cell(cell, coloured, cleaned, work) for cell in cells_shown)
+    hidden_cells = len(cells) - MAX_CELLS
+    if hidden_cells > 0:
+        note = say_number(
             "%(count)s more cell is not shown.",
             "%(count)s more cells are not shown.",
-            left,
-            count=number_text(left),
+            hidden_cells,
+            count=number_text(hidden_cells),
         )
-        html += f"<p>{mark(told)}</p>"
+        html += f"<p>{mark(note)}</p>"
     return html
 
 
 def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
     outputs = cell.get("outputs")
-    return [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []
+    if not isinstance(outputs, list):
+        return []
+    return [output for output in outputs if isinstance(output, dict)]
 
 
-def _given_html(cell: dict[str, Any]) -> Iterator[str]:
+def _html_outputs(cell: dict[str, Any]) -> Iterator[str]:
     for output in _outputs(cell)[:MAX_CELL_OUTPUTS]:
-        if isinstance(data := output.get("data"), dict) and (html := _html_of(data)):
+        data = output.get("data")
+        html = _html_of(data) if isinstance(data, dict) else ""
+        if html:
             yield html
 
 
@@ -88,12 +93,12 @@ def _render_cell(
     count = cell.get("execution_count")
     label = f"[{count}]" if isinstance(count, int) else "[ ]"
     outputs = _outputs(cell)
-    made = "".join(_render_outputs(outputs[:MAX_CELL_OUTPUTS], cleaned, work))
+    outputs_html = "".join(_render_outputs(outputs[:MAX_CELL_OUTPUTS], cleaned, work))
     if len(outputs) > MAX_CELL_OUTPUTS:
-        made += f"<p>{REST}</p>"
+        outputs_html += f"<p>{REST}</p>"
     return (
         f'<section class="cell"><span class="count">{label}</span>'
-        f'<pre><code class="hl">{code}</code></pre>{made}</section>'
+        f'<pre><code class="hl">{code}</code></pre>{outputs_html}</section>'
     )
 
 
@@ -107,8 +112,8 @@ def _render_outputs(
             trace = output.get("traceback")
             lines = trace if isinstance(trace, list) else [output.get("evalue")]
             yield _render_printed("\n".join(map(_text, lines)))
-        elif isinstance(data := output.get("data"), dict):
-            yield _render_data(data, cleaned, work)
+        elif isinstance(output.get("data"), dict):
+            yield _render_data(output["data"], cleaned, work)
 
 
 def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: WorkBudget) -> str:
@@ -116,11 +121,14 @@ def _render_data(data: dict[str, Any], cleaned: dict[str, str], work: WorkBudget
 
     nbformat stores several representations of the same output, by media type."""
     for kind in IMAGE_TYPES:
-        if (picture := _text(data.get(kind))) and _BASE64.fullmatch(picture):
+        picture = _text(data.get(kind))
+        if picture and _BASE64.fullmatch(picture):
             return f'<img alt="{PICTURE}" src="data:{kind};base64,{picture}">'
-    if (html := _html_of(data)) in cleaned:
+    html = _html_of(data)
+    if html in cleaned:
         return f'<div class="given">{without_marks(cleaned[html])}</div>'
-    if markdown := _text(data.get("text/markdown")) or _text(data.get("text/latex")):
+    markdown = _text(data.get("text/markdown")) or _text(data.get("text/latex"))
+    if markdown:
         return f'<div class="md">{render_markdown(markdown, work=work)}</div>'
     return _render_printed(_text(data.get("text/plain")))
 

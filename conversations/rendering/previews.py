@@ -115,7 +115,7 @@ def render_preview(
     if is_cut and kind in (HTML, NOTEBOOK):  # The beginning alone would be another page.
         kind = TEXT
     source = normalise_source(text)
-    show = _BY_KIND.get(kind, _show_text)
+    show = _RENDERERS.get(kind, _show_text)
     shown = show(name, source)
     if is_cut:
         note = say("Only the beginning of this file is shown. Download the rest.")
@@ -138,14 +138,17 @@ def _show_bytes(kind: str, name: str, data: bytes, first_page: int) -> Preview:
 
 
 def _picture_type(data: bytes) -> str:
-    return next((kind for mark, at, kind in _PICTURES if data[at : at + len(mark)] == mark), "")
+    for signature, offset, media_type in _PICTURES:
+        if data.startswith(signature, offset):
+            return media_type
+    return ""
 
 
 def _show_pdf(data: bytes, first_page: int) -> Preview:
     drawn = run_program("draw_pdf.py", first_page, MAX_PDF_PAGES, PAGE_PIXELS, data=data)
     if drawn is None:
-        told = say("This PDF takes too long to be shown. Download it to open it.")
-        return Preview("", told)
+        note = say("This PDF takes too long to be shown. Download it to open it.")
+        return Preview("", note)
     if not drawn.get("total"):
         return Preview("", say("This PDF is damaged or protected, and cannot be shown."))
     total, pages = drawn["total"], drawn["pages"]
@@ -155,8 +158,8 @@ def _show_pdf(data: bytes, first_page: int) -> Preview:
     if len(pages) == total:
         return Preview(html)
     last = first_page + len(pages) - 1
-    places = {"first": first_page, "last": last, "total": number_text(total)}
-    return Preview(html, say("Pages %(first)s to %(last)s of %(total)s.", **places))
+    numbers = {"first": first_page, "last": last, "total": number_text(total)}
+    return Preview(html, say("Pages %(first)s to %(last)s of %(total)s.", **numbers))
 
 
 def _show_page(number: int, page: str) -> str:
@@ -181,11 +184,11 @@ def _show_text(name: str, source: str) -> Preview:
         f'<div class="source"><pre class="numbers" aria-hidden="true">{numbers}</pre>'
         f'<pre><code class="hl">{code}</code></pre></div>'
     )
-    left = total - count
-    return Preview(html, _lines_left(left) if left else "")
+    hidden_lines = total - count
+    return Preview(html, _hidden_lines_note(hidden_lines) if hidden_lines else "")
 
 
-def _lines_left(count: int) -> Message:
+def _hidden_lines_note(count: int) -> Message:
     return say_number(
         "%(count)s more line is not shown.",
         "%(count)s more lines are not shown.",
@@ -196,7 +199,8 @@ def _lines_left(count: int) -> Message:
 
 def _show_markdown(name: str, source: str) -> Preview:
     html = ""
-    if front := _FRONT_MATTER.match(source):  # Markdown would take it for a heading.
+    front = _FRONT_MATTER.match(source)
+    if front:  # Markdown would take it for a heading.
         is_short = len(front[1]) <= MAX_CODE_CHARS
         html = render_code_block(front[1], info="yaml", highlight=is_short)
         source = source[front.end() :]
@@ -232,9 +236,11 @@ def _clean_pages(pages: Iterable[str]) -> dict[str, str]:
     """Map each HTML text to the same text without scripts, external resources and links.
 
     Style sheets stay. The result is empty if the program fails or takes too long."""
-    given = list(dict.fromkeys(pages))
-    cleaned = run_program("clean_pages.py", data=write_json(given).encode()) if given else None
-    return dict(zip(given, cleaned or (), strict=False))
+    distinct = list(dict.fromkeys(pages))
+    if not distinct:
+        return {}
+    cleaned = run_program("clean_pages.py", data=write_json(distinct).encode())
+    return dict(zip(distinct, cleaned or (), strict=False))
 
 
 def _show_table(name: str, source: str) -> Preview:
@@ -248,24 +254,25 @@ def _show_table(name: str, source: str) -> Preview:
     except csv.Error:
         return _show_text(name, source)
     head, *body = rows
-    left = total - 1 - MAX_ROWS
+    hidden_rows = total - 1 - MAX_ROWS
     notes = []
-    if left > 0:
-        told = say_number(
+    if hidden_rows > 0:
+        note = say_number(
             "%(count)s more row is not shown.",
             "%(count)s more rows are not shown.",
-            left,
-            count=number_text(left),
+            hidden_rows,
+            count=number_text(hidden_rows),
         )
-        notes.append(told)
-    if (more := width - MAX_COLUMNS) > 0:
-        told = say_number(
+        notes.append(note)
+    hidden_columns = width - MAX_COLUMNS
+    if hidden_columns > 0:
+        note = say_number(
             "%(count)s more column is not shown.",
             "%(count)s more columns are not shown.",
-            more,
-            count=number_text(more),
+            hidden_columns,
+            count=number_text(hidden_columns),
         )
-        notes.append(told)
+        notes.append(note)
     html = (
         f'<table class="sheet"><thead><tr><th></th>{_cells("th", head)}</tr></thead><tbody>'
         + "".join(
@@ -288,7 +295,7 @@ def _cells(tag: str, row: list[str]) -> str:
     return "".join(f"<{tag}>{show_hidden(cell)}</{tag}>" for cell in row)
 
 
-_BY_KIND = {
+_RENDERERS = {
     TEXT: _show_text,
     MARKDOWN: _show_markdown,
     HTML: _show_html,

@@ -20,7 +20,7 @@ MAX_SECONDS = 30.0
 # At most two processes of each program run at a time, because each may take much memory. Each
 # program has its own limit, so that other kinds of file do not wait for a PDF, whose pages may take
 # up to MAX_SECONDS.
-_running = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py", "lex_code.py")}
+_slots = {name: BoundedSemaphore(2) for name in ("clean_pages.py", "draw_pdf.py", "lex_code.py")}
 
 
 def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -44,13 +44,13 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
     command = [sys.executable, "-I", str(program), *map(str, arguments)]
     with start_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            answer, _ = process.communicate(data, seconds)
+            output, _ = process.communicate(data, seconds)
         except BaseException:
             process.kill()
             raise
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return answer
+    return output
 
 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
@@ -59,12 +59,12 @@ def run_program(name: str, *arguments: int, data: bytes) -> Any:
     Return {} if the program fails. Return None if it, or the programs before it, take too long."""
     program = Path(__file__).with_name(name)
     try:
-        if not _running[name].acquire(timeout=MAX_SECONDS):
+        if not _slots[name].acquire(timeout=MAX_SECONDS):
             raise TimeoutError
         try:
             return json.loads(ask_program(program, *arguments, data=data, seconds=MAX_SECONDS))
         finally:
-            _running[name].release()
+            _slots[name].release()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         logger.info("preview_failed", extra={"fields": {"error": type(error).__name__}})
         return None if isinstance(error, TimeoutError | subprocess.TimeoutExpired) else {}

@@ -33,17 +33,17 @@ def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     if question is None or not url:
         return None
     host = urlsplit(question.url).hostname or ""
+    if question.prompt:
+        asks = say("%(server)s asks the model", server=question.server)
+    else:
+        asks = say("%(server)s asks", server=question.server)
     return {
         "call": question.id,
         "of": question.call,
         "step": STEPS["asked"],
-        "asks_html": mark_text(
-            say("%(server)s asks the model", server=question.server)
-            if question.prompt
-            else say("%(server)s asks", server=question.server)
-        ),
+        "asks_html": mark_text(asks),
         "message_html": show_hidden(question.message),
-        "fields": [_describe(question, one) for one in question.fields],
+        "fields": [_describe_field(question, field) for field in question.fields],
         "url": question.url,
         "url_html": show_hidden(question.url),
         "host_html": show_hidden(host),
@@ -56,7 +56,7 @@ def question_row(payload: Info, session: UUID) -> dict[str, Any] | None:
 def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
     system = [(say("Instructions"), prompt["system"])] if prompt["system"] else []
     names = {"user": say("User"), "assistant": say("Assistant")}
-    said = [(names.get(one["role"], one["role"]), one["text"]) for one in prompt["messages"]]
+    messages = [(names.get(m["role"], m["role"]), m["text"]) for m in prompt["messages"]]
     note = say(
         "%(model)s would answer with at most %(limit)s tokens. It is given nothing else of this "
         "session. Its answer goes to this server and into the archive.",
@@ -65,29 +65,29 @@ def _describe_prompt(prompt: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         "note_html": mark_text(note),
-        "parts": [(mark_text(name), show_hidden(text)) for name, text in system + said],
+        "parts": [(mark_text(name), show_hidden(text)) for name, text in system + messages],
     }
 
 
-def _describe(question: ToolQuestion, one: QuestionField) -> dict[str, Any]:
-    default = one.default
+def _describe_field(question: ToolQuestion, field: QuestionField) -> dict[str, Any]:
+    default = field.default
     chosen = default if isinstance(default, list) else [default]
-    is_number = one.kind in (NUMBER, WHOLE)
+    is_number = field.kind in (NUMBER, WHOLE)
     return {
-        "id": f"{question.id}:{one.name}",
-        "name": one.name,
-        "title_html": show_hidden(one.title),
-        "description_html": show_hidden(one.description),
-        "kind": one.kind,
-        "type": INPUT_TYPES.get(one.form, "text"),
+        "id": f"{question.id}:{field.name}",
+        "name": field.name,
+        "title_html": show_hidden(field.title),
+        "description_html": show_hidden(field.description),
+        "kind": field.kind,
+        "type": INPUT_TYPES.get(field.form, "text"),
         "mode": "decimal" if is_number else "",
-        "hint": "2026-01-31T09:00:00Z" if one.form == "date-time" else "",
-        "is_required": one.is_required and one.kind != FLAG,
-        "default": "" if default is None or one.kind == FLAG else default,
+        "hint": "2026-01-31T09:00:00Z" if field.form == "date-time" else "",
+        "is_required": field.is_required and field.kind != FLAG,
+        "default": "" if default is None or field.kind == FLAG else default,
         "is_on": default is True,
         "choices": [
             {"value": value, "title_html": show_hidden(title), "is_on": value in chosen}
-            for value, title in one.choices
+            for value, title in field.choices
         ],
     }
 
@@ -95,21 +95,22 @@ def _describe(question: ToolQuestion, one: QuestionField) -> dict[str, Any]:
 def answered_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     """Return the context of the line that replaces a card, or None if no question is named."""
     data = payload.data or {}
-    asked, content = data.get("question"), data.get("content")
-    if not isinstance(asked, str) or not asked:
+    question, content = data.get("question"), data.get("content")
+    if not isinstance(question, str) or not question:
         return None
-    given = an_object(content)
+    values = an_object(content)
     return {
-        "call": asked,
+        "call": question,
         "step": STEPS["decided"],
         "answer_html": mark_notice(head_of(payload.text, MAX_SHOWN_CHARS)),
         "given": [
-            (show_hidden(str(name)), mark_text(_write(value))) for name, value in given.items()
+            (show_hidden(str(name)), mark_text(_value_text(value)))
+            for name, value in values.items()
         ],
     }
 
 
-def _write(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return say("yes") if value else say("no")
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

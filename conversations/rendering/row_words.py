@@ -24,10 +24,10 @@ def translate(text: str) -> SafeString:
 
 @register.tag
 def blocktranslate(parser: Parser, token: Token) -> Node:
-    return _Mark(do_block_translate(parser, token))
+    return _MarkNode(do_block_translate(parser, token))
 
 
-class _Mark(Node):
+class _MarkNode(Node):
     def __init__(self, node: BlockTranslateNode) -> None:
         self._node = node
 
@@ -39,10 +39,12 @@ class _Mark(Node):
         ):
             if node.plural and node.countervar and isinstance(node.counter, FilterExpression):
                 number = context[node.countervar] = node.counter.resolve(context)
-            one, names = node.render_token_list(node.singular)
-            many, more = node.render_token_list(node.plural or [])
+            singular, names = node.render_token_list(node.singular)
+            plural, plural_names = node.render_token_list(node.plural or [])
             values = {
                 name: render_value_in_context(context.get(name, ""), context)
-                for name in dict.fromkeys(names + more)
+                for name in dict.fromkeys(names + plural_names)
             }
-        return make_mark(one, values, plural=many, number=number if isinstance(number, int) else 0)
+        return make_mark(
+            singular, values, plural=plural, number=number if isinstance(number, int) else 0
+        )

@@ -53,9 +53,9 @@ class RowPosition:
 def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
     """Return the row's HTML, wrapper included."""
     payload = without_marks_in(payload)
-    if isinstance(payload, events.Info) and (approval := _APPROVALS.get(payload.code)):
+    if isinstance(payload, events.Info) and payload.code in _APPROVALS:
         # A notice that does not name its call is shown as an ordinary notice.
-        extra = approval(payload, place.session)
+        extra = _APPROVALS[payload.code](payload, place.session)
         if extra is not None:
             return _render(payload, place, extra, partial=payload.code)
     return _render(payload, place, row_extra(payload, place))
@@ -157,8 +157,8 @@ def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]
     return {"notice_html": mark_notice(payload.text), **_notice_parts(payload, place)}
 
 
-def _left_out(text: str, most: int) -> str:
-    return more_characters(len(text) - most) if len(text) > most else ""
+def _left_out(text: str, limit: int) -> str:
+    return more_characters(len(text) - limit) if len(text) > limit else ""
 
 
 def _notice_parts(payload: events.Info, place: RowPosition) -> dict[str, Any]:
@@ -287,25 +287,28 @@ def _mark_settled(rows: Sequence[str]) -> list[str]:
     marked = list(rows)
     calls: list[list[tuple[int, re.Match[str]]]] = []
     newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
-    for place, found in ((n, step) for n, html in enumerate(rows) if (step := _STEP.match(html))):
-        steps = newest.get(found["call"])
+    for index, html in enumerate(rows):
+        step = _STEP.match(html)
+        if step is None:
+            continue
+        steps = newest.get(step["call"])
         # An id may come again: in another answer, or because it is empty.
-        if steps is None or found["step"] == "1" or steps[-1][1]["step"] == "4":
-            steps = newest[found["call"]] = []
+        if steps is None or step["step"] == "1" or steps[-1][1]["step"] == "4":
+            steps = newest[step["call"]] = []
             calls.append(steps)
-        steps.append((place, found))
+        steps.append((index, step))
     for steps in calls:
         (first, asked), (last, completed) = steps[0], steps[-1]
         if (asked["step"], completed["step"]) == ("1", "4") and _BARE in rows[last]:
             # If the last row does not show the arguments, copy them from the row that asked.
-            told = _ASKED.search(rows[first])
-            if told and _RECORD not in told["arguments"]:
-                html = rows[last].replace("</b>", f"</b>{told['argument']}", 1)
-                marked[last] = html.replace("</summary>", f"</summary>{told['arguments']}", 1)
-        for place, found in steps:
-            if found["step"] not in STAY[completed["step"]]:
-                end = found.end("class")
-                marked[place] = f"{rows[place][:end]} settled{rows[place][end:]}"
+            match = _ASKED.search(rows[first])
+            if match and _RECORD not in match["arguments"]:
+                html = rows[last].replace("</b>", f"</b>{match['argument']}", 1)
+                marked[last] = html.replace("</summary>", f"</summary>{match['arguments']}", 1)
+        for index, step in steps:
+            if step["step"] not in STAY[completed["step"]]:
+                end = step.end("class")
+                marked[index] = f"{rows[index][:end]} settled{rows[index][end:]}"
     return marked
 
 
@@ -370,7 +373,7 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
         "percent": percent,
         "filled": max(2, round(METER_WIDTH_PIXELS * percent / 100)),
         "bar": METER_WIDTH_PIXELS,
-        "level": next((level for least, level in METER_LEVELS if percent >= least), ""),
+        "level": next((level for threshold, level in METER_LEVELS if percent >= threshold), ""),
         "tokens": tokens_text(tokens),
         "limit": tokens_text(limit),
         "cost": cost_text(cost_microusd),

@@ -113,11 +113,8 @@ def close_open_markup(source: str) -> str:
     start = max((match.end() for match in _RUN_START.finditer(source)), default=0)
     for formula in _FORMULA_LINE.finditer(source):
         end = source.find(CLOSING[formula[1]], formula.end())
-        if (
-            source.find("\n\n", formula.end(), end) >= 0
-            if end >= 0
-            else "\n\n" in source[formula.end() :]
-        ):
+        blank_line = source.find("\n\n", formula.end(), end if end >= 0 else len(source))
+        if blank_line >= 0:
             continue
         if end < 0:
             return source  # The formula is shown as source until it is closed.
@@ -148,8 +145,8 @@ def close_open_inline(text: str) -> tuple[str, int]:
     text = text.rstrip()
     if _HALF_CHECKBOX.fullmatch(text):
         return "", 0
-    mender = _InlineCloser(text)
-    return mender.close(), mender.completed
+    closer = _InlineCloser(text)
+    return closer.close(), closer.completed
 
 
 class _InlineCloser:
@@ -164,7 +161,8 @@ class _InlineCloser:
         self.is_cut = False
 
     def close(self) -> str:
-        position, is_over = 0, False
+        position = 0
+        is_over = False
         while not is_over:
             match = _MARK.search(self.text, position)
             end = match.start() if match else len(self.text)
@@ -259,9 +257,10 @@ class _InlineCloser:
             return match.end()
         end = match.end()
         has_target = match[0] == "]("
-        if has_target and (whole := _WHOLE_TARGET.match(self.text, end)):
+        target = _WHOLE_TARGET.match(self.text, end) if has_target else None
+        if target:
             self.brackets.pop()
-            return whole.end()
+            return target.end()
         if end == len(self.text) or (has_target and _HALF_TARGET.match(self.text, end)):
             self._change(self.text[: match.start()])
         else:
@@ -332,12 +331,12 @@ class MarkdownBlock:
     is_loose: bool = False
 
 
-def outline(source: str, work: WorkBudget, *, offset: int = 0) -> list[MarkdownBlock]:
+def outline(source: str, work: WorkBudget, *, offset: int) -> list[MarkdownBlock]:
     """Return the top-level blocks of normalised text, in order.
 
     ``offset`` is the offset of ``source`` in the whole text."""
     ends = [newline.end() for newline in re.finditer("\n", source)]
-    offsets = [offset + place for place in (0, *ends, len(source))]
+    offsets = [offset + end for end in (0, *ends, len(source))]
     blocks: list[MarkdownBlock] = []
     for token in parse_blocks(source, work=work):
         if token.level == 0 and token.map:
@@ -460,7 +459,8 @@ class OpenFence(OpenText):
             return FeedResult(self)
         text = self._line.text
         lines = text[: text.rindex("\n") + 1]
-        if closing := closing_fence(self._marks).search(lines):
+        closing = closing_fence(self._marks).search(lines)
+        if closing:
             end = closing.end() + 1
             return FeedResult(None, [self._text.text + text[:end]], text[end:])
         self._text.append(lines)
@@ -558,11 +558,9 @@ class StreamingBlock(OpenText):
         if not blocks:
             # The lines are blank or link definitions.
             self._parsed = end
-            return (
-                FeedResult(None, rest=text[end:])
-                if _ends_with_blank_line(lines)
-                else FeedResult(self)
-            )
+            if _ends_with_blank_line(lines):
+                return FeedResult(None, rest=text[end:])
+            return FeedResult(self)
         if self._completed:
             blocks[0].start = 0
         *ended, last = blocks
@@ -604,11 +602,11 @@ class StreamingBlock(OpenText):
             return _render_all(text, work)
         # In a paragraph of one line, words before the last open mark are not read again.
         rest = text[self._shown_size :]
-        mended, completed = close_open_inline(rest)
+        closed, completed = close_open_inline(rest)
         if completed:
             self._shown.append(_render_inline(rest[:completed], work))
             self._shown_size += completed
-        return (self._shown.text + _render_inline(mended[completed:], work)).rstrip() + "</p>\n"
+        return (self._shown.text + _render_inline(closed[completed:], work)).rstrip() + "</p>\n"
 
     def _continue_container(self, text: str, work: WorkBudget) -> str:
         head = self._lead if self._kind == TABLE else ""
@@ -625,8 +623,8 @@ class StreamingBlock(OpenText):
         end = next(closing, len(tokens))
         html = self._render_parts(tokens[:end], highlight=False, work=work)
         parts = _split_container(html)[1] if html else ""
-        behind = render_tokens(tokens[end:], highlight=False, work=work) if tokens[end:] else ""
-        shown = self._shown.text + parts + self._shown_end + behind
+        after = render_tokens(tokens[end:], highlight=False, work=work) if tokens[end:] else ""
+        shown = self._shown.text + parts + self._shown_end + after
         return shown + (show_as_written(part) if is_long else "")
 
     def _show_completed(self, completed: str, head: str, work: WorkBudget) -> None:
@@ -675,12 +673,14 @@ def _shared_start(old: str, new: str) -> int:
         step *= 8
     start = max(0, size - step)
     pairs = enumerate(zip(old[start:size], new[start:size], strict=True), start)
-    kept = next((place for place, (one, other) in pairs if one != other), size)
-    if (tag := old.rfind("<", 0, kept)) > old.rfind(">", 0, kept):
-        kept = tag
-    if (reference := old.rfind("&", 0, kept)) > old.rfind(";", 0, kept):
-        kept = reference
-    return kept
+    length = next((index for index, (old_char, new_char) in pairs if old_char != new_char), size)
+    tag = old.rfind("<", 0, length)
+    if tag > old.rfind(">", 0, length):
+        length = tag
+    reference = old.rfind("&", 0, length)
+    if reference > old.rfind(";", 0, length):
+        length = reference
+    return length
 
 
 class BlockStream:
@@ -704,22 +704,22 @@ class BlockStream:
         text = "\r" + delta if self._holds_return else delta
         self._holds_return = text.endswith("\r")
         text = normalise_source(text.removesuffix("\r"))
-        known = len(self.blocks)
+        final_count = len(self.blocks)
         if text:
             self._open_html = None
         while text:
             try:
-                taken = self._open.feed(text, self._work)
+                result = self._open.feed(text, self._work)
             except TooMuchWork:
                 self._open = OpenText(self._open.source)
                 break
-            if taken.next is not self._open:
+            if result.next is not self._open:
                 self._is_too_much = False
-            self._open, text = taken.next or StreamingBlock(), taken.rest
-            self.blocks += (render_markdown(source, work=self._work) for source in taken.final)
-        if len(self.blocks) > known:
+            self._open, text = result.next or StreamingBlock(), result.rest
+            self.blocks += (render_markdown(source, work=self._work) for source in result.final)
+        if len(self.blocks) > final_count:
             self._patched_html = ""
-        return self.blocks[known:]
+        return self.blocks[final_count:]
 
     def patch(self) -> tuple[int, str]:
         """Return how the open block's HTML has changed since the last call.
@@ -729,12 +729,12 @@ class BlockStream:
         new since the last call counts from an empty string."""
         old, new = self._patched_html, self.open_html()
         self._patched_html = new
-        kept = _shared_start(old, new)
-        if MARK_END in old[kept:]:
+        shared = _shared_start(old, new)
+        if MARK_END in old[shared:]:
             # A page has translated text in the place of a mark, whose length depends on the
             # language.
             return ALL, new
-        return len(old[kept:].encode("utf-16-le")) // 2, new[kept:]
+        return len(old[shared:].encode("utf-16-le")) // 2, new[shared:]
 
     def open_html(self) -> str:
         """Return the HTML of the block that is being written, as if it ended here."""

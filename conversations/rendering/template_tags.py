@@ -40,16 +40,16 @@ def oneline(parser: Parser, token: Token) -> template.Node:
     space is left."""
     is_in_tag = False
     # The parser keeps the tokens that are still to come in reverse order.
-    for coming in reversed(cast(list[Token], parser.tokens)):
-        if coming.token_type == TokenType.BLOCK and coming.contents == "endoneline":
+    for upcoming in reversed(cast(list[Token], parser.tokens)):
+        if upcoming.token_type == TokenType.BLOCK and upcoming.contents == "endoneline":
             break
-        if coming.token_type == TokenType.TEXT:
-            pieces = re.split("([<>])", coming.contents)
-            for place, piece in enumerate(pieces):
+        if upcoming.token_type == TokenType.TEXT:
+            pieces = re.split("([<>])", upcoming.contents)
+            for index, piece in enumerate(pieces):
                 if piece in ("<", ">"):
                     is_in_tag = piece == "<"
-                pieces[place] = _LINE_BREAK.sub(" " if is_in_tag else "", piece)
-            coming.contents = "".join(pieces)
+                pieces[index] = _LINE_BREAK.sub(" " if is_in_tag else "", piece)
+            upcoming.contents = "".join(pieces)
     nodes = parser.parse(("endoneline",))
     parser.delete_first_token()
     return _Nodes(nodes)
@@ -95,21 +95,24 @@ class _TranslatedText(template.Node):
 
     def __init__(self, node: TranslateNode) -> None:
         self._node = node
-        self._known: dict[str | None, str] = {}
+        self._cached: dict[str | None, str] = {}
 
     def render(self, context: template.Context) -> str:
         language = get_language()
-        if language not in self._known:
-            self._known[language] = self._node.render(context)
-        return self._known[language]
+        if language not in self._cached:
+            self._cached[language] = self._node.render(context)
+        return self._cached[language]
 
 
 @register.tag(name="translate")
 def translated(parser: Parser, token: Token) -> template.Node:
     """Django's tag with a cache for literal texts, because a page has a hundred of them."""
     node = do_translate(parser, token)
-    of_text = node.filter_expression.var.literal is not None and not node.filter_expression.filters
-    return _TranslatedText(node) if of_text and not (node.asvar or node.message_context) else node
+    expression = node.filter_expression
+    is_literal = expression.var.literal is not None and not expression.filters
+    if is_literal and not node.asvar and not node.message_context:
+        return _TranslatedText(node)
+    return node
 
 
 @register.simple_tag

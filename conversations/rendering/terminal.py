@@ -52,18 +52,19 @@ def render_terminal(
     """Render the beginning of the text; ``style`` is the style in force at its first character."""
     beginning = text[: most_chars * MAX_RAW_RATIO]
     runs: list[tuple[Style, str]] = []
-    lines, chars, at, is_cut = 0, 0, 0, len(text) > len(beginning)
+    lines = chars = position = 0
+    is_cut = len(text) > len(beginning)
     beginning = _RETURNS.sub("\n", beginning)
-    while at < len(beginning) and lines < most_lines and chars < most_chars:
-        end = beginning.find("\n", at) + 1 or len(beginning)
-        style, line = _read_line(beginning[at:end], style)
-        for one_style, piece in line:
+    while position < len(beginning) and lines < most_lines and chars < most_chars:
+        end = beginning.find("\n", position) + 1 or len(beginning)
+        style, line = _read_line(beginning[position:end], style)
+        for run_style, piece in line:
             shown = piece[: most_chars - chars]
             chars += len(shown)
             is_cut = is_cut or len(shown) < len(piece)
-            runs.append((one_style, shown))
-        lines, at = lines + 1, end
-    is_cut = is_cut or at < len(beginning)
+            runs.append((run_style, shown))
+        lines, position = lines + 1, end
+    is_cut = is_cut or position < len(beginning)
     html = ""
     for classes, group in groupby(runs, lambda run: _classes(run[0])):
         piece = show_hidden(storable("".join(text for _, text in group)))
@@ -75,13 +76,13 @@ def render_terminal(
     return RenderedTerminal(html, is_cut)
 
 
-def style_at(text: str, place: int) -> Style:
+def style_at(text: str, offset: int) -> Style:
     """Return the style in force at an offset of a text, for a page that begins there."""
-    start = max(text.rfind(reset, 0, place) for reset in ("\x1b[0m", "\x1b[m"))
+    start = max(text.rfind(reset, 0, offset) for reset in ("\x1b[0m", "\x1b[m"))
     style = PLAIN
-    for found in TERMINAL_CODE.finditer(text, max(start, 0, place - 200_000), place):
-        if found["sgr"] is not None:
-            style = _change(style, found["sgr"])
+    for match in TERMINAL_CODE.finditer(text, max(start, 0, offset - 200_000), offset):
+        if match["sgr"] is not None:
+            style = _apply_sgr(style, match["sgr"])
     return style
 
 
@@ -107,55 +108,55 @@ def page_end(text: str, start: int, *, most_lines: int, most_chars: int) -> int:
 
 def _read_line(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]:
     """Return the style after a line, and the line as pieces of one style each."""
-    now = style
+    current_style = style
     if not _OVERWRITES.search(line):
         runs = []
-        for now, piece, _ in _pieces(line, style):
+        for current_style, piece, _ in _split_pieces(line, style):
             if piece:
-                runs.append((now, piece))
-        return now, runs
+                runs.append((current_style, piece))
+        return current_style, runs
     # The cursor moves back, so the characters that are written last are the ones that stay.
     cells: list[tuple[Style, str]] = []
-    column, left = 0, MAX_LINE_REFILLS * len(line)
-    for now, piece, erase in _pieces(line.removesuffix("\n"), style):
+    column, refills = 0, MAX_LINE_REFILLS * len(line)
+    for current_style, piece, erase in _split_pieces(line.removesuffix("\n"), style):
         if erase:
-            left -= max(column, len(cells))
-            if left > 0 and erase == "1":
+            refills -= max(column, len(cells))
+            if refills > 0 and erase == "1":
                 cells[:column] = [(PLAIN, " ")] * min(column, len(cells))
-            elif left > 0:
+            elif refills > 0:
                 del cells[0 if erase == "2" else column :]
         elif piece in ("\r", "\b"):
             column = max(0, column - 1) if piece == "\b" else 0
         elif piece:
             cells += [(PLAIN, " ")] * (column - len(cells))
-            cells[column : column + len(piece)] = [(now, char) for char in piece]
+            cells[column : column + len(piece)] = [(current_style, char) for char in piece]
             column += len(piece)
     if line.endswith("\n"):
         cells.append((PLAIN, "\n"))
     grouped = groupby(cells, itemgetter(0))
-    return now, [(key, "".join(char for _, char in group)) for key, group in grouped]
+    return current_style, [(key, "".join(char for _, char in group)) for key, group in grouped]
 
 
-def _pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
+def _split_pieces(line: str, style: Style) -> Iterator[tuple[Style, str, str]]:
     """Yield the text between cursor moves, each move, and each erasing, with its style.
 
     The last piece is empty and has the style after the line."""
-    at = 0
-    for found in TERMINAL_CODE.finditer(line):
-        for piece in _MOVES.split(line[at : found.start()]):
+    position = 0
+    for match in TERMINAL_CODE.finditer(line):
+        for piece in _MOVES.split(line[position : match.start()]):
             yield style, piece, ""
-        at = found.end()
-        if found["sgr"] is not None:
-            style = _change(style, found["sgr"])
-        elif found["erase"] is not None:
-            yield style, "", found["erase"] or "0"
-    for piece in _MOVES.split(line[at:]):
+        position = match.end()
+        if match["sgr"] is not None:
+            style = _apply_sgr(style, match["sgr"])
+        elif match["erase"] is not None:
+            yield style, "", match["erase"] or "0"
+    for piece in _MOVES.split(line[position:]):
         yield style, piece, ""
     yield style, "", ""
 
 
 @lru_cache(maxsize=256)
-def _change(style: Style, parameters: str) -> Style:
+def _apply_sgr(style: Style, parameters: str) -> Style:
     """Return the style after an SGR sequence (ECMA-48, 8.3.117; 38 and 48 as in ISO 8613-6)."""
     front, back, flags = style
     # The colour space of ``38:2:<space>:r:g:b`` has no visible effect.
@@ -202,6 +203,7 @@ def _parse_colour(codes: list[int]) -> int:
     return _nearest(*(0 if part == 0 else 55 + 40 * part for part in parts))
 
 
+_GREYS = ((0.25, 0), (0.65, 8), (0.9, 7), (2.0, 15))
 _HUES = ((15, 1), (75, 3), (165, 2), (200, 6), (265, 4), (345, 5), (361, 1))
 
 
@@ -210,7 +212,8 @@ def _nearest(red: int, green: int, blue: int) -> int:
     parts = [min(255, part) / 255 for part in (red, green, blue)]
     hue, saturation, value = colorsys.rgb_to_hsv(*parts)
     if saturation < 0.2 or value < 0.15:
-        return 0 if value < 0.25 else 8 if value < 0.65 else 7 if value < 0.9 else 15
+        # Shades of grey, from black to white.
+        return next(number for end, number in _GREYS if value < end)
     plain = next(number for end, number in _HUES if hue * 360 < end)
     return plain + 8 if value > 0.85 else plain
 

@@ -85,9 +85,9 @@ _DECISIONS = {
     ONCE: (say("Allowed once"), say("Allowed once by %(person)s")),
     ALWAYS: (say("Always allowed"), say("Always allowed by %(person)s")),
 }
-_OF_SERVER = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
-_TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
-_EDITED = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
+_SERVER_TOOL = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
+_INFORMATIVE = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
+_WRITTEN = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
 
 # The first line of a quoted turn, and of turns of another session. No line of quoted text begins
 # like that, because the recall tool indents it.
@@ -98,14 +98,16 @@ def tool_word(name: str) -> tuple[str, str]:
     """Return the tool's label (a message if the tool is the product's) and its icon."""
     if name in TOOLS:
         return TOOLS[name]
-    server = _OF_SERVER.fullmatch(name)
+    server = _SERVER_TOOL.fullmatch(name)
     word = f"{server[1]}: {server[2]}" if server else name
     return without_marks(storable(word)) or say("tool"), "tool"
 
 
 def state_word(state: str, ok: bool | None) -> tuple[str, str]:
     """Return the mark and the label of a state."""
-    return _OUTCOMES[ok] if state in ("", COMPLETED) else STATES.get(state, ("unknown", state))
+    if state in ("", COMPLETED):
+        return _OUTCOMES[ok]
+    return STATES.get(state, ("unknown", state))
 
 
 def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str:
@@ -114,8 +116,8 @@ def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str
     if words is None:
         return ""
     why = kind if decision == ALWAYS else reason
-    told = say(words[1], person=by) if by else say(words[0])
-    return say("%(told)s: %(why)s", told=told, why=why) if why else told
+    sentence = say(words[1], person=by) if by else say(words[0])
+    return say("%(told)s: %(why)s", told=sentence, why=why) if why else sentence
 
 
 def read_arguments(arguments: Any) -> Any:
@@ -131,34 +133,42 @@ def read_arguments(arguments: Any) -> Any:
 def telling_argument(name: str, arguments: Any) -> str:
     """Return the most informative argument of a call, on one line."""
     if isinstance(arguments, str):
-        told = arguments
-    elif not isinstance(arguments, dict) or not arguments:
+        return one_line(storable(arguments), limit=MAX_LINE_CHARS)
+    if not isinstance(arguments, dict) or not arguments:
         return ""
-    elif name == RECALL_TOOL:
+    if name == RECALL_TOOL:
         return recall_line(arguments)
-    elif name == "move_file":
-        told = " → ".join(value for value in arguments.values() if isinstance(value, str))
-    elif found := next((key for key in _TELLING if isinstance(arguments.get(key), str)), ""):
-        where = arguments.get("path") if found == "pattern" else None
-        told = f"{arguments[found]} in {where}" if where else arguments[found]
+    key = next((key for key in _INFORMATIVE if isinstance(arguments.get(key), str)), "")
+    if name == "move_file":
+        text = " → ".join(value for value in arguments.values() if isinstance(value, str))
+    elif key:
+        folder = arguments.get("path") if key == "pattern" else None
+        text = f"{arguments[key]} in {folder}" if folder else arguments[key]
     else:
-        told = _as_text(next(iter(arguments.values())))
-    return one_line(storable(told), limit=MAX_LINE_CHARS)
+        text = _as_text(next(iter(arguments.values())))
+    return one_line(storable(text), limit=MAX_LINE_CHARS)
 
 
 def recall_line(arguments: Any) -> str:
     """Return a recall request on one line: ``search "auth token"``, ``range 41–57``."""
     if not isinstance(arguments, dict):
         return ""
-    action, tool, query, session = (
-        value if isinstance(value := arguments.get(name), str) else ""
-        for name in ("action", "tool_name", "query", "session")
-    )
+    action, tool, query, session = _texts(arguments, "action", "tool_name", "query", "session")
     ends = [arguments.get(name) for name in ("start_turn", "end_turn", "around", "turns")]
     turns = "–".join(dict.fromkeys(str(end) for end in ends if isinstance(end, int | str)))
-    asked, where = f'"{query}"' if query else "", f"in {session[:8]}" if session else ""
-    line = " ".join(part for part in (action, tool, turns, asked, where) if part)
+    parts = [action, tool, turns]
+    if query:
+        parts.append(f'"{query}"')
+    if session:
+        parts.append(f"in {session[:8]}")
+    line = " ".join(part for part in parts if part)
     return one_line(storable(line), limit=MAX_RECALL_LINE_CHARS)
+
+
+def _texts(data: dict[str, Any], *names: str) -> list[str]:
+    """Return these values; a value that is not a text becomes empty."""
+    values = (data.get(name) for name in names)
+    return [value if isinstance(value, str) else "" for value in values]
 
 
 def arguments_text(arguments: Any, *, without_texts: bool) -> str:
@@ -169,7 +179,7 @@ def arguments_text(arguments: Any, *, without_texts: bool) -> str:
         return storable(arguments)
     if not isinstance(arguments, dict):
         return "" if arguments is None else storable(dump_json(arguments))
-    shown = {k: v for k, v in arguments.items() if not (without_texts and k in _EDITED)}
+    shown = {k: v for k, v in arguments.items() if not (without_texts and k in _WRITTEN)}
     return storable("\n".join(f"{name}: {_as_text(value)}" for name, value in shown.items()))
 
 
@@ -263,35 +273,36 @@ def failure_line(payload: ToolCallCompleted, *, limit: int = MAX_LINE_CHARS) -> 
 
     A command may report its error anywhere in its output, other tools report it first."""
     text = storable(payload.error or payload.output)
-    told = error_line(text, limit=limit) if payload.exit_code else ""
-    return told or one_line(strip_terminal_codes(text[: limit * 16]), limit=limit)
+    line = error_line(text, limit=limit) if payload.exit_code else ""
+    return line or one_line(strip_terminal_codes(text[: limit * 16]), limit=limit)
 
 
 def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     """Return the context of the card that asks, or None if the notice names no call of ours."""
-    asked = read_asked(payload.data or {})
-    url = call_url(session, asked.call)
+    request = read_asked(payload.data or {})
+    url = call_url(session, request.call)
     if not url:
         return None
-    word, icon = tool_word(asked.name)
-    diff = render_diff(asked.diff, most_lines=MAX_CARD_LINES, most_chars=MAX_CARD_CHARS)
+    word, icon = tool_word(request.name)
+    diff = render_diff(request.diff, most_lines=MAX_CARD_LINES, most_chars=MAX_CARD_CHARS)
     left_out = more_lines(diff.left_out) if diff.left_out else ""
-    if (chars := len(asked.command) - MAX_CARD_CHARS) > 0:
-        left_out = more_characters(chars)
+    extra_chars = len(request.command) - MAX_CARD_CHARS
+    if extra_chars > 0:
+        left_out = more_characters(extra_chars)
     return {
-        "call": asked.call,
+        "call": request.call,
         "step": STEPS["asked"],
-        "name": asked.name,
+        "name": request.name,
         "word": mark_text(word),
         "icon": icon,
-        "summary_html": mark_text(head_of(asked.summary, 1000)),
-        "command_html": show_hidden(asked.command[:MAX_CARD_CHARS]),
-        "diff_html": diff.html if asked.diff else "",
+        "summary_html": mark_text(head_of(request.summary, 1000)),
+        "command_html": show_hidden(request.command[:MAX_CARD_CHARS]),
+        "diff_html": diff.html if request.diff else "",
         "changes": changes_text(diff.added, diff.removed),
         "left_out": left_out,
-        "note_html": mark_text(head_of(asked.note, 1000)),
-        "always_html": asked.kind_label
-        and mark_text(say("Always allow %(kind)s", kind=head_of(asked.kind_label, 300))),
+        "note_html": mark_text(head_of(request.note, 1000)),
+        "always_html": request.kind_label
+        and mark_text(say("Always allow %(kind)s", kind=head_of(request.kind_label, 300))),
         "record_url": url,
     }
 
@@ -302,10 +313,7 @@ def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     call = data.get("call") or data.get("call_id")
     if not isinstance(call, str) or not call:
         return None
-    decision, by, reason = (
-        value if isinstance(value := data.get(name), str) else ""
-        for name in ("decision", "by", "reason")
-    )
+    decision, by, reason = _texts(data, "decision", "by", "reason")
     short = decision_text(decision, by=by, reason=reason) if decision in (ONCE, DENY) else ""
     text = mark_notice(head_of(short or payload.text, 2500))
     return {"call": call, "step": STEPS["decided"], "decision_html": text}
@@ -353,23 +361,25 @@ def _argument_blocks(arguments: Any, *, has_diff: bool) -> Iterator[dict[str, An
     """Yield the parts of an opened row, each in ``<pre>``, that show the arguments.
 
     ``more`` says how much of a part is missing."""
-    given = an_object(arguments)
-    apart = "command" if isinstance(given.get("command"), str) else "path" if has_diff else ""
-    texts = [(say("Command"), given["command"], "command")] if apart == "command" else []
-    if apart and isinstance(given.get(apart), str):
-        arguments = {key: value for key, value in given.items() if key != apart}
+    values = an_object(arguments)
+    texts = []
+    if isinstance(values.get("command"), str):
+        texts.append((say("Command"), values["command"], "command"))
+        arguments = {key: value for key, value in values.items() if key != "command"}
+    elif has_diff and isinstance(values.get("path"), str):  # The diff shows the path.
+        arguments = {key: value for key, value in values.items() if key != "path"}
     rest = arguments_text(arguments, without_texts=has_diff)
     if rest and rest != "{}":
         texts.append((say("Arguments"), rest, ""))
     for caption, text, kind in texts:
         shown = "\n".join(text[:HEAD_CHARS].split("\n")[: 2 * HEAD_LINES])
-        left = len(text) - len(shown)
+        hidden_chars = len(text) - len(shown)
         yield {
             "caption": caption,
             "html": show_hidden(shown),
             "kind": kind,
             "copies": bool(kind),
-            "more": more_characters(left) if left else "",
+            "more": more_characters(hidden_chars) if hidden_chars else "",
         }
 
 
@@ -377,7 +387,9 @@ def _output_blocks(
     payload: ToolCallCompleted, session: UUID, turn: str
 ) -> Iterator[dict[str, Any]]:
     url = call_url(session, payload.call)
-    rest = f"{url}output/" if url else f"/s/{session}/t/{turn}/output/" if turn else ""
+    rest = f"/s/{session}/t/{turn}/output/" if turn else ""
+    if url:
+        rest = f"{url}output/"
     is_error = payload.state in ("", COMPLETED)
     if payload.error:
         caption = say("Error") if is_error else say("The model was told")
@@ -408,7 +420,7 @@ def _output_block(
         )
         if is_open:
             start = max(GLIMPSE_CHARS, len(text) - HEAD_CHARS + GLIMPSE_CHARS)
-            lines = [found.end() for found in re.finditer("\n", text[start:-1])]
+            lines = [line_end.end() for line_end in re.finditer("\n", text[start:-1])]
             start += lines[max(0, len(lines) - HEAD_LINES + GLIMPSE_LINES)] if lines else 0
             end = render_terminal(
                 text[start:],
@@ -458,8 +470,8 @@ def render_output_page(text: str, *, name: str, start: int, session: UUID) -> Ou
     )
     if name == RECALL_TOOL:
         # An earlier page may name the session whose turns are quoted here.
-        named = _HEAD.match(text, text.rfind("\n[Session ", 0, start) + 1)
-        html = _link_turns(html, (start and named and named["session"]) or session)
+        header = _HEAD.match(text, text.rfind("\n[Session ", 0, start) + 1)
+        html = _link_turns(html, (start and header and header["session"]) or session)
     return OutputPage(
         html=html,
         start=start,

@@ -256,7 +256,7 @@ def test_a_long_file_has_the_colours_of_a_short_one() -> None:
 
 def test_waiting_for_a_pdf_does_not_delay_other_previews(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MAX_SECONDS", 5.0)
-    drawing = programs._running["draw_pdf.py"]
+    drawing = programs._slots["draw_pdf.py"]
     with drawing, drawing:
         assert render("a.html", "<p>Beans</p>").is_page
         monkeypatch.setattr(programs, "MAX_SECONDS", 0.01)
