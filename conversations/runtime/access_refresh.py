@@ -69,10 +69,10 @@ class AccessRefresher:
                 continue
             asks_outsiders = look % OUTSIDER_INTERVAL_LOOKS == 0
             for access in watched:
-                now = snapshots[access.place]
-                is_outside = now is not None and now.role is None
-                if now is None or now != access.latest or (is_outside and asks_outsiders):
-                    access.latest = now
+                snapshot = snapshots[access.place]
+                is_outside = snapshot is not None and snapshot.role is None
+                if snapshot is None or snapshot != access.latest or (is_outside and asks_outsiders):
+                    access.latest = snapshot
                     access.recheck()
 
 
@@ -90,33 +90,33 @@ class ConnectionLimiter:
     ``most`` maps each kind to its limit. ``refused`` counts the connections that were refused.
     """
 
-    def __init__(self, *, most: dict[str, int]) -> None:
-        self._most = most
-        self._open: Counter[tuple[str, int]] = Counter()
+    def __init__(self, *, limits: dict[str, int]) -> None:
+        self._limits = limits
+        self._open_counts: Counter[tuple[str, int]] = Counter()
         self._lock = Lock()
         self.refused = 0
 
     def require_room(self, kind: str, person_pk: int) -> None:
         """Raise TooManyRequests if the person has reached the limit."""
-        if self._open[kind, person_pk] >= self._most[kind]:
+        if self._open_counts[kind, person_pk] >= self._limits[kind]:
             self.refused += 1
             raise TooManyRequests(
-                say(_TOO_MANY[kind], limit=self._most[kind]), code="too_many_open"
+                say(_TOO_MANY[kind], limit=self._limits[kind]), code="too_many_open"
             )
 
     def acquire(self, kind: str, person_pk: int) -> None:
         """Count one more connection until :meth:`release`. Raise TooManyRequests at the limit."""
         with self._lock:
             self.require_room(kind, person_pk)
-            self._open[kind, person_pk] += 1
+            self._open_counts[kind, person_pk] += 1
 
     def acquire_anyway(self, kind: str, person_pk: int) -> None:
         """Count one more connection that has already been let in, whatever the limit."""
         with self._lock:
-            self._open[kind, person_pk] += 1
+            self._open_counts[kind, person_pk] += 1
 
     def release(self, kind: str, person_pk: int) -> None:
         with self._lock:
-            self._open[kind, person_pk] -= 1
-            if self._open[kind, person_pk] <= 0:
-                del self._open[kind, person_pk]
+            self._open_counts[kind, person_pk] -= 1
+            if self._open_counts[kind, person_pk] <= 0:
+                del self._open_counts[kind, person_pk]

@@ -32,9 +32,7 @@ from conversations.archive.context import (
     read_useless_attempt,
 )
 from conversations.archive.messages import queued_messages
-from conversations.archive.model_calls import (
-    check_model_call,
-)
+from conversations.archive.model_calls import check_model_call
 from conversations.archive.runs import ClaimedRun, finish_run, make_interrupted_summary_notice
 from conversations.archive.sessions import WindowFacts, read_window_facts
 from conversations.archive.storage import is_storage_error
@@ -42,9 +40,7 @@ from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
 from conversations.domain.messages import Message, say
-from conversations.domain.stream import (
-    MessageCompleted,
-)
+from conversations.domain.stream import MessageCompleted
 from conversations.domain.text import estimate_tokens, number_text, storable
 from conversations.domain.windows import (
     MANUAL,
@@ -93,7 +89,7 @@ class _Job:
     """The facts and the progress of a compaction whose run has begun.
 
     ``budget`` is the token limit of one stage, ``stages`` how many stages are still allowed and
-    ``done`` how many parts of the plan are summarised.
+    ``done_parts`` how many parts of the plan are summarised.
     """
 
     request: CompactionRequest
@@ -104,16 +100,16 @@ class _Job:
     budget: int
     limit: int
     caps: SummaryCaps
-    most_output: int
+    max_output: int
     stages: int
-    done: int = 0
+    done_parts: int = 0
     cuts: int = 0
     tries: int = 0
 
     @property
     def output(self) -> int:
         """The token limit of a summary. The next stage has at least as much room for its turns."""
-        return min(self.most_output, self.limit // OUTPUT_DIVISOR, self.budget // 2)
+        return min(self.max_output, self.limit // OUTPUT_DIVISOR, self.budget // 2)
 
     @property
     def room(self) -> int:
@@ -123,8 +119,8 @@ class _Job:
 
     @property
     def reached(self) -> int:
-        if self.done:
-            return self.plan.parts[self.done - 1].number
+        if self.done_parts:
+            return self.plan.parts[self.done_parts - 1].number
         return self.plan.previous.to_turn if self.plan.previous else 0
 
 
@@ -141,7 +137,7 @@ class CompactionExecution(Execution):
         try:
             compaction, event = await work
         except asyncio.CancelledError:
-            if not self._is_ended_by_person and await self._is_only_left():
+            if not self._is_ended_by_person and await self._ends_only_with_process():
                 await self._finish(states.INTERRUPTED, notice=make_interrupted_summary_notice())
             else:
                 await self._finish(states.STOPPED)
@@ -166,7 +162,7 @@ class CompactionExecution(Execution):
             appended = await self.writer.write(
                 append_compaction, self.claimed, new=compaction, event=event
             )
-            self._announce(appended, states.COMPLETED)
+            self._show_end(appended, states.COMPLETED)
             await self._context.publisher.publish_window(self.claimed.session_pk)
         return True
 
@@ -179,10 +175,10 @@ class CompactionExecution(Execution):
         doing = say("Summarizing turns %(first)s–%(last)s", first=plan.from_turn, last=plan.to_turn)
         self.show_state(self.state, doing=doing)
         summary = plan.previous.summary if plan.previous else ""
-        while job.stages and job.done < len(job.plan.parts):
-            summary = await self._stage(job, summary)
+        while job.stages and job.done_parts < len(job.plan.parts):
+            summary = await self._summarise_stage(job, summary)
             job.stages -= 1
-        job.plan = job.plan.keep_oldest(job.done, floor=job.facts.floor)
+        job.plan = job.plan.keep_oldest(job.done_parts, floor=job.facts.floor)
         return await asyncio.to_thread(self._complete, job, summary)
 
     def _read_job(self) -> _Job:
@@ -218,11 +214,11 @@ class CompactionExecution(Execution):
             budget=budget,
             limit=limit,
             caps=caps,
-            most_output=options.compact_tokens,
+            max_output=options.compact_tokens,
             stages=options.compact_max_calls,
         )
 
-    async def _stage(self, job: _Job, summary: str) -> str:
+    async def _summarise_stage(self, job: _Job, summary: str) -> str:
         """Summarise as many of the remaining parts as fit into one request."""
         database = self._context.database
         while True:
@@ -230,30 +226,31 @@ class CompactionExecution(Execution):
                 await database.readers.read(
                     check_model_call, self.claimed.session_pk, person_pk=self.claimed.user_pk
                 )
-            if not job.done:
+            if not job.done_parts:
                 job.plan = job.plan.keep_newest(job.room)
             if estimate_tokens(summary) > job.output:
                 summary = cut_to_tokens(summary, job.output)
-            rest = job.plan.parts[job.done :]
-            parts = rest[: count_stage(rest, budget=job.budget - estimate_tokens(summary))]
+            remaining = job.plan.parts[job.done_parts :]
+            count = count_stage(remaining, budget=job.budget - estimate_tokens(summary))
+            parts = remaining[:count]
             call = self._make_call(job, parts, summary)
             try:
                 written = await call.ask(read_summary)
             except ProviderError as error:
                 await self._prepare_retry(job, error)
             else:
-                job.done += len(parts)
+                job.done_parts += len(parts)
                 return written
 
     def _make_call(self, job: _Job, parts: Sequence[SummaryTurn], summary: str) -> SideCall:
         output, reached = job.output, job.reached
-        words = int(output * WORDS_PER_TOKEN)
+        word_count = int(output * WORDS_PER_TOKEN)
         request = make_summary_request(
             parts,
             previous=summary,
             to_previous=reached,
             model=job.model,
-            words=words,
+            words=word_count,
             output=output,
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
@@ -264,13 +261,13 @@ class CompactionExecution(Execution):
             parts,
             digests=digests,
             to_previous=reached,
-            words=words,
+            words=word_count,
             estimated=estimated,
             limit=job.limit,
             caps=job.caps,
         )
-        named = {digests[role]: text for role, text in texts.items()}
-        return SideCall(self, request, manifest, estimated, named)
+        texts_by_digest = {digests[role]: text for role, text in texts.items()}
+        return SideCall(self, request, manifest, estimated, texts_by_digest)
 
     async def _prepare_retry(self, job: _Job, error: ProviderError) -> None:
         """Change the next request or wait. Raise the error if neither can help."""
@@ -292,7 +289,9 @@ class CompactionExecution(Execution):
         if job.request.reason == THRESHOLD:
             _require_gain(before=plan.stays + plan.goes, after=plan.stays + tokens)
         summarised = sum(part.tokens for part in plan.parts)
-        if tokens >= summarised + (estimate_tokens(plan.previous.summary) if plan.previous else 0):
+        if plan.previous:
+            summarised += estimate_tokens(plan.previous.summary)
+        if tokens >= summarised:
             raise CompactionNotUseful(
                 say("The summary would be longer than the turns it replaces.")
             )
@@ -344,8 +343,8 @@ class CompactionExecution(Execution):
         """
         text = say("%(reason)s Nothing has changed.", reason=reason)
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
-        is_told = self.is_asked_for or state == states.FAILED
-        await self._finish(state, code=code, notice=notice if is_told else None)
+        is_shown = self.is_asked_for or state == states.FAILED
+        await self._finish(state, code=code, notice=notice if is_shown else None)
 
     async def _finish(self, state: str, *, code: str = "", notice: Info | None = None) -> None:
         if self._commits:
@@ -359,9 +358,9 @@ class CompactionExecution(Execution):
             payloads=[notice] if notice else [],
             error_code=code,
         )
-        self._announce(appended, state)
+        self._show_end(appended, state)
 
-    def _announce(self, appended: AppendResult, state: str) -> None:
+    def _show_end(self, appended: AppendResult, state: str) -> None:
         self.state, self.doing = state, ""
         self.show_rows(appended.rows)
 
@@ -381,11 +380,11 @@ def find_due_compaction(session_pk: int, context: RunContext) -> CompactionReque
     budget = make_budget(limit=limit, max_output=output, ratio=ratio)
     capacity = int(budget.tokens * budget.ratio)  # in the provider's tokens
     if options.compact_at:
-        at = tokens_at(options.compact_at, limit=capacity)
+        threshold = tokens_at(options.compact_at, limit=capacity)
     else:
-        at = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT_SHARE)
+        threshold = int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT_SHARE)
     tokens = facts.context_tokens
-    if tokens < at:
+    if tokens < threshold:
         return None
     if attempt := read_useless_attempt(session_pk):
         has_moved = 0 < attempt.floor < facts.floor

@@ -25,6 +25,8 @@ from .model_routing import default_model, offered_models
 from .options import read_options
 from .service import Runtime
 
+logger = logging.getLogger(__name__)
+
 _runtime: Runtime | None = None
 _starting: asyncio.Lock | None = None
 _is_over = False
@@ -70,8 +72,6 @@ async def stop_current_runtime(*, for_good: bool = False) -> None:
 
 # Functions for views, which call the runtime from a request's thread.
 
-logger = logging.getLogger(__name__)
-
 RECOVERY_SECONDS = 10.0
 
 # Help texts of the metrics, in the order in which they are listed.
@@ -115,16 +115,16 @@ def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
 
     Raise Rejected if there is no such model or more than one.
     """
-    wanted = text.casefold()
-    exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
-    near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
-    found = exact or near
-    if len(found) != 1:
-        names = ", ".join(model.id for model in found or models)
+    needle = text.casefold()
+    exact = [model for model in models if needle in (model.id.casefold(), model.name.casefold())]
+    partial = [model for model in models if needle in f"{model.id} {model.name}".casefold()]
+    matches = exact or partial
+    if len(matches) != 1:
+        names = ", ".join(model.id for model in matches or models)
         raise Rejected(
             "Choose one of these models: %(models)s.", models=names, code="unknown_model"
         )
-    return found[0]
+    return matches[0]
 
 
 def recover_session(session_pk: int) -> bool:
@@ -132,11 +132,11 @@ def recover_session(session_pk: int) -> bool:
 
     Return whether there was such a run and its recovery finished in time.
     """
-    found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
+    runs = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
     runtime = started_runtime()
-    if not found or runtime is None or runtime.loop is None:
+    if not runs or runtime is None or runtime.loop is None:
         return False
-    if not any(runtime.queue.is_orphan(run) for run in found):
+    if not any(runtime.queue.is_orphan(run) for run in runs):
         return False
     recovery = asyncio.run_coroutine_threadsafe(
         runtime.queue.recover(session_pk=session_pk), runtime.loop
@@ -254,11 +254,11 @@ def read_metrics() -> list[Metric]:
     """Return the metrics of this process, and those of the archive if the database answers."""
     figures: dict[str, float] = dict.fromkeys(METRICS, 0)
     figures["loom_disk_free_bytes"] = data_free_bytes()
-    of_features: list[Metric] = []
+    feature_metrics: list[Metric] = []
     try:
         states = count_runs_by_state(tuple(IN_FLIGHT.values()))
         figures |= {name: states.get(state, 0) for name, state in IN_FLIGHT.items()}
-        of_features = [metric for feature in features() for metric in feature.metrics()]
+        feature_metrics = [metric for feature in features() for metric in feature.metrics()]
     except Exception as error:
         if not is_storage_error(error):
             raise
@@ -273,8 +273,8 @@ def read_metrics() -> list[Metric]:
             "loom_tool_servers_ready": servers["ready"],
             "loom_tool_servers_failed": servers["failed"],
         }
-    own = []
+    metrics = []
     for name in figures:
         kind = "counter" if name.endswith("_total") else "gauge"
-        own.append(Metric(name=name, help=METRICS[name], value=figures[name], kind=kind))
-    return own + of_features
+        metrics.append(Metric(name=name, help=METRICS[name], value=figures[name], kind=kind))
+    return metrics + feature_metrics

@@ -108,8 +108,8 @@ class Writer:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._waiting: deque[_Job] = deque()
         self._is_closing = False
-        self._door = threading.Lock()
-        self._is_shut = False
+        self._closing_lock = threading.Lock()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="archive-writer", daemon=True)
         self._thread.start()
 
@@ -121,16 +121,16 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         deadline = time.monotonic() + _wait_seconds.get()
-        with self._door:
-            if self._is_shut:
+        with self._closing_lock:
+            if self._is_closed:
                 raise stopping()
             self._jobs.put(_Job(lambda: function(*args, **kwargs), loop, future, deadline))
         return await future
 
     def close(self) -> None:
         """Run the queued jobs, then end the thread and close its connection."""
-        with self._door:
-            self._is_shut = True
+        with self._closing_lock:
+            self._is_closed = True
             self._jobs.put(None)
         self._thread.join()
 
@@ -160,33 +160,34 @@ class Writer:
 
     def _commit(self, group: list[_Job]) -> None:
         """Retry the jobs until they are committed or the deadlines of their callers have passed."""
-        tries, unanswered = 0, ""
+        tries, unconfirmed = 0, ""
         while group:
-            failed = self._try(group, unanswered)
+            failed = self._try(group, unconfirmed)
             if failed is None:
                 self._resolve(group)
                 return
-            tries, unanswered = tries + 1, failed
+            tries += 1
+            unconfirmed = failed
             # SQLite has already waited for the lock until its own timeout.
             if tries > 1 or connection.vendor == "sqlite":
                 self._accept_queued()
-                group = self._fail_late(group, may_be_done=bool(unanswered))
+                group = self._fail_late(group, may_be_done=bool(unconfirmed))
                 self._waiting = deque(self._fail_late(self._waiting))
             if group:
                 time.sleep(_pause_after(tries))
 
-    def _try(self, group: list[_Job], unanswered: str) -> str | None:
+    def _try(self, group: list[_Job], unconfirmed: str) -> str | None:
         """Run and commit the jobs, and return None when all of them have a result or an error.
 
         Otherwise the database is away. Return the id of a transaction whose COMMIT is not
-        confirmed, or an empty string if there is none. ``unanswered`` is such an id from an earlier
-        try.
+        confirmed, or an empty string if there is none. ``unconfirmed`` is such an id from an
+        earlier try.
         """
         committing = ""
         try:
-            if unanswered and (status := status_of(unanswered)) != "aborted":
-                return None if status == "committed" else unanswered
-            unanswered = ""
+            if unconfirmed and (status := status_of(unconfirmed)) != "aborted":
+                return None if status == "committed" else unconfirmed
+            unconfirmed = ""
             with transaction.atomic(durable=True):
                 self._run(group)
                 # If a function has swallowed the error that broke the transaction, it would be
@@ -201,16 +202,16 @@ class Writer:
                 return None
             group[0].error = error
         except DatabaseError as error:
-            full = isinstance(translate_storage_error(error), StorageFull)
+            is_full = isinstance(translate_storage_error(error), StorageFull)
             # Django closes a connection on which it could not even roll back.
             is_lost = connection.connection is None and connection.vendor == "postgresql"
             connection.close_if_unusable_or_obsolete()
-            if not full and (is_lost or is_storage_error(error)):
-                return committing or unanswered
+            if not is_full and (is_lost or is_storage_error(error)):
+                return committing or unconfirmed
             # A full disk fails all writes. Each is logged in one line, because it is not a bug.
             fields = {"writes": len(group), "error_class": type(error).__name__}
-            level = logging.WARNING if full else logging.ERROR
-            logger.log(level, "writes_failed", exc_info=not full, extra={"fields": fields})
+            level = logging.WARNING if is_full else logging.ERROR
+            logger.log(level, "writes_failed", exc_info=not is_full, extra={"fields": fields})
             for job in group:
                 job.error = job.error or error
         except Exception as error:
@@ -235,7 +236,10 @@ class Writer:
         late: list[_Job] = []
         others: list[_Job] = []
         for job in jobs:
-            (late if self._is_closing or job.deadline <= now else others).append(job)
+            if self._is_closing or job.deadline <= now:
+                late.append(job)
+            else:
+                others.append(job)
         for job in late:
             job.error = error = database_unavailable()
             error.may_be_done = may_be_done
@@ -275,10 +279,10 @@ class Readers:
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         deadline = time.monotonic() + _wait_seconds.get()
-        for tries in itertools.count(2):
+        for tries in itertools.count(2):  # the first read is itself two tries
             try:
                 return await loop.run_in_executor(
-                    self._pool, lambda: _checked(function, *args, **kwargs)
+                    self._pool, lambda: _read_with_retry(function, *args, **kwargs)
                 )
             except Exception as error:
                 translated = translate_storage_error(error)
@@ -305,12 +309,12 @@ class Readers:
         which of them runs a given job.
         """
         self._pool.shutdown()
-        for own in self._connections:
-            own.inc_thread_sharing()
-            own.close()
+        for reader_connection in self._connections:
+            reader_connection.inc_thread_sharing()
+            reader_connection.close()
 
 
-def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def _read_with_retry[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a read, and repeat it once at once if the connection of this thread was lost.
 
     The connections of the other threads may be lost, too, so a retry in another thread could fail
@@ -367,9 +371,11 @@ class RetryingWriter:
                 self._count(-1)
 
     def _count(self, change: int) -> None:
-        before, self._waiting = self._waiting, self._waiting + change
-        if not (before and self._waiting):
-            self._on_wait(FULL_NOTE if self._waiting else "")
+        was_waiting = self._waiting > 0
+        self._waiting += change
+        is_waiting = self._waiting > 0
+        if is_waiting != was_waiting:
+            self._on_wait(FULL_NOTE if is_waiting else "")
 
 
 class Database:

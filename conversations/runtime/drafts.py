@@ -80,7 +80,8 @@ class DraftWorker:
         chunks = []
         for part, kind, texts in self._pending.pop(run_pk, []):
             ordinal = self._ordinals.get(run_pk, 0)
-            self._ordinals[run_pk], text = ordinal + 1, "".join(texts)
+            self._ordinals[run_pk] = ordinal + 1
+            text = "".join(texts)
             chunk = DraftChunk(run_id=run_pk, ordinal=ordinal, part=part, kind=kind, text=text)
             chunks.append(chunk)
         return chunks
@@ -103,7 +104,7 @@ class DraftWorker:
     async def _flush(self) -> None:
         for run_pk in list(self._pending):
             self._unwritten.setdefault(run_pk, []).extend(self._take_pending(run_pk))
-        chunks = [chunk for some in self._unwritten.values() for chunk in some]
+        chunks = [chunk for run_chunks in self._unwritten.values() for chunk in run_chunks]
         if not chunks:
             return
         self.handed_over |= self._unwritten.keys()
@@ -121,10 +122,10 @@ class DraftWorker:
             self._wake.set()
             return
         written = {(chunk.run_id, chunk.ordinal) for chunk in chunks}
-        for run_pk, some in list(self._unwritten.items()):
-            left = [chunk for chunk in some if (chunk.run_id, chunk.ordinal) not in written]
-            if left:
-                self._unwritten[run_pk] = left
+        for run_pk, run_chunks in list(self._unwritten.items()):
+            unwritten = [c for c in run_chunks if (c.run_id, c.ordinal) not in written]
+            if unwritten:
+                self._unwritten[run_pk] = unwritten
             else:
                 del self._unwritten[run_pk]
         self._on_saved(chunks)
@@ -234,7 +235,7 @@ class LiveCall:
     state: str = STARTED
     began: float = field(default_factory=monotonic)
     pieces: list[str] = field(default_factory=list)
-    held: int = 0
+    kept_chars: int = 0
     total: int = 0
     sent: int = 0
     budget: float = MAX_CHARS_PER_SECOND
@@ -243,13 +244,13 @@ class LiveCall:
     def report(self, text: str) -> None:
         self.pieces.append(text)
         self.total += len(text)
-        self.held += len(text)
-        if self.held > 2 * MAX_KEPT_CHARS:
+        self.kept_chars += len(text)
+        if self.kept_chars > 2 * MAX_KEPT_CHARS:
             self._join()
 
     def _join(self) -> str:
         tail = "".join(self.pieces)[-MAX_KEPT_CHARS:]
-        self.pieces, self.held = [tail], len(tail)
+        self.pieces, self.kept_chars = [tail], len(tail)
         return tail
 
     @property
@@ -273,26 +274,26 @@ class LiveCall:
         self.budget -= size
         if unsent > MAX_SHOWN_CHARS:
             return self.snapshot(run)
-        text = self._end(unsent)
+        text = self._tail(unsent)
         frame = self._head(run) | ({"offset": self.sent, "text": text} if text else {})
         self.sent = self.total
         return frame
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """Return a frame with the end of the output so far. The next frame continues after it."""
-        text = self._end(MAX_SHOWN_CHARS)
+        text = self._tail(MAX_SHOWN_CHARS)
         self.sent = self.total
         return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
 
-    def _end(self, characters: int) -> str:
+    def _tail(self, characters: int) -> str:
         """Return the last characters of the output, joining only the pieces that are needed."""
-        found: list[str] = []
+        tail: list[str] = []
         for piece in reversed(self.pieces):
             if characters <= 0:
                 break
-            found.append(piece[-characters:])
+            tail.append(piece[-characters:])
             characters -= len(piece)
-        return "".join(reversed(found))
+        return "".join(reversed(tail))
 
     def _head(self, run: str) -> dict[str, Any]:
         elapsed = monotonic() - self.began if self.state == RUNNING else 0

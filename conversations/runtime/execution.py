@@ -54,23 +54,25 @@ class FrameThrottle:
     ) -> None:
         self._shortest = shortest
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._added = 0.0
-        self._sampled, self._used = clock(), cpu_clock()
+        self._delay = 0.0  # because of the load
+        self._sampled_at, self._cpu_used = clock(), cpu_clock()
 
     def interval(self) -> float:
         """Return the seconds from one frame of an answer to the next."""
         now = self._clock()
-        if (elapsed := now - self._sampled) >= SAMPLE_SECONDS:
-            used = self._cpu_clock()
-            share = (used - self._used) / elapsed
-            self._sampled, self._used = now, used
+        elapsed = now - self._sampled_at
+        if elapsed >= SAMPLE_SECONDS:
+            cpu_used = self._cpu_clock()
+            share = (cpu_used - self._cpu_used) / elapsed
+            self._sampled_at, self._cpu_used = now, cpu_used
             if share > MAX_CPU_SHARE:
-                self._added = min(
-                    MAX_INTERVAL_SECONDS, max(FIRST_INTERVAL_SECONDS, 1.5 * self._added)
-                )
+                longer = max(FIRST_INTERVAL_SECONDS, 1.5 * self._delay)
+                self._delay = min(MAX_INTERVAL_SECONDS, longer)
+            elif share < LOW_CPU_SHARE and self._delay > FIRST_INTERVAL_SECONDS:
+                self._delay /= 1.5
             elif share < LOW_CPU_SHARE:
-                self._added = self._added / 1.5 if self._added > FIRST_INTERVAL_SECONDS else 0.0
-        return max(self._shortest, self._added)
+                self._delay = 0.0
+        return max(self._shortest, self._delay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ class Execution:
         # seconds spent waiting for a person; when the current wait began
         self._waited, self._waits_since = 0.0, 0.0
         self._stop = asyncio.Event()
-        self._is_left = self._is_stopped = self._is_ended_by_person = False
+        self._process_ends = self._is_stopped = self._is_ended_by_person = False
         self._ordinal = 0
         self._commits: set[asyncio.Task[Any]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -137,16 +139,16 @@ class Execution:
         The run is interrupted, or stopped if a person has ended the process. A run that waits for a
         person is not ended; another process continues it.
         """
-        self._is_left, self._is_ended_by_person = True, by_person
+        self._process_ends, self._is_ended_by_person = True, by_person
         self._stop.set()
 
-    async def _is_only_left(self) -> bool:
+    async def _ends_only_with_process(self) -> bool:
         """Return whether the run ends only because the process does.
 
         A person may have stopped the run as well, perhaps through another process just before this
         one ends. The run then needs no notice of an interruption.
         """
-        if not self._is_left or self._is_stopped:
+        if not self._process_ends or self._is_stopped:
             return False
         return not await self._context.database.readers.read(is_stop_requested, self.claimed.run_pk)
 
@@ -167,7 +169,7 @@ class Execution:
         waiting = monotonic() - self._waits_since if self._waits_since else 0
         return self.elapsed_ms - int((self._waited + waiting) * 1000)
 
-    def _count_waiting(self, state: str) -> None:
+    def _measure_waiting(self, state: str) -> None:
         if self._waits_since:
             self._waited += monotonic() - self._waits_since
         self._waits_since = monotonic() if state == states.WAITING_APPROVAL else 0.0
@@ -256,7 +258,7 @@ class Execution:
 
     def show_state(self, state: str, *, doing: str = "") -> None:
         if (state, doing) != (self.state, self.doing):
-            self._count_waiting(state)
+            self._measure_waiting(state)
             self.state, self.doing = state, doing
             self._publish(self.state_frame())
 
@@ -297,14 +299,14 @@ class Execution:
             self._publish(frame)
 
 
-def usage_so_far(reported: Usage | None, *, given: int, written: Iterable[str]) -> Usage:
+def usage_so_far(reported: Usage | None, *, estimated: int, texts: Iterable[str]) -> Usage:
     """Return the usage of a call that ended early, as reported or else estimated."""
     if reported is None:
         return Usage()
     return replace(
         reported,
-        input_tokens=given if reported.input_tokens is None else reported.input_tokens,
-        output_tokens=max(reported.output_tokens or 0, sum(map(estimate_tokens, written))),
+        input_tokens=estimated if reported.input_tokens is None else reported.input_tokens,
+        output_tokens=max(reported.output_tokens or 0, sum(map(estimate_tokens, texts))),
     )
 
 

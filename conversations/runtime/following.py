@@ -7,7 +7,6 @@ left off. The hub says when to read. The work of other processes is found by rea
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from itertools import groupby
 from time import monotonic
 
 from conversations.archive.journal import walk_events
@@ -70,35 +69,35 @@ class RunReader(Reader):
 
     of_drafts = True
 
-    def __init__(self, run_pk: int, place: StreamCursor) -> None:
+    def __init__(self, run_pk: int, cursor: StreamCursor) -> None:
         self._run_pk = run_pk
-        self._transcript = RunTranscriptReader(place)
+        self._transcript = RunTranscriptReader(cursor)
         self._reached = 0
         self._has_all_rows = False
         self._draft: Draft = {}
         self._ordinal = -1
 
     def read_on(self) -> list[StreamEvent]:
-        moment = read_run_progress(self._run_pk, after_ordinal=self._ordinal)
+        progress = read_run_progress(self._run_pk, after_ordinal=self._ordinal)
         self.has_more = False
-        if moment.last_seq > self._reached and not self._has_all_rows:
+        if progress.last_seq > self._reached and not self._has_all_rows:
             rows, self._reached, self._has_all_rows = read_stream_rows(
-                moment.run,
+                progress.run,
                 after=self._transcript.place.row,
                 reached=self._reached,
-                last_seq=moment.last_seq,
+                last_seq=progress.last_seq,
             )
-            self.has_more = bool(rows) or self._reached < moment.last_seq
+            self.has_more = bool(rows) or self._reached < progress.last_seq
             if self.has_more:  # the draft read so far may belong to another answer
                 self._draft, self._ordinal = {}, -1
                 return list(self._transcript.events_of_rows(rows))
-        if self._has_all_rows or moment.run.is_over:
+        if self._has_all_rows or progress.run.is_over:
             self.has_ended = True
-            run = moment.run
+            run = progress.run
             end = {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
             return [StreamEvent(END_ID, END, end)]
-        add_chunks(self._draft, moment.chunks)
-        self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
+        add_chunks(self._draft, progress.chunks)
+        self._ordinal = max((chunk[0] for chunk in progress.chunks), default=self._ordinal)
         return list(self._transcript.events_of_answer(draft_parts(self._draft), is_whole=False))
 
     def take_chunks(self, chunks: Sequence[DraftChunk]) -> list[StreamEvent] | None:
@@ -122,31 +121,33 @@ class SessionReader(Reader):
     A rewind comes after the row that was the last one when the rewind was made.
     """
 
-    def __init__(self, session_pk: int, place: StreamCursor) -> None:
+    def __init__(self, session_pk: int, cursor: StreamCursor) -> None:
         self._session_pk = session_pk
-        self._place = place
+        self._cursor = cursor
 
     def read_on(self) -> list[StreamEvent]:
         # Rows are read first, because a rewind made after that comes after all of them.
-        rows = walk_events(self._session_pk, start=self._place.row, limit=PAGE_ROWS)
+        rows = walk_events(self._session_pk, start=self._cursor.row, limit=PAGE_ROWS)
         self.has_more = len(rows) == PAGE_ROWS
-        last = rows[-1].seq if rows else self._place.row
-        rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
-        made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
-        events = self._rewind_events(made)
+        last = rows[-1].seq if rows else self._cursor.row
+        rewinds = read_rewinds(self._session_pk, from_seq=self._cursor.row, to_seq=last)
+        rewinds_by_seq: dict[int, list[Rewind]] = {}
+        for rewind in rewinds:
+            rewinds_by_seq.setdefault(rewind.to_seq, []).append(rewind)
+        events = self._rewind_events(rewinds_by_seq)
         for row in rows:
-            self._place = StreamCursor(row.seq)
-            events.append(StreamEvent(str(self._place), ROW, row.as_data()))
-            events += self._rewind_events(made)
+            self._cursor = StreamCursor(row.seq)
+            events.append(StreamEvent(str(self._cursor), ROW, row.as_data()))
+            events += self._rewind_events(rewinds_by_seq)
         return events
 
-    def _rewind_events(self, made: dict[int, list[Rewind]]) -> list[StreamEvent]:
+    def _rewind_events(self, rewinds_by_seq: dict[int, list[Rewind]]) -> list[StreamEvent]:
         """Return the events of the rewinds after the current row that were not sent yet."""
-        events, row, told = [], self._place.row, self._place.part
-        for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
-            self._place = StreamCursor(row, number)
-            told_of = {name: getattr(rewind, name) for name in REWIND_COLUMNS}
-            events.append(StreamEvent(str(self._place), REWOUND, told_of))
+        events, row, sent = [], self._cursor.row, self._cursor.part
+        for number, rewind in enumerate(rewinds_by_seq.get(row, [])[sent:], sent + 1):
+            self._cursor = StreamCursor(row, number)
+            data = {name: getattr(rewind, name) for name in REWIND_COLUMNS}
+            events.append(StreamEvent(str(self._cursor), REWOUND, data))
         return events
 
 
@@ -158,7 +159,7 @@ async def follow(
     None is yielded whenever no event has come for ``heartbeat`` seconds.
     """
     with runtime.hub.listening(Listener(session_pk, of_drafts=reader.of_drafts)) as listener:
-        told_at = monotonic()
+        yielded_at = monotonic()
         while not listener.is_closed:
             chunks = None if reader.has_more else listener.take_chunks()
             events = None if chunks is None else reader.take_chunks(chunks)
@@ -166,17 +167,17 @@ async def follow(
                 events = await runtime.readers.read(reader.read_on)
             for event in events:
                 yield event
-                told_at = monotonic()
+                yielded_at = monotonic()
             if reader.has_ended:
                 return
             if reader.has_more:
                 continue
             await listener.wait(
-                _wait_seconds(runtime, session_pk, told_at + heartbeat - monotonic())
+                _wait_seconds(runtime, session_pk, yielded_at + heartbeat - monotonic())
             )
-            if monotonic() >= told_at + heartbeat:
+            if monotonic() >= yielded_at + heartbeat:
                 yield None
-                told_at = monotonic()
+                yielded_at = monotonic()
 
 
 async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
@@ -196,8 +197,8 @@ async def wait_for_end(runtime: Runtime, run: Run, *, seconds: float) -> bool:
 def _wait_seconds(runtime: Runtime, session_pk: int, seconds: float) -> float:
     """Return the seconds until the next read, fewer if this process does not execute the run."""
     is_ours = runtime.queue.execution_of(session_pk) is not None
-    most = LOOK_INTERVAL_SECONDS if is_ours else runtime.options.watch_interval
-    return max(0.0, min(seconds, most))
+    max_seconds = LOOK_INTERVAL_SECONDS if is_ours else runtime.options.watch_interval
+    return max(0.0, min(seconds, max_seconds))
 
 
 async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int) -> str:

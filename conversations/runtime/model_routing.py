@@ -76,6 +76,14 @@ NO_TOOLS = "[]"
 
 NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
 
+# Error codes of the cheaper model for summaries and titles after which the session's own model is
+# asked.
+REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
+
+_DATED = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2})")
+
+_INPUT_WORDS = {IMAGES: say("images"), DOCUMENTS: "PDF"}
+
 
 def named_models(config: ProviderConfig, options: RuntimeOptions) -> list[ModelInfo]:
     """Return the models of a provider that the settings name, by the provider's own ids."""
@@ -92,9 +100,6 @@ def offered_models(options: RuntimeOptions) -> list[ModelInfo]:
     return offered or [DEMO_MODEL]
 
 
-_DATED = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2})")
-
-
 def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str, list[ModelInfo]]]:
     """Return the names of providers with their models, as menus show them.
 
@@ -108,15 +113,15 @@ def group_models(models: Sequence[ModelInfo], *, chosen: str) -> list[tuple[str,
         if dated is None or dated[1] not in ids or model.id == chosen:
             groups.setdefault(model.provider, []).append(model)
     if chosen and chosen not in ids:
-        gone = ModelInfo(id=chosen, name=chosen, max_input_tokens=0, max_output_tokens=0)
-        groups[say("Not available")] = [gone]
+        unavailable = ModelInfo(id=chosen, name=chosen, max_input_tokens=0, max_output_tokens=0)
+        groups[say("Not available")] = [unavailable]
     return list(groups.items())
 
 
 def describe_model(model: ModelInfo, prices: PriceList) -> str:
     """Return a line with the id, provider, limit, capabilities and price of a model, as known."""
-    takes = [word for name, word in _TAKES.items() if model.takes.get(name)]
-    lacks: list[str] = [say("no tools")] if model.takes.get(TOOLS) is False else []
+    accepted = [word for name, word in _INPUT_WORDS.items() if model.takes.get(name)]
+    missing: list[str] = [say("no tools")] if model.takes.get(TOOLS) is False else []
     price = price_of(prices, model.id)
     cost = ""
     if price:
@@ -124,15 +129,8 @@ def describe_model(model: ModelInfo, prices: PriceList) -> str:
         cost = say("%(input)s in, %(output)s out per million", input=input_cost, output=output_cost)
     size = model.max_input_tokens
     limit = say("%(count)s tokens", count=tokens_text(size)) if size else ""
-    abilities = join_messages(takes + lacks, ", ")
+    abilities = join_messages(accepted + missing, ", ")
     return join_messages((model.id, model.provider, limit, abilities, cost), " · ")
-
-
-# Error codes of the cheaper model for summaries and titles after which the session's own model is
-# asked.
-REPLACED_BY_OWN = ("unknown_model", "permission", "invalid_request")
-
-_TAKES = {IMAGES: say("images"), DOCUMENTS: "PDF"}
 
 
 def stamp_of(path: Path) -> int:
@@ -190,11 +188,11 @@ class ModelRouter:
 
     def _use(self, providers: Sequence[ProviderConfig]) -> None:
         for config in providers:
-            named = named_models(config, self._options)
+            configured = named_models(config, self._options)
             provider = make_provider(
-                config, timeout=self._options.provider_timeout, fallback_models=named
+                config, timeout=self._options.provider_timeout, fallback_models=configured
             )
-            models = [config.describe(model) for model in named]
+            models = [config.describe(model) for model in configured]
             self.states[config.name] = ProviderState(
                 config=config, provider=provider, models=models
             )
@@ -240,12 +238,16 @@ class ModelRouter:
                     self._asked_loaded.add(model)
                     self._database.run_in_background(self._learn_loaded(state, info))
 
-    async def _learn_loaded(self, state: ProviderState, before: ModelInfo) -> None:
+    async def _learn_loaded(self, state: ProviderState, listed: ModelInfo) -> None:
         await self.refresh([state])
-        now = next((info for info in state.models if info.id == before.id), before)
-        if now.is_limit_known:
-            listed, tokens = before.max_input_tokens, now.max_input_tokens
-            await self._learn(learn_input_limit, before.id, tokens=tokens, listed=listed)
+        loaded = next((info for info in state.models if info.id == listed.id), listed)
+        if loaded.is_limit_known:
+            await self._learn(
+                learn_input_limit,
+                listed.id,
+                tokens=loaded.max_input_tokens,
+                listed=listed.max_input_tokens,
+            )
 
     def _route(self, model: str) -> tuple[Provider, str]:
         """Return the provider of a model and the provider's own id of it."""
@@ -287,37 +289,37 @@ class ModelRouter:
         providers = [state.config for state in self.states.values()]
         return default_model(self._options.model, providers, self.listed)
 
-    def compact_model_for(self, own: str) -> str:
-        """Return the model that writes summaries in a session with the model ``own``."""
-        if self.is_demo or self._options.compact_model:
-            return own if self.is_demo else self._options.compact_model
-        return self._small_model(own)
+    def compact_model_for(self, own_model: str) -> str:
+        """Return the model that writes summaries in a session with the model ``own_model``."""
+        if self.is_demo:
+            return own_model
+        return self._options.compact_model or self._small_model(own_model)
 
-    def title_model_for(self, own: str) -> str:
-        """Return the model that writes the title of a session with the model ``own``."""
+    def title_model_for(self, own_model: str) -> str:
+        """Return the model that writes the title of a session with the model ``own_model``."""
         chosen = self._options.title_model
-        return self._small_model(own) if chosen == "auto" else chosen
+        return self._small_model(own_model) if chosen == "auto" else chosen
 
-    def sampling_model_for(self, own: str, hints: Sequence[str]) -> str:
-        """Return the model that tool servers may ask in a session with the model ``own``.
+    def sampling_model_for(self, own_model: str, hints: Sequence[str]) -> str:
+        """Return the model that tool servers may ask in a session with the model ``own_model``.
 
-        It is the first model of the same provider whose id contains a hint, or else ``own``.
+        It is the first model of the same provider whose id contains a hint, or else ``own_model``.
         """
         for state in self.states.values():
-            if any(info.id == own for info in state.models):
+            if any(info.id == own_model for info in state.models):
                 for hint in hints:
                     for info in state.models:
                         if hint.casefold() in info.id.casefold():
                             return info.id
-        return own
+        return own_model
 
-    def _small_model(self, own: str) -> str:
+    def _small_model(self, own_model: str) -> str:
         """Return a small model of the same provider, because turns must reach no other provider."""
         for state in self.states.values():
-            if any(info.id == own for info in state.models):
+            if any(info.id == own_model for info in state.models):
                 small = (info.id for info in state.models if SMALL.search(info.id.lower()))
-                return next(small, own)
-        return own
+                return next(small, own_model)
+        return own_model
 
     def find(self, model: str) -> ModelInfo:
         """Return what is known of a model from its server, or else the defaults for its name.
@@ -345,7 +347,7 @@ class ModelRouter:
 
     async def learn_limit(self, model: str, tokens: int) -> None:
         """Save the limit that a model's server has shown by refusing a request with more tokens."""
-        listed = next((one.max_input_tokens for one in self.listed if one.id == model), None)
+        listed = next((info.max_input_tokens for info in self.listed if info.id == model), None)
         listed = listed or make_model(model).max_input_tokens
         await self._learn(learn_input_limit, model, tokens=tokens, listed=listed)
 
@@ -367,11 +369,12 @@ class ModelRouter:
 
     async def reload(self, providers: Sequence[ProviderConfig]) -> None:
         """Use these providers from now on. Answers that are being written end as they began."""
-        kept = {name: one for name, one in self.states.items() if one.config in providers}
-        gone = [one for name, one in self.states.items() if name not in kept]
-        self.states = kept
-        self._use([config for config in providers if config.name not in kept])
-        self._closing += [one.provider for one in gone]
+        states = self.states
+        unchanged = {name: state for name, state in states.items() if state.config in providers}
+        removed = [state for name, state in states.items() if name not in unchanged]
+        self.states = unchanged
+        self._use([config for config in providers if config.name not in unchanged])
+        self._closing += [state.provider for state in removed]
         await self.refresh()
 
     async def follow_file(self) -> None:
@@ -392,18 +395,18 @@ class ModelRouter:
 
     async def refresh(self, states: Sequence[ProviderState] = ()) -> None:
         """Ask these providers, or all, for their models. A failing one keeps its last list."""
-        await asyncio.gather(*map(self._ask, states or self.states.values()))
+        await asyncio.gather(*map(self._list_models, states or self.states.values()))
         self._join_lists()
         self._learnt = await self._database.readers.read(list_learnt_models)
 
-    async def _ask(self, state: ProviderState) -> None:
+    async def _list_models(self, state: ProviderState) -> None:
         try:
             models = await state.provider.list_models()
             state.error = ""
             if models:
-                listed = {model.id for model in models}
-                named = state.config.configured_models()
-                models += [model for model in named if model.id not in listed]
+                listed_ids = {model.id for model in models}
+                configured = state.config.configured_models()
+                models += [model for model in configured if model.id not in listed_ids]
                 state.models = [state.config.describe(model) for model in models]
         except ProviderError as error:
             state.error = error.message
@@ -424,7 +427,8 @@ class ModelRouter:
         """
         if self._listing is not None and not self._listing.done():
             return
-        if due := [state for state in self.states.values() if self._is_due(state)]:
+        due = [state for state in self.states.values() if self._is_due(state)]
+        if due:
             self._listing = self._database.run_in_background(self.refresh(due))
 
     def _is_due(self, state: ProviderState) -> bool:
@@ -442,8 +446,9 @@ class ModelRouter:
         """
         await self.follow_file()
         self.prepare()
-        is_needed = not self.listed or any(one.checked_at is None for one in self.states.values())
-        if is_needed and self._listing is not None and not self._listing.done():
+        if self._listing is None or self._listing.done():
+            return
+        if not self.listed or any(state.checked_at is None for state in self.states.values()):
             await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
 
     async def close(self) -> None:
@@ -463,16 +468,16 @@ def make_window(
     tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
     has_own_tools: bool = False,
-    least_ratio: float = 0.0,
-    **wishes: Any,
+    min_ratio: float = 0.0,
+    **fields: Any,
 ) -> tuple[str, Window]:
     """Return the system prompt and the window of a session's next model call.
 
     ``limits`` are the model's input and output limits in tokens, ``takes`` its other known
     capabilities. ``more_tools`` are the tools of tool servers and, with ``has_own_tools``, those of
     the program that sends the request. ``choices`` are the program's parameters of the answer.
-    ``tools`` is the JSON of the tools on offer, if it is known. ``least_ratio`` is the ratio of
-    real to estimated tokens that the server's refusals have shown. ``wishes`` are further fields of
+    ``tools`` is the JSON of the tools on offer, if it is known. ``min_ratio`` is the ratio of
+    real to estimated tokens that the server's refusals have shown. ``fields`` are further fields of
     :class:`WindowSpec`.
     """
     limit, output = limits
@@ -486,8 +491,10 @@ def make_window(
         reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
     )
     grows = facts.context_limit > 0 and limit > facts.context_limit * MIN_GROWTH_FACTOR
-    tools = offered_tools(facts.scope, more_tools) if tools is None else tools
-    tools = NO_TOOLS if takes.get(TOOLS) is False else tools
+    if takes.get(TOOLS) is False:
+        tools = NO_TOOLS
+    elif tools is None:
+        tools = offered_tools(facts.scope, more_tools)
     spec = WindowSpec(
         session_pk=session_pk,
         floor=1 if grows else facts.floor,
@@ -499,14 +506,14 @@ def make_window(
         choices=choices.for_tools(has_any=tools != NO_TOOLS, has_own=has_own_tools),
         limit=limit,
         max_output=output,
-        ratio=max(least_ratio, facts.token_ratio if facts.token_model == model else 0.0),
+        ratio=max(min_ratio, facts.token_ratio if facts.token_model == model else 0.0),
         first_tools=tuple(more_tools) if has_own_tools else (),
         rules=rules_of(facts, options.rules),
         cache=options.prompt_cache,
         has_compactions=bool(facts.has_compactions),
         has_skills=bool(facts.has_skills),
         has_asides=bool(facts.has_asides),
-        **wishes,
+        **fields,
     )
     return system, assemble_window(spec)
 
@@ -543,10 +550,10 @@ def size_after(window: Window, usage: Usage) -> ContextSize:
     """Return how full the window is with its answer, by the provider's count if there is one."""
     counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     reported = sum(tokens or 0 for tokens in counts)
-    known = usage.input_tokens is not None and window.estimated >= MIN_REPORTED_TOKENS
+    is_counted = usage.input_tokens is not None and window.estimated >= MIN_REPORTED_TOKENS
     return ContextSize(
         tokens=(reported or window.estimated) + (usage.output_tokens or 0),
         limit=window.limit,
-        ratio=reported / window.estimated if known else window.ratio,
+        ratio=reported / window.estimated if is_counted else window.ratio,
         model=window.request.model,
     )

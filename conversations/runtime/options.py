@@ -60,8 +60,8 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
     """Return the options from the settings."""
     loom = settings.LOOM
     names = [field.name for field in fields(RuntimeOptions)]
-    as_they_are = {name: getattr(loom, name) for name in names if hasattr(loom, name)}
-    given: dict[str, Any] = as_they_are | {
+    unchanged = {name: getattr(loom, name) for name in names if hasattr(loom, name)}
+    values: dict[str, Any] = unchanged | {
         "models": tuple(map(make_model, dict.fromkeys(filter(None, [loom.model, *loom.models])))),
         "delta_interval": loom.delta_interval_ms / 1000,
         "draft_interval": loom.draft_interval_ms / 1000,
@@ -79,4 +79,4 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         "mcp_timing": ConnectionTiming(wait=loom.mcp_wait_seconds),
         "database_wait": loom.database_wait_seconds,
     }
-    return RuntimeOptions(**given, supervise=supervise)
+    return RuntimeOptions(**values, supervise=supervise)

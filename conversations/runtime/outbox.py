@@ -14,7 +14,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from django.utils import timezone
@@ -60,8 +59,8 @@ def next_attempt(
     if attempts > len(delays):
         return None
     seconds = delays[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
-    asked = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
-    return now + max(timedelta(seconds=seconds), asked)
+    requested = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
+    return now + max(timedelta(seconds=seconds), requested)
 
 
 def allot[K: Hashable](
@@ -75,13 +74,13 @@ def allot[K: Hashable](
     because in a fixed order the first of many receivers would always be served again before the
     last.
     """
-    given = Counter[K]()
+    allotted = Counter[K]()
     shuffled = random.sample(waiting, len(waiting))
     for level in range(most_of_one):
         for receiver in shuffled:
-            if given.total() < most and busy.get(receiver, 0) + given[receiver] == level:
-                given[receiver] += 1
-    return dict(+given)
+            if allotted.total() < most and busy.get(receiver, 0) + allotted[receiver] == level:
+                allotted[receiver] += 1
+    return dict(+allotted)
 
 
 class OutboxWorker[M](ABC):
@@ -122,8 +121,8 @@ class OutboxWorker[M](ABC):
             attempt = await self.attempt(message)
         except Exception as error:  # must be recorded, or the message would be sent for ever
             self.log_exception(error)
-            told = f"The message could not be sent ({type(error).__name__})."
-            attempt = DeliveryAttempt(arrived=False, error=told)
+            text = f"The message could not be sent ({type(error).__name__})."
+            attempt = DeliveryAttempt(arrived=False, error=text)
         try:
             await self.complete(message, attempt)
         except Exception as error:
@@ -239,14 +238,18 @@ GONE = 410  # the status of a receiver that does not exist any more
 
 def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
     status = response.status
-    failed = partial(DeliveryAttempt, arrived=False, status=status)
     if 200 <= status < 300:
         return DeliveryAttempt(arrived=True, status=status)
-    told = describe_status(status)
-    if status == GONE or 300 <= status < 400:
-        return failed(error=told, is_gone=status == GONE)
-    wait = _read_wait(response.headers.get("Retry-After", ""))
-    return failed(error=told, wait=wait)
+    wait = None
+    if status != GONE and not 300 <= status < 400:
+        wait = _read_wait(response.headers.get("Retry-After", ""))
+    return DeliveryAttempt(
+        arrived=False,
+        status=status,
+        error=describe_status(status),
+        is_gone=status == GONE,
+        wait=wait,
+    )
 
 
 def describe_status(status: int) -> Message:

@@ -78,14 +78,14 @@ async def probe_model(models: ModelRouter, model: str) -> ProbeReport:
     known = models.find(model).takes
     for capability, request in requests.items():
         if capability not in known:
-            takes = await _takes(models, request, capability)
+            takes = await _accepts(models, request, capability)
             if takes is not None:
                 await models.learn_capability(model, capability, takes=takes)
                 report.takes[capability] = takes
     return report
 
 
-async def _takes(models: ModelRouter, request: ModelRequest, capability: str) -> bool | None:
+async def _accepts(models: ModelRouter, request: ModelRequest, capability: str) -> bool | None:
     """Return whether the model accepts the request, or None if it failed for another reason."""
     try:
         async with aclosing(models.stream(request)) as items:
@@ -101,6 +101,6 @@ async def _takes(models: ModelRouter, request: ModelRequest, capability: str) ->
 def _make_request(
     model: str, text: str, *, image: dict[str, Any] | None = None, **fields: Any
 ) -> ModelRequest:
-    said = [*([image] if image else []), text_block(text)]
-    messages = [{"role": "user", "content": said}]
+    content = [*([image] if image else []), text_block(text)]
+    messages = [{"role": "user", "content": content}]
     return ModelRequest(model=model, messages=messages, max_tokens=MAX_TOKENS, **fields)

@@ -59,30 +59,35 @@ class ProgramTools:
         self._wait_seconds = wait_seconds
         self.requests: dict[tuple[int, str], _RequestTools] = {}
 
-    def register(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
+    def register(self, session_pk: int, client_id: str, declarations: Sequence[Any]) -> None:
         """Save the tools for the message with this ``client_id``, before the message is sent.
 
         The tools are declared as in the Messages API. Raise Rejected for an invalid declaration.
         """
-        if not given or (session_pk, client_id) in self.requests:
+        if not declarations or (session_pk, client_id) in self.requests:
             return
-        if len(given) > MAX_CLIENT_TOOLS:
+        if len(declarations) > MAX_CLIENT_TOOLS:
             raise _refused(
                 say("A request can provide at most %(limit)s tools.", limit=MAX_CLIENT_TOOLS)
             )
-        tools_of_request = _RequestTools(tools={})
-        tools = [_read_tool(place, one, tools_of_request, self) for place, one in enumerate(given)]
-        tools_of_request.tools = MappingProxyType({tool.name: tool for tool in tools})
-        self.requests[session_pk, client_id] = tools_of_request
+        request_tools = _RequestTools(tools={})
+        tools = [
+            _read_tool(index, declaration, request_tools, self)
+            for index, declaration in enumerate(declarations)
+        ]
+        request_tools.tools = MappingProxyType({tool.name: tool for tool in tools})
+        self.requests[session_pk, client_id] = request_tools
 
     def tools_of(self, session_pk: int, client_id: str) -> Mapping[str, Tool]:
-        found = self.requests.get((session_pk, client_id))
-        return NO_MORE if found is None else found.tools
+        request_tools = self.requests.get((session_pk, client_id))
+        return NO_MORE if request_tools is None else request_tools.tools
 
-    def with_own_tools(self, claimed: ClaimedRun, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    def with_own_tools(
+        self, claimed: ClaimedRun, server_tools: Mapping[str, Tool]
+    ) -> Mapping[str, Tool]:
         """Return the tools of servers together with those that the program provided for the run."""
-        own = self.tools_of(claimed.session_pk, claimed.client_id)
-        return MappingProxyType({**more, **own}) if own else more
+        own_tools = self.tools_of(claimed.session_pk, claimed.client_id)
+        return MappingProxyType({**server_tools, **own_tools}) if own_tools else server_tools
 
     def forget(self, session_pk: int, client_id: str) -> None:
         """Drop the tools of a run that has ended or was never begun."""
@@ -95,11 +100,16 @@ class ProgramTools:
 
         This includes calls whose turn comes after other calls.
         """
-        found = self.requests.get((session_pk, client_id))
-        if found is None:
+        request_tools = self.requests.get((session_pk, client_id))
+        if request_tools is None:
             return []
-        own = [call for call in calls if call.name in found.tools]
-        return [one for one in own if one.pk not in found.results or one.pk in found.open_calls()]
+        results = request_tools.results
+        return [
+            call
+            for call in calls
+            if call.name in request_tools.tools
+            and (call.pk not in results or not results[call.pk].done())
+        ]
 
     async def wait_for_others(
         self, session_pk: int, client_id: str, *, than: frozenset[int]
@@ -108,47 +118,48 @@ class ProgramTools:
 
         If there are no tools, wait for ever.
         """
-        found = self.requests.get((session_pk, client_id))
-        while found is None or found.open_calls() == than:
-            changed = found.changed if found is not None else asyncio.Event()
+        request_tools = self.requests.get((session_pk, client_id))
+        while request_tools is None or request_tools.open_calls() == than:
+            changed = request_tools.changed if request_tools is not None else asyncio.Event()
             changed.clear()
             await changed.wait()
-        return found.open_calls()
+        return request_tools.open_calls()
 
     def end_waiting_runs(self, session_pk: int) -> None:
         """Let the runs of the session that wait for the program end with the results that they get.
 
         The program has sent another message, whose run answers with those results.
         """
-        for (pk, _), tools_of_request in self.requests.items():
-            if pk == session_pk and tools_of_request.open_calls():
-                tools_of_request.is_over = True
+        for (pk, _), request_tools in self.requests.items():
+            if pk == session_pk and request_tools.open_calls():
+                request_tools.is_over = True
 
     def is_over(self, claimed: ClaimedRun) -> bool:
         """Return whether the run should end with the results of its calls."""
-        found = self.requests.get((claimed.session_pk, claimed.client_id))
-        return found is not None and found.is_over
+        request_tools = self.requests.get((claimed.session_pk, claimed.client_id))
+        return request_tools is not None and request_tools.is_over
 
     def abandon_calls(self, session_pk: int) -> None:
         """Fail the waiting calls of the session, because the program continues without them."""
-        for (pk, _), tools_of_request in self.requests.items():
-            for call_pk in tools_of_request.open_calls() if pk == session_pk else ():
-                tools_of_request.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
+        for (pk, _), request_tools in self.requests.items():
+            if pk == session_pk:
+                for call_pk in request_tools.open_calls():
+                    request_tools.results[call_pk].set_result(ToolResult(ok=False, output=GIVEN_UP))
 
     def submit_result(
-        self, session_pk: int, client_id: str, call_pk: int, gave: ToolResult
+        self, session_pk: int, client_id: str, call_pk: int, result: ToolResult
     ) -> None:
         """Save the result of a call, even before its turn has come. The first result counts."""
-        found = self.requests.get((session_pk, client_id))
-        if found is not None and not found.result_of(call_pk).done():
-            found.result_of(call_pk).set_result(gave)
+        request_tools = self.requests.get((session_pk, client_id))
+        if request_tools is not None and not request_tools.result_of(call_pk).done():
+            request_tools.result_of(call_pk).set_result(result)
 
-    async def wait_for_result(self, tools_of_request: _RequestTools, call_pk: int) -> ToolResult:
+    async def wait_for_result(self, request_tools: _RequestTools, call_pk: int) -> ToolResult:
         """Return the result of a call that the program submits, or a failure."""
-        result = tools_of_request.result_of(call_pk)
-        if tools_of_request.is_over and not result.done():
+        result = request_tools.result_of(call_pk)
+        if request_tools.is_over and not result.done():
             return ToolResult(ok=False, output=GIVEN_UP)
-        tools_of_request.changed.set()
+        request_tools.changed.set()
         try:
             async with asyncio.timeout(self._wait_seconds):
                 return await result
@@ -157,16 +168,16 @@ class ProgramTools:
 
 
 def _read_tool(
-    place: int, given: Any, tools_of_request: _RequestTools, tools: ProgramTools
+    place: int, declaration: Any, request_tools: _RequestTools, tools: ProgramTools
 ) -> Tool:
-    if not isinstance(given, dict) or not isinstance(given.get("input_schema"), dict):
+    if not isinstance(declaration, dict) or not isinstance(declaration.get("input_schema"), dict):
         raise _refused(
             say(
                 "tools[%(place)s]: A tool must be an object with a name and an input_schema.",
                 place=place,
             )
         )
-    name, description = given.get("name"), given.get("description")
+    name, description = declaration.get("name"), declaration.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _refused(
             say(
@@ -176,12 +187,12 @@ def _read_tool(
         )
 
     async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        return await tools.wait_for_result(tools_of_request, context.call_pk)
+        return await tools.wait_for_result(request_tools, context.call_pk)
 
     return Tool(
         name=name,
         description=description if isinstance(description, str) else "",
-        arguments=given["input_schema"],
+        arguments=declaration["input_schema"],
         run=run,
     )
 

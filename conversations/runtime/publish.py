@@ -146,8 +146,16 @@ def read_catch_up(
         frames += [queue_frame(queued_messages(session.pk)), window_frame(window_mark_of(session))]
     running = active_runs(stale_seconds=60, session_pks=[session.pk])
     run = running[0] if running else None
-    about = (session.rewind_count, session.title, session.chosen_model)
-    return CatchUp(session.pk, last_seq, *about, run, reload, frames)
+    return CatchUp(
+        session_pk=session.pk,
+        last_seq=last_seq,
+        rewinds=session.rewind_count,
+        title=session.title,
+        model=session.chosen_model,
+        run=run,
+        reload=reload,
+        frames=frames,
+    )
 
 
 # Fan-out within this process: from a session's run to the sockets that follow it.
@@ -178,13 +186,13 @@ class Subscriber:
                 self.backlog.append(frame)
             return
         if frame["type"] == "rows":
-            fresh = [row for row in frame["rows"] if row["seq"] > self.reached]
-            if not fresh and "ends_draft" not in frame:
+            new_rows = [row for row in frame["rows"] if row["seq"] > self.reached]
+            if not new_rows and "ends_draft" not in frame:
                 return
-            if len(fresh) != len(frame["rows"]):
-                frame, text = frame | {"rows": fresh}, None
-            if fresh:
-                self.reached = fresh[-1]["seq"]
+            if len(new_rows) != len(frame["rows"]):
+                frame, text = frame | {"rows": new_rows}, None
+            if new_rows:
+                self.reached = new_rows[-1]["seq"]
         self.deliver(text or dump_json(frame))
 
 
@@ -297,9 +305,8 @@ class Hub:
 
     def lowest_reached(self, session_pk: int) -> int:
         """Return the seq up to which all released subscribers of the session have its rows."""
-        return min(
-            (s.reached for s in self.subscribers.get(session_pk, ()) if not s.held), default=0
-        )
+        subscribers = self.subscribers.get(session_pk, ())
+        return min((s.reached for s in subscribers if not s.held), default=0)
 
     def publish(self, session_pk: int, frame: Frame) -> None:
         if frame["type"] not in LIVE_FRAMES:
@@ -376,11 +383,15 @@ class Publisher:
         elif rewound.from_seq <= rewound.to_seq:
 
             def make_frame() -> Frame:
-                fresh = get_session(session.uuid)
-                ranges = rewound_ranges(fresh, source="seq")
-                [whole] = [one for one in ranges if one.low <= rewound.from_seq <= one.high]
-                place = {"from_seq": whole.low, "to_seq": whole.high}
-                return {"type": "rewound", **place, "html": render_rewound_marker(fresh, whole)}
+                current = get_session(session.uuid)
+                ranges = rewound_ranges(current, source="seq")
+                [whole] = [r for r in ranges if r.low <= rewound.from_seq <= r.high]
+                return {
+                    "type": "rewound",
+                    "from_seq": whole.low,
+                    "to_seq": whole.high,
+                    "html": render_rewound_marker(current, whole),
+                }
 
             self.publish(session.pk, await self._readers.read(make_frame))
 
@@ -403,12 +414,12 @@ class Relay:
         self._publish_snapshots = publish_snapshots
         self._layer: Any = channel_layers.make_backend("relay") if url else None
         self._channel = ""
-        self._heard = -LOST_SECONDS  # when the last message came
+        self._heard_at = -LOST_SECONDS  # when the last message came
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
 
     @property
     def is_connected(self) -> bool:
-        return monotonic() - self._heard < LOST_SECONDS
+        return monotonic() - self._heard_at < LOST_SECONDS
 
     def send(self, session_pk: int, frame: Frame) -> None:
         """Send a frame to the other processes without waiting for it.
@@ -426,7 +437,7 @@ class Relay:
     async def listen(self) -> None:
         """Deliver the frames of other processes, until the task is cancelled."""
         self.joined.clear()
-        self._heard = -LOST_SECONDS
+        self._heard_at = -LOST_SECONDS
         await self._layer.flush()  # the layer would keep each abandoned channel
         self._channel = await self._layer.new_channel("loom.")
         while not self._outgoing.empty():
@@ -466,7 +477,7 @@ class Relay:
     async def _receive_forever(self) -> None:
         while True:
             message = await self._layer.receive(self._channel)
-            self._heard = monotonic()
+            self._heard_at = monotonic()
             if message["from"] == self._owner:
                 continue
             if message["frame"]["type"] == SNAPSHOT_WANTED:

@@ -36,15 +36,15 @@ MAX_ENDING_SECONDS = 20.0  # Limit on how long a stopping process waits for its 
 class _Worker:
     """Executes the runs of a session, one after the other.
 
-    ``claimed`` is a run that was already claimed for the worker. ``stopped`` means that the next
+    ``claimed`` is a run that was already claimed for the worker. ``stops_next`` means that the next
     run has to be stopped when it begins. ``ended`` is set when the current run has ended.
     """
 
     task: asyncio.Task[None] | None = None
     execution: Execution | None = None
     claimed: ClaimedRun | None = None
-    again: bool = False
-    stopped: bool = False
+    has_work: bool = False
+    stops_next: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -88,7 +88,7 @@ class RunQueue:
         if worker is None:
             worker = self._workers[session_pk] = _Worker()
             worker.task = asyncio.create_task(self._work(session_pk, worker))
-        worker.again = True
+        worker.has_work = True
         worker.claimed = claimed or worker.claimed
 
     async def stop_run(self, session_pk: int, *, only: int | None = None) -> None:
@@ -102,7 +102,7 @@ class RunQueue:
                 worker.execution.stop()
             return
         if worker is not None and only is None:
-            worker.stopped = True  # it is about to claim a run, unless another process has
+            worker.stops_next = True  # it is about to claim a run, unless another process has
         await self._database.writer.write(archive_runs.request_stop, session_pk, only=only)
 
     def stop_unasked_summary(self, session_pk: int) -> None:
@@ -170,8 +170,8 @@ class RunQueue:
     async def _work(self, session_pk: int, worker: _Worker) -> None:
         wait_for_database(self._context.options.database_wait)
         try:
-            while worker.again and (worker.claimed or not self._database.is_stopping):
-                worker.again = False
+            while worker.has_work and (worker.claimed or not self._database.is_stopping):
+                worker.has_work = False
                 claimed, worker.claimed = worker.claimed, None
                 if claimed is None:
                     claimed = await self._database.writer.write(
@@ -186,7 +186,7 @@ class RunQueue:
                     await self._database.writer.write(archive_runs.unclaim_run, claimed)
                 # A run that was queued while this one was active is found when this one ends.
                 elif await self._execute(worker, claimed):
-                    worker.again = True
+                    worker.has_work = True
         except Exception as error:
             log_failure(error, "session_worker_ended", session_pk=str(session_pk))
         finally:
@@ -196,10 +196,10 @@ class RunQueue:
     async def _execute(self, worker: _Worker, claimed: ClaimedRun) -> bool:
         """Execute a run, and return whether another run of the session may wait."""
         is_compaction = claimed.kind == states.COMPACT
-        kind = CompactionExecution if is_compaction else RunExecution
-        execution = worker.execution = kind(self._context, claimed)
-        if worker.stopped:
-            worker.stopped = False
+        execution_class = CompactionExecution if is_compaction else RunExecution
+        execution = worker.execution = execution_class(self._context, claimed)
+        if worker.stops_next:
+            worker.stops_next = False
             execution.stop()
         try:
             may_wait = await execution.execute()
@@ -265,12 +265,16 @@ class RunQueue:
         while True:
             await asyncio.sleep(self._context.options.heartbeat)
             MONITOR.is_low()  # logs a warning if space is short
-            executions = (worker.execution for worker in self._workers.values())
-            running = {one.claimed.run_pk: one for one in executions if one is not None}
+            running = {
+                worker.execution.claimed.run_pk: worker.execution
+                for worker in self._workers.values()
+                if worker.execution is not None
+            }
             if running:
-                for run_pk in await self._database.writer.write(
+                to_stop = await self._database.writer.write(
                     archive_runs.record_heartbeat, list(running), owner=self._owner.id
-                ):
+                )
+                for run_pk in to_stop:
                     running[run_pk].stop()
             if self._context.options.supervise:
                 await self.recover()
@@ -289,12 +293,12 @@ class RunQueue:
         async with self._recovering:
             if self._database.is_stopping:
                 return
-            found = await self._database.readers.read(
+            active = await self._database.readers.read(
                 archive_runs.active_runs,
                 stale_seconds=self._context.options.stale_after,
                 session_pks=None if session_pk is None else [session_pk],
             )
-            for run in found:
+            for run in active:
                 if not self.is_orphan(run):
                     continue
                 claimed = await self._database.writer.write(
@@ -320,9 +324,9 @@ class RunQueue:
         if run.owner == self._owner.id:
             worker = self._workers.get(run.session_pk)
             return worker is None and run.elapsed_ms > 1000 * options.heartbeat
-        gone = self._owner.is_gone(run.owner)
-        if gone is not None:
-            return gone
+        is_gone = self._owner.is_gone(run.owner)
+        if is_gone is not None:
+            return is_gone
         # While the database was away, the other process could not record a heartbeat.
         return run.is_stale and self._database.readers.answered_for > options.stale_after
 

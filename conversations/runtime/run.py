@@ -126,8 +126,8 @@ class _Answer:
         return int((monotonic() - self.started) * 1000)
 
     def usage_so_far(self) -> Usage:
-        written = ["".join(part.text) for part in self.parts.values()]
-        return usage_so_far(self.reported, given=self.window.estimated, written=written)
+        texts = ["".join(part.text) for part in self.parts.values()]
+        return usage_so_far(self.reported, estimated=self.window.estimated, texts=texts)
 
 
 class RunExecution(Execution):
@@ -137,17 +137,17 @@ class RunExecution(Execution):
         super().__init__(context, claimed)
         self.choices = claimed.choices
         self.writer = RetryingWriter(
-            context.database.writer, gives_up=lambda: self._is_left, on_wait=self._show_note
+            context.database.writer, gives_up=lambda: self._process_ends, on_wait=self._show_note
         )
-        self._answered: list[ModelCall] = []
+        self._answered_calls: list[ModelCall] = []
         self._tools: ToolLoop | None = None
         self._window_share = 1.0
-        self._least_ratio = 0.0
-        self._most_tokens = self._output_limit = 0
+        self._min_ratio = 0.0
+        self._max_tokens = self._output_limit = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
         self._parent: ParentAccount | None = None
-        self._place: WorkspaceDir | None = None
+        self._workspace_dir: WorkspaceDir | None = None
         self._facts: WindowFacts | None = None
         self._due_notices: list[Notices] = []
 
@@ -166,9 +166,9 @@ class RunExecution(Execution):
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         except BudgetReached as error:
             # A continued run includes the work of earlier runs, which a retry would discard.
-            has_work = bool(self._answered) or self.claimed.kind == states.CONTINUE
+            has_work = bool(self._answered_calls) or self.claimed.kind == states.CONTINUE
             notice = describe_out_of_budget(error, run=self.run, has_work=has_work)
-            state = states.COMPLETED if self._answered else states.FAILED
+            state = states.COMPLETED if self._answered_calls else states.FAILED
             outcome = RunOutcome(state, error.code, notice, error.code)
         except Exception as error:
             if isinstance(error, RunLost) or is_storage_error(error):
@@ -178,7 +178,7 @@ class RunExecution(Execution):
             outcome = RunOutcome(states.FAILED, "failed", notice, notice.code)
         if self._commits:
             await asyncio.wait(self._commits)
-        if outcome.state == states.STOPPED and await self._is_only_left():
+        if outcome.state == states.STOPPED and await self._ends_only_with_process():
             # If a part of the run waits for a person, another process continues the run.
             outputs = self.calls.outputs()
             rows = await self.writer.write(release_run, self.claimed, outputs=outputs)
@@ -201,11 +201,11 @@ class RunExecution(Execution):
             continues = False
             past = await read(read_past_calls, claimed.run_pk)
             self._ordinal = len(past)
-            self._answered += [call for call in past if not call.error_code]
+            self._answered_calls += [call for call in past if not call.error_code]
             user_pk = claimed.user_pk
             self._facts = await read(read_window_facts, claimed.session_pk, user_pk=user_pk)
             await self._execute_calls(claimed.open_turn)
-        while len(self._answered) < self._context.options.max_model_calls:
+        while len(self._answered_calls) < self._context.options.max_model_calls:
             if may_steer and await read(has_message_to_go_first, claimed.session_pk):
                 # The model reads the results together with that message in the next run.
                 return RunOutcome(states.COMPLETED, STEERED)
@@ -219,25 +219,29 @@ class RunExecution(Execution):
             if message.stop_reason == "pause_turn":
                 may_steer = False
                 continue
-            reason = message.stop_reason
-            says_something = any(
-                block.get("type") not in ("text", "thinking", "redacted_thinking")
-                or str(block.get("text", "")).strip()
-                for block in message.blocks
-            )
-            if reason in ("end_turn", "") and not says_something:
-                reason = "empty_answer"
-            given = str((message.stop_details or {}).get("explanation") or "")
-            explanation = storable(given)[:300]
-            if reason == "max_tokens":
-                most = self._most_tokens
-                if most < self._output_limit and most != self.choices.max_tokens:
-                    reason = "model_context_window_exceeded"  # the prompt leaves no more room
-                else:
-                    explanation = self._explain_limit()
-            break
-        else:
-            reason, explanation = "too_many_calls", ""
+            return self._outcome_of(message)
+        return self._make_outcome("too_many_calls")
+
+    def _outcome_of(self, message: MessageCompleted) -> RunOutcome:
+        """Return the outcome of a run whose last answer is ``message``."""
+        reason = message.stop_reason
+        explanation = storable(str((message.stop_details or {}).get("explanation") or ""))[:300]
+        has_content = any(
+            block.get("type") not in ("text", "thinking", "redacted_thinking")
+            or str(block.get("text", "")).strip()
+            for block in message.blocks
+        )
+        if reason in ("end_turn", "") and not has_content:
+            reason = "empty_answer"
+        if reason == "max_tokens":
+            is_window_full = self._max_tokens < self._output_limit
+            if is_window_full and self._max_tokens != self.choices.max_tokens:
+                reason = "model_context_window_exceeded"
+            else:
+                explanation = self._explain_limit()
+        return self._make_outcome(reason, explanation)
+
+    def _make_outcome(self, reason: str, explanation: str = "") -> RunOutcome:
         if reason not in STOPS:
             return RunOutcome(states.COMPLETED, reason)
         notice = describe_stop(reason, explanation=explanation, run=self.run)
@@ -247,11 +251,11 @@ class RunExecution(Execution):
 
     def _explain_limit(self) -> str:
         """Return a sentence that names the source of the last request's output limit."""
-        most = self._most_tokens
-        limit = number_text(most)
-        if most == self.choices.max_tokens:
+        max_tokens = self._max_tokens
+        limit = number_text(max_tokens)
+        if max_tokens == self.choices.max_tokens:
             return say("The client limits the answer to %(limit)s tokens.", limit=limit)
-        if most < self._context.options.max_output_tokens:
+        if max_tokens < self._context.options.max_output_tokens:
             return say(
                 "This model may answer %(limit)s tokens; output_tokens in providers.toml changes"
                 " that.",
@@ -281,7 +285,7 @@ class RunExecution(Execution):
         if self._window_share < 1:
             await self._remember_cuts(answer.window)
         call = await self._record_answer(answer, message)
-        self._answered.append(call)
+        self._answered_calls.append(call)
         claimed, drafts = self.claimed, self._context.drafts
         tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
         uuids = [uuid for uuid, _ in tool_calls]
@@ -311,19 +315,22 @@ class RunExecution(Execution):
         context, session_pk = self._context, self.claimed.session_pk
         database, servers = context.database, context.tool_servers
         await context.models.wait_until_listed()
-        more = NO_MORE
+        more_tools = NO_MORE
         if servers.is_used:
-            if self._place is None:
-                self._place = await database.readers.read(read_workspace_dir, session_pk)
-            more = await servers.prepare(self._place.workspace, self._place.root)
+            if self._workspace_dir is None:
+                self._workspace_dir = await database.readers.read(read_workspace_dir, session_pk)
+            workspace_dir = self._workspace_dir
+            more_tools = await servers.prepare(workspace_dir.workspace, workspace_dir.root)
         if context.program_tools.requests:
-            more = context.program_tools.with_own_tools(self.claimed, more)
-        facts, system, window = await database.readers.read(self._read_window, continues, more)
+            more_tools = context.program_tools.with_own_tools(self.claimed, more_tools)
+        facts, system, window = await database.readers.read(
+            self._read_window, continues, more_tools
+        )
         self._facts = facts
         self.may_need_summary = summarises(facts, context.options)
-        self._most_tokens = window.request.max_tokens
+        self._max_tokens = window.request.max_tokens
 
-        async def say_notices() -> AppendResult:
+        async def append_due_notices() -> AppendResult:
             appended = await self.writer.write(
                 append_notices, session_pk, session=self.claimed.session, due=self._due_notices
             )
@@ -335,7 +342,7 @@ class RunExecution(Execution):
             await context.publisher.publish_window(session_pk)
 
         if self._due_notices:  # they are written while the model is asked
-            self.track(database.run_in_background(say_notices()))
+            self.track(database.run_in_background(append_due_notices()))
         if system != facts.system_prompt:
             database.write_in_background(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
@@ -355,19 +362,24 @@ class RunExecution(Execution):
             # Read once for a new message of a person, and kept for the other model calls of the
             # run.
             self._parent = read_parent_account(session_pk, user_pk) if facts.has_parent else None
-            hint, is_looked_for = "", facts.floor > 1 and claimed.kind != states.CONTINUE
-            if is_looked_for and (turn := read_turn(session_pk, claimed.user_turn)):
-                number = turn.number
-                hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=number)
+            hint = ""
+            if facts.floor > 1 and claimed.kind != states.CONTINUE:
+                turn = read_turn(session_pk, claimed.user_turn)
+                if turn:
+                    hint = find_hint(session_pk, turn.content, floor=facts.floor, turn=turn.number)
             # Set after the queries, because the whole function runs again if the connection is
             # lost.
             self._hint = hint
-        model, scope, offered = models.model_for(facts.model), facts.scope, self._context.offered
+        model = models.model_for(facts.model)
         limits = models.limits_of(model)
         self._output_limit = limits[1]
-        brought = self._context.program_tools
-        if not more_tools and scope not in offered:
-            offered[scope] = offered_tools(scope)
+        own_tools = self._context.program_tools.tools_of(session_pk, claimed.client_id)
+        tools = None
+        if not more_tools:
+            offered = self._context.offered
+            if facts.scope not in offered:
+                offered[facts.scope] = offered_tools(facts.scope)
+            tools = offered[facts.scope]
         system, window = make_window(
             session_pk,
             facts,
@@ -379,17 +391,17 @@ class RunExecution(Execution):
             parent=self._parent,
             go_on=continues,
             share=self._window_share,
-            least_ratio=self._least_ratio,
+            min_ratio=self._min_ratio,
             refuses_files=self._files_refused is not None,
             more_tools=more_tools,
             choices=self.choices,
-            tools=None if more_tools else offered[scope],
-            has_own_tools=bool(brought.tools_of(session_pk, claimed.client_id)),
+            tools=tools,
+            has_own_tools=bool(own_tools),
         )
         return facts, system, window
 
     async def _stream_with_retries(self, answer: _Answer, *, continues: bool) -> MessageCompleted:
-        tries, cuts, most = 0, 0, self._context.options.provider_retries
+        tries, cuts, max_tries = 0, 0, self._context.options.provider_retries
         while True:
             try:
                 return await self._stream(answer)
@@ -418,7 +430,7 @@ class RunExecution(Execution):
                     # them.
                     self._files_refused = error
                     answer.window = await self._assemble(continues=continues)
-                elif error.transient and tries < most:
+                elif error.transient and tries < max_tries:
                     tries += 1
                     wait = wait_before_try(error, tries)
                     seconds = max(1, round(wait))
@@ -428,7 +440,7 @@ class RunExecution(Execution):
                             reason=error.message,
                             seconds=seconds,
                             tries=tries,
-                            most=most,
+                            most=max_tries,
                         )
                     )
                     await asyncio.sleep(wait)
@@ -452,7 +464,7 @@ class RunExecution(Execution):
         if error.prompt_tokens and window.estimated >= MIN_REPORTED_TOKENS:
             ratio = min(error.prompt_tokens / window.estimated, MAX_RATIO)
         if ratio > window.ratio:
-            self._least_ratio = ratio
+            self._min_ratio = ratio
         elif error.limit is None or error.limit >= window.limit:
             self._window_share *= CUT_SHARE
 
@@ -551,7 +563,7 @@ class RunExecution(Execution):
 
     def _make_footer(self, outcome: RunOutcome) -> TurnSeparator:
         """Return the row with the totals of all model calls, as far as they were reported."""
-        calls = self._answered
+        calls = self._answered_calls
         reported = [
             call for call in calls if (call.input_tokens, call.output_tokens) != (None, None)
         ]
@@ -561,7 +573,7 @@ class RunExecution(Execution):
 
         prompt = total("input_tokens", "cache_read_tokens", "cache_write_tokens")
         costs = [call.cost_microusd for call in calls if call.cost_microusd is not None]
-        waits = [call.first_token_ms for call in calls if call.first_token_ms is not None]
+        first_token_ms = (call.first_token_ms for call in calls if call.first_token_ms is not None)
         return TurnSeparator(
             run=self.run,
             state=outcome.state,
@@ -572,7 +584,7 @@ class RunExecution(Execution):
             cached_tokens=total("cache_read_tokens") or None,
             cost_usd=cost_text(sum(costs) if costs else None),
             duration_ms=self.worked_ms,
-            first_token_ms=waits[0] if waits else None,
+            first_token_ms=next(first_token_ms, None),
             is_demo=self._context.models.is_demo,
         )
 

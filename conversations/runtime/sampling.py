@@ -25,14 +25,14 @@ from .side_calls import SideCall, estimate_request
 
 
 def prepare_prompt(
-    asked: Mapping[str, Any], models: ModelRouter, *, own_model: str
+    params: Mapping[str, Any], models: ModelRouter, *, own_model: str
 ) -> dict[str, Any]:
     """Return the parameters of sampling with the chosen model, within its output limit."""
-    preferences = asked.get("modelPreferences") or {}
+    preferences = params.get("modelPreferences") or {}
     hints = [hint["name"] for hint in preferences.get("hints") or () if hint.get("name")]
     model = models.sampling_model_for(own_model, hints)
-    most = models.limits_of(model)[1]
-    return {**asked, "model": model, "maxTokens": min(asked["maxTokens"], most)}
+    max_output = models.limits_of(model)[1]
+    return {**params, "model": model, "maxTokens": min(params["maxTokens"], max_output)}
 
 
 async def answer_prompt(
@@ -46,12 +46,12 @@ async def answer_prompt(
     context, claimed = execution.context, execution.claimed
     request = make_sampling_request(question.prompt)
     manifest = sampling_manifest(question.prompt, seq=seq)
-    asked = SideCall(execution, request, manifest, estimate_request(request))
+    call = SideCall(execution, request, manifest, estimate_request(request))
     try:
         await context.database.readers.read(
             check_model_call, claimed.session_pk, person_pk=claimed.user_pk
         )
-        result = await asked.ask(sampling_result)
+        result = await call.ask(sampling_result)
     except BudgetReached as error:
         return {"action": CANCEL, "reason": error.message}
     except ProviderError as error:

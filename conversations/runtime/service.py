@@ -101,7 +101,7 @@ class Runtime:
         self.watcher = Watcher(options, self.readers, self.hub, self.relay, self.queue, self.models)
         self.access_refresher = AccessRefresher(self.readers)
         self.limiter = ConnectionLimiter(
-            most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
+            limits={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
         )
         self.loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -188,12 +188,17 @@ class Runtime:
                 self.relay.ask_for_snapshots(missed.session_pk)
         frames = missed.frames if missed.reload else [*missed.frames, state, *drafts]
         if hello:
-            first = {"type": "hello", "session": str(uuid), "last_seq": missed.last_seq}
-            first |= {"rewinds": missed.rewinds, "run": state["run"]}
+            hello_frame = {
+                "type": "hello",
+                "session": str(uuid),
+                "last_seq": missed.last_seq,
+                "rewinds": missed.rewinds,
+                "run": state["run"],
+            }
             model = self.models.model_for(missed.model)
             names = name_frames(title=missed.title, model=model)
             self.watcher.record_shown_names(missed.session_pk, names)
-            frames = [first, *names, *frames]
+            frames = [hello_frame, *names, *frames]
         return frames, missed.last_seq
 
     # Messages and runs
@@ -228,7 +233,9 @@ class Runtime:
                 choices=choices,
                 goes_first=goes_first,
             )
-            self._start_accepted(session.pk, accepted)
+            self.publisher.publish_rows(session.pk, accepted.rows, title=accepted.title)
+            self.queue.stop_unasked_summary(session.pk)
+            self.queue.begin(session.pk, accepted.claimed)
             return accepted
 
         # A run that was claimed for this process is executed even if the caller is cancelled.
@@ -239,11 +246,6 @@ class Runtime:
         if accepted.is_new and accepted.turn is None:
             await self.publisher.publish_queue(session.pk)
         return accepted
-
-    def _start_accepted(self, session_pk: int, accepted: AcceptedMessage) -> None:
-        self.publisher.publish_rows(session_pk, accepted.rows, title=accepted.title)
-        self.queue.stop_unasked_summary(session_pk)
-        self.queue.begin(session_pk, accepted.claimed)
 
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
@@ -462,8 +464,8 @@ class Runtime:
         """Complete interrupted reverts and publish their rows, unless any process runs a revert."""
         with try_lock(self._reverts_lock) as is_ours:
             if is_ours:
-                said = await complete_reverts(read=self.readers.read, write=self.writer.write)
-                for session_pk, appended in said:
+                completed = await complete_reverts(read=self.readers.read, write=self.writer.write)
+                for session_pk, appended in completed:
                     self.publisher.publish_rows(session_pk, appended.rows)
 
     async def revert_files(
@@ -478,7 +480,7 @@ class Runtime:
         """Put files back (see ``agent.undo.revert``) and publish that to all pages."""
         await self._complete_reverts()
         async with share_lock(self._reverts_lock):
-            done = await revert_files(
+            result = await revert_files(
                 session,
                 root,
                 scope=scope,
@@ -487,5 +489,5 @@ class Runtime:
                 read=self.readers.read,
                 write=self.writer.write,
             )
-        self.publisher.publish_rows(session.pk, done.appended.rows)
-        return done
+        self.publisher.publish_rows(session.pk, result.appended.rows)
+        return result

@@ -54,7 +54,7 @@ class SideCall:
     async def ask[T](self, read: Callable[[MessageCompleted], T]) -> T:
         """Send the request and return ``read(answer)``. Both may raise ProviderError."""
         try:
-            result = read(await self._listen())
+            result = read(await self._stream())
         except asyncio.CancelledError:
             if self.reported is not None:  # the provider counts its tokens
                 self._save(STOPPED)
@@ -65,7 +65,7 @@ class SideCall:
         await self._save()
         return result
 
-    async def _listen(self) -> MessageCompleted:
+    async def _stream(self) -> MessageCompleted:
         async with aclosing(self.execution.context.models.stream(self.request)) as items:
             async for item in items:
                 if isinstance(item, BlockDelta):
@@ -84,11 +84,11 @@ class SideCall:
         return asyncio.shield(self.execution.track(asyncio.create_task(writing)))
 
     def _record(self, error_code: str) -> ModelCall:
-        written = ["".join(self.pieces)]
+        texts = ["".join(self.pieces)]
         return self.execution.record(
             self.message,
             model=self.request.model,
-            usage=usage_so_far(self.reported, given=self.estimated, written=written),
+            usage=usage_so_far(self.reported, estimated=self.estimated, texts=texts),
             answered_as=self.answered_as,
             manifest=self.manifest,
             request_digest=request_digest(self.request),

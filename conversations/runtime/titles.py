@@ -50,17 +50,17 @@ async def write_title(execution: Execution) -> None:
     read, write = context.database.readers.read, context.database.writer.write
     session_pk = claimed.session_pk
     try:
-        own_model = await read(read_untitled, session_pk)
-        if own_model is None:
+        chosen_model = await read(read_untitled, session_pk)
+        if chosen_model is None:
             return
-        own = context.models.model_for(own_model)
+        own_model = context.models.model_for(chosen_model)
         turns = await read(read_turns_in, session_pk, [(FIRST_TURN, MAX_TURNS)])
-        said = [one for one in turns if one.role == USER][:1]
-        said += [one for one in turns if one.role == ASSISTANT and one.content.strip()][:1]
-        for model in dict.fromkeys((context.models.title_model_for(own), own)):
+        exchange = [turn for turn in turns if turn.role == USER][:1]
+        exchange += [turn for turn in turns if turn.role == ASSISTANT and turn.content.strip()][:1]
+        for model in dict.fromkeys((context.models.title_model_for(own_model), own_model)):
             await read(check_model_call, session_pk, person_pk=claimed.user_pk)
             try:
-                title = await _make_call(execution, said, model=model).ask(read_answer)
+                title = await _make_call(execution, exchange, model=model).ask(read_answer)
             except ProviderError as error:
                 if error.code not in REPLACED_BY_OWN:
                     raise
@@ -73,9 +73,9 @@ async def write_title(execution: Execution) -> None:
         logger.warning("title_not_written", extra={"fields": {"error_code": error.code}})
 
 
-def _make_call(execution: Execution, said: Sequence[StoredTurn], *, model: str) -> SideCall:
-    request = make_title_request(said, model=model)
-    manifest = title_manifest(request, [one.number for one in said])
+def _make_call(execution: Execution, turns: Sequence[StoredTurn], *, model: str) -> SideCall:
+    request = make_title_request(turns, model=model)
+    manifest = title_manifest(request, [turn.number for turn in turns])
     return SideCall(execution, request, manifest, estimate_request(request))
 
 

@@ -104,21 +104,22 @@ class _Call:
     """An open tool call.
 
     ``effect`` is the effect that is known so far. ``result`` is set if it is known without running
-    the call, because the call was refused or could not be planned. ``is_due`` means that the call
-    has to be planned when its turn comes, because earlier calls may change what it finds. ``rules``
-    are those that it was judged by. ``basis`` is that of the plan that was allowed. ``resolved`` is
-    set by a decision or a stop, or if another process has ended the call, which has then taken over
-    the run (``is_lost``).
+    the call, because the call was refused or could not be planned. ``is_unplanned`` means that the
+    call has to be planned when its turn comes, because earlier calls may change what it finds.
+    ``rules`` are those that it was judged by. ``basis`` is that of the plan that was allowed.
+    ``approval`` is the request to a person. ``resolved`` is set by a decision or a stop, or if
+    another process has ended the call, which has then taken over the run (``is_lost``).
+    ``question`` is that of the call's tool server, and ``answer_future`` waits for its answer.
     """
 
     record: ToolCallRecord
     tool: Tool | None = None
     effect: str = READS
     result: ToolResult | None = None
-    is_due: bool = False
+    is_unplanned: bool = False
     rules: ToolRules | None = None
     basis: str = ""
-    asked: ApprovalRequest | None = None
+    approval: ApprovalRequest | None = None
     decision: str = ""
     decided_by: str = ""
     reason: str = ""
@@ -126,23 +127,23 @@ class _Call:
     task: asyncio.Task[ToolResult] | None = None
     resolved: asyncio.Event = field(default_factory=asyncio.Event)
     question: ToolQuestion | None = None
-    answered: asyncio.Future[dict[str, Any]] | None = None
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
-    sampling: asyncio.Task[dict[str, Any]] | None = None
+    answer_future: asyncio.Future[dict[str, Any]] | None = None
+    question_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
+    sampling_task: asyncio.Task[dict[str, Any]] | None = None
     has_ended: bool = False
     is_lost: bool = False
 
     @property
     def only_reads(self) -> bool:
-        return self.result is not None or (not self.is_due and self.effect == READS)
+        return self.result is not None or (not self.is_unplanned and self.effect == READS)
 
     @property
     def waits(self) -> bool:
-        return self.asked is not None and not self.decision and not self.stopped_by
+        return self.approval is not None and not self.decision and not self.stopped_by
 
-    def decide(self, decision: str, by: str = "", reason: str = "") -> None:
+    def decide(self, decision: str, decided_by: str = "", reason: str = "") -> None:
         if not self.decision:
-            self.decision, self.decided_by, self.reason = decision, by, reason
+            self.decision, self.decided_by, self.reason = decision, decided_by, reason
             self.resolved.set()
 
     def apply_record(self, record: ToolCallRecord) -> None:
@@ -158,8 +159,8 @@ class _Call:
             self.apply_answer(record.answer)
 
     def apply_answer(self, answer: dict[str, Any] | None) -> None:
-        if answer is not None and self.answered is not None and not self.answered.done():
-            self.answered.set_result(answer)
+        if answer is not None and self.answer_future is not None and not self.answer_future.done():
+            self.answer_future.set_result(answer)
             self.question = None
 
 
@@ -196,36 +197,39 @@ class ToolLoop:
         too. ``model`` is the session's model. ``result_cap`` is the size up to which its window
         does not shorten a result.
         """
-        self._turn, self._scope, self._root, self._model = turn, scope, root, model
-        self._result_cap = result_cap
+        self._turn, self._scope, self._root = turn, scope, root
+        self._model, self._result_cap = model, result_cap
+        self._rules = None
         records = await self._readers.read(read_calls, self._claimed.run_pk, turn=turn)
-        self._rules, self._has_changed = None, not all(record.is_open for record in records)
+        self._has_changed = any(not record.is_open for record in records)
         self._calls = [_Call(record=record) for record in records if record.is_open]
         for call in self._calls:
             record = call.record
             self.live.add(record.pk, LiveCall(str(record.uuid), record.call_id))
             if record.state == WAITING:
-                call.asked = record.asked
+                call.approval = record.asked
                 self.live.change_state(record.pk, WAITING)
             call.apply_record(record)
             if is_cut_off:
                 call.result = ToolResult(ok=False, output=CUT_OFF)
         polling = asyncio.create_task(self._poll())
         try:
-            planned = [call for call in self._calls if call.result is None]
-            names = [call.record.name for call in planned]
+            undecided = [call for call in self._calls if call.result is None]
+            names = [call.record.name for call in undecided]
             await self._context.tool_servers.wait_for(names, scope.workspace, root)
-            for call in planned:
-                before = self._calls[: self._calls.index(call)]
-                await self._judge(call, is_first=all(earlier.only_reads for earlier in before))
-            await self._ask([one for one in planned if one.asked and one.record.state != WAITING])
-            waiting = list(self._calls)
-            while waiting:
+            for call in undecided:
+                earlier = self._calls[: self._calls.index(call)]
+                await self._judge(call, is_first=all(other.only_reads for other in earlier))
+            await self._ask(
+                [call for call in undecided if call.approval and call.record.state != WAITING]
+            )
+            remaining = list(self._calls)
+            while remaining:
                 # Neighbouring calls that only read run together. The effect of a call may become
                 # known only when its turn comes.
-                group = [waiting.pop(0)]
-                while group[0].only_reads and waiting and waiting[0].only_reads:
-                    group.append(waiting.pop(0))
+                group = [remaining.pop(0)]
+                while group[0].only_reads and remaining and remaining[0].only_reads:
+                    group.append(remaining.pop(0))
                 await self._execute_group(group)
         finally:
             polling.cancel()
@@ -254,9 +258,9 @@ class ToolLoop:
                 call.resolved.set()
             elif (
                 call.waits
-                and call.asked
+                and call.approval
                 and rules
-                and rules.decide(effect=CHANGES, kind=call.asked.kind_key) == RUN
+                and rules.decide(effect=CHANGES, kind=call.approval.kind_key) == RUN
             ):
                 session = await self._readers.read(get_session, self._claimed.session)
                 # decided meanwhile; the next check applies that
@@ -283,49 +287,51 @@ class ToolLoop:
 
     async def _judge(self, call: _Call, *, is_first: bool) -> None:
         assert self._scope is not None
-        call.is_due = False
+        call.is_unplanned = False
         name, workspace = call.record.name, self._scope.workspace
         servers = self._context.tool_servers
-        more = self._context.program_tools.with_own_tools(
+        more_tools = self._context.program_tools.with_own_tools(
             self._claimed, servers.tools_of(workspace)
         )
-        tool = call.tool = find_tool(name, self._scope, more)
+        tool = call.tool = find_tool(name, self._scope, more_tools)
         if tool is None:
-            why = servers.explain(name, workspace) or f"There is no tool named {name!r}."
-            known = more.get(name) or TOOLS.get(name)
-            if known is not None and known.effect == CHANGES and not self._scope.offers_changes:
-                why = _why_refused(self._scope)
-            call.result = ToolResult(ok=False, output=why)
+            reason = servers.explain(name, workspace) or f"There is no tool named {name!r}."
+            known_tool = more_tools.get(name) or TOOLS.get(name)
+            if known_tool and known_tool.effect == CHANGES and not self._scope.offers_changes:
+                reason = _why_refused(self._scope)
+            call.result = ToolResult(ok=False, output=reason)
         elif not isinstance(call.record.arguments, dict):
-            words = "The arguments of the call are not an object."
-            call.result = ToolResult(ok=False, output=words)
+            reason = "The arguments of the call are not an object."
+            call.result = ToolResult(ok=False, output=reason)
         elif call.record.state == WAITING:
             call.effect = CHANGES
         elif tool.plan is not None or tool.effect != READS:
-            planned = await self._plan(tool, call)
-            if isinstance(planned, CallPlan):
-                call.effect = planned.effect
-                if planned.effect == CHANGES:
-                    rules = call.rules = self._rules or await self._read_rules()
-                    decision = rules.decide(effect=CHANGES, kind=planned.kind_key)
-                    if decision == REFUSE:
-                        call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
-                    elif decision == ASK:
-                        kind = planned.kind_key
-                        if any(is_described_otherwise(kind, one) for one in rules.allowed):
-                            note = join_messages((planned.note, CHANGED_TOOL))
-                            planned = replace(planned, note=note)
-                        call.asked = _question(call.record, planned)
-                    else:
-                        call.decision = BY_POLICY
-                # Under the AUTO policy, a call runs whatever it does, so its plan does not bind it
-                # and is not made again. Under other policies, a call whose plan leaves a file
-                # unchanged must not write the file if it has changed since.
-                call.basis = "" if self._scope.policy == AUTO else planned.basis
+            plan = await self._plan(tool, call)
+            if isinstance(plan, CallPlan):
+                await self._judge_plan(call, plan)
             elif is_first:
-                call.result = planned
+                call.result = plan
             else:
-                call.is_due = True
+                call.is_unplanned = True
+
+    async def _judge_plan(self, call: _Call, plan: CallPlan) -> None:
+        assert self._scope is not None
+        call.effect = plan.effect
+        if plan.effect == CHANGES:
+            rules = call.rules = self._rules or await self._read_rules()
+            decision = rules.decide(effect=CHANGES, kind=plan.kind_key)
+            if decision == REFUSE:
+                call.result = ToolResult(ok=False, output=_why_refused(rules.scope))
+            elif decision == ASK:
+                if any(is_described_otherwise(plan.kind_key, kind) for kind in rules.allowed):
+                    plan = replace(plan, note=join_messages((plan.note, CHANGED_TOOL)))
+                call.approval = _make_request(call.record, plan)
+            else:
+                call.decision = BY_POLICY
+        # Under the AUTO policy, a call runs whatever it does, so its plan does not bind it and is
+        # not made again. Under other policies, a call whose plan leaves a file unchanged must not
+        # write the file if it has changed since.
+        call.basis = "" if self._scope.policy == AUTO else plan.basis
 
     async def _plan(self, tool: Tool, call: _Call) -> CallPlan | ToolResult:
         if tool.plan is None:
@@ -350,27 +356,27 @@ class ToolLoop:
         may have changed. The rules may have changed. If its kind is always allowed, the call itself
         may have become another kind, unless it has just been planned.
         """
-        if call.stopped_by or call.only_reads or call.asked is not None:
+        if call.stopped_by or call.only_reads or call.approval is not None:
             return False
         rules = await self._read_rules()
         is_just_planned = rules.scope.policy == AUTO or call is self._calls[0]
         if rules != call.rules or not is_just_planned:
             call.decision = call.basis = ""
             return True
-        return call.is_due
+        return call.is_unplanned
 
     async def _ask(self, calls: Sequence[_Call]) -> None:
-        asked = [call.asked for call in calls if call.asked is not None]
-        if not asked:
+        requests = [call.approval for call in calls if call.approval is not None]
+        if not requests:
             return
         rows = [
             Info(
-                text=say("Waiting for approval: %(what)s", what=question.summary),
+                text=say("Waiting for approval: %(what)s", what=request.summary),
                 kind=APPROVAL,
                 code=APPROVAL_ASKED,
-                data=question.as_data(),
+                data=request.as_data(),
             )
-            for question in asked
+            for request in requests
         ]
         events = await asyncio.to_thread(
             prepare_events, rows, session=self._claimed.session, turn=self._turn
@@ -381,13 +387,13 @@ class ToolLoop:
             rows = await self._execution.writer.write(
                 ask_for_calls,
                 self._claimed.session_pk,
-                questions=list(zip(pks, asked, events, strict=True)),
+                questions=list(zip(pks, requests, events, strict=True)),
             )
             return AppendResult(turns=[], rows=rows)
 
         await self._execution.commit(commit())
         for call in calls:
-            call.record = replace(call.record, state=WAITING, asked=call.asked)
+            call.record = replace(call.record, state=WAITING, asked=call.approval)
             self.live.change_state(call.record.pk, WAITING)
         self._execution.show_soon()
 
@@ -407,14 +413,16 @@ class ToolLoop:
                 raise RunLost  # another process ended a call that waited here
             await write(show_run_waiting, run_pk, waits=False)
         running = sum(
-            one.result is None and one.decision != DENY and not one.stopped_by for one in group
+            call.result is None and call.decision != DENY and not call.stopped_by for call in group
         )
-        doing = ("", ONE_RUNS, SEVERAL_RUN)[min(running, 2)]
+        doing = ""
+        if running:
+            doing = ONE_RUNS if running == 1 else SEVERAL_RUN
         self._execution.show_state(run_states.RUNNING, doing=doing)
         tasks: list[asyncio.Task[None]] = []
         for call in group:
-            before = tasks[-1] if tasks else None
-            tasks.append(asyncio.create_task(self._execute(call, before=before)))
+            previous = tasks[-1] if tasks else None
+            tasks.append(asyncio.create_task(self._execute(call, previous=previous)))
         try:
             await asyncio.wait(tasks)
         finally:
@@ -422,24 +430,24 @@ class ToolLoop:
         for task in tasks:
             task.result()
 
-    async def _execute(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
-        """Execute a call. To keep the order of results, wait for the task ``before`` it."""
+    async def _execute(self, call: _Call, *, previous: asyncio.Task[None] | None) -> None:
+        """Execute a call. To keep the order of results, wait for the ``previous`` call's task."""
         began = monotonic()
-        if call.asked is not None and call.decision not in ("", DENY) and not call.stopped_by:
-            await self._recheck(call, call.asked)
+        if call.approval is not None and call.decision not in ("", DENY) and not call.stopped_by:
+            await self._recheck(call, call.approval)
         if call.result is not None:
             result, state = call.result, COMPLETED
         elif call.stopped_by:
-            words = f"Stopped by {call.stopped_by} before it started. Nothing was done."
-            result, state = ToolResult(ok=False, output=words), STOPPED
+            output = f"Stopped by {call.stopped_by} before it started. Nothing was done."
+            result, state = ToolResult(ok=False, output=output), STOPPED
         elif call.decision == DENY:
-            words = f"Denied by {call.decided_by}" + (f": {call.reason}" if call.reason else ".")
-            result, state = ToolResult(ok=False, output=words), DENIED
+            output = f"Denied by {call.decided_by}" + (f": {call.reason}" if call.reason else ".")
+            result, state = ToolResult(ok=False, output=output), DENIED
         else:
             result, state = await self._run(call)
         duration_ms = int((monotonic() - began) * 1000)
-        if before is not None and not call.stopped_by:
-            await asyncio.wait({before})
+        if previous is not None and not call.stopped_by:
+            await asyncio.wait({previous})
         ending = CallEnding(
             call=str(call.record.uuid),
             call_id=call.record.call_id,
@@ -461,8 +469,9 @@ class ToolLoop:
             payloads, session = make_result_payloads(ending), self._claimed.session
             events = await asyncio.to_thread(prepare_events, payloads, session=session, new=0)
             if call.question is not None:  # the server does not wait for an answer any more
-                over = [make_answered_notice(call.question, action=CANCEL)]
-                events = [*await asyncio.to_thread(prepare_events, over, session=session), *events]
+                notices = [make_answered_notice(call.question, action=CANCEL)]
+                notice_events = await asyncio.to_thread(prepare_events, notices, session=session)
+                events = [*notice_events, *events]
             pk = call.record.pk
             appended = await self._execution.writer.write(
                 append_tool_result, self._claimed, call_pk=pk, ending=ending, events=events
@@ -473,7 +482,7 @@ class ToolLoop:
 
         await self._execution.commit(append_result())
 
-    async def _recheck(self, call: _Call, asked: ApprovalRequest) -> None:
+    async def _recheck(self, call: _Call, approved: ApprovalRequest) -> None:
         """Check an approved call again before it runs.
 
         The rules may have changed since the question. They may restrict what was approved, but
@@ -483,13 +492,13 @@ class ToolLoop:
         """
         rules = await self._read_rules()
         scope, is_of_kind = rules.scope, call.decision == BY_POLICY
-        call.basis = "" if is_of_kind else asked.basis
+        call.basis = "" if is_of_kind else approved.basis
         if not scope.offers_changes:
             call.result = ToolResult(ok=False, output=_why_refused(scope))
         elif call.tool and (is_of_kind or self._has_changed or scope.allows_network):
             planned = await self._plan(call.tool, call)
             plan = planned if isinstance(planned, CallPlan) else CallPlan(effect=CHANGES)
-            is_same = _is_same(_question(call.record, plan), asked)
+            is_same = _asks_the_same(_make_request(call.record, plan), approved)
             if not is_same:
                 self._scope = replace(scope, allows_network=False)
             if not is_of_kind:
@@ -526,7 +535,8 @@ class ToolLoop:
         self.live.change_state(call.record.pk, RUNNING)
         self._execution.show_soon()
         began = monotonic()
-        self._has_changed |= not call.only_reads
+        if not call.only_reads:
+            self._has_changed = True
         context = self._tool_context(call)
         task = call.task = asyncio.ensure_future(call.tool.run(context, call.record.arguments))
         if call.stopped_by:
@@ -546,39 +556,39 @@ class ToolLoop:
         finally:
             # A server may ask outside the task of its call. Its question cannot be answered any
             # more.
-            if call.answered is not None and not call.answered.done():
-                call.answered.set_result({"action": CANCEL})
-            if call.sampling is not None:
-                call.sampling.cancel()
+            if call.answer_future is not None and not call.answer_future.done():
+                call.answer_future.set_result({"action": CANCEL})
+            if call.sampling_task is not None:
+                call.sampling_task.cancel()
         error = None if task.cancelled() else task.exception()
         if call.stopped_by and (task.cancelled() or error):
-            words = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
-            if shown := self.live.output(call.record.pk):
-                words = f"{words}\n\n{shown}"
-            return ToolResult(ok=False, output=words), STOPPED
+            output = f"Stopped by {call.stopped_by} after {monotonic() - began:.0f} s."
+            if live_output := self.live.output(call.record.pk):
+                output = f"{output}\n\n{live_output}"
+            return ToolResult(ok=False, output=output), STOPPED
         if task.cancelled():
             return ToolResult(ok=False, output="The tool call was cancelled."), COMPLETED
         return _failure(error, call) if error is not None else task.result(), COMPLETED
 
     async def _ask_person(
-        self, call: _Call, server: str, asked: Mapping[str, Any]
+        self, call: _Call, server: str, params: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Ask a person a question of the call's tool server and return the answer.
 
         The question waits as long as the call does.
         """
-        async with call.asking:
+        async with call.question_lock:
             uuid = str(call.record.uuid)
-            is_prompt = asked.get("mode") == SAMPLING
+            is_prompt = params.get("mode") == SAMPLING
             if is_prompt:
-                asked = prepare_prompt(asked, self._context.models, own_model=self._model)
+                params = prepare_prompt(params, self._context.models, own_model=self._model)
             try:
-                question = make_question(asked, call=uuid, server=server)
+                question = make_question(params, call=uuid, server=server)
             except BadQuestion as error:
                 logger.warning("question_not_asked", extra={"fields": {"reason": str(error)}})
                 return {"action": CANCEL} | ({"reason": str(error)} if is_prompt else {})
             call.question = question
-            answered = call.answered = asyncio.get_running_loop().create_future()
+            answer_future = call.answer_future = asyncio.get_running_loop().create_future()
             [event] = await asyncio.to_thread(
                 prepare_events,
                 [make_asked_notice(question)],
@@ -596,23 +606,23 @@ class ToolLoop:
                 )
                 return AppendResult(turns=[], rows=rows)
 
-            shown = await self._execution.commit(commit())
+            asked = await self._execution.commit(commit())
             write, run_pk = self._execution.writer.write, self._claimed.run_pk
             await write(show_run_waiting, run_pk, waits=True)
             self._execution.show_state(
                 run_states.WAITING_APPROVAL, doing=say("Waiting for an answer")
             )
-            answer = await answered
+            answer = await answer_future
             if call.question is None:  # otherwise the call has ended and shows no state
                 await write(show_run_waiting, run_pk, waits=False)
                 self._execution.show_state(run_states.RUNNING, doing=ONE_RUNS)
             if question.prompt and answer["action"] == ACCEPT:
-                return await self._ask_model(call, question, seq=shown.rows[0].seq)
+                return await self._ask_model(call, question, seq=asked.rows[0].seq)
             return {name: answer[name] for name in ("action", "content") if answer.get(name)}
 
     async def _ask_model(self, call: _Call, question: ToolQuestion, *, seq: int) -> dict[str, Any]:
         work = answer_prompt(self._execution, question, seq=seq)
-        task = call.sampling = asyncio.create_task(work)
+        task = call.sampling_task = asyncio.create_task(work)
         # The end of the call cancels this task. The cancellation must not reach the task of the
         # server's connection, which waits here.
         await asyncio.wait({task})
@@ -655,14 +665,14 @@ async def _end_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
 
 def _failure(error: BaseException, call: _Call) -> ToolResult:
     """Return an error as a result that the model reads. A failing tool never ends the run."""
-    told = translate_storage_error(error) or error
-    if isinstance(told, LoomError):
-        return ToolResult(ok=False, output=told.message)
+    translated = translate_storage_error(error) or error
+    if isinstance(translated, LoomError):
+        return ToolResult(ok=False, output=translated.message)
     logger.error("tool_failed", exc_info=error, extra={"fields": {"tool": call.record.name}})
     return ToolResult(ok=False, output=f"The tool failed: {type(error).__name__}.")
 
 
-def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
+def _make_request(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
     has_kind = 0 < len(plan.kind_key) <= MAX_KIND_CHARS and storable(plan.kind_key) == plan.kind_key
     diff, command = storable(plan.diff), storable(plan.command)
     summary, label = one_line(storable(plan.summary), limit=300), plan.kind_label or plan.kind_key
@@ -688,14 +698,14 @@ def _as_shown(text: str, shown: str) -> str:
     return text if text == shown else shown
 
 
-def _is_same(again: ApprovalRequest, asked: ApprovalRequest) -> bool:
+def _asks_the_same(request: ApprovalRequest, other: ApprovalRequest) -> bool:
     """Return whether a person would see the same question again, apart from places in the file."""
 
-    def without_places(question: ApprovalRequest) -> ApprovalRequest:
-        changed = [line for line in question.diff.splitlines() if line[:1] in ("+", "-")]
-        return replace(question, diff="\n".join(changed), basis="")
+    def without_places(request: ApprovalRequest) -> ApprovalRequest:
+        changed = [line for line in request.diff.splitlines() if line[:1] in ("+", "-")]
+        return replace(request, diff="\n".join(changed), basis="")
 
-    return without_places(again) == without_places(asked)
+    return without_places(request) == without_places(other)
 
 
 def _why_refused(scope: ToolScope) -> str:

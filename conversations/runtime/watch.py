@@ -63,45 +63,45 @@ class Watcher:
         readers: Readers,
         hub: Hub,
         relay: Relay,
-        own: RunQueue,
+        queue: RunQueue,
         models: ModelRouter,
     ) -> None:
         self._options = options
         self._relay = relay
         self._readers = readers
         self._hub = hub
-        self._own = own
+        self._queue = queue
         self._models = models
-        self._foreign: dict[int, _ForeignRun] = {}
+        self._foreign_runs: dict[int, _ForeignRun] = {}
         self._rewinds: dict[int, int] = {}
         self._names: dict[int, list[Frame]] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
         self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def run(self) -> None:
-        caches: list[dict[int, Any]] = [self._foreign, self._rewinds, self._names]
+        caches: list[dict[int, Any]] = [self._foreign_runs, self._rewinds, self._names]
         caches += [self._windows, self._running, self._hub.queues]
         while True:
             await asyncio.sleep(self._options.watch_interval)
             sessions = list(self._hub.subscribers)
-            for known in caches:
-                for pk in known.keys() - self._hub.subscribers.keys():
-                    del known[pk]
+            for cache in caches:
+                for pk in cache.keys() - self._hub.subscribers.keys():
+                    del cache[pk]
             if sessions:
                 await self._check(sessions)
 
     async def _check(self, sessions: list[int]) -> None:
-        others = [pk for pk in sessions if self._own.execution_of(pk) is None]
-        marks_of, found, queues = await self._readers.read(self._read, sessions, others)
-        runs = {run.session_pk: run for run in found}
+        foreign = [pk for pk in sessions if self._queue.execution_of(pk) is None]
+        marks_of, active, queues = await self._readers.read(self._read_changes, sessions, foreign)
+        runs = {run.session_pk: run for run in active}
         for pk, marks in marks_of.items():
             names = name_frames(title=marks.title, model=self._models.model_for(marks.model))
             for frame in names:
                 if frame not in self._names.get(pk, names):
                     self._hub.publish(pk, frame)
             self._names[pk] = names
-        for pk in others:
-            if self._own.execution_of(pk) is not None:
+        for pk in foreign:
+            if self._queue.execution_of(pk) is not None:
                 continue  # it began meanwhile and publishes itself
             if pk not in marks_of:
                 continue  # it was purged; the next check of access closes its pages
@@ -116,7 +116,7 @@ class Watcher:
                 self._windows[pk] = marks.window
                 mark = await self._readers.read(read_window_mark, pk)
                 self._hub.publish(pk, window_frame(mark))
-            if self._own.execution_of(pk) is not None:
+            if self._queue.execution_of(pk) is not None:
                 continue  # its own frames are newer than what was read
             await self._publish_run(pk, runs.get(pk))
         # Any process may queue and withdraw messages, also if the answer is written here.
@@ -135,18 +135,23 @@ class Watcher:
         rows = await self._readers.read(
             read_live_rows, pk, after_seq=reached, limit=MAX_MISSED_ROWS
         )
-        self._foreign.pop(pk, None)
+        self._foreign_runs.pop(pk, None)
         if rows and rows[-1].seq > self._hub.lowest_reached(pk):  # not relayed meanwhile
-            run, *_ = self._running.get(pk, ("",))
-            self._hub.publish(pk, rows_frame(rows, ends_draft=str(run)))
+            run = str(self._running[pk][0]) if pk in self._running else ""
+            self._hub.publish(pk, rows_frame(rows, ends_draft=run))
 
-    def _read(
-        self, sessions: list[int], others: list[int]
+    def _read_changes(
+        self, sessions: list[int], foreign: list[int]
     ) -> tuple[dict[int, SessionMarks], list[ActiveRun], dict[int, list[dict[str, Any]]]]:
-        marks, queues = read_session_marks(sessions), queued_messages_of(sessions)
-        if not others:
-            return marks, [], queues
-        runs = active_runs(stale_seconds=self._options.stale_after, session_pks=others)
+        """Return marks and queues of the sessions, and the runs of ``foreign`` sessions.
+
+        A session is foreign if this process does not execute its run.
+        """
+        marks = read_session_marks(sessions)
+        queues = queued_messages_of(sessions)
+        runs: list[ActiveRun] = []
+        if foreign:
+            runs = active_runs(stale_seconds=self._options.stale_after, session_pks=foreign)
         return marks, runs, queues
 
     def record_shown_names(self, pk: int, names: list[Frame]) -> None:
@@ -158,23 +163,23 @@ class Watcher:
         self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))
 
     async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
-        if run is None or (self._own.is_orphan(run) and run.state == RUNNING):
+        if run is None or (self._queue.is_orphan(run) and run.state == RUNNING):
             if self._running.pop(pk, None) is not None:
-                self._foreign.pop(pk, None)
+                self._foreign_runs.pop(pk, None)
                 self._hub.publish(pk, active_frame(None))
             return
-        if self._own.owns(run):
+        if self._queue.owns(run):
             return  # it has just begun here and publishes itself
         if self._running.get(pk) != (run.run, run.state, run.note):
             self._running[pk] = (run.run, run.state, run.note)
             self._hub.publish(pk, active_frame(run))
         if self._relay.is_connected:
-            self._foreign.pop(pk, None)
+            self._foreign_runs.pop(pk, None)
             return  # its frames come through the relay
-        foreign = self._foreign.get(pk)
+        foreign = self._foreign_runs.get(pk)
         is_new = foreign is None or foreign.run != str(run.run)
         if foreign is None or is_new:
-            foreign = self._foreign[pk] = _ForeignRun(str(run.run))
+            foreign = self._foreign_runs[pk] = _ForeignRun(str(run.run))
         chunks = await self._readers.read(read_draft, run.run_pk, after_ordinal=foreign.ordinal)
         for chunk in chunks:
             foreign.ordinal = chunk.ordinal
@@ -189,7 +194,7 @@ class Watcher:
 
     def snapshots(self, pk: int) -> list[Frame]:
         """Return what is mirrored of another process's answer, for a page that connects."""
-        foreign = self._foreign.get(pk)
+        foreign = self._foreign_runs.get(pk)
         return foreign.snapshots() if foreign else []
 
 
@@ -229,8 +234,8 @@ class IndexWorker:
 
         Sessions whose indexing failed recently are skipped.
         """
-        found: list[IndexProgress] = await self._database.readers.read(sessions_to_index)
-        waiting = [progress for progress in found if not is_suspended(progress.session_pk)]
+        unindexed: list[IndexProgress] = await self._database.readers.read(sessions_to_index)
+        waiting = [progress for progress in unindexed if not is_suspended(progress.session_pk)]
         for progress in waiting:
             try:
                 await self._index(progress)
@@ -241,10 +246,10 @@ class IndexWorker:
         return bool(waiting)
 
     async def _index(self, progress: IndexProgress) -> None:
-        at: IndexProgress | None = progress
-        while at is not None and at.waiting > 0:
-            batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
-            at = await self._database.writer.write(store_batch, batch)
+        current: IndexProgress | None = progress
+        while current is not None and current.waiting > 0:
+            batch = await self._database.readers.read(prepare_batch, current, size=TURNS_AT_ONCE)
+            current = await self._database.writer.write(store_batch, batch)
             self._unmerged += 1
             await asyncio.sleep(PAUSE_SECONDS)
             if self._unmerged >= MAX_UNMERGED_BATCHES:
@@ -293,9 +298,9 @@ class EmbeddingWorker:
                 # The thread holds the interpreter's lock while it computes. With its low priority
                 # it may be suspended while it holds the lock, and then all answers would wait.
                 await self._wait_while_busy()
-                begin = time.monotonic()
+                began = time.monotonic()
                 vectors += await loop.run_in_executor(self._thread, embed_texts, [text])
-                await asyncio.sleep(max(PAUSE_SECONDS, time.monotonic() - begin))
+                await asyncio.sleep(max(PAUSE_SECONDS, time.monotonic() - began))
             await self._database.writer.write(store_embeddings, batch, vectors)
 
     async def _wait_while_busy(self) -> None:

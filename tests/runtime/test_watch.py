@@ -30,7 +30,7 @@ async def test_the_number_of_queries_does_not_grow_with_the_pages(
 ) -> None:
     def count(sessions: list[int]) -> int:
         with CaptureQueriesContext(connection) as captured:
-            runtime.watcher._read(sessions, sessions)
+            runtime.watcher._read_changes(sessions, sessions)
         return len(captured)
 
     def more() -> list[int]:
