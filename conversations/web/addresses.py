@@ -27,12 +27,12 @@ def counted_address(request: HttpRequest) -> str | None:
     could use another one each time.
     """
     address = client_address(request)
-    found = ip_address(address) if address else None
-    if not isinstance(found, IPv6Address):
+    ip = ip_address(address) if address else None
+    if not isinstance(ip, IPv6Address):
         return address
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(IPv6Network((found, IPV6_CUSTOMER_BITS), strict=False).network_address)
+    if ip.ipv4_mapped:
+        return str(ip.ipv4_mapped)
+    return str(IPv6Network((ip, IPV6_CUSTOMER_BITS), strict=False).network_address)
 
 
 def address_of(peer: str, forwarded: str) -> str | None:

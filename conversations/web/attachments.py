@@ -60,19 +60,19 @@ def save_files(
     A result has an ``attachment`` with the data to show, or ``code`` and ``reason`` if the file
     cannot be attached. Raise Rejected if there are too many files.
     """
-    most = settings.LOOM.max_attachments
-    if len(files) > most:
+    max_files = settings.LOOM.max_attachments
+    if len(files) > max_files:
         raise Rejected(
             "At most %(limit)s files can be attached to a message.",
             code="too_many_attachments",
-            limit=most,
+            limit=max_files,
         )
     results: list[dict[str, Any]] = []
     for file in files:
         name = clean_name(file.name or "")
         try:
             check_size(file.size or 0, name)
-            kept = archive_attachments.upload_attachment(
+            saved = archive_attachments.upload_attachment(
                 session_pk, data=file.read(), name=name, user_pk=user_pk
             )
         except (OSError, LoomError) as error:
@@ -82,7 +82,7 @@ def save_files(
                 raise
             results.append({"name": name, "code": refusal.code, "reason": refusal.message})
         else:
-            shown = shown_attachment(archive_attachments.attachment_block(kept))
+            shown = shown_attachment(archive_attachments.attachment_block(saved))
             results.append({"name": name, "attachment": shown})
     return results
 
@@ -96,8 +96,8 @@ def read_resource(session: Session, name: str) -> list["UploadedFile[Any]"]:
     require_tool_server(workspace.slug, name.partition(":")[0])
     servers = require_runtime().tool_servers
     reading = servers.read_resource(workspace.slug, Path(workspace.root), name)
-    found = run_on_runtime(reading, seconds=RESOURCE_SECONDS)
-    return [SimpleUploadedFile(name, data) for name, data in found]
+    contents = run_on_runtime(reading, seconds=RESOURCE_SECONDS)
+    return [SimpleUploadedFile(name, data) for name, data in contents]
 
 
 def require_files(
@@ -105,11 +105,11 @@ def require_files(
 ) -> list[str]:
     """Save the files and return their uuids. Raise FilesRefused if any file is refused."""
     results = save_files(session_pk, files, user_pk=user_pk)
-    kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
+    uuids = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
         reason = join_messages(dict.fromkeys(reasons))
-        raise FilesRefused(reason, kept=kept, is_full=lacks_space(results))
-    return kept
+        raise FilesRefused(reason, kept=uuids, is_full=lacks_space(results))
+    return uuids
 
 
 def lacks_space(results: Sequence[dict[str, Any]]) -> bool:
@@ -134,11 +134,11 @@ def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Return the data to show for those of the named files that the person can send."""
-    found, _ = get_session_for(request, uuid)
-    wanted = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
+    session, _ = get_session_for(request, uuid)
+    uuids = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
     files = [
         shown_attachment(archive_attachments.attachment_block(file))
-        for file in archive_attachments.list_attachments(found.pk, wanted)
+        for file in archive_attachments.list_attachments(session.pk, uuids)
         if file.turn_number is None and file.added_by_id == person(request).pk
     ]
     return JsonResponse({"files": files})
@@ -147,18 +147,18 @@ def describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def upload_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Save files that are going to be sent, and return a result for each."""
-    found, _ = get_session_for(request, uuid, to=WRITE)
+    session, _ = get_session_for(request, uuid, to=WRITE)
     files: Sequence[UploadedFile[Any]] = request.FILES.getlist("files")
     if resource := storable(request.POST.get("resource", "")):
         try:
-            files = read_resource(found, resource)
+            files = read_resource(session, resource)
         except LoomError as error:  # reported like an error of a file
             reason = translate(error.message)
             refusal = {"name": resource, "code": error.code, "reason": reason}
             return JsonResponse({"files": [refusal]})
     if not files:
         raise Rejected("The request contains no file.", code="no_file")
-    results = save_files(found.pk, files, user_pk=person(request).pk)
+    results = save_files(session.pk, files, user_pk=person(request).pk)
     status = StorageFull.status if lacks_space(results) else 200
     for result in results:
         if "reason" in result:
@@ -180,35 +180,35 @@ def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> Http
     return serve_thumbnail(request, _attachment_for(request, uuid, attachment))
 
 
-def serve_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
+def serve_attachment(request: HttpRequest, attachment: Attachment) -> HttpResponse:
     """Return a response with the content of the attachment as a download."""
-    response = _serve_blob(request, found.digest, "application/octet-stream")
+    response = _serve_blob(request, attachment.digest, "application/octet-stream")
     if response.status_code == 200:
         data = response.content
-        response["Content-Type"] = found.media_type
-        if found.kind == TEXT:
+        response["Content-Type"] = attachment.media_type
+        if attachment.kind == TEXT:
             # Text is served as plain text, whatever its media type, so that the browser executes
             # nothing.
             is_utf8 = decode_text(data) is not None and not data.startswith(OTHER_MARKS)
             plain = "text/plain; charset=utf-8"
             response["Content-Type"] = plain if is_utf8 else "application/octet-stream"
-    header = content_disposition_header(as_attachment=True, filename=found.name)
+    header = content_disposition_header(as_attachment=True, filename=attachment.name)
     response["Content-Disposition"] = header or "attachment"
     return response
 
 
-def serve_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
+def serve_thumbnail(request: HttpRequest, attachment: Attachment) -> HttpResponse:
     """Return a response with the thumbnail. Raise NotFound if there is none."""
-    if not found.thumbnail:
+    if not attachment.thumbnail:
         raise NotFound(HIDDEN)
-    return _serve_blob(request, found.thumbnail, "image/webp")
+    return _serve_blob(request, attachment.thumbnail, "image/webp")
 
 
 @post_by_person
 def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
+    session, _ = get_session_for(request, uuid, to=WRITE)
     try:
-        archive_attachments.remove_attachment(found.pk, attachment, user_pk=person(request).pk)
+        archive_attachments.remove_attachment(session.pk, attachment, user_pk=person(request).pk)
     except LoomError as error:
         answer = {"code": error.code, "reason": translate(error.message)}
         return JsonResponse(answer, status=error.status)
@@ -216,8 +216,8 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
 
 
 def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attachment:
-    found, _ = get_session_for(request, uuid)
-    return archive_attachments.get_attachment(found.pk, attachment, user_pk=person(request).pk)
+    session, _ = get_session_for(request, uuid)
+    return archive_attachments.get_attachment(session.pk, attachment, user_pk=person(request).pk)
 
 
 def _serve_blob(request: HttpRequest, digest: str, media_type: str) -> HttpResponse:
@@ -256,11 +256,11 @@ async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
 
 
 def _read_piece(pieces: Iterator[str]) -> bytes:
-    taken: list[str] = []
+    texts: list[str] = []
     size = 0
     for piece in pieces:
-        taken.append(piece)
+        texts.append(piece)
         size += len(piece)
         if size >= PIECE_CHARS:
             break
-    return "".join(taken).encode("utf-8", "backslashreplace")
+    return "".join(texts).encode("utf-8", "backslashreplace")

@@ -45,13 +45,13 @@ REASONS = {
 @require_safe
 def session_branches(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """List the branches that were left, with links to them and a way to use each again."""
-    found, access = get_session_for(request, uuid)
+    session, access = get_session_for(request, uuid)
     branches = [
         {"branch": branch, "reason": REASONS.get(branch.reason, "")}
-        for branch in list_branches(found)
+        for branch in list_branches(session)
     ]
     context = {"heading": gettext("Branches"), "branches": branches}
-    return render_panel(request, found, access, "branches", context)
+    return render_panel(request, session, access, "branches", context)
 
 
 @login_required
@@ -62,8 +62,8 @@ def session_versions(request: HttpRequest, uuid: UUID) -> JsonResponse:
     ``versions`` are lists of turns that are versions of each other. ``is_due`` says whether the
     next turn begins a branch.
     """
-    found, _ = get_session_for(request, uuid)
-    return JsonResponse({"versions": list_versions(found), "is_due": is_branch_due(found)})
+    session, _ = get_session_for(request, uuid)
+    return JsonResponse({"versions": list_versions(session), "is_due": is_branch_due(session)})
 
 
 @login_required
@@ -74,19 +74,19 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
     If htmx does not request a part of a page, or if the turn is on no other branch, show the page
     around the turn.
     """
-    found, access = get_session_for(request, uuid)
+    session, access = get_session_for(request, uuid)
     if not is_fragment(request):
-        return show_turn(request, found, access, number)
+        return show_turn(request, session, access, number)
     try:
-        branch, page = read_branch(found, turn=number, limit=settings.LOOM.page_size)
+        branch, page = read_branch(session, turn=number, limit=settings.LOOM.page_size)
     except Rejected:
-        return show_turn(request, found, access, number)
+        return show_turn(request, session, access, number)
     context: dict[str, Any] = {
-        "session": found,
+        "session": session,
         "branch": branch,
         "rows": join_rows([row.html for row in page.rows]),
         "has_more": page.newer is not None,
-        "can_use": access.can_write and found.archived_at is None,
+        "can_use": access.can_write and session.archived_at is None,
     }
     return render(request, "conversations/branch.html", context)
 
@@ -94,18 +94,18 @@ def session_branch(request: HttpRequest, uuid: UUID, number: int) -> HttpRespons
 @post_by_person
 def session_fork(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """Create a session of the person's own with the turns up to this one."""
-    found, _ = get_session_for(request, uuid, to=WRITE)
-    made = fork_session(found, turn=number, owner=person(request))
-    return redirect("session", uuid=made.uuid)
+    session, _ = get_session_for(request, uuid, to=WRITE)
+    fork = fork_session(session, turn=number, owner=person(request))
+    return redirect("session", uuid=fork.uuid)
 
 
 @post_to_session
 async def session_branch_use(
-    request: HttpRequest, found: Session, access: Access, user: User, *, number: int
+    request: HttpRequest, session: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
     """Continue the session from that branch."""
     with refusal_as_message(request):
-        await sync_to_async(require_branch)(found.pk, number)
+        await sync_to_async(require_branch)(session.pk, number)
         runtime = await current_runtime()
-        await runtime.use_branch(found, turn=number, user_pk=user.pk)
-    return redirect("session", uuid=found.uuid)
+        await runtime.use_branch(session, turn=number, user_pk=user.pk)
+    return redirect("session", uuid=session.uuid)

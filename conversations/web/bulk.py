@@ -54,15 +54,15 @@ def read_chosen(
         )
     uuids = [check_uuid(text, "session") for text in chosen]
     find = find or (lambda uuid: get_session_for(request, uuid, to=WRITE)[0])
-    found: list[Session] = []
+    sessions: list[Session] = []
     for uuid in uuids:
         with suppress(NotFound):
-            found.append(find(uuid))
-    found = [session for session in found if session.workspace_id == workspace.pk]
-    if not found:
+            sessions.append(find(uuid))
+    sessions = [session for session in sessions if session.workspace_id == workspace.pk]
+    if not sessions:
         raise Rejected(GONE, code="sessions_gone")
-    _report_failures(request, [translate(GONE)] * (len(uuids) - len(found)))
-    return found
+    _report_failures(request, [translate(GONE)] * (len(uuids) - len(sessions)))
+    return sessions
 
 
 @post_by_person

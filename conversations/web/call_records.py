@@ -45,9 +45,9 @@ MAX_ARGUMENTS_CHARS = 100_000
 @require_safe
 def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
     """Show the record of a call: its arguments, decision, times, changes and output."""
-    found, access = get_session_for(request, uuid)
-    record = read_tool_call_details(found, call)
-    return render_panel(request, found, access, "tool_call", _describe(found, record))
+    session, access = get_session_for(request, uuid)
+    record = read_tool_call_details(session, call)
+    return render_panel(request, session, access, "tool_call", _describe(session, record))
 
 
 @login_required
@@ -59,18 +59,20 @@ def tool_output(
 
     ``from`` is the offset of its first character.
     """
-    found, access = get_session_for(request, uuid)
+    session, access = get_session_for(request, uuid)
     args: list[Any]
     if call is not None:
-        (name, output), args = read_call_output(found, call), [uuid, call]
+        name, output = read_call_output(session, call)
+        args = [uuid, call]
     else:
         assert number is not None
-        (name, output), args = read_turn_output(found.pk, number), [uuid, number]
+        name, output = read_turn_output(session.pk, number)
+        args = [uuid, number]
     # An offset within a text, and not the cursor of a list: any number is valid.
     text = request.GET.get("from", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise Rejected("from must be a number.", code="bad_number")
-    page = render_output_page(output, name=name, start=int(text), session=found.uuid)
+    page = render_output_page(output, name=name, start=int(text), session=session.uuid)
     context = {
         "heading": gettext("Output of %(tool)s")
         % {"tool": translate(tool_rows.tool_word(name)[0])},
@@ -78,26 +80,26 @@ def tool_output(
         "address": reverse("tool_call_output" if call else "turn_output", args=args),
         "back_url": reverse("tool_call" if call else "turn", args=args),
     }
-    return render_panel(request, found, access, "tool_output", context)
+    return render_panel(request, session, access, "tool_output", context)
 
 
-def _describe(found: Session, record: ToolCallDetails) -> dict[str, Any]:
-    call, done, asked = record.call, record.completed, record.asked
+def _describe(session: Session, record: ToolCallDetails) -> dict[str, Any]:
+    call, completed, approval = record.call, record.completed, record.asked
     word, icon = tool_rows.tool_word(call.name)
     arguments = tool_rows.read_arguments(call.arguments)
-    diff_text = (done.diff if done else "") or (asked.diff if asked else "")
+    diff_text = (completed.diff if completed else "") or (approval.diff if approval else "")
     diff = render_diff(diff_text, most_lines=MAX_DIFF_LINES, most_chars=MAX_DIFF_CHARS)
     text = tool_rows.arguments_text(arguments, without_texts=False)
     stopped = gettext("Stopped")
     if record.stopped_by:
         stopped = gettext("Stopped by %(name)s") % {"name": record.stopped_by}
     mark, state = tool_rows.state_word(call.state, call.ok)
-    kind = asked.kind_label if asked else ""
+    kind = approval.kind_label if approval else ""
     decision = tool_rows.decision_text(
         call.decision, by=record.decided_by, reason=call.reason, kind=kind
     )
-    changes_url = reverse("session_changes", args=[found.uuid], query={"call": call.uuid})
-    moments = (
+    changes_url = reverse("session_changes", args=[session.uuid], query={"call": call.uuid})
+    times = (
         (gettext("Called"), call.created_at),
         (gettext("Asked"), call.asked_at),
         (gettext("Decided"), call.decided_at),
@@ -110,28 +112,28 @@ def _describe(found: Session, record: ToolCallDetails) -> dict[str, Any]:
         "icon": icon,
         "argument_html": show_hidden(tool_rows.telling_argument(call.name, arguments)),
         "state": (mark, translate(state)),
-        "exit_code": done.exit_code if done else None,
+        "exit_code": completed.exit_code if completed else None,
         "duration": duration_text(call.duration_ms),
         "decision_html": show_hidden(translate(decision)),
-        "moments": [{"what": what, "at": at} for what, at in moments if at is not None],
+        "moments": [{"what": label, "at": time} for label, time in times if time is not None],
         "arguments_html": show_hidden(text[:MAX_ARGUMENTS_CHARS]),
         "arguments_left": number_text(max(0, len(text) - MAX_ARGUMENTS_CHARS)),
         "diff_html": diff.html if diff_text else "",
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),
-        "is_planned": bool(diff_text) and not (done and done.diff),
+        "is_planned": bool(diff_text) and not (completed and completed.diff),
         "call": call.uuid,
-        "has_changes": has_changes(found.pk, call=call.uuid),
+        "has_changes": has_changes(session.pk, call=call.uuid),
         "turn": call.turn_number,
         "changed_files": number_text(record.changed_files),
         "changes_url": changes_url if record.changed_files else "",
-        "address": reverse("tool_call", args=[found.uuid, call.uuid]),
-        "output_url": reverse("tool_call_output", args=[found.uuid, call.uuid]),
+        "address": reverse("tool_call", args=[session.uuid, call.uuid]),
+        "output_url": reverse("tool_call_output", args=[session.uuid, call.uuid]),
     }
     if call.result_turn is not None:
-        name, output = read_turn_output(found.pk, call.result_turn)
-        context["page"] = render_output_page(output, name=name, start=0, session=found.uuid)
-        context["source_url"] = reverse("turn_source", args=[found.uuid, call.result_turn])
+        name, output = read_turn_output(session.pk, call.result_turn)
+        context["page"] = render_output_page(output, name=name, start=0, session=session.uuid)
+        context["source_url"] = reverse("turn_source", args=[session.uuid, call.result_turn])
     return context
 
 
@@ -140,7 +142,7 @@ def _describe(found: Session, record: ToolCallDetails) -> dict[str, Any]:
 
 @post_to_session
 async def tool_call_decide(
-    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID, act: str
+    request: HttpRequest, session: Session, access: Access, user: User, *, call: UUID, act: str
 ) -> HttpResponse:
     """Allow, deny or stop a call, then redirect to the session.
 
@@ -148,26 +150,27 @@ async def tool_call_decide(
     denial.
     """
     with refusal_as_message(request):
-        await sync_to_async(require_decidable)(found, call)
+        await sync_to_async(require_decidable)(session, call)
         runtime = await current_runtime()
         if act == "cancel":
-            await runtime.cancel_call(found, call=call, user_pk=user.pk)
+            await runtime.cancel_call(session, call=call, user_pk=user.pk)
         else:
-            # If a form holds several questions, the field is named after its call.
-            given = request.POST.get("reason") or request.POST.get(f"reason-{call}", "")
             decision = ONCE if request.POST.get("always", "") in ("", "0") else ALWAYS
             reason = ""
             if act == "deny":
-                decision, reason = DENY, check_reason(given)
+                decision = DENY
+                # If a form holds several questions, the field is named after its call.
+                text = request.POST.get("reason") or request.POST.get(f"reason-{call}", "")
+                reason = check_reason(text)
             await runtime.decide_call(
-                found, call=call, decision=decision, user_pk=user.pk, reason=reason
+                session, call=call, decision=decision, user_pk=user.pk, reason=reason
             )
-    return redirect("session", uuid=found.uuid)
+    return redirect("session", uuid=session.uuid)
 
 
 @post_to_session
 async def tool_call_answer(
-    request: HttpRequest, found: Session, access: Access, user: User, *, call: UUID
+    request: HttpRequest, session: Session, access: Access, user: User, *, call: UUID
 ) -> HttpResponse:
     """Answer a question of a call's tool server, then redirect to the session.
 
@@ -180,11 +183,11 @@ async def tool_call_answer(
         if name.startswith(f"{question}:")
     }
     with refusal_as_message(request):
-        _, asked = await sync_to_async(find_question)(found, call, question)
+        _, tool_question = await sync_to_async(find_question)(session, call, question)
         # A browser does not send boxes that are not ticked.
-        content = {one.name: "" for one in asked.fields} | content
+        content = {field.name: "" for field in tool_question.fields} | content
         runtime = await current_runtime()
         await runtime.answer_question(
-            found, call=call, question=question, action=action, content=content, user_pk=user.pk
+            session, call=call, question=question, action=action, content=content, user_pk=user.pk
         )
-    return redirect("session", uuid=found.uuid)
+    return redirect("session", uuid=session.uuid)

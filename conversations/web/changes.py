@@ -4,7 +4,6 @@ from hashlib import sha256
 from pathlib import Path
 from stat import filemode
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -58,8 +57,8 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
     plan, before, after = file.plan, file.before, file.after
     is_moved = bool(file.moved_from or file.moved_to)
     diff = {} if is_moved else _diff(root, file.path, before, after)
-    there = after or before
-    is_folder = there is not None and there.is_folder
+    state = after or before
+    is_folder = state is not None and state.is_folder
     fact = ""
     if file.moved_to:
         fact = gettext("moved to %(path)s") % {"path": shown(file.moved_to)}
@@ -72,9 +71,13 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
     elif before.permissions != after.permissions and before.digest == after.digest:
         fact = f"{filemode(before.mode)} → {filemode(after.mode)}"
     # The page's style depends on the English state.
-    state = say("cannot be undone") if plan and plan.state == LOST else ""
-    if file.is_back or file.is_conflict:
-        state = say("undone") if file.is_back else say("changed afterwards")
+    label = ""
+    if file.is_back:
+        label = say("undone")
+    elif file.is_conflict:
+        label = say("changed afterwards")
+    elif plan and plan.state == LOST:
+        label = say("cannot be undone")
     since = _diff(root, file.path, after, plan.current) if plan and file.is_conflict else {}
     calls: dict[Any, Any] = {}
     for change in file.changes:
@@ -86,13 +89,13 @@ def show_file(workspace: Workspace, file: FileReview) -> dict[str, Any]:
         "value": stored_path(file.path),
         "key": sha256(stored_path(file.path).encode()).hexdigest()[:16],
         "facts": [text for text in (fact, diff.get("recoded"), diff.get("changes")) if text],
-        "state": state,
+        "state": label,
         "reason": translate(plan.reason) if plan else "",
         "diff": diff,
         "since": since,
         "is_conflict": file.is_conflict,
-        "url": FileAddress(workspace, file.path, digest_of(there)).url()
-        if there and there.is_file
+        "url": FileAddress(workspace, file.path, digest_of(state)).url()
+        if state and state.is_file
         else "",
         "runs_itself": after is not None and runs_itself(file.path),
         "calls": [
@@ -155,13 +158,13 @@ def session_changes(request: HttpRequest, uuid: UUID) -> HttpResponse:
     ``run`` or ``call`` selects the changes of one. ``after`` is the path before the page's first
     file.
     """
-    found, access = get_session_for(request, uuid)
-    return _changes(request, found, access, read_scope(request.GET))
+    session, access = get_session_for(request, uuid)
+    return _changes(request, session, access, read_scope(request.GET))
 
 
 @post_to_session
 async def session_changes_revert(
-    request: HttpRequest, found: Session, access: Access, user: User
+    request: HttpRequest, session: Session, access: Access, user: User
 ) -> HttpResponse:
     """Put files back as they were before a ``call``, a ``run``, a ``revert`` or the session.
 
@@ -170,25 +173,25 @@ async def session_changes_revert(
     """
     scope = read_scope(request.POST)
     # The changes of a revert are shown among all changes.
-    shown = ChangeScope() if scope.revert else scope
+    shown_scope = ChangeScope() if scope.revert else scope
     try:
         if scope == ChangeScope() and "all" not in request.POST:
             raise Rejected("Choose what to undo.", code="nothing_to_revert")
         runtime = await current_runtime()
-        done = await runtime.revert_files(
-            found,
-            Path(found.workspace.root),
+        result = await runtime.revert_files(
+            session,
+            Path(session.workspace.root),
             scope=scope,
             actor_pk=user.pk,
             replace={real_path(path) for path in request.POST.getlist("replace")},
         )
     except Rejected as error:
-        return await sync_to_async(_changes)(request, found, access, shown, error=error)
-    said = translate(done.said)
+        return await sync_to_async(_changes)(request, session, access, shown_scope, error=error)
+    message = translate(result.said)
     if is_fragment(request):
-        return await sync_to_async(_changes)(request, found, access, shown, said=said)
-    messages.success(request, said)
-    return redirect(_address(found, shown))
+        return await sync_to_async(_changes)(request, session, access, shown_scope, message=message)
+    messages.success(request, message)
+    return redirect(_address(session, shown_scope))
 
 
 def read_scope(query: QueryDict) -> ChangeScope:
@@ -206,28 +209,28 @@ def _fields_of(scope: ChangeScope) -> dict[str, str]:
 
 def _changes(
     request: HttpRequest,
-    found: Session,
+    session: Session,
     access: Access,
     scope: ChangeScope,
     *,
-    said: str = "",
+    message: str = "",
     error: LoomError | None = None,
 ) -> HttpResponse:
-    workspace, fields = found.workspace, _fields_of(scope)
+    workspace, fields = session.workspace, _fields_of(scope)
     after = real_path(request.GET.get("after", ""))
-    review = review_changes(found.pk, Path(workspace.root), scope=scope, after=after)
+    review = review_changes(session.pk, Path(workspace.root), scope=scope, after=after)
     following = stored_path(review.following) if review.following else ""
-    what = next((name for name in ("run", "call") if name in fields), "")
+    scope_name = next((name for name in ("run", "call") if name in fields), "")
     context: dict[str, Any] = {
         "heading": gettext("Files changed"),
-        "asked": {"fields": fields, "what": what},
-        "address": _address(found, scope),
-        "all_url": reverse("session_changes", args=[found.uuid]),
+        "asked": {"fields": fields, "what": scope_name},
+        "address": _address(session, scope),
+        "all_url": reverse("session_changes", args=[session.uuid]),
         # Reviewers may read transcripts but not folders.
-        "files_url": FileAddress(workspace, ".").url(session=str(found.uuid))
+        "files_url": FileAddress(workspace, ".").url(session=str(session.uuid))
         if access.role
         else "",
-        "revert_url": reverse("session_changes_revert", args=[found.uuid]),
+        "revert_url": reverse("session_changes_revert", args=[session.uuid]),
         "review": review,
         # First the files that differ now, then those that were put back and are as before.
         "files": [show_file(workspace, file) for file in review.files if not file.is_back],
@@ -237,16 +240,15 @@ def _changes(
             {"it": call, "word": translate(tool_word(call["name"])[0])}
             for call in review.calls[:50]
         ],
-        "next_url": _address(found, scope, after=following) if following else "",
+        "next_url": _address(session, scope, after=following) if following else "",
         "is_first": not after,
-        "reverts": [] if fields else recent_reverts(found.pk),
-        "said": said,
+        "reverts": [] if fields else recent_reverts(session.pk),
+        "said": message,
         "error": translate(error.message) if error else "",
     }
     status = error.status if error else 200
-    return render_panel(request, found, access, "changes", context, status=status)
+    return render_panel(request, session, access, "changes", context, status=status)
 
 
-def _address(found: Session, scope: ChangeScope, **more: str) -> str:
-    query = urlencode(_fields_of(scope) | more)
-    return reverse("session_changes", args=[found.uuid]) + (f"?{query}" if query else "")
+def _address(session: Session, scope: ChangeScope, **query: str) -> str:
+    return reverse("session_changes", args=[session.uuid], query=_fields_of(scope) | query)

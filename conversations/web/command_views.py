@@ -145,15 +145,15 @@ async def _list_offers(request: HttpRequest, user: User, uuid: UUID) -> dict[str
     prompts = [
         {
             "name": name,
-            "says": one.says,
-            "argument": " ".join(one.arguments),
-            "needs_argument": bool(one.required),
+            "says": offer.says,
+            "argument": " ".join(offer.arguments),
+            "needs_argument": bool(offer.required),
             "choices": [],
         }
-        for name, one in servers.prompts_of(slug).items()
+        for name, offer in servers.prompts_of(slug).items()
     ]
     resources = [
-        {"name": name, "says": one.says} for name, one in servers.resources_of(slug).items()
+        {"name": name, "says": offer.says} for name, offer in servers.resources_of(slug).items()
     ]
     is_complete = all(server.state != CONNECTING for server in servers.describe(slug))
     return {"prompts": prompts, "resources": resources, "is_complete": is_complete}
@@ -166,14 +166,14 @@ async def _write_prompt(
 
     Return None if the text names no prompt.
     """
-    name, _, words = text.removeprefix("/").partition(" ")
+    name, _, arguments = text.removeprefix("/").partition(" ")
     if not text.startswith("/") or ":" not in name:
         return None
     workspace, servers = session.workspace, (await current_runtime()).tool_servers
     if name not in servers.prompts_of(workspace.slug):
         return None
     await sync_to_async(get_session_for)(access_context_of(request, user), session.uuid, to=WRITE)
-    written = await servers.write_prompt(workspace.slug, Path(workspace.root), name, words)
+    written = await servers.write_prompt(workspace.slug, Path(workspace.root), name, arguments)
     return CommandResult(value=written, opens=TEXT)
 
 
@@ -215,8 +215,8 @@ def help_page(request: HttpRequest) -> HttpResponse:
         keys = keys | {"Writing": ENTER_BREAKS + keys["Writing"][2:]}
     context = {
         "commands": [
-            replace(one, says=translate(one.says), argument=translate(one.argument))
-            for one in COMMANDS
+            replace(command, says=translate(command.says), argument=translate(command.argument))
+            for command in COMMANDS
         ],
         "keys": [
             (
@@ -241,7 +241,7 @@ def palette(request: HttpRequest) -> HttpResponse:
 
     With ``all=1``, return the workspaces and pages as well.
     """
-    found = list_recent_sessions(
+    page = list_recent_sessions(
         person(request),
         query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
         before=request.GET.get("before", ""),
@@ -253,9 +253,9 @@ def palette(request: HttpRequest) -> HttpResponse:
             "says": item.workspace_name,
             "url": reverse("session", args=[item.uuid]),
         }
-        for item in found.items
+        for item in page.items
     ]
-    answer: dict[str, Any] = {"sessions": sessions, "more": found.next_cursor}
+    answer: dict[str, Any] = {"sessions": sessions, "more": page.next_cursor}
     if request.GET.get("all") == "1":
         answer |= {"places": list(list_places(request)), "style": static("css/commands.css")}
     return JsonResponse(answer)

@@ -109,17 +109,19 @@ def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> T
 
     Raise UnknownCommand for an unknown name, or for an argument that is missing or not allowed.
     """
-    found = _FIRST_WORD.fullmatch(text.rstrip())
-    if found is None:
+    match = _FIRST_WORD.fullmatch(text.rstrip())
+    if match is None:
         return None
-    name, argument = found[1].lower(), (found[2] or "").strip()
+    name, argument = match[1].lower(), (match[2] or "").strip()
     by_name = {command.name: command for command in commands}
     command = by_name.get(name)
     if command is None:
-        near = get_close_matches(name, list(by_name), n=1, cutoff=0.5)
-        if near:
+        suggestions = get_close_matches(name, list(by_name), n=1, cutoff=0.5)
+        if suggestions:
             raise UnknownCommand(
-                "Unknown command /%(name)s. Did you mean /%(near)s?", name=name[:40], near=near[0]
+                "Unknown command /%(name)s. Did you mean /%(near)s?",
+                name=name[:40],
+                near=suggestions[0],
             )
         raise UnknownCommand("Unknown command /%(name)s. See /help for the list.", name=name[:40])
     if argument and not command.argument:
@@ -133,15 +135,15 @@ def read_command(text: str, commands: Iterable[ComposerCommand] = COMMANDS) -> T
 
 def choice_of(command: ComposerCommand, argument: str) -> str:
     """Return the choice that the argument names, or the first one. Raise Rejected for any other."""
-    wanted = argument.lower() or next(iter(command.choices))
-    if wanted not in command.choices:
+    choice = argument.lower() or next(iter(command.choices))
+    if choice not in command.choices:
         raise Rejected(
             "Choose one of these %(kind)s: %(choices)s.",
             code=f"bad_{command.argument}",
             kind=say("formats") if command.argument == "format" else f"{command.argument}s",
             choices=", ".join(command.choices),
         )
-    return wanted
+    return choice
 
 
 # The actions of the commands.
@@ -168,8 +170,8 @@ async def execute(typed: TypedCommand, session: Session, user: User) -> CommandR
         choice = {typed.command.argument: choice_of(typed.command, typed.argument)}
         url = reverse(typed.command.view, args=[session.uuid], query=choice)
         return CommandResult(said=gettext("Downloading the session."), url=url, opens=FILE)
-    orders = CommandHandlers(session, user)
-    result: CommandResult = await getattr(orders, typed.command.name)(typed.argument)
+    handlers = CommandHandlers(session, user)
+    result: CommandResult = await getattr(handlers, typed.command.name)(typed.argument)
     return result
 
 
@@ -218,14 +220,14 @@ class CommandHandlers:
 
     async def rename(self, argument: str) -> CommandResult:
         title = await sync_to_async(rename_session)(self.session, title=argument)
-        said = gettext("Session renamed to %(title)s.") % {"title": title}
-        return CommandResult(said=said, value=title)
+        message = gettext("Session renamed to %(title)s.") % {"title": title}
+        return CommandResult(said=message, value=title)
 
     async def model(self, argument: str) -> CommandResult:
         model = find_model(argument, list_models())
         await sync_to_async(choose_model)(self.session, model=model.id)
-        said = gettext("Model: %(name)s.") % {"name": model.name}
-        return CommandResult(said=said, value=model.id)
+        message = gettext("Model: %(name)s.") % {"name": model.name}
+        return CommandResult(said=message, value=model.id)
 
     async def undo(self, argument: str) -> CommandResult:
         """Open the changes of the last answer, or all changes if those were put back."""

@@ -109,9 +109,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 get_session_for, access_context_of_socket(self.scope), self._uuid, to=READ
             )
             session_key = self.scope["session"].session_key or ""
-            place = OpenPage(session_key, self._user_pk, self.session.workspace_id, self.session.pk)
-            snapshot = await self.runtime.readers.read(read_snapshot, place)
-            self.watched_access = WatchedAccess(place, snapshot, self.recheck_soon)
+            open_page = OpenPage(
+                session_key, self._user_pk, self.session.workspace_id, self.session.pk
+            )
+            snapshot = await self.runtime.readers.read(read_snapshot, open_page)
+            self.watched_access = WatchedAccess(open_page, snapshot, self.recheck_soon)
             # Subscribe before the replay, so that no frame is lost in between.
             self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self.deliver)
             self.runtime.hub.add(self.subscriber)
@@ -164,8 +166,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         # Checked before parsing, because parsing holds up the frames of everybody else.
         if has_more_values(text, MAX_FRAME_VALUES):
             limit = number_text(MAX_FRAME_VALUES)
-            many = errors.TooLarge("A frame may have at most %(limit)s values.", limit=limit)
-            await self._send(_error(many))
+            too_large = errors.TooLarge("A frame may have at most %(limit)s values.", limit=limit)
+            await self._send(_error(too_large))
         elif len(text.encode()) <= settings.LOOM.max_frame_bytes:
             with suppress(ValueError, RecursionError):  # thousands of open brackets
                 frame = json.loads(text)

@@ -47,8 +47,8 @@ def error_response(
     if request.path.startswith(ROOT):
         return format_error(request, problem_of(error))
     if request.headers.get("HX-Request") == "true":
-        said = translate(error.message)
-        response = HttpResponse(said, content_type=PLAIN)
+        message = translate(error.message)
+        response = HttpResponse(message, content_type=PLAIN)
     else:
         # Rendered without the request, because the page's frame would look up the signed-in person.
         # An unknown host must not learn who that is, and a database that is away cannot tell.
@@ -131,8 +131,8 @@ def _logged(response: HttpResponse) -> HttpResponse:
 def _pop_storage_error(request: HttpRequest) -> LoomError | None:
     error: LoomError | None = request.__dict__.pop("storage_error", None)
     if error is not None:
-        for one in connections.all(initialized_only=True):
-            one.close_if_unusable_or_obsolete()
+        for connection in connections.all(initialized_only=True):
+            connection.close_if_unusable_or_obsolete()
     return error
 
 
@@ -205,11 +205,11 @@ class LoomErrorMiddleware(MiddlewareMixin):
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         # After a form was refused, the browser has the form's address. A reload or a bookmark then
         # requests that address with GET.
-        is_asked = request.method in ("GET", "HEAD") and not request.path.startswith(ROOT)
-        if not (isinstance(response, HttpResponseNotAllowed) and is_asked):
+        is_page = request.method in ("GET", "HEAD") and not request.path.startswith(ROOT)
+        if not (isinstance(response, HttpResponseNotAllowed) and is_page):
             return response
-        told = gettext("This address only takes a form. Go back to the page that has it.")
-        page = _refusal(request, told, code="method_not_allowed", status=response.status_code)
+        message = gettext("This address only takes a form. Go back to the page that has it.")
+        page = _refusal(request, message, code="method_not_allowed", status=response.status_code)
         page["Allow"] = response["Allow"]
         return _logged(page)
 
@@ -233,8 +233,9 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     elif isinstance(exception, TooManyFilesSent):
         error = Rejected(TOO_MANY_FILES, code="too_many_files")
     else:
-        told = exception.args[0] if isinstance(exception, BadRequest) and exception.args else None
-        error = Rejected(told if isinstance(told, str) else UNREADABLE, code="bad_request")
+        reason = exception.args[0] if isinstance(exception, BadRequest) and exception.args else None
+        message = reason if isinstance(reason, str) else UNREADABLE
+        error = Rejected(message, code="bad_request")
     return error_response(request, error, template="400.html")
 
 
@@ -259,15 +260,15 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 # The accepted encodings of forms and queries, which decode to characters and nothing else.
 
-TAKEN = frozenset({"utf-8", "ascii", "iso8859-1"})
+ACCEPTED_ENCODINGS = frozenset({"utf-8", "ascii", "iso8859-1"})
 
 
 @sync_and_async_middleware
 def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """Respond with 400 to a request whose encoding is not in ``TAKEN``."""
+    """Respond with 400 to a request whose encoding is not in ``ACCEPTED_ENCODINGS``."""
 
     def respond(request: HttpRequest) -> Any:
-        if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
+        if request.encoding and codecs.lookup(request.encoding).name not in ACCEPTED_ENCODINGS:
             raise BadRequest(say("Requests must be in UTF-8."))
         return get_response(request)
 

@@ -87,8 +87,8 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     # No Last-Modified, because renaming, archiving or purging a session does not change any time.
     response["ETag"] = etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     patch_vary_headers(response, ("Authorization", "Cookie"))
-    answered = get_conditional_response(request, etag=etag, response=response)
-    return answered if isinstance(answered, HttpResponse) else response
+    not_modified = get_conditional_response(request, etag=etag, response=response)
+    return not_modified if isinstance(not_modified, HttpResponse) else response
 
 
 def find_reader(request: HttpRequest) -> User | None:
@@ -96,60 +96,64 @@ def find_reader(request: HttpRequest) -> User | None:
 
     Return None if they have to sign in first. Raise NotPermitted if the token may not be used here.
     """
-    given, token = request.headers.get("Authorization", ""), request.GET.get(IN_ADDRESS, "")
-    if not given and not token:
+    authorization = request.headers.get("Authorization", "")
+    token = request.GET.get(IN_ADDRESS, "")
+    if not authorization and not token:
         return request.user if isinstance(request.user, User) else None
-    scheme, _, rest = given.partition(" ")
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
-        token = rest.strip()
+        token = credentials.strip()
     elif scheme.lower() == "basic":
         try:
-            token = b64decode(rest, validate=True).decode().partition(":")[2]
+            token = b64decode(credentials, validate=True).decode().partition(":")[2]
         except ValueError:
             token = ""
-    elif given:
+    elif authorization:
         token = ""
-    found = find_caller(token, address=client_address(request) or "")
-    if found is None:
+    caller = find_caller(token, address=client_address(request) or "")
+    if caller is None:
         return None
     # URLs are kept in logs and histories, so a token in a URL must give access to feeds only.
-    if not given and found.scopes != {FEED}:
+    if not authorization and caller.scopes != {FEED}:
         raise NotPermitted(
             "Only tokens with the scope “%(scope)s” may be used in a URL.", scope=FEED
         )
-    if not found.scopes & {FEED, READ}:
+    if not caller.scopes & {FEED, READ}:
         raise NotPermitted("The token does not have the scope “%(scope)s”.", scope=FEED)
-    return found.user
+    return caller.user
 
 
 def make_feed(request: HttpRequest, workspace: Workspace, *, with_previews: bool) -> PagedFeed:
     """Return the page of the feed before or after the cursor. Raise Rejected for a bad cursor."""
     after, before = request.GET.get("after", ""), request.GET.get("before", "")
     cursor = after or before
-    found = list_session_records(
+    rows = list_session_records(
         SessionFilter(workspaces=[workspace.pk], archived=False),
         mark=parse_list_cursor(cursor) if cursor else None,
         is_back=bool(after),
         limit=PAGE_SESSIONS + 1,
     )
-    records, goes_on = found[:PAGE_SESSIONS], len(found) > PAGE_SESSIONS
+    records = rows[:PAGE_SESSIONS]
+    has_more = len(rows) > PAGE_SESSIONS
     if after:
         records.reverse()
-    has_newer, has_older = (goes_on, True) if after else (bool(before), goes_on)
+        has_newer, has_older = has_more, True
+    else:
+        has_newer, has_older = bool(before), has_more
     address = request.build_absolute_uri(request.path)
     pages = {"first": _address_of(request, address)}
     if records and has_newer:
         pages["previous"] = _address_of(request, address, after=str(records[0].cursor))
     if records and has_older:
         pages["next"] = _address_of(request, address, before=str(records[-1].cursor))
-    moments = [record.last_active_at for record in records]
+    times = [record.last_active_at for record in records]
     feed = PagedFeed(
         title=xml_safe(gettext("Sessions of %(name)s") % {"name": workspace.name}),
         link=request.build_absolute_uri(reverse("workspace", args=[workspace.slug])),
         description=None,
         feed_guid=address,
         feed_url=request.build_absolute_uri(),
-        updated=max(moments, default=workspace.created_at),
+        updated=max(times, default=workspace.created_at),
         pages=pages,
     )
     for record in records:

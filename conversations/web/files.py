@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -71,12 +70,13 @@ from conversations.rendering.previews import HTML, KIND_LABELS, PDF, preview_kin
 from conversations.rendering.source_text import show_hidden, size_text
 from conversations.rendering.tool_rows import tool_word
 
+from .addresses import query_of
 from .attachments import guard_content
 from .forms import check_uuid
 from .pages import is_fragment
 
-MAX_ENTRIES, MAX_FOUND_FILES = 1_000, 50
-"""Of a folder, and by a part of their path."""
+MAX_ENTRIES = 1_000  # of a folder
+MAX_FOUND_FILES = 50  # that a search by a part of their path shows
 MAX_LISTING_SECONDS = 3.0
 PIECE_BYTES = 256 * 1024
 
@@ -119,11 +119,11 @@ class FileAddress(NamedTuple):
     def root(self) -> Path:
         return Path(self.workspace.root)
 
-    def url(self, view: str = "workspace_files", **more: str) -> str:
-        query = {"path": stored_path(self.path) if self.path != "." else ""}
-        given = {k: v for k, v in (query | {"version": self.version} | more).items() if v}
+    def url(self, view: str = "workspace_files", **extra: str) -> str:
+        path = stored_path(self.path) if self.path != "." else ""
+        query = query_of({"path": path, "version": self.version} | extra)
         address = reverse(view, args=[self.workspace.slug])
-        return f"{address}?{urlencode(given)}" if given else address
+        return f"{address}?{query}" if query else address
 
 
 def read_address(request: HttpRequest, workspace: Workspace) -> FileAddress:
@@ -145,36 +145,36 @@ def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _show(
     request: HttpRequest,
-    at: FileAddress,
+    file: FileAddress,
     access: Access,
     *,
     refused: LoomError | None = None,
 ) -> HttpResponse:
-    found = confined.stat_file(at.root, at.path)
-    if found and found.kind == FILE:  # shown under the name of the file that a link leads to
-        return _show_file(request, at._replace(path=found.path), found, access)
-    if at.version:
-        return _show_file(request, at, None, access)
-    session = _marked_session(request, at.workspace)
+    status = confined.stat_file(file.root, file.path)
+    if status and status.kind == FILE:  # shown under the name of the file that a link leads to
+        return _show_file(request, file._replace(path=status.path), status, access)
+    if file.version:
+        return _show_file(request, file, None, access)
+    session = _marked_session(request, file.workspace)
     marks = session_marks(session.pk) if session else {}
-    if found is None and not any(_is_below(path, at.path) for path in marks):
-        return _show_file(request, at, None, access)
+    if status is None and not any(_is_below(path, file.path) for path in marks):
+        return _show_file(request, file, None, access)
     query = storable(request.GET.get("q", ""))[:200].strip()
-    note, rows = _find(at, query) if query else _list(at, marks, session)
-    above = at.path.rpartition("/")[0]
+    note, rows = _find(file, query) if query else _list(file, marks, session)
+    parent = file.path.rpartition("/")[0]
     context = {
-        "at": at,
-        "crumbs": _crumbs(at, session),
-        "up": FileAddress(at.workspace, above or ".").url(**_marking(session)),
-        "is_top": at.path == ".",
-        "folder": stored_path(at.path) if found and at.path != "." else "",
+        "at": file,
+        "crumbs": _crumbs(file, session),
+        "up": FileAddress(file.workspace, parent or ".").url(**_marking(session)),
+        "is_top": file.path == ".",
+        "folder": stored_path(file.path) if status and file.path != "." else "",
         "rows": rows,
         "query": query,
         "note": note,
         "session": session,
-        "unmarked_url": at.url(),
+        "unmarked_url": file.url(),
         "can_upload": access.can_write and bool(settings.LOOM.max_upload_bytes) and not query,
-        "upload_url": at.url("workspace_file_upload"),
+        "upload_url": file.url("workspace_file_upload"),
         "most": size_text(settings.LOOM.max_upload_bytes),
         "max_bytes": settings.LOOM.max_upload_bytes,
         "refused": refused,
@@ -196,18 +196,18 @@ def _marking(session: Session | None) -> dict[str, str]:
     return {"session": str(session.uuid)} if session else {}
 
 
-def _crumbs(at: FileAddress, session: Session | None = None) -> list[dict[str, str]]:
+def _crumbs(file: FileAddress, session: Session | None = None) -> list[dict[str, str]]:
     """Return links to the folders that contain the file, from the workspace's own on."""
-    parts = [] if at.path == "." else at.path.split("/")[:-1]
-    places = [".", *("/".join(parts[: end + 1]) for end in range(len(parts)))]
+    parts = [] if file.path == "." else file.path.split("/")[:-1]
+    folders = [".", *("/".join(parts[: end + 1]) for end in range(len(parts)))]
     return [
         {
-            "name": show_hidden(storable(place.rpartition("/")[2]))
-            if place != "."
+            "name": show_hidden(storable(folder.rpartition("/")[2]))
+            if folder != "."
             else gettext("Files"),
-            "url": FileAddress(at.workspace, place).url(**_marking(session)),
+            "url": FileAddress(file.workspace, folder).url(**_marking(session)),
         }
-        for place in places
+        for folder in folders
     ]
 
 
@@ -216,44 +216,50 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _list(
-    at: FileAddress, marks: dict[str, str], session: Session | None
+    folder: FileAddress, marks: dict[str, str], session: Session | None
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return a note about the list, and its rows with files that the session removed.
 
     Folders come first.
     """
     deadline = time.monotonic() + MAX_LISTING_SECONDS
-    walk = FolderWalk(root=at.root, path=at.path, with_ignored=True, deadline=deadline, max_depth=1)
+    walk = FolderWalk(
+        root=folder.root, path=folder.path, with_ignored=True, deadline=deadline, max_depth=1
+    )
     entries: list[FileStatus] = []
     try:
         entries = list(walk.entries())
     except MissingFile:
-        if at.path == ".":
+        if folder.path == ".":
             raise
-    prefix = "" if at.path == "." else f"{at.path}/"
-    inside = {path[len(prefix) :]: mark for path, mark in marks.items() if _is_below(path, at.path)}
+    prefix = "" if folder.path == "." else f"{folder.path}/"
+    inside = {
+        path.removeprefix(prefix): mark
+        for path, mark in marks.items()
+        if _is_below(path, folder.path)
+    }
     below = Counter(path.partition("/")[0] for path in inside if "/" in path)
     entries.sort(key=lambda entry: (entry.kind != FOLDER, entry.path.lower()))
     rows = []
     for entry in entries[:MAX_ENTRIES]:
         name = entry.path.rpartition("/")[2]
-        row = _row(FileAddress(at.workspace, f"{prefix}{name}"), entry, session)
+        row = _row(FileAddress(folder.workspace, f"{prefix}{name}"), entry, session)
         if entry.kind == FOLDER:
             count = below[name]
             mark = say_number("%(count)s changed", "%(count)s changed", count) if count else ""
         else:
             mark = inside.get(name, "")
         rows.append(row | {"mark": mark})
-    there = {entry.path.rpartition("/")[2] for entry in entries}
+    present_names = {entry.path.rpartition("/")[2] for entry in entries}
     rows += [
         {
             "name": name,
             "name_html": show_hidden(storable(name)),
-            "url": FileAddress(at.workspace, f"{prefix}{name}").url(**_marking(session)),
+            "url": FileAddress(folder.workspace, f"{prefix}{name}").url(**_marking(session)),
             "kind": FILE if name in inside else FOLDER,
             "mark": REMOVED,
         }
-        for name in sorted({path.partition("/")[0] for path in inside} - there)
+        for name in sorted({path.partition("/")[0] for path in inside} - present_names)
     ]
     note = ""
     if len(entries) > MAX_ENTRIES or walk.is_late:
@@ -265,28 +271,28 @@ def _list(
     return note, rows
 
 
-def _find(at: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
-    found, is_cut = find_files(
-        at.root, query, path=at.path, with_ignored=True, limit=MAX_FOUND_FILES
+def _find(folder: FileAddress, query: str) -> tuple[str, list[dict[str, Any]]]:
+    matches, is_cut = find_files(
+        folder.root, query, path=folder.path, with_ignored=True, limit=MAX_FOUND_FILES
     )
     rows = []
-    for path in found:
+    for path in matches:
         with suppress(Rejected):  # it was replaced meanwhile
-            entry = confined.stat_file(at.root, path, follow_last=False)
+            entry = confined.stat_file(folder.root, path, follow_last=False)
             if entry is not None:
-                row = _row(FileAddress(at.workspace, path), entry, None)
+                row = _row(FileAddress(folder.workspace, path), entry, None)
                 rows.append(row | {"name_html": show_hidden(storable(path))})
     note = gettext("There are too many files to search them all: name a folder.") if is_cut else ""
-    if len(found) == MAX_FOUND_FILES:
+    if len(matches) == MAX_FOUND_FILES:
         note = gettext("The best %(count)s matches.") % {"count": MAX_FOUND_FILES}
     return note, rows
 
 
-def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[str, Any]:
+def _row(file: FileAddress, entry: FileStatus, session: Session | None) -> dict[str, Any]:
     return {
-        "name": at.name,
-        "name_html": show_hidden(at.name),
-        "url": at.url(**(_marking(session) if entry.kind == FOLDER else {})),
+        "name": file.name,
+        "name_html": show_hidden(file.name),
+        "url": file.url(**(_marking(session) if entry.kind == FOLDER else {})),
         "kind": entry.kind,
         "size": size_text(entry.size) if entry.kind == FILE else "",
         "at": datetime.fromtimestamp(entry.mtime_ns / 1e9, UTC),
@@ -294,64 +300,64 @@ def _row(at: FileAddress, entry: FileStatus, session: Session | None) -> dict[st
 
 
 def _show_file(
-    request: HttpRequest, at: FileAddress, found: FileStatus | None, access: Access
+    request: HttpRequest, file: FileAddress, status: FileStatus | None, access: Access
 ) -> HttpResponse:
     loom = settings.LOOM
-    versions, is_cut = list_versions(at.workspace.pk, at.path)
+    versions, is_cut = list_versions(file.workspace.pk, file.path)
     current = ""
-    if found and versions:
-        current = digest_now(at.root, at.path, limit=loom.snapshot_max_file_bytes)
-    if found is None and not versions:
-        raise NotFound("%(path)s does not exist in this workspace.", path=shown(at.path))
-    file, note = None, ""
-    if found or at.version:
+    if status and versions:
+        current = digest_now(file.root, file.path, limit=loom.snapshot_max_file_bytes)
+    if status is None and not versions:
+        raise NotFound("%(path)s does not exist in this workspace.", path=shown(file.path))
+    opened, note = None, ""
+    if status or file.version:
         try:
-            file = read_file(at)
+            opened = read_file(file)
         except LoomError as error:
             note = translate(error.message)
     else:
         note = gettext("This file has been removed. Its versions are kept.")
     context: dict[str, Any] = {
-        "at": at,
-        "name_html": show_hidden(at.name),
-        "crumbs": _crumbs(at),
-        "found": found,
-        "file": file,
+        "at": file,
+        "name_html": show_hidden(file.name),
+        "crumbs": _crumbs(file),
+        "found": status,
+        "file": opened,
         "note": note,
-        "versions": [_show_version(at, version, current) for version in versions],
+        "versions": [_show_version(file, version, current) for version in versions],
         "is_cut": is_cut,
-        "is_current": not at.version or at.version == current,
-        "current_url": at._replace(version="").url() if found else "",
+        "is_current": not file.version or file.version == current,
+        "current_url": file._replace(version="").url() if status else "",
     }
-    if file is not None:
+    if opened is not None:
         context |= {
-            **describe_file(request, file),
-            "preview_url": at.url("workspace_file_preview", page=str(page_number(request))),
-            "download_url": at.url("workspace_file_download"),
+            **describe_file(request, opened),
+            "preview_url": file.url("workspace_file_preview", page=str(page_number(request))),
+            "download_url": file.url("workspace_file_download"),
             "links": list(
                 links_at(
                     "workspace.file",
                     request,
-                    slug=at.workspace.slug,
-                    path=stored_path(at.path),
-                    version=at.version,
+                    slug=file.workspace.slug,
+                    path=stored_path(file.path),
+                    version=file.version,
                     can_write=access.can_write,
                 )
             ),
         }
-    return render(request, "file.html", context, status=200 if file or not note else 404)
+    return render(request, "file.html", context, status=200 if opened or not note else 404)
 
 
-def _show_version(at: FileAddress, version: FileVersion, current: str) -> dict[str, Any]:
+def _show_version(file: FileAddress, version: FileVersion, current: str) -> dict[str, Any]:
     digest = version.state.digest if version.state else ""
     return {
         "it": version,
         "word": translate(tool_word(version.call_name)[0])
         if version.call_name
         else gettext("Undo"),
-        "url": at._replace(version=digest).url() if digest else "",
+        "url": file._replace(version=digest).url() if digest else "",
         "size": size_text(version.state.size) if version.state else "",
-        "is_shown": bool(digest) and digest == (at.version or current),
+        "is_shown": bool(digest) and digest == (file.version or current),
         "is_current": bool(digest) and digest == current,
     }
 
@@ -388,16 +394,16 @@ class OpenedFile(NamedTuple):
         return self.size > len(self.data)
 
 
-def read_file(at: FileAddress) -> OpenedFile:
+def read_file(file: FileAddress) -> OpenedFile:
     """Return the beginning of a file or of a version of it.
 
     Raise NotFound, and Rejected if the path is not a file or leads out of the folder.
     """
-    if at.version:
-        return open_content(at.name, read_content(at))
+    if file.version:
+        return open_content(file.name, read_content(file))
     limit = settings.LOOM.max_preview_bytes
-    content = confined.read_bytes(at.root, at.path, limit=limit)
-    return open_content(at.name, content.data, size=content.found.size)
+    content = confined.read_bytes(file.root, file.path, limit=limit)
+    return open_content(file.name, content.data, size=content.found.size)
 
 
 def open_content(name: str, data: bytes, *, size: int | None = None) -> OpenedFile:
@@ -419,31 +425,31 @@ def describe_file(request: HttpRequest, file: OpenedFile) -> dict[str, Any]:
     }
 
 
-def read_content(at: FileAddress) -> bytes:
+def read_content(file: FileAddress) -> bytes:
     """Return the whole content of a version, from the store or from the file if it is the same.
 
     Raise NotFound if neither has it.
     """
     try:
-        return read_version(at.workspace.pk, at.path, at.version)
+        return read_version(file.workspace.pk, file.path, file.version)
     except NotFound:
         limit = settings.LOOM.snapshot_max_file_bytes
-        data = confined.read_bytes(at.root, at.path, limit=limit).data
-        if content_digest(data) != at.version:
+        data = confined.read_bytes(file.root, file.path, limit=limit).data
+        if content_digest(data) != file.version:
             raise NotFound("This version of the file is no longer kept.") from None
         return data
 
 
-def read_whole(at: FileAddress) -> bytes:
+def read_whole(file: FileAddress) -> bytes:
     """Return the whole content of a file. Raise TooLarge, or the errors of ``read_file``."""
-    if at.version:
-        return read_content(at)
+    if file.version:
+        return read_content(file)
     limit = settings.LOOM.snapshot_max_file_bytes
-    content = confined.read_bytes(at.root, at.path, limit=limit)
+    content = confined.read_bytes(file.root, file.path, limit=limit)
     if content.is_cut:
         raise TooLarge(
             "%(name)s has more than %(limit)s, which is the limit.",
-            name=shown(at.name),
+            name=shown(file.name),
             limit=size_text(limit),
         )
     return content.data
@@ -460,9 +466,9 @@ def page_number(request: HttpRequest) -> int:
 def workspace_file_preview(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Serve the preview of a file for the frame that shows it."""
     workspace, _ = get_folder_for(request, slug)
-    at = read_address(request, workspace)
-    file = read_file(at)
-    return show_preview(request, at.name, file, first_page=page_number(request))
+    address = read_address(request, workspace)
+    file = read_file(address)
+    return show_preview(request, address.name, file, first_page=page_number(request))
 
 
 @cache
@@ -499,16 +505,16 @@ def show_preview(
 def workspace_file_download(request: HttpRequest, slug: str) -> HttpResponseBase:
     """Serve the file as a download."""
     workspace, _ = get_folder_for(request, slug)
-    at = read_address(request, workspace)
-    if at.version:
-        return serve_file(request, at.name, read_content(at))
-    place = paths.find_place(at.root, at.path)
-    with paths.guarded(at.path), paths.open_parent(place) as folder:
-        opened = paths.open_regular(folder, place, at.path)
-        size = os.fstat(opened).st_size
-    response = StreamingHttpResponse(FileChunks(opened, size))
+    file = read_address(request, workspace)
+    if file.version:
+        return serve_file(request, file.name, read_content(file))
+    resolved = paths.find_place(file.root, file.path)
+    with paths.guarded(file.path), paths.open_parent(resolved) as folder:
+        descriptor = paths.open_regular(folder, resolved, file.path)
+        size = os.fstat(descriptor).st_size
+    response = StreamingHttpResponse(FileChunks(descriptor, size))
     response["Content-Length"] = str(size)
-    return _to_be_saved(request, response, at.name)
+    return _to_be_saved(request, response, file.name)
 
 
 class FileChunks:
@@ -518,15 +524,19 @@ class FileChunks:
     Content-Length says so.
     """
 
-    def __init__(self, opened: int, size: int) -> None:
-        self._opened = opened
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
         self._size = size
-        self.close = weakref.finalize(self, os.close, opened)
+        self.close = weakref.finalize(self, os.close, descriptor)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left, read = self._size, sync_to_async(os.read)
-        while left > 0 and (piece := await read(self._opened, min(left, PIECE_BYTES))):
-            left -= len(piece)
+        remaining = self._size
+        while remaining > 0:
+            size = min(remaining, PIECE_BYTES)
+            piece = await sync_to_async(os.read)(self._descriptor, size)
+            if not piece:  # the file was cut meanwhile
+                return
+            remaining -= len(piece)
             yield piece
 
 
@@ -550,19 +560,19 @@ def _to_be_saved[T: HttpResponseBase](request: HttpRequest, response: T, name: s
 def workspace_file_upload(request: HttpRequest, slug: str) -> HttpResponse:
     """Save files in the folder ``path``. Existing files are replaced only with ``replace``."""
     workspace, access = get_folder_for(request, slug, to=WRITE)
-    at = read_address(request, workspace)
+    folder = read_address(request, workspace)
     try:
-        done = _save_files(request, at)
+        names = _save_files(request, folder)
     except (Rejected, StorageFull) as error:
-        there = confined.stat_file(at.root, at.path)
-        if there is None or there.kind != FOLDER:
+        status = confined.stat_file(folder.root, folder.path)
+        if status is None or status.kind != FOLDER:
             raise
-        return _show(request, at, access, refused=error)
-    messages.success(request, gettext("Uploaded: %(names)s.") % {"names": _name_all(done)})
-    return HttpResponse(status=204) if is_fragment(request) else redirect(at.url())
+        return _show(request, folder, access, refused=error)
+    messages.success(request, gettext("Uploaded: %(names)s.") % {"names": _name_all(names)})
+    return HttpResponse(status=204) if is_fragment(request) else redirect(folder.url())
 
 
-def _save_files(request: HttpRequest, at: FileAddress) -> list[str]:
+def _save_files(request: HttpRequest, folder: FileAddress) -> list[str]:
     """Write the files and return their names.
 
     Raise Rejected with the reasons if files were refused, and with the names of those written.
@@ -581,34 +591,36 @@ def _save_files(request: HttpRequest, at: FileAddress) -> list[str]:
             size=size_text(size),
             limit=size_text(limit),
         )
-    require_space(say("Uploads"), at.root)
+    require_space(say("Uploads"), folder.root)
     expect = None if "replace" in request.POST else confined.NO_FILE
-    done: list[str] = []
+    saved: list[str] = []
     refused: list[str] = []
     for file in files:
         name = file.name or ""
-        path = name if at.path == "." else f"{at.path}/{name}"
+        path = name if folder.path == "." else f"{folder.path}/{name}"
         try:
-            _write_file(at.root, path, file.read(), expect)
+            _write_file(folder.root, path, file.read(), expect)
         except (Rejected, OSError) as error:
-            if (storage := translate_storage_error(error)) is not None:
-                raise storage from error
+            storage_error = translate_storage_error(error)
+            if storage_error is not None:
+                raise storage_error from error
             if not isinstance(error, Rejected):
                 raise
             refused.append(error.message)
         else:
-            done.append(name)
-    if done:
-        note = audit.AuditEvent(
+            saved.append(name)
+    if saved:
+        event = audit.AuditEvent(
             action=UPLOADED,
-            workspace=at.workspace.slug,
-            metadata={"folder": stored_path(at.path), "files": done[:100]},
+            workspace=folder.workspace.slug,
+            metadata={"folder": stored_path(folder.path), "files": saved[:100]},
         )
-        audit.record(access_context_of(request, person(request)).origin, note)
+        audit.record(access_context_of(request, person(request)).origin, event)
     if refused:
-        kept = [say("Uploaded: %(names)s.", names=_name_all(done))] if done else []
-        raise Rejected(join_messages([*refused, *kept]), code="upload_refused")
-    return done
+        if saved:
+            refused.append(say("Uploaded: %(names)s.", names=_name_all(saved)))
+        raise Rejected(join_messages(refused), code="upload_refused")
+    return saved
 
 
 def _name_all(names: list[str]) -> str:

@@ -65,13 +65,15 @@ class SharedForm(forms.Form):
             return
         self.data = merged = data.copy()
         for field in self:
-            if (shown := data.get(field.html_initial_name)) is None:
+            if field.html_initial_name not in data:
                 continue
-            shown, written, now = map(_as_text, (shown, field.data, field.initial))
+            shown = _as_text(data[field.html_initial_name])
+            written = _as_text(field.data)
+            current = _as_text(field.initial)
             if written == shown:
-                kept = field.initial if isinstance(field.initial, list) else [now]
-                merged.setlist(field.html_name, kept)
-            elif now not in (shown, written):
+                values = field.initial if isinstance(field.initial, list) else [current]
+                merged.setlist(field.html_name, values)
+            elif current not in (shown, written):
                 self._overtaken.append(str(field.label))
 
     @property
@@ -80,11 +82,11 @@ class SharedForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         if self._overtaken:
-            said = gettext(
+            message = gettext(
                 "Nothing was saved. Somebody else has changed this meanwhile: %(names)s. To see "
                 "it, open this page in another tab. Saving again replaces it."
             )
-            raise forms.ValidationError(said % {"names": ", ".join(self._overtaken)})
+            raise forms.ValidationError(message % {"names": ", ".join(self._overtaken)})
         return self.cleaned_data
 
 
@@ -315,8 +317,8 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
 def check_year(day: date) -> None:
     """Raise ValidationError if the year is out of range."""
     if day.year not in YEARS:
-        said = gettext("The year must be from %(first)s through %(last)s.")
-        raise forms.ValidationError(said % {"first": YEARS[0], "last": YEARS[-1]})
+        message = gettext("The year must be from %(first)s through %(last)s.")
+        raise forms.ValidationError(message % {"first": YEARS[0], "last": YEARS[-1]})
 
 
 def date_field(label: "_StrOrPromise") -> forms.DateField:

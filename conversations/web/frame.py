@@ -35,10 +35,10 @@ class PageFrame:
     def workspace(self) -> dict[str, Any] | None:
         if self._opened is None:
             return None
-        found, access = self._opened.workspace, self._opened.access
+        workspace, access = self._opened.workspace, self._opened.access
         return {
-            "name": found.name,
-            "slug": found.slug,
+            "name": workspace.name,
+            "slug": workspace.slug,
             "can_write": access.can_write,
         }
 
@@ -117,7 +117,7 @@ def list_places(
 
 def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
     user = person(request)
-    own = [
+    personal = [
         Link(gettext("Account"), reverse("account")),
         Link(gettext("Preferences"), reverse("account_preferences")),
         *links_at("account", request),
@@ -125,7 +125,7 @@ def list_menu(request: HttpRequest) -> Iterator[tuple[str, list[Link]]]:
         Link(gettext("Tokens"), reverse("tokens")),
         Link(gettext("API"), reverse("api_docs")),
     ]
-    yield gettext("You"), own
+    yield gettext("You"), personal
     review = [Link(gettext("Review"), reverse("review"))] if is_reviewer(user) else []
     yield gettext("Team"), [*review, *links_at("menu.team", request)]
     administration = list(links_at("menu.administration", request))

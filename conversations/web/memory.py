@@ -48,17 +48,17 @@ def save_item(session: Session, item: str, *, scope: str, context: AccessContext
     The caller has checked that the person may change that memory. Raise Rejected, or Conflict if
     the memory is full.
     """
-    found = find_statement(session.pk, item)
+    statement = find_statement(session.pk, item)
     if scope == FOR_PERSON and not has_personal_memory(session, by):
         raise Rejected("This is not a session of your own.", code="memory_scope_unknown")
     add_entry(
         session.workspace,
-        kind=found.kind,
-        text=found.text,
+        kind=statement.kind,
+        text=statement.text,
         scope=scope,
         by=by,
         origin=context.origin,
-        source=(session, found),
+        source=(session, statement),
     )
 
 
@@ -72,11 +72,11 @@ def workspace_memory(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
     scope = request.POST.get("scope", "")
-    found, _ = get_workspace_for(request, slug, to=permission_for_memory(scope))
+    workspace, _ = get_workspace_for(request, slug, to=permission_for_memory(scope))
     kind, text = request.POST.get("kind", ""), request.POST.get("text", "")
     try:
         add_entry(
-            found,
+            workspace,
             kind=kind,
             text=text,
             scope=scope,
@@ -91,10 +91,12 @@ def workspace_memory_add(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
-    _, found = get_memory_entry_for(request, slug, entry)
+    _, memory_entry = get_memory_entry_for(request, slug, entry)
     try:
         change_entry(
-            found, text=request.POST.get("text", ""), origin=access_context_of(request).origin
+            memory_entry,
+            text=request.POST.get("text", ""),
+            origin=access_context_of(request).origin,
         )
     except Rejected as error:
         return _page(request, slug, error=error)
@@ -104,8 +106,8 @@ def workspace_memory_edit(request: HttpRequest, slug: str, entry: UUID) -> HttpR
 
 @post_by_person
 def workspace_memory_remove(request: HttpRequest, slug: str, entry: UUID) -> HttpResponse:
-    _, found = get_memory_entry_for(request, slug, entry)
-    remove_entry(found, origin=access_context_of(request).origin)
+    _, memory_entry = get_memory_entry_for(request, slug, entry)
+    remove_entry(memory_entry, origin=access_context_of(request).origin)
     messages.success(request, gettext("Removed."))
     return redirect("workspace_memory", slug=slug)
 
@@ -117,14 +119,14 @@ def _page(
     error: LoomError | None = None,
     draft: dict[str, str] | None = None,
 ) -> HttpResponse:
-    found, access, entries = get_memory_for(request, slug)
+    workspace, access, entries = get_memory_for(request, slug)
     may_change = {FOR_WORKSPACE: access.can_manage, FOR_PERSON: access.can_write}
     names = {FOR_WORKSPACE: gettext("For everyone"), FOR_PERSON: gettext("For you")}
     groups = [
         _group(scope, name, entries, may_change=may_change[scope]) for scope, name in names.items()
     ]
     context = {
-        "workspace": {"name": found.name, "slug": found.slug},
+        "workspace": {"name": workspace.name, "slug": workspace.slug},
         # A reviewer who is not a member has no entries of their own here.
         "groups": [group for group in groups if access.can_write or group["scope"] != FOR_PERSON],
         "scopes": [group for group in groups if group["may_change"]],

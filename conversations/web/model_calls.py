@@ -172,25 +172,25 @@ def make_sections(
     session: Session, call: ModelCall, manifest: Manifest | None
 ) -> list[dict[str, Any]]:
     """Return the sections of the page. Without a readable manifest, there is only the result."""
-    found = [(gettext("Result"), list(list_outcome(call, manifest)))]
+    sections = [(gettext("Result"), list(list_outcome(call, manifest)))]
     if manifest is not None:
-        found = [
+        sections = [
             (gettext("Turns"), list(list_turns(manifest))),
             (gettext("Also sent"), list(list_additions(session, manifest))),
             (gettext("Shortened"), list(list_shortened(manifest))),
             (gettext("Size in tokens"), list(list_sizes(call, manifest))),
-            *found,
+            *sections,
         ]
-    return [{"name": name, "facts": facts} for name, facts in found if facts]
+    return [{"name": name, "facts": facts} for name, facts in sections if facts]
 
 
 def list_turns(manifest: Manifest) -> Iterator[FactText]:
     ranges: list[tuple[str, int | None]] = [
         (range_text(low, high), low) for low, high in manifest.turns[:MAX_RANGES]
     ]
-    more = len(manifest.turns) - MAX_RANGES
-    if more > 0:
-        ranges.append((gettext("and %(count)s more") % {"count": more}, None))
+    unlisted = len(manifest.turns) - MAX_RANGES
+    if unlisted > 0:
+        ranges.append((gettext("and %(count)s more") % {"count": unlisted}, None))
     yield gettext("Included"), ranges or [(pgettext("turns", "none"), None)]
     if manifest.head is not None:
         head = gettext("Turn %(number)s, whose answer starts further down")
@@ -225,8 +225,8 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
     """Yield what was sent in addition to the turns."""
     state = manifest.state
     if state is not None:
-        after = gettext("after turn %(number)s") % {"number": number_text(state.turn)}
-        yield fact(gettext("Session state"), after, state.digest[:12])
+        text = gettext("after turn %(number)s") % {"number": number_text(state.turn)}
+        yield fact(gettext("Session state"), text, state.digest[:12])
     elif manifest.kind != COMPACTION:
         yield fact(gettext("Session state"), gettext("empty"))
     if (parent := manifest.parent) is not None:
@@ -240,8 +240,8 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         yield fact(gettext("Summary"), turns)
     if manifest.skills:
         names = ", ".join(archive_calls.read_skill_names(session.pk, manifest.skills))
-        gone = gettext("%(count)s, no longer stored") % {"count": len(manifest.skills)}
-        yield fact(gettext("Skills"), names or gone)
+        missing = gettext("%(count)s, no longer stored") % {"count": len(manifest.skills)}
+        yield fact(gettext("Skills"), names or missing)
     if not manifest.has_tools:
         yield fact(gettext("Tools"), gettext("none; earlier calls are given as text"))
     elif manifest.tools:
@@ -262,8 +262,8 @@ def list_additions(session: Session, manifest: Manifest) -> Iterator[FactText]:
         text = ngettext(
             "%(count)s attachment: %(reason)s", "%(count)s attachments: %(reason)s", count
         )
-        words = translate(REASONS.get(reason, reason))
-        yield fact(gettext("Left out"), text % {"count": number_text(count), "reason": words})
+        reason_text = translate(REASONS.get(reason, reason))
+        yield fact(gettext("Left out"), text % {"count": number_text(count), "reason": reason_text})
     for name, value in manifest.choices.items():
         text = one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
         yield fact(gettext("Parameter: %(name)s") % {"name": name}, text)
@@ -280,11 +280,11 @@ def reduced_text(part: str) -> str:
 
 
 def list_shortened(manifest: Manifest) -> Iterator[FactText]:
-    for one in manifest.shortened:
+    for shortened in manifest.shortened:
         sizes = gettext("%(before)s → %(after)s tokens")
-        sizes %= {"before": number_text(one.before), "after": number_text(one.after)}
-        turn = gettext("Turn %(number)s") % {"number": number_text(one.turn)}
-        yield fact(turn, sizes, turn=one.turn)
+        sizes %= {"before": number_text(shortened.before), "after": number_text(shortened.after)}
+        turn = gettext("Turn %(number)s") % {"number": number_text(shortened.turn)}
+        yield fact(turn, sizes, turn=shortened.turn)
 
 
 def list_sizes(call: ModelCall, manifest: Manifest) -> Iterator[FactText]:
@@ -357,13 +357,13 @@ def list_outcome(call: ModelCall, manifest: Manifest | None) -> Iterator[FactTex
     if call.duration_ms is not None:
         yield fact(gettext("Duration"), duration_text(call.duration_ms))
     if manifest is not None and manifest.breakpoints:
-        places = ", ".join(map(place_text, manifest.breakpoints))
+        places = ", ".join(map(breakpoint_text, manifest.breakpoints))
         yield fact(gettext("Cache breakpoints"), places)
 
 
-def place_text(place: tuple[str, int | None]) -> str:
+def breakpoint_text(position: tuple[str, int | None]) -> str:
     """Return where a cache breakpoint is: after the tools, the system prompt or a message."""
-    name, number = place
+    name, number = position
     if name == "messages" and number is not None:
         return gettext("after message %(number)s") % {"number": number + 1}
     if name == "system":
@@ -399,11 +399,11 @@ PAGE_CALLS = 15
 @require_safe
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Show how full the window is, the last model call and the calls before it."""
-    found, access = get_session_for(request, uuid)
-    mark = archive_calls.window_mark_of(found)
-    newest = archive_calls.find_newest_call(found.pk)
+    session, access = get_session_for(request, uuid)
+    mark = archive_calls.window_mark_of(session)
+    newest = archive_calls.find_newest_call(session.pk)
     before = parse_optional_number(request.GET.get("before"))
-    calls = archive_calls.list_calls(found.pk, before=before, limit=PAGE_CALLS + 1)
+    calls = archive_calls.list_calls(session.pk, before=before, limit=PAGE_CALLS + 1)
     context: dict[str, Any] = {
         "heading": gettext("Context"),
         "mark": {
@@ -414,41 +414,41 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
             "left_out": number_text(mark.left_out) if mark.left_out else "",
             "floor": mark.floor,
         },
-        "newest": _describe(request, found, newest) if newest else None,
-        "calls": [_line(found, call) for call in calls[:PAGE_CALLS]],
+        "newest": _describe(request, session, newest) if newest else None,
+        "calls": [_line(session, call) for call in calls[:PAGE_CALLS]],
         "next": calls[PAGE_CALLS - 1].pk if len(calls) > PAGE_CALLS else None,
     }
-    return render_panel(request, found, access, "window", context)
+    return render_panel(request, session, access, "window", context)
 
 
 @login_required
 @require_safe
 def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """Show the model call that produced a turn."""
-    found, access = get_session_for(request, uuid)
-    if not 1 <= number <= found.turn_count:
+    session, access = get_session_for(request, uuid)
+    if not 1 <= number <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
-    call = archive_calls.find_newest_call(found.pk, turn=number)
+    call = archive_calls.find_newest_call(session.pk, turn=number)
     address = reverse("turn_call", args=[uuid, number])
-    return _show_call(request, found, access, call, turn=number, address=address)
+    return _show_call(request, session, access, call, turn=number, address=address)
 
 
 @login_required
 @require_safe
 def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """Show one model call, whether it produced a turn or failed."""
-    found, access = get_session_for(request, uuid)
-    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    address = _address("model_call", found, call)
-    return _show_call(request, found, access, call, turn=call.turn_number, address=address)
+    session, access = get_session_for(request, uuid)
+    call = archive_calls.require_call(session.pk, run=run, ordinal=ordinal)
+    address = _address("model_call", session, call)
+    return _show_call(request, session, access, call, turn=call.turn_number, address=address)
 
 
 def _show_call(
-    request: HttpRequest, found: Session, access: Access, call: ModelCall | None, **where: Any
+    request: HttpRequest, session: Session, access: Access, call: ModelCall | None, **where: Any
 ) -> HttpResponse:
-    described = _describe(request, found, call) if call else None
+    described = _describe(request, session, call) if call else None
     context = {"heading": gettext("Model request"), "call": described, **where}
-    return render_panel(request, found, access, "call", context)
+    return render_panel(request, session, access, "call", context)
 
 
 @login_required
@@ -459,9 +459,9 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
     ``from`` pages through the messages, ``part`` shows one of them alone, and ``check`` shows only
     whether the text matches the digest.
     """
-    found, access = get_session_for(request, uuid)
-    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = _rebuild(request, found, call)
+    session, access = get_session_for(request, uuid)
+    call = archive_calls.require_call(session.pk, run=run, ordinal=ordinal)
+    rebuilt = _rebuild(request, session, call)
     if request.GET.get("check"):
         return render(request, "panel/call.html#verdict", {"rebuilt": rebuilt})
     part = request.GET.get("part", "")
@@ -473,21 +473,21 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
         "part": part,
         "turn": call.turn_number,
         "digest": call.request_digest,
-        "address": _address("model_call_text", found, call),
+        "address": _address("model_call_text", session, call),
         "query": request.GET.urlencode(),
-        "call_url": _address("model_call", found, call),
-        "json_url": _address("model_call_request", found, call),
+        "call_url": _address("model_call", session, call),
+        "json_url": _address("model_call_request", session, call),
     }
-    return render_panel(request, found, access, "text", context)
+    return render_panel(request, session, access, "text", context)
 
 
 @login_required
 @require_safe
 def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """Download the request as JSON, with whether it matches what was sent."""
-    found, _ = get_session_for(request, uuid)
-    call = archive_calls.require_call(found.pk, run=run, ordinal=ordinal)
-    rebuilt = _rebuild(request, found, call)
+    session, _ = get_session_for(request, uuid)
+    call = archive_calls.require_call(session.pk, run=run, ordinal=ordinal)
+    rebuilt = _rebuild(request, session, call)
     body = {
         "turn": call.turn_number,
         "digest": call.request_digest,
@@ -531,8 +531,8 @@ def _describe(request: HttpRequest, session: Session, call: ModelCall) -> dict[s
         "created_at": call.created_at,
         "digest": call.request_digest,
         "of_run": [
-            _line(session, one) | {"is_this": one.pk == call.pk}
-            for one in archive_calls.list_calls_of_run(call.run_id)
+            _line(session, run_call) | {"is_this": run_call.pk == call.pk}
+            for run_call in archive_calls.list_calls_of_run(call.run_id)
         ],
         "url": _address("model_call", session, call),
         "text_url": _address("model_call_text", session, call),

@@ -41,18 +41,18 @@ class JumpForm(forms.Form):
 @require_safe
 def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Show a person's messages, the last page first, or redirect to a ``turn`` or a ``date``."""
-    found, access = get_session_for(request, uuid)
+    session, access = get_session_for(request, uuid)
     form = JumpForm(request.GET.dict(), auto_id="jump-%s")
     is_valid = form.is_valid()
-    if is_valid and found.turn_count:
+    if is_valid and session.turn_count:
         turn = form.cleaned_data["turn"]
         moment = midnight(form.cleaned_data["date"], zone_of_browser(request))
         if turn:
-            return redirect("turn", uuid=uuid, number=min(turn, found.turn_count))
+            return redirect("turn", uuid=uuid, number=min(turn, session.turn_count))
         if moment is not None:
-            return redirect("turn", uuid=uuid, number=first_turn_since(found, moment))
+            return redirect("turn", uuid=uuid, number=first_turn_since(session, moment))
     before = form.cleaned_data.get("before") if is_valid else None
-    entries = read_outline(found, before=before, limit=PAGE_MESSAGES + 1)
+    entries = read_outline(session, before=before, limit=PAGE_MESSAGES + 1)
     context = {
         "heading": gettext("Outline"),
         "form": form,
@@ -61,4 +61,4 @@ def session_outline(request: HttpRequest, uuid: UUID) -> HttpResponse:
         "is_first": before is None,
     }
     status = 200 if is_valid else 400
-    return render_panel(request, found, access, "outline", context, status=status)
+    return render_panel(request, session, access, "outline", context, status=status)

@@ -91,8 +91,11 @@ EXAMPLES = (
 
 # Settings that the chat's scripts read.
 SCRIPT_SETTINGS = (
-    *("render_cap", "page_size"),
-    *("max_message_chars", "max_attachments", "max_attachment_bytes"),
+    "render_cap",
+    "page_size",
+    "max_message_chars",
+    "max_attachments",
+    "max_attachment_bytes",
 )
 
 # Occurs in the HTML of a tool's row. Such rows need a style sheet of their own.
@@ -147,17 +150,17 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
-    found, access = get_workspace_for(request, slug)
+    workspace, access = get_workspace_for(request, slug)
     filters = read_filters(request.GET, max_chars=MAX_FILTER_CHARS)
     before = request.GET.get("before", "")
     sessions = read_session_list(
         request,
-        found,
+        workspace,
         filters=filters,
         before=before,
         is_member=access.role is not None,
         access=access,
-        current=_session_asking(request, found),
+        current=_session_asking(request, workspace),
         # The first item replaces the button that loaded it and had the focus.
         focuses_first=bool(before) and is_fragment(request),
     )
@@ -167,20 +170,20 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         return unchanged
     context: dict[str, Any] = {
         "workspace": {
-            "name": found.name,
-            "slug": found.slug,
-            "root": found.root,
-            "instructions": found.instructions,
+            "name": workspace.name,
+            "slug": workspace.slug,
+            "root": workspace.root,
+            "instructions": workspace.instructions,
             "can_write": access.can_write,
             "can_manage": access.can_manage,
-            "members_may_purge": found.members_may_purge,
+            "members_may_purge": workspace.members_may_purge,
         },
         "sessions": sessions,
     }
     if not is_fragment(request):
         context |= {
             "filters": filters,
-            "choices": read_list_choices(found, archived=filters.archived),
+            "choices": read_list_choices(workspace, archived=filters.archived),
             "states": STATES.items(),
             "orders": ORDERS.items(),
         }
@@ -204,9 +207,9 @@ def _session_asking(request: HttpRequest, workspace: Workspace) -> Session | Non
 
 @post_by_person
 def session_create(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=WRITE)
     came_from = page_before(request, otherwise="")
-    session = open_new_session(found, owner=person(request), came_from=came_from)
+    session = open_new_session(workspace, owner=person(request), came_from=came_from)
     return redirect("session", uuid=session.uuid)
 
 
@@ -218,49 +221,49 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
     ``before`` and ``after`` page through the transcript. ``all=1`` includes the rows that left the
     active path.
     """
-    found, access = get_session_for(request, uuid)
+    session, access = get_session_for(request, uuid)
     if access.role is None:
-        return show_for_review(request, found)
+        return show_for_review(request, session)
     loom = settings.LOOM
     where: dict[str, Any] = {"include_rewound": request.GET.get("all") == "1"}
     for name in ("before", "after"):
         if request.GET.get(name):
             where[name] = parse_cursor(request.GET[name])
     limit = loom.older_page_size if is_fragment(request) else loom.page_size
-    return _chat(request, found, access, hydrate(_recovered(found), limit=limit, **where))
+    return _chat(request, session, access, hydrate(_recover(session), limit=limit, **where))
 
 
 @login_required
 @require_safe
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """Show the page around a turn, even if the turn has left the active path."""
-    found, access = get_session_for(request, uuid)
-    return show_turn(request, found, access, number)
+    session, access = get_session_for(request, uuid)
+    return show_turn(request, session, access, number)
 
 
-def show_turn(request: HttpRequest, found: Session, access: Access, number: int) -> HttpResponse:
+def show_turn(request: HttpRequest, session: Session, access: Access, number: int) -> HttpResponse:
     if access.role is None:
-        return show_for_review(request, found, turn=number)
-    if not 1 <= number <= found.turn_count:
+        return show_for_review(request, session, turn=number)
+    if not 1 <= number <= session.turn_count:
         raise NotFound("This turn does not exist in this session.")
-    replaced = is_rewound(found.pk, number)
+    replaced = is_rewound(session.pk, number)
     page = hydrate(
-        _recovered(found),
+        _recover(session),
         limit=settings.LOOM.page_size,
         around_turn=number,
         include_rewound=replaced,
     )
-    return _chat(request, found, access, page, target_turn=number, shows_replaced=replaced)
+    return _chat(request, session, access, page, target_turn=number, shows_replaced=replaced)
 
 
-def _recovered(session: Session) -> Session:
+def _recover(session: Session) -> Session:
     # Interrupt an orphaned run first, so that the first page after a crash is correct.
     return archive_sessions.get_session(session.uuid) if recover_session(session.pk) else session
 
 
 def _chat(
     request: HttpRequest,
-    found: Session,
+    session: Session,
     access: Access,
     page: Any,
     *,
@@ -269,38 +272,38 @@ def _chat(
     form: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    mark = window_mark_of(found)
-    line = fill_marks(render_window_line(found.uuid, left_out=mark.left_out))
-    user, has_ended = person(request), has_expired(found.expires_at)
-    origin = found.parent
-    if origin is not None and origin.workspace_id != found.workspace_id:
+    mark = window_mark_of(session)
+    line = fill_marks(render_window_line(session.uuid, left_out=mark.left_out))
+    user, has_ended = person(request), has_expired(session.expires_at)
+    origin = session.parent
+    if origin is not None and origin.workspace_id != session.workspace_id:
         origin = None  # the person may not know that workspace
-    read = None if is_fragment(request) else _read_before(found, user)
+    read = None if is_fragment(request) else _read_before(session, user)
     first = next((row.turn for row in page.rows if row.turn), 0)
     facts: dict[str, Any] = {}
     for feature in features():
-        facts |= feature.session_facts(found, access, user)
+        facts |= feature.session_facts(session, access, user)
     context: dict[str, Any] = {
         "session": {
-            "uuid": found.uuid,
-            "title": found.title,
-            "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
-            "model": model_of(found),
+            "uuid": session.uuid,
+            "title": session.title,
+            "workspace": {"name": session.workspace.name, "slug": session.workspace.slug},
+            "model": model_of(session),
             "can_write": access.can_write,
             "read": read,
-            "pinned": found.pinned_at is not None,
-            "owner_name": found.owner.get_username(),
-            "sees_readers": sees_readers(found, access, user),
-            "archived": found.archived_at is not None,
+            "pinned": session.pinned_at is not None,
+            "owner_name": session.owner.get_username(),
+            "sees_readers": sees_readers(session, access, user),
+            "archived": session.archived_at is not None,
             "expired": has_ended,
-            "closed": found.archived_at is not None or has_ended,
+            "closed": session.archived_at is not None or has_ended,
             **facts,
-            "turn_count": found.turn_count,
+            "turn_count": session.turn_count,
             "origin": origin
             and {
                 "uuid": origin.uuid,
                 "title": origin.title or gettext("Untitled session"),
-                "turn": found.fork_turn,
+                "turn": session.fork_turn,
             },
         },
         "page": {
@@ -310,8 +313,8 @@ def _chat(
             "target_turn": target_turn,
             # The first new turn is on an earlier page.
             "first_new": read + 1 if read is not None and first > read + 1 else None,
-            "last_seq": found.last_seq,
-            "rewinds": found.rewind_count,
+            "last_seq": session.last_seq,
+            "rewinds": session.rewind_count,
             "all": shows_replaced or request.GET.get("all") == "1",
             "has_rich": any(RICH_CONTENT in row.html for row in page.rows),
             "has_tools": any(TOOL_ROW in row.html for row in page.rows),
@@ -320,21 +323,21 @@ def _chat(
     }
     if not is_fragment(request):
         model = context["session"]["model"]
-        context |= _chat_surroundings(request, found, model=model) | (form or {})
+        context |= _chat_surroundings(request, session, model=model) | (form or {})
         meter = render_meter(
-            found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
+            session.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
         context["window"]["meter"] = fill_marks(meter)
     return render_page(request, "session.html", "rows", context, status=status)
 
 
-def _read_before(found: Session, user: User) -> int | None:
+def _read_before(session: Session, user: User) -> int | None:
     """Return the last turn that the person has read, if there are later ones.
 
     Return None if the person has the session open, because they then read the later ones.
     """
-    turn = read_reading_position(found.pk, user_pk=user.pk)
-    if turn is None or turn >= found.turn_count or has_open(found.pk, user_pk=user.pk):
+    turn = read_reading_position(session.pk, user_pk=user.pk)
+    if turn is None or turn >= session.turn_count or has_open(session.pk, user_pk=user.pk):
         return None
     return turn
 
@@ -353,17 +356,23 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
         yield row.html
 
 
-def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> dict[str, Any]:
-    loom, queue, models = settings.LOOM, queued_messages(found.pk), list_models()
-    run = next(iter(active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])), None)
+def _chat_surroundings(request: HttpRequest, session: Session, *, model: str) -> dict[str, Any]:
+    loom, queue, models = settings.LOOM, queued_messages(session.pk), list_models()
+    runs = active_runs(stale_seconds=loom.stale_seconds, session_pks=[session.pk])
+    if runs:
+        run = runs[0]
+        run_data = {
+            "state": run.state,
+            "uuid": run.run,
+            "text": run.note,
+            "elapsed_ms": run.elapsed_ms,
+        }
+    else:
+        state = QUEUED if queue else IDLE
+        run_data = {"state": state, "uuid": "", "text": "", "elapsed_ms": 0}
     return {
-        "run": {
-            "state": run.state if run else (QUEUED if queue else IDLE),
-            "uuid": run.run if run else "",
-            "text": run.note if run else "",
-            "elapsed_ms": run.elapsed_ms if run else 0,
-        },
-        "failed_servers": failed_tool_servers(found.workspace.slug),
+        "run": run_data,
+        "failed_servers": failed_tool_servers(session.workspace.slug),
         "queue": fill_marks(render_queue(queue)),
         "models": models,
         "model_groups": group_models(models, chosen=model),
@@ -381,8 +390,8 @@ def _chat_surroundings(request: HttpRequest, found: Session, *, model: str) -> d
 @require_safe
 def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """Return a turn's verbatim text, for copying and for rows that are too long for the page."""
-    found, _ = get_session_for(request, uuid)
-    source = source_of_turn(found.uuid, number)
+    session, _ = get_session_for(request, uuid)
+    source = source_of_turn(session.uuid, number)
     if source is None:
         raise NotFound("This turn does not exist in this session.")
     response = HttpResponse(source["content"], content_type="text/plain; charset=utf-8")
@@ -392,7 +401,7 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 
 @post_to_session
 async def session_send(
-    request: HttpRequest, found: Session, access: Access, user: User
+    request: HttpRequest, session: Session, access: Access, user: User
 ) -> HttpResponse:
     """Send a message or a command with a plain form, for pages without JavaScript.
 
@@ -404,17 +413,20 @@ async def session_send(
         client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         attached += forms.check_attachment_ids(request.POST.getlist("attachments"))
         attached += await sync_to_async(require_files)(
-            found.pk, request.FILES.getlist("files"), user_pk=user.pk
+            session.pk, request.FILES.getlist("files"), user_pk=user.pk
         )
-        if typed := None if "as_message" in request.POST else read_command(storable(text)):
-            outcome = await execute(typed, found, user)
+        typed = None
+        if "as_message" not in request.POST:
+            typed = read_command(storable(text))
+        if typed:
+            outcome = await execute(typed, session, user)
             if outcome.said and outcome.opens != FILE:  # a download leaves the page as it is
                 messages.success(request, outcome.said)
-            return redirect(outcome.url or reverse("session", args=[found.uuid]))
+            return redirect(outcome.url or reverse("session", args=[session.uuid]))
         message = forms.check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
         runtime = await current_runtime()
         await runtime.send(
-            found, client_id=client_id, text=message, user_pk=user.pk, attachments=attached
+            session, client_id=client_id, text=message, user_pk=user.pk, attachments=attached
         )
     except Exception as exception:
         refusal = translate_storage_error(exception) or exception
@@ -422,106 +434,106 @@ async def session_send(
             raise
         if isinstance(refusal, FilesRefused):
             attached += refusal.kept
-        return await sync_to_async(_refused)(request, found, access, text, refusal, attached)
-    return redirect("session", uuid=found.uuid)
+        return await sync_to_async(_show_refused)(request, session, access, text, refusal, attached)
+    return redirect("session", uuid=session.uuid)
 
 
 @post_to_session
 async def session_compact(
-    request: HttpRequest, found: Session, access: Access, user: User
+    request: HttpRequest, session: Session, access: Access, user: User
 ) -> HttpResponse:
     """Request a summary of older turns for the window."""
     with refusal_as_message(request):
         client_id = forms.check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
-        await runtime.compact(found, client_id=client_id, user_pk=user.pk)
-    return redirect("session", uuid=found.uuid)
+        await runtime.compact(session, client_id=client_id, user_pk=user.pk)
+    return redirect("session", uuid=session.uuid)
 
 
 @post_to_session
 async def session_undo_compaction(
-    request: HttpRequest, found: Session, access: Access, user: User, *, compaction: UUID
+    request: HttpRequest, session: Session, access: Access, user: User, *, compaction: UUID
 ) -> HttpResponse:
     """Give the model the turns again instead of their summary."""
-    await sync_to_async(require_compaction)(found, compaction)
+    await sync_to_async(require_compaction)(session, compaction)
     with refusal_as_message(request):
         runtime = await current_runtime()
-        await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
-    return redirect("session", uuid=found.uuid)
+        await runtime.undo_compaction(session, uuid=compaction, user_pk=user.pk)
+    return redirect("session", uuid=session.uuid)
 
 
 @post_to_session
 async def session_include(
-    request: HttpRequest, found: Session, access: Access, user: User, *, number: int
+    request: HttpRequest, session: Session, access: Access, user: User, *, number: int
 ) -> HttpResponse:
     """Give the model the turns again that are aside because the provider refused them."""
     with refusal_as_message(request):
-        await sync_to_async(require_aside)(found.pk, number)
+        await sync_to_async(require_aside)(session.pk, number)
         runtime = await current_runtime()
-        await runtime.include_turn(found, turn=number)
-    return redirect("session", uuid=found.uuid)
+        await runtime.include_turn(session, turn=number)
+    return redirect("session", uuid=session.uuid)
 
 
-def _refused(
+def _show_refused(
     request: HttpRequest,
-    found: Session,
+    session: Session,
     access: Access,
     text: str,
     error: LoomError,
     attached: Sequence[str],
 ) -> HttpResponse:
-    files, user_pk = list_attachments(found.pk, attached), person(request).pk
+    files, user_pk = list_attachments(session.pk, attached), person(request).pk
     form = {
         "form_error": translate(error.message),
         "form_text": text,
         "form_files": [f for f in files if f.turn_number is None and f.added_by_id == user_pk],
         "can_be_sent": isinstance(error, UnknownCommand),
     }
-    page = hydrate(found, limit=settings.LOOM.page_size)
-    return _chat(request, found, access, page, form=form, status=error.status)
+    page = hydrate(session, limit=settings.LOOM.page_size)
+    return _chat(request, session, access, page, form=form, status=error.status)
 
 
 @post_by_person
 def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
+    session, _ = get_session_for(request, uuid, to=WRITE)
     with refusal_as_message(request):
-        rename_session(found, title=request.POST.get("title", ""))
-    return _back(request, found)
+        rename_session(session, title=request.POST.get("title", ""))
+    return _back(request, session)
 
 
 @post_by_person
 def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
-    archive_sessions.pin_session(found, pinned=_is_wanted(request, "pinned"))
-    return _back(request, found)
+    session, _ = get_session_for(request, uuid, to=WRITE)
+    archive_sessions.pin_session(session, pinned=_is_on(request, "pinned"))
+    return _back(request, session)
 
 
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
+    session, _ = get_session_for(request, uuid, to=WRITE)
     with refusal_as_message(request):
-        if archive_sessions.archive_session(found, archived=_is_wanted(request, "archived")):
-            compact_at_end(found, user_pk=person(request).pk)
-    return _back(request, found)
+        if archive_sessions.archive_session(session, archived=_is_on(request, "archived")):
+            compact_at_end(session, user_pk=person(request).pk)
+    return _back(request, session)
 
 
 @post_by_person
 def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
+    session, _ = get_session_for(request, uuid, to=WRITE)
     chosen = request.POST.get("model", "")
     if chosen not in {model.id for model in list_models()}:
         raise Rejected("This model is not available.", code="unknown_model")
-    choose_model(found, model=chosen)
-    return _back(request, found)
+    choose_model(session, model=chosen)
+    return _back(request, session)
 
 
-def _is_wanted(request: HttpRequest, name: str) -> bool:
+def _is_on(request: HttpRequest, name: str) -> bool:
     # The form says what is wanted. Reversing the current state would be wrong after another click.
     return request.POST.get(name, "1") == "1"
 
 
-def _back(request: HttpRequest, found: Session) -> HttpResponse:
-    return redirect(page_before(request, otherwise=reverse("session", args=[found.uuid])))
+def _back(request: HttpRequest, session: Session) -> HttpResponse:
+    return redirect(page_before(request, otherwise=reverse("session", args=[session.uuid])))
 
 
 # The start page: the chat that the person used last, or a new one.

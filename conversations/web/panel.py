@@ -114,7 +114,7 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
 
     ``short`` names an item in a button. ``draft`` is a new wording that was refused.
     """
-    shown = []
+    rows = []
     for item in items:
         is_focus = item.kind == FOCUS
         source = SOURCES.get(item.source, "") if item.kind == DECISION else ""
@@ -125,7 +125,7 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
             STRUCK_BY.get(item.struck_by, ""),
         )
         buttons = [name for name in item.actions if name in BUTTONS]
-        shown.append(
+        rows.append(
             item._asdict()
             | {
                 "short": one_line(item.text, limit=40),
@@ -136,7 +136,7 @@ def show_items(items: Iterable[StateItem], drafts: dict[str, str]) -> list[dict[
                 "draft": drafts.get(item.id),
             }
         )
-    return shown
+    return rows
 
 
 MAX_FORKS_SHOWN = 50  # limit of the list of forks
@@ -146,13 +146,13 @@ MAX_FORKS_SHOWN = 50  # limit of the list of forks
 @require_safe
 def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Show the session state, with the actions of a member."""
-    found, access = get_session_for(request, uuid)
-    return _state(request, found, access)
+    session, access = get_session_for(request, uuid)
+    return _state(request, session, access)
 
 
 @post_to_session
 async def session_state_edit(
-    request: HttpRequest, found: Session, access: Access, user: User
+    request: HttpRequest, session: Session, access: Access, user: User
 ) -> HttpResponse:
     """Pin, unpin, reword, strike or restore one item."""
     names = ("item", "action", "text")
@@ -161,14 +161,14 @@ async def session_state_edit(
         if action not in ACTIONS:
             raise Rejected("Choose an action.", code="state_action_unknown")
         runtime = await current_runtime()
-        await runtime.edit_state(found, actor_pk=user.pk, action=action, item=item, text=text)
+        await runtime.edit_state(session, actor_pk=user.pk, action=action, item=item, text=text)
     except Rejected as error:
         drafts = {item: text} if text else {}
-        return await sync_to_async(_state)(request, found, access, error=error, drafts=drafts)
+        return await sync_to_async(_state)(request, session, access, error=error, drafts=drafts)
     if is_fragment(request):
-        said = str(DONE.get(action, ""))
-        return await sync_to_async(_state)(request, found, access, said=said)
-    return redirect("session_state", uuid=found.uuid)
+        message = str(DONE.get(action, ""))
+        return await sync_to_async(_state)(request, session, access, message=message)
+    return redirect("session_state", uuid=session.uuid)
 
 
 # Keeping items of a session's state in the workspace's memory.
@@ -185,26 +185,26 @@ KEPT = {
 
 
 def offer_keeping(
-    request: HttpRequest, found: Session, access: Access, view: StateView
+    request: HttpRequest, session: Session, access: Access, view: StateView
 ) -> dict[str, dict[str, Any]]:
     """Return for each item the scopes in which it can be kept.
 
     The newest item that this person has neither kept nor declined is offered. The others can be
     kept as well.
     """
-    scopes = [FOR_PERSON] if has_personal_memory(found, request.user) else []
+    scopes = [FOR_PERSON] if has_personal_memory(session, request.user) else []
     scopes += [FOR_WORKSPACE] if access.can_manage else []
     if not access.can_write or not scopes:
         return {}
-    known = {one.text.casefold() for one in (*view.kept, *view.replaced)}
+    kept_texts = {entry.text.casefold() for entry in (*view.kept, *view.replaced)}
     possible = [
         item
         for item in view.items
-        if item.kind in (RULE, PREFERENCE) and item.text.casefold() not in known
+        if item.kind in (RULE, PREFERENCE) and item.text.casefold() not in kept_texts
     ]
     buttons = [{"name": scope, "label": KEEP_LABELS[scope]} for scope in scopes]
     offers = {item.id: {"keep": buttons, "is_offered": False} for item in possible}
-    declined = list_declined(found, person(request).pk)
+    declined = list_declined(session, person(request).pk)
     if undecided := [item for item in possible if item.id not in declined]:
         newest = max(undecided, key=lambda item: item.turn)
         offers[newest.id]["is_offered"] = True
@@ -214,7 +214,7 @@ def offer_keeping(
 KEEP_LABELS = {FOR_PERSON: gettext_lazy("For me"), FOR_WORKSPACE: gettext_lazy("For everyone")}
 
 
-def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dict[str, Any]]:
+def show_kept(request: HttpRequest, session: Session, view: StateView) -> list[dict[str, Any]]:
     """Return what the workspace's memory adds to the session, with the turn where it was said."""
     user_pk = person(request).pk
     return [
@@ -222,11 +222,11 @@ def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dic
             "text": entry.text,
             "scope": SCOPE_NAMES[entry.scope]
             if entry.owner_id in (None, user_pk)
-            else gettext("for %(name)s") % {"name": found.owner.get_username()},
+            else gettext("for %(name)s") % {"name": session.owner.get_username()},
             "session": entry.session,
             "turn": entry.turn,
         }
-        for entry in list_kept_for(request, found, view.kept)
+        for entry in list_kept_for(request, session, view.kept)
     ]
 
 
@@ -234,40 +234,40 @@ def show_kept(request: HttpRequest, found: Session, view: StateView) -> list[dic
 def session_state_keep(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep a rule or a preference of the session in the workspace's memory, or decline that."""
     scope = request.POST.get("scope", "")
-    found, access = get_session_for(request, uuid, to=permission_for_memory(scope))
+    session, access = get_session_for(request, uuid, to=permission_for_memory(scope))
     user, item = person(request), storable(request.POST.get("item", ""))
     error: LoomError | None = None
-    said = str(KEPT.get(scope, ""))
+    message = str(KEPT.get(scope, ""))
     try:
         if scope == "none":
-            decline_item(found, find_statement(found.pk, item), by=user)
+            decline_item(session, find_statement(session.pk, item), by=user)
         else:
-            save_item(found, item, scope=scope, context=access_context_of(request), by=user)
+            save_item(session, item, scope=scope, context=access_context_of(request), by=user)
     except Rejected as refused:
         error = refused
     if error is not None or is_fragment(request):
-        return _state(request, found, access, said=said, error=error)
-    return redirect("session_state", uuid=found.uuid)
+        return _state(request, session, access, message=message, error=error)
+    return redirect("session_state", uuid=session.uuid)
 
 
 def _state(
     request: HttpRequest,
-    found: Session,
+    session: Session,
     access: Access,
     *,
-    said: str = "",
+    message: str = "",
     error: LoomError | None = None,
     drafts: dict[str, str] | None = None,
 ) -> HttpResponse:
-    view, forks = read_state_view(found.pk), list_forks(found, limit=MAX_FORKS_SHOWN + 1)
-    keeping = offer_keeping(request, found, access, view)
+    view, forks = read_state_view(session.pk), list_forks(session, limit=MAX_FORKS_SHOWN + 1)
+    keeping = offer_keeping(request, session, access, view)
     # In each group the pinned items come first, then the newest.
     items = sorted(view.items, key=lambda item: (not item.is_pinned, -item.turn))
-    shown = [item | keeping.get(item["id"], {}) for item in show_items(items, drafts or {})]
+    rows = [item | keeping.get(item["id"], {}) for item in show_items(items, drafts or {})]
     replaced = [item for item in view.struck if item.struck_by == BY_LATER]
     removed = [item for item in view.struck if item.struck_by != BY_LATER]
     groups = [
-        {"kind": kind, "name": name, "entries": [item for item in shown if item["kind"] == kind]}
+        {"kind": kind, "name": name, "entries": [item for item in rows if item["kind"] == kind]}
         for kind, name in GROUPS.items()
     ]
     context = {
@@ -286,20 +286,20 @@ def _state(
             },
         ],
         "has_items": bool(items or view.struck),
-        "kept": show_kept(request, found, view),
-        "workspace": {"slug": found.workspace.slug, "name": found.workspace.name},
-        "said": said,
+        "kept": show_kept(request, session, view),
+        "workspace": {"slug": session.workspace.slug, "name": session.workspace.name},
+        "said": message,
         "error": translate(error.message) if error else "",
         "forks": forks[:MAX_FORKS_SHOWN],
         "most_forks": MAX_FORKS_SHOWN if len(forks) > MAX_FORKS_SHOWN else 0,
     }
     status = error.status if error else 200
-    return render_panel(request, found, access, "state", context, status=status)
+    return render_panel(request, session, access, "state", context, status=status)
 
 
 def render_panel(
     request: HttpRequest,
-    found: Session,
+    session: Session,
     access: Access,
     tab: str,
     context: dict[str, Any],
@@ -307,10 +307,10 @@ def render_panel(
     status: int = 200,
 ) -> HttpResponse:
     """Render a part of the panel: alone for the panel, or as a page with a frame."""
-    session = {
-        "uuid": found.uuid,
-        "title": found.title,
-        "can_write": access.can_write and found.archived_at is None,
+    data = {
+        "uuid": session.uuid,
+        "title": session.title,
+        "can_write": access.can_write and session.archived_at is None,
     }
-    context |= {"session": session, "tab": tab}
+    context |= {"session": data, "tab": tab}
     return render_page(request, f"panel/{tab}.html", "panel", context, status=status)

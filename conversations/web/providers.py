@@ -25,11 +25,7 @@ from conversations.domain.stream import (
     ModelInfo,
 )
 from conversations.domain.text import number_text
-from conversations.providers.config import (
-    OPENAI,
-    ProvidersError,
-    append_provider,
-)
+from conversations.providers.config import OPENAI, ProvidersError, append_provider
 from conversations.providers.discovery import PORTS, FoundServer, find_local_servers
 from conversations.runtime.current import (
     find_default_model,
@@ -63,8 +59,8 @@ def providers_refresh(request: HttpRequest) -> HttpResponse:
     """Ask a provider for its models again, and delete what was learnt of them."""
     models, state = _find(request)
     _wait(models.forget_learnt(state.config.name))
-    said = gettext("%(provider)s was asked again.") % {"provider": state.config.name}
-    messages.success(request, said)
+    message = gettext("%(provider)s was asked again.") % {"provider": state.config.name}
+    messages.success(request, message)
     return redirect("providers")
 
 
@@ -73,7 +69,7 @@ def providers_test(request: HttpRequest) -> HttpResponse:
     """Probe a model of a provider."""
     models, state = _find(request)
     model = request.POST.get("model", "")
-    if model not in {one.id for one in state.models}:
+    if model not in {info.id for info in state.models}:
         raise NotFound("This provider does not offer that model.")
     return _render(request, report=_wait(probe_model(models, model)), tested=state.config.name)
 
@@ -88,14 +84,14 @@ def providers_find(request: HttpRequest) -> HttpResponse:
 def providers_add(request: HttpRequest) -> HttpResponse:
     """Add a server that was found to the providers, from now on."""
     port = request.POST.get("port", "")
-    server = next((one for one in _find_servers() if str(one.port) == port), None)
+    server = next((server for server in _find_servers() if str(server.port) == port), None)
     if server is None:
         raise Rejected("No model server answers on that port any more.", code="no_server")
     loom = settings.LOOM
     try:
         loom.read_providers()  # An addition to an invalid file would not be used.
-        taken = {one.name for one in loom.providers}
-        name = server.name if server.name not in taken else f"{server.name}-{server.port}"
+        taken_names = {server.name for server in loom.providers}
+        name = server.name if server.name not in taken_names else f"{server.name}-{server.port}"
         append_provider(loom.providers_file, name=name, kind=OPENAI, url=server.url)
     except ProvidersError as error:
         raise Rejected(str(error), code="bad_providers") from error
@@ -103,17 +99,17 @@ def providers_add(request: HttpRequest) -> HttpResponse:
     runtime = started_runtime()
     if runtime is not None:
         _wait(runtime.models.follow_file())
-    said = gettext("%(provider)s is connected. Its models can be chosen now.")
-    messages.success(request, said % {"provider": name})
+    message = gettext("%(provider)s is connected. Its models can be chosen now.")
+    messages.success(request, message % {"provider": name})
     return redirect("providers")
 
 
 def _find_servers() -> list[FoundServer]:
     """Return the servers found here that are not configured yet, except this server itself."""
     loom = settings.LOOM
-    urls = {one.url for one in loom.providers}
+    urls = {server.url for server in loom.providers}
     ports = [port for port in PORTS if port != loom.port]
-    return [one for one in _wait(find_local_servers(ports)) if one.url not in urls]
+    return [server for server in _wait(find_local_servers(ports)) if server.url not in urls]
 
 
 def _find(request: HttpRequest) -> tuple[ModelRouter, ProviderState]:
@@ -128,7 +124,7 @@ def _wait[T](work: Coroutine[Any, Any, T]) -> T:
     return run_on_runtime(work, seconds=MAX_WAIT_SECONDS)
 
 
-def _render(request: HttpRequest, **more: Any) -> HttpResponse:
+def _render(request: HttpRequest, **extra: Any) -> HttpResponse:
     loom, runtime = settings.LOOM, started_runtime()
     models = runtime.models if runtime is not None else None
     cards = [
@@ -147,12 +143,15 @@ def _render(request: HttpRequest, **more: Any) -> HttpResponse:
         "file": loom.providers_file,
         "default_model": find_default_model(),
     }
-    return render(request, "providers.html", context | more)
+    return render(request, "providers.html", context | extra)
 
 
 def _list_models(models: ModelRouter | None, name: str) -> dict[str, Any]:
-    offered = models.states[name].models if models and name in models.states else []
-    rows = [_describe(models.find(one.id)) for one in offered[:MAX_MODELS_SHOWN]] if models else []
+    offered: list[ModelInfo] = []
+    rows: list[dict[str, Any]] = []
+    if models and name in models.states:
+        offered = models.states[name].models
+        rows = [_describe(models.find(info.id)) for info in offered[:MAX_MODELS_SHOWN]]
     return {
         "all": offered,
         "shown": rows,

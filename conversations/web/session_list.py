@@ -105,7 +105,8 @@ def read_session_list(
     page. Two lists with the same ``version`` look the same. The version is empty if the request
     does not send one.
     """
-    user_pk, current_pk = person(request).pk, current.pk if current else None
+    user_pk = person(request).pk
+    current_pk = current.pk if current else None
     page = list_sessions(
         workspace,
         filters=filters,
@@ -115,39 +116,40 @@ def read_session_list(
         reader_pk=user_pk,
         current_pk=current_pk,
     )
-    shown = [
+    items = [
         replace(item, unread=False)
         if item.unread and (item.pk == current_pk or has_open(item.pk, user_pk=user_pk))
         else item
         for item in page.items
     ]
-    asked = {"q": filters.query, "archived": filters.archived and 1}
-    asked |= {name: getattr(filters, name) for name in ("state", "model", "person", "channel")}
-    asked["order"] = "" if filters.order == LATEST else filters.order
-    following = {"before": page.next_cursor} | asked
+    query = {"q": filters.query, "archived": filters.archived and 1}
+    query |= {name: getattr(filters, name) for name in ("state", "model", "person", "channel")}
+    query["order"] = "" if filters.order == LATEST else filters.order
+    following = {"before": page.next_cursor} | query
     zone, language = zone_of_browser(request), get_language() or ""
     dates = preferences_of(request).language or language
-    groups, has_actions = [], access.can_write
+    has_actions = access.can_write
     links = _row_links(request, workspace, access) if has_actions else {}
 
     def label(item: ListedSession) -> str:
         if page.has_current_first and item.pk == current_pk:
             return gettext("This session")
-        return (
-            label_of(item, zone, dates) if filters.order == LATEST else str(ORDERS[filters.order])
-        )
+        if filters.order != LATEST:
+            return str(ORDERS[filters.order])
+        return label_of(item, zone, dates)
 
-    for name, items in groupby(shown, key=label):
+    groups = []
+    for name, group in groupby(items, key=label):
         html = "".join(
             render_item(
                 item,
                 is_current=item.pk == current_pk,
                 has_actions=has_actions,
-                is_focused=focuses_first and item is shown[0],
+                is_focused=focuses_first and item is items[0],
                 language=language,
                 links=links.get(item.owner_id == user_pk, ()),
             )
-            for item in items
+            for item in group
         )
         if has_actions:
             html = html.replace(_TOKEN_MARK, get_token(request))
@@ -156,14 +158,14 @@ def read_session_list(
     if "If-None-Match" in request.headers:  # not for pages that only have the list in the sidebar
         # Not computed from the HTML, which has another token each time.
         labels = [group["label"] for group in groups]
-        about = [labels, shown, page.next_cursor, current_pk, has_actions, language, links]
-        version = hashlib.sha256(repr(about).encode()).hexdigest()[:32]
+        version_parts = [labels, items, page.next_cursor, current_pk, has_actions, language, links]
+        version = hashlib.sha256(repr(version_parts).encode()).hexdigest()[:32]
     return {
         "version": version,
         "groups": groups,
         "query": filters.query,
         "archived": filters.archived,
-        "is_narrowed": any(asked[name] for name in asked if name != "archived"),
+        "is_narrowed": any(query[name] for name in query if name != "archived"),
         "next_query": query_of(following) if page.next_cursor else "",
     }
 
@@ -216,13 +218,13 @@ def render_item(
     links: tuple[Link, ...] = (),
 ) -> SafeString:
     """Render an item. Its template shows only the arguments, in the active ``language``."""
-    any_session, this = str(_ANY_SESSION), str(item.uuid)
+    any_session, uuid = str(_ANY_SESSION), str(item.uuid)
     context = {
         "item": item,
         "is_current": is_current,
         "has_actions": has_actions,
         "is_focused": is_focused,
-        "links": [replace(link, url=link.url.replace(any_session, this)) for link in links],
+        "links": [replace(link, url=link.url.replace(any_session, uuid)) for link in links],
         "csrf_token": _TOKEN_MARK,
     }
     return render_to_string("workspace.html#session_item", context)

@@ -33,31 +33,33 @@ from .forms import ToolRulesForm
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = ToolRulesForm(found)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = ToolRulesForm(workspace)
     if request.method == "POST":
         with transaction.atomic():
-            form = ToolRulesForm(lock_workspace(found), request.POST)
+            form = ToolRulesForm(lock_workspace(workspace), request.POST)
             if form.is_valid():
                 rules = form.cleaned_data
                 recall, origin = rules.pop("channel_recall"), access_context_of(request).origin
-                change_channel_recall(found, channel_recall=recall, origin=origin)
-                change_tool_rules(found, **rules)
+                change_channel_recall(workspace, channel_recall=recall, origin=origin)
+                change_tool_rules(workspace, **rules)
                 messages.success(request, gettext("Saved."))
                 return redirect("workspace_tools", slug=slug)
     scope = ToolScope(
-        workspace=found.slug, policy=found.tool_policy, allows_network=found.allows_network
+        workspace=workspace.slug,
+        policy=workspace.tool_policy,
+        allows_network=workspace.allows_network,
     )
-    offered = {name: is_offered(tool, scope) for name, tool in TOOLS.items()}
+    offered = [name for name, tool in TOOLS.items() if is_offered(tool, scope)]
     context = {
-        "workspace": found,
+        "workspace": workspace,
         "form": form,
-        "permissions": list_permissions(found),
-        "offered": [name for name, is_there in offered.items() if is_there],
-        "left_out": [name for name, is_there in offered.items() if not is_there],
+        "permissions": list_permissions(workspace),
+        "offered": offered,
+        "left_out": [name for name in TOOLS if name not in offered],
         "commands": translate(describe()),
         "tool_servers": tool_servers_with_grants(slug),
-        "skill_problems": describe_problems(Path(found.root)),
+        "skill_problems": describe_problems(Path(workspace.root)),
     }
     return render(request, "settings/tools.html", context, status=400 if form.errors else 200)
 
@@ -65,8 +67,8 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Revoke a permission, so that calls of this kind ask again."""
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    revoke_permission(found, pk=pk, user_pk=request.user.pk)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    revoke_permission(workspace, pk=pk, user_pk=request.user.pk)
     messages.success(request, gettext("Revoked. Calls of this kind ask again."))
     return redirect("workspace_tools", slug=slug)
 
@@ -106,13 +108,13 @@ async def workspace_tool_server_connect(
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(slug=slug)
-    found, _ = await sync_to_async(get_workspace_for)(
+    workspace, _ = await sync_to_async(get_workspace_for)(
         access_context_of(request, user), slug, to=MANAGE
     )
     require_tool_server(slug, name)
     runtime = await current_runtime()
-    state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
+    state = await runtime.tool_servers.connect_again(slug, Path(workspace.root), name)
     if state is not None:
-        said = f"{name}: {translate(state.state)}. {translate(state.reason)}"
-        messages.info(request, said.strip())
+        message = f"{name}: {translate(state.state)}. {translate(state.reason)}"
+        messages.info(request, message.strip())
     return redirect("workspace_tools", slug=slug)

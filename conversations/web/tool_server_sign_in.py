@@ -45,14 +45,14 @@ async def workspace_tool_server_sign_in(
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
-    found, servers = await _managed(request, user, slug, name)
+    workspace, servers = await _get_managed(request, user, slug, name)
     redirect_uri = request.build_absolute_uri(reverse("tool_server_callback"))
     with refusal_as_message(request):
         url = await servers.begin_sign_in(
-            slug, Path(found.root), name, user_pk=user.pk, redirect_uri=redirect_uri
+            slug, Path(workspace.root), name, user_pk=user.pk, redirect_uri=redirect_uri
         )
         context = {
-            "workspace": found,
+            "workspace": workspace,
             "server": name,
             "url": url,
             "host": urlsplit(url).hostname,
@@ -70,9 +70,9 @@ async def workspace_tool_server_sign_out(
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(slug=slug)
-    found, servers = await _managed(request, user, slug, name)
+    workspace, servers = await _get_managed(request, user, slug, name)
     with refusal_as_message(request):
-        await servers.sign_out(slug, Path(found.root), name)
+        await servers.sign_out(slug, Path(workspace.root), name)
         messages.success(request, gettext("Signed out of %(server)s.") % {"server": name})
     return redirect("workspace_tools", slug=slug)
 
@@ -90,28 +90,28 @@ async def tool_server_callback(request: HttpRequest) -> HttpResponseBase:
         if field in request.GET
     }
     try:
-        kept = await sync_to_async(save_answer)(answer, user_pk=user.pk)
+        request_pk = await sync_to_async(save_answer)(answer, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, translate(error.message))
         return redirect("home")
-    outcome = await sync_to_async(read_outcome)(kept)
+    outcome = await sync_to_async(read_outcome)(request_pk)
     for _ in range(int(MAX_WAIT_SECONDS / PAUSE_SECONDS)):
         if outcome.is_over:
             break
         await asyncio.sleep(PAUSE_SECONDS)
-        outcome = await sync_to_async(read_outcome)(kept)
+        outcome = await sync_to_async(read_outcome)(request_pk)
     if outcome.problem:
         messages.error(request, f"{outcome.server}: {outcome.problem}")
     elif outcome.is_over:
-        said = gettext("Signed in to %(server)s.") % {"server": outcome.server}
-        messages.success(request, said)
+        message = gettext("Signed in to %(server)s.") % {"server": outcome.server}
+        messages.success(request, message)
     else:
-        said = gettext("%(server)s is still connecting.") % {"server": outcome.server}
-        messages.info(request, said)
+        message = gettext("%(server)s is still connecting.") % {"server": outcome.server}
+        messages.info(request, message)
     return redirect("workspace_tools", slug=outcome.slug)
 
 
-async def _managed(
+async def _get_managed(
     request: HttpRequest, user: User, slug: str, name: str
 ) -> tuple[Workspace, ToolServers]:
     """Return the workspace and its servers if the person may sign in for all users of a server.
@@ -119,11 +119,11 @@ async def _managed(
     Managers of the workspace may. If other workspaces have the server as well, only administrators
     may.
     """
-    found, _ = await sync_to_async(get_workspace_for)(
+    workspace, _ = await sync_to_async(get_workspace_for)(
         access_context_of(request, user), slug, to=MANAGE
     )
     require_tool_server(slug, name)
     servers = (await current_runtime()).tool_servers
     if servers.is_shared(slug, name):
         await sync_to_async(require_administrator)(request)
-    return found, servers
+    return workspace, servers

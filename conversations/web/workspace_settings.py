@@ -20,22 +20,22 @@ from .forms import WorkspaceSettingsForm
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = WorkspaceSettingsForm(found)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = WorkspaceSettingsForm(workspace)
     if request.method == "POST":
         with transaction.atomic():
-            form = WorkspaceSettingsForm(lock_workspace(found), request.POST)
+            form = WorkspaceSettingsForm(lock_workspace(workspace), request.POST)
             if form.is_valid():
-                change_workspace(found, **form.cleaned_data)
+                change_workspace(workspace, **form.cleaned_data)
                 messages.success(request, gettext("Saved."))
                 return redirect("workspace_settings", slug=slug)
-    models = group_models(list_models(), chosen=found.default_model)
-    context = {"workspace": found, "form": form, "models": models}
+    models = group_models(list_models(), chosen=workspace.default_model)
+    context = {"workspace": workspace, "form": form, "models": models}
     return render(request, "settings/general.html", context, status=400 if form.errors else 200)
 
 
 @login_required
 @require_safe
 def workspace_programs(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    return render(request, "settings/programs.html", {"workspace": found})
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    return render(request, "settings/programs.html", {"workspace": workspace})
