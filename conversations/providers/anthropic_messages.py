@@ -23,29 +23,25 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 MAX_MODEL_PAGES = 20
 
 
-def warm_up() -> ModuleType:
-    """Import the SDK, so that the first call need not wait for it."""
-    import anthropic
-    import anthropic.resources.messages
-    import anthropic.resources.models
-
-    return anthropic
-
-
 class AnthropicProvider(SdkProvider):
     """Answers model calls through the Messages API at ``base_url``."""
 
     path = "/v1/messages"
 
     def import_sdk(self) -> ModuleType:
-        return warm_up()
+        import anthropic
+        import anthropic.resources.messages
+        import anthropic.resources.models
+
+        return anthropic
 
     def make_body(self, request: ModelRequest) -> dict[str, Any]:
         return make_body(request)
 
     def write_body(self, request: ModelRequest) -> str:
-        rest = {name: part for name, part in make_body(request).items() if name != "messages"}
-        return f'{{"messages":{request.messages_json},{dump_json(rest)[1:]}'
+        body = make_body(request)
+        del body["messages"]
+        return f'{{"messages":{request.messages_json},{dump_json(body)[1:]}'
 
     def make_client(self) -> "anthropic.AsyncAnthropic":
         import anthropic
@@ -70,16 +66,17 @@ class AnthropicProvider(SdkProvider):
         import httpx2
 
         models: list[ModelInfo] = []
-        after: str | None = None
+        after_id: str | None = None
         for _ in range(MAX_MODEL_PAGES):
             answer = await client.models.with_raw_response.list(
                 limit=1000,
-                after_id=after or anthropic.omit,
+                after_id=after_id or anthropic.omit,
                 timeout=httpx2.Timeout(LIST_TIMEOUT_SECONDS, connect=CONNECT_TIMEOUT_SECONDS),
             )
             page = json.loads(await answer.read())
             models += read_models(page)
-            if (after := read_next_page(page)) is None:
+            after_id = read_next_page(page)
+            if after_id is None:
                 break
         return models
 
@@ -109,8 +106,8 @@ def make_body(request: ModelRequest) -> dict[str, Any]:
 
 def _without_strict(choices: Mapping[str, Any]) -> Mapping[str, Any]:
     config = choices.get("output_config", {})
-    asked = config.get("format")
-    if not isinstance(asked, dict) or STRICT not in asked:
+    format = config.get("format")
+    if not isinstance(format, dict) or STRICT not in format:
         return choices
-    kept = {name: asked[name] for name in asked if name != STRICT}
-    return {**choices, "output_config": config | {"format": kept}}
+    format_without_strict = {name: format[name] for name in format if name != STRICT}
+    return {**choices, "output_config": config | {"format": format_without_strict}}

@@ -71,20 +71,20 @@ class ProviderConfig:
 
     def describe(self, listed: ModelInfo) -> ModelInfo:
         """Return a model of the server's list with the configured values, which take precedence."""
-        known = self.models.get(listed.id, {})
-        takes = {name: known[name] for name in CAPABILITIES if name in known}
-        name = str(known.get("name") or listed.name)
-        if not self.is_plain and "name" not in known:
+        configured = self.models.get(listed.id, {})
+        capabilities = {name: configured[name] for name in CAPABILITIES if name in configured}
+        name = str(configured.get("name") or listed.name)
+        if not self.is_plain and "name" not in configured:
             name = f"{name} ({self.name})"
         return replace(
             listed,
             id=self.reference(listed.id),
             name=name,
             provider=self.name,
-            max_input_tokens=known.get("input_tokens", listed.max_input_tokens),
-            max_output_tokens=known.get("output_tokens", listed.max_output_tokens),
-            is_limit_known=listed.is_limit_known or "input_tokens" in known,
-            takes={**listed.takes, **takes},
+            max_input_tokens=configured.get("input_tokens", listed.max_input_tokens),
+            max_output_tokens=configured.get("output_tokens", listed.max_output_tokens),
+            is_limit_known=listed.is_limit_known or "input_tokens" in configured,
+            takes={**listed.takes, **capabilities},
         )
 
     def configured_models(self) -> list[ModelInfo]:
@@ -108,24 +108,23 @@ def read_providers(
     """Return the given providers and those of the file, whose keys are in the environment.
 
     Raise ProvidersError."""
-    found = list(given)
-    names = {one.name for one in found}
-    for one in read_file(path, environment) if path.is_file() else ():
-        if one.name in names:
+    from_file = read_file(path, environment) if path.is_file() else []
+    names = {provider.name for provider in given}
+    for provider in from_file:
+        if provider.name in names:
             raise ProvidersError(
-                f"{path}: the environment has a provider named {one.name} already."
+                f"{path}: the environment has a provider named {provider.name} already."
             )
-        found.append(one)
-    return tuple(found)
+    return (*given, *from_file)
 
 
 def make_environment_providers(
     *, anthropic_key: str, anthropic_url: str, openai_key: str, openai_url: str
 ) -> list[ProviderConfig]:
     """Return the providers that need no file. Raise ProvidersError."""
-    found = []
+    providers = []
     if anthropic_key.strip():
-        found.append(
+        providers.append(
             ProviderConfig(
                 name=ANTHROPIC,
                 kind=ANTHROPIC,
@@ -138,7 +137,7 @@ def make_environment_providers(
     if openai_key.strip() or openai_url:
         if openai_url and not _URL.fullmatch(openai_url):
             raise ProvidersError("OPENAI_BASE_URL must be a URL such as http://127.0.0.1:8080/v1.")
-        found.append(
+        providers.append(
             ProviderConfig(
                 name=OPENAI,
                 kind=OPENAI,
@@ -147,7 +146,7 @@ def make_environment_providers(
                 api_key=openai_key.strip() or NO_KEY,
             )
         )
-    return found
+    return providers
 
 
 def read_file(path: Path, environment: Mapping[str, str]) -> list[ProviderConfig]:
@@ -160,11 +159,11 @@ def read_file(path: Path, environment: Mapping[str, str]) -> list[ProviderConfig
     providers = table.get("providers", {})
     if not isinstance(providers, dict) or set(table) - {"providers"}:
         raise ProvidersError(f"{path}: it must hold tables named [providers.NAME] and no more.")
-    return [_read_provider(path, name, one, environment) for name, one in providers.items()]
+    return [_read_provider(path, name, value, environment) for name, value in providers.items()]
 
 
 def _read_provider(
-    path: Path, name: str, given: Any, environment: Mapping[str, str]
+    path: Path, name: str, table: Any, environment: Mapping[str, str]
 ) -> ProviderConfig:
     where = f"{path}: provider {name}"
     if not _NAME.fullmatch(name):
@@ -172,14 +171,14 @@ def _read_provider(
             f"{where}: a name has 1 to 40 small letters, digits, - and _, and begins with one"
             " of the first two."
         )
-    if not isinstance(given, dict):
+    if not isinstance(table, dict):
         raise ProvidersError(f"{where}: it must be a table.")
-    if unknown := set(given) - _KEYS:
+    if unknown := set(table) - _KEYS:
         raise ProvidersError(f"{where}: {min(unknown)} is not known. Known: {_list(_KEYS)}.")
-    kind = given.get("kind")
+    kind = table.get("kind")
     if kind not in KINDS:
         raise ProvidersError(f"{where}: kind must be one of {', '.join(KINDS)}.")
-    url, key_env = given.get("url", DEFAULT_URLS[kind]), given.get("key_env", "")
+    url, key_env = table.get("url", DEFAULT_URLS[kind]), table.get("key_env", "")
     if not isinstance(url, str) or not _URL.fullmatch(url) or "@" in url:
         raise ProvidersError(f"{where}: url must be a URL such as http://127.0.0.1:8080/v1.")
     if not isinstance(key_env, str):
@@ -187,7 +186,7 @@ def _read_provider(
     key = environment.get(key_env, "").strip() if key_env else NO_KEY
     if not key:
         raise ProvidersError(f"{where}: the environment variable {key_env} is not set.")
-    models = given.get("models", {})
+    models = table.get("models", {})
     if not isinstance(models, dict):
         raise ProvidersError(
             f'{where}: models must be tables named [providers.{name}.models."ID"].'
@@ -218,18 +217,18 @@ def append_provider(path: Path, *, name: str, kind: str, url: str) -> None:
         raise ProvidersError(f"{path} is not valid TOML: {error}.") from error
 
 
-def _check_model(where: str, given: Any) -> None:
-    if not isinstance(given, dict):
+def _check_model(where: str, table: Any) -> None:
+    if not isinstance(table, dict):
         raise ProvidersError(f"{where}: it must be a table.")
-    if unknown := set(given) - _MODEL_KEYS - _FORMER_KEYS:
+    if unknown := set(table) - _MODEL_KEYS - _FORMER_KEYS:
         raise ProvidersError(f"{where}: {min(unknown)} is not known. Known: {_list(_MODEL_KEYS)}.")
     for name in ("input_tokens", "output_tokens"):
-        if name in given and (type(given[name]) is not int or given[name] < 1):
+        if name in table and (type(table[name]) is not int or table[name] < 1):
             raise ProvidersError(f"{where}: {name} must be a number of tokens.")
     for name in CAPABILITIES:
-        if name in given and not isinstance(given[name], bool):
+        if name in table and not isinstance(table[name], bool):
             raise ProvidersError(f"{where}: {name} must be true or false.")
-    price = given.get("price", {"input": 0, "output": 0})
+    price = table.get("price", {"input": 0, "output": 0})
     is_table = isinstance(price, dict) and set(price) == {"input", "output"}
     if not is_table or any(type(p) not in (int, float) or p < 0 for p in price.values()):
         raise ProvidersError(
@@ -245,16 +244,18 @@ def read_provider_prices(providers: tuple[ProviderConfig, ...]) -> PriceList:
     """Return the prices in the providers' configuration, by the models' references."""
     prices = {}
     for provider in providers:
-        is_messages = provider.kind == ANTHROPIC
-        writing, reading = (CACHE_WRITE_FACTORS, CACHE_READ_FACTOR) if is_messages else ({}, 1.0)
+        write_factors: Mapping[str, float] = {}
+        read_factor = 1.0
+        if provider.kind == ANTHROPIC:
+            write_factors, read_factor = CACHE_WRITE_FACTORS, CACHE_READ_FACTOR
         for model_id, model in provider.models.items():
-            if price := model.get("price"):
-                known = Price(
+            if table := model.get("price"):
+                price = Price(
                     since=date.min,
-                    input=float(price["input"]),
-                    output=float(price["output"]),
-                    cache_write={name: price["input"] * times for name, times in writing.items()},
-                    cache_read=price["input"] * reading,
+                    input=float(table["input"]),
+                    output=float(table["output"]),
+                    cache_write={name: table["input"] * f for name, f in write_factors.items()},
+                    cache_read=table["input"] * read_factor,
                 )
-                prices[provider.reference(model_id)] = (known,)
+                prices[provider.reference(model_id)] = (price,)
     return prices

@@ -131,12 +131,12 @@ PARAGRAPHS = (
 
 def make_long_text() -> str:
     parts = ["## A long answer", LABEL]
-    words = 0
-    while words < LONG_ANSWER_WORDS:
+    word_count = 0
+    while word_count < LONG_ANSWER_WORDS:
         number = len(parts) - 1
         paragraph = PARAGRAPHS[number % len(PARAGRAPHS)]
         parts.append(f"### Part {number}\n\n{paragraph}")
-        words += len(paragraph.split())
+        word_count += len(paragraph.split())
     return "\n\n".join([*parts, CONNECT])
 
 
@@ -164,10 +164,10 @@ def bare_word(word: str) -> str:
 
 
 def make_echo(text: str) -> str:
-    words = shorten(" ".join(text.split()), MAX_ECHO_CHARS)
-    said = f"You wrote:\n\n> {words}\n\n" if words else ""
+    quoted = shorten(" ".join(text.split()), MAX_ECHO_CHARS)
+    intro = f"You wrote:\n\n> {quoted}\n\n" if quoted else ""
     return (
-        f"## Hello from the demo model\n\n{LABEL} {said}A real model would answer this. I can show"
+        f"## Hello from the demo model\n\n{LABEL} {intro}A real model would answer this. I can show"
         " what it could do: the buttons of the tour, above the box for messages, run the real tools"
         f" in this workspace. Send `help` for more. {CONNECT}"
     )
@@ -188,12 +188,12 @@ def shorten(text: str, limit: int) -> str:
 def make_summary(text: str) -> str:
     """Return a summary of quoted turns: their first and last messages, under the headings."""
     quoted = re.findall(r"^\[turn (\d+), person[^\]]*\]\n(.*)", text, re.M)
-    named = [f"- turn {number}: {words[:MAX_ECHO_CHARS]}" for number, words in quoted]
-    if len(named) > MAX_SUMMED_UP_MESSAGES:
-        left_out = f"- … {len(named) - MAX_SUMMED_UP_MESSAGES + 1} more"
-        named = [*named[:2], left_out, *named[3 - MAX_SUMMED_UP_MESSAGES :]]
-    said = {"What was done": "\n".join(named) or "None.", "Goal": f"{LABEL} I cannot tell."}
-    return "\n\n".join(f"## {heading}\n{said.get(heading, 'None.')}" for heading in HEADINGS)
+    lines = [f"- turn {number}: {text[:MAX_ECHO_CHARS]}" for number, text in quoted]
+    if len(lines) > MAX_SUMMED_UP_MESSAGES:
+        left_out = f"- … {len(lines) - MAX_SUMMED_UP_MESSAGES + 1} more"
+        lines = [*lines[:2], left_out, *lines[3 - MAX_SUMMED_UP_MESSAGES :]]
+    sections = {"What was done": "\n".join(lines) or "None.", "Goal": f"{LABEL} I cannot tell."}
+    return "\n\n".join(f"## {heading}\n{sections.get(heading, 'None.')}" for heading in HEADINGS)
 
 
 # The tools that the demo model calls, and their arguments. They show a person without a key tools
@@ -273,21 +273,21 @@ def answer_tour(
     """Return the calls of the step, or the text after them if there are results."""
     if not results:
         offered = {tool["name"] for tool in request.tools}
-        calls = [(name, given) for name, given in step.calls if name in offered]
+        calls = [(name, arguments) for name, arguments in step.calls if name in offered]
         if not calls:
             return [make_text(NO_TOOL)]
         blocks = [
-            {"type": "tool_use", "id": f"toolu_demo_{digest}_{n}", "name": name, "input": given}
-            for n, (name, given) in enumerate(calls)
+            {"type": "tool_use", "id": f"toolu_demo_{digest}_{n}", "name": name, "input": arguments}
+            for n, (name, arguments) in enumerate(calls)
         ]
         return [make_text(step.before), *blocks]
     has_failed = any(result.get("is_error") for result in results)
-    said = [f"{LABEL} {step.failed if has_failed else step.after}"]
+    parts = [f"{LABEL} {step.failed if has_failed else step.after}"]
     if step is LOOK_BACK and not has_failed:
         lines = [line for result in results for line in read_text(result).splitlines()]
-        found = next((line for line in lines if "lock" in line and "opens" in line), "")
-        said.append(f"> {shorten(found.strip(), MAX_FOUND_CHARS)}" if found else "Nothing, here.")
-    return [make_text("\n\n".join([*said, CONNECT]))]
+        match = next((line for line in lines if "lock" in line and "opens" in line), "")
+        parts.append(f"> {shorten(match.strip(), MAX_FOUND_CHARS)}" if match else "Nothing, here.")
+    return [make_text("\n\n".join([*parts, CONNECT]))]
 
 
 def read_text(result: Block) -> str:
@@ -316,14 +316,14 @@ def choose_call(text: str, tools: list[dict[str, Any]]) -> tuple[str, dict[str, 
         return None
     if keyword != "tool":
         name = CALLS[keyword]
-        rest = [word for word in text.split() if bare_word(word) not in {keyword, name}]
+        args = [word for word in text.split() if bare_word(word) not in {keyword, name}]
         is_offered = any(tool["name"] == name for tool in tools)
-        return (name, make_arguments(keyword, rest)) if is_offered else None
+        return (name, make_arguments(keyword, args)) if is_offered else None
     words = text.lower().split()
     tool = next((tool for tool in tools if tool["name"].lower() in words), tools[0])
     if tool["name"] == RECALL_TOOL:
-        rest = [word for word in text.split() if bare_word(word) not in {*ANYWHERE, RECALL_TOOL}]
-        return RECALL_TOOL, make_arguments("recall", rest)
+        args = [word for word in text.split() if bare_word(word) not in {*ANYWHERE, RECALL_TOOL}]
+        return RECALL_TOOL, make_arguments("recall", args)
     return tool["name"], make_input(tool.get("input_schema") or {}, text)
 
 
@@ -334,8 +334,8 @@ def find_call_word(text: str) -> str | None:
     return find_keyword(text, ANYWHERE)
 
 
-def make_arguments(keyword: str, rest: list[str]) -> dict[str, Any]:
-    words = (word.strip("`'\",;!?") for word in rest)
+def make_arguments(keyword: str, args: list[str]) -> dict[str, Any]:
+    words = (word.strip("`'\",;!?") for word in args)
     path = next((word for word in words if "." in bare_word(word) or "/" in word), "")
     match keyword:
         case "files":
@@ -343,31 +343,35 @@ def make_arguments(keyword: str, rest: list[str]) -> dict[str, Any]:
         case "read":
             return {"path": path or "README.md"}
         case "search":
-            return {"pattern": " ".join(rest) or "TODO", "literal": True, "ignore_case": True}
+            return {
+                "pattern": " ".join(args) or "TODO",
+                "literal": True,
+                "ignore_case": True,
+            }
         case "write":
             return {"path": path or NOTES, "content": CONTENT}
         case "edit":
             return {"path": path or NOTES, "old_text": HEADING, "new_text": f"{HEADING}, edited"}
         case "run":
             return {"command": "for step in 1 2 3; do echo step $step; sleep 1; done"}
-    return {"action": "search", "query": " ".join(rest)} if rest else {"action": "summary"}
+    return {"action": "search", "query": " ".join(args)} if args else {"action": "summary"}
 
 
 def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """Return arguments that satisfy a simple schema; only its required properties."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in schema.get("required") or []:
-        wanted = (schema.get("properties") or {}).get(name) or {}
-        kind = wanted.get("type", "string")
-        if "default" in wanted:
-            found[name] = wanted["default"]
-        elif wanted.get("enum"):
-            found[name] = wanted["enum"][0]
+        schema_of_property = (schema.get("properties") or {}).get(name) or {}
+        kind = schema_of_property.get("type", "string")
+        if "default" in schema_of_property:
+            values[name] = schema_of_property["default"]
+        elif schema_of_property.get("enum"):
+            values[name] = schema_of_property["enum"][0]
         elif kind == "string":
-            found[name] = SAMPLE_STRINGS.get(name, text)
+            values[name] = SAMPLE_STRINGS.get(name, text)
         else:
-            found[name] = SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text
-    return found
+            values[name] = SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text
+    return values
 
 
 def cut_answer(blocks: list[Block], request: ModelRequest) -> tuple[list[Block], str, str | None]:
@@ -376,25 +380,27 @@ def cut_answer(blocks: list[Block], request: ModelRequest) -> tuple[list[Block],
     The reason is empty if nothing is cut."""
     stop_reason, stop_sequence = "", None
     sequences = request.choices.get("stop_sequences") or ()
-    for place, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         text = block.get("text", "")
-        if found := [one for one in sequences if one in text]:
-            stop_reason, stop_sequence = "stop_sequence", min(found, key=text.index)
-            blocks = cut_at(blocks, place, text.index(stop_sequence))
+        matches = [sequence for sequence in sequences if sequence in text]
+        if matches:
+            stop_reason = "stop_sequence"
+            stop_sequence = min(matches, key=text.index)
+            blocks = cut_at(blocks, index, text.index(stop_sequence))
             break
-    left = request.max_tokens * CHARACTERS_PER_TOKEN
-    for place, block in enumerate(blocks):
+    room = request.max_tokens * CHARACTERS_PER_TOKEN
+    for index, block in enumerate(blocks):
         size = len(block.get("text", "")) + len(block.get("thinking", ""))
-        if size > left:
-            return cut_at(blocks, place, left), "max_tokens", None
-        left -= size
+        if size > room:
+            return cut_at(blocks, index, room), "max_tokens", None
+        room -= size
     return blocks, stop_reason, stop_sequence
 
 
-def cut_at(blocks: list[Block], place: int, length: int) -> list[Block]:
-    """Return the blocks before ``place``, and the beginning of that block if it is a text."""
-    text = blocks[place].get("text", "")[:length]
-    return [*blocks[:place], *([{**blocks[place], "text": text}] if text else [])]
+def cut_at(blocks: list[Block], index: int, length: int) -> list[Block]:
+    """Return the blocks before ``index``, and the beginning of that block if it is a text."""
+    text = blocks[index].get("text", "")[:length]
+    return [*blocks[:index], *([{**blocks[index], "text": text}] if text else [])]
 
 
 class DemoProvider:
@@ -446,8 +452,8 @@ def make_items(request: ModelRequest, *, number: int) -> Iterator[StreamItem]:
         start = {**block, key: empty} | ({"signature": ""} if kind == "thinking" else {})
         yield BlockStarted(index=index, kind=kind, block=start)
         text = json.dumps(block["input"]) if is_call else block[key]
-        for at in range(0, len(text), DELTA_CHARS):
-            yield BlockDelta(index=index, kind=kind, text=text[at : at + DELTA_CHARS])
+        for offset in range(0, len(text), DELTA_CHARS):
+            yield BlockDelta(index=index, kind=kind, text=text[offset : offset + DELTA_CHARS])
         yield BlockCompleted(index=index, block=block)
     calls = any(block["type"] == "tool_use" for block in blocks)
     yield MessageCompleted(
@@ -471,9 +477,9 @@ def make_blocks(request: ModelRequest, digest: str) -> list[Block]:
     if results:
         parts = [f"{LABEL} The tool has answered:"]
         for result in results:
-            said = read_text(result)
+            result_text = read_text(result)
             head = "It failed with:" if result.get("is_error") else "It said:"
-            parts.append(f"{head}\n\n{quote(shorten(said, MAX_QUOTE_CHARS))}")
+            parts.append(f"{head}\n\n{quote(shorten(result_text, MAX_QUOTE_CHARS))}")
         parts.append(f"A real model would go on from here. {CONNECT}")
         return [make_text("\n\n".join(parts))]
     if call := choose_call(text, request.tools):

@@ -45,11 +45,11 @@ class FoundServer:
 
 async def find_local_servers(ports: Sequence[int]) -> list[FoundServer]:
     """Return the servers on these ports that answer with a list of models."""
-    found = await asyncio.gather(*map(_ask, ports))
-    return [server for server in found if server is not None]
+    servers = await asyncio.gather(*map(_ask_port, ports))
+    return [server for server in servers if server is not None]
 
 
-async def _ask(port: int) -> FoundServer | None:
+async def _ask_port(port: int) -> FoundServer | None:
     import httpx2
 
     address = f"http://127.0.0.1:{port}/v1/models"

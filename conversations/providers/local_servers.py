@@ -50,8 +50,8 @@ async def read_local_models(client: "openai.AsyncOpenAI") -> list[ModelInfo]:
         ]
     owners = {entry.get("owned_by") for entry in entries}
     if LLAMA_CPP_OWNER in owners:
-        takes = await _ask_llama_cpp(client)
-        return [replace(model, takes={**model.takes, **takes}) for model in models]
+        capabilities = await _ask_llama_cpp(client)
+        return [replace(model, takes={**model.takes, **capabilities}) for model in models]
     if models and not any(model.is_limit_known for model in models):
         # The owner is taken from the model's name; it is "library" only for Ollama's own models.
         if OLLAMA_OWNER in owners or await _is_ollama(client):
@@ -68,8 +68,8 @@ async def _get(client: "openai.AsyncOpenAI", path: str, **options: Any) -> Any:
 async def _read(client: "openai.AsyncOpenAI", path: str, **options: Any) -> bytes:
     import httpx2
 
-    asked = cast("RequestOptions", options)
-    answer = await client.get(path, cast_to=httpx2.Response, options=asked)
+    request_options = cast("RequestOptions", options)
+    answer = await client.get(path, cast_to=httpx2.Response, options=request_options)
     return await answer.aread()
 
 
@@ -82,14 +82,14 @@ async def _ask_llama_cpp(client: "openai.AsyncOpenAI") -> dict[str, bool]:
     import httpx2
     import openai
 
-    takes: dict[str, bool] = {}
+    capabilities: dict[str, bool] = {}
     with suppress(openai.APIError, httpx2.HTTPError, ValueError):
         props = await _get(client, f"{_root(client)}/props", timeout=DETAIL_TIMEOUT_SECONDS)
         caps = props.get("chat_template_caps") or {}
-        for theirs, ours in LLAMA_CPP_CAPABILITIES.items():
-            if isinstance(caps.get(theirs), bool):
-                takes[ours] = caps[theirs]
-    return takes
+        for key, capability in LLAMA_CPP_CAPABILITIES.items():
+            if isinstance(caps.get(key), bool):
+                capabilities[capability] = caps[key]
+    return capabilities
 
 
 async def _ask_lm_studio(client: "openai.AsyncOpenAI") -> dict[str, ModelInfo]:
@@ -107,8 +107,8 @@ async def _is_ollama(client: "openai.AsyncOpenAI") -> bool:
     import openai
 
     with suppress(openai.APIError, httpx2.HTTPError):
-        said = await _read(client, f"{_root(client)}/", timeout=DETAIL_TIMEOUT_SECONDS)
-        return said.startswith(b"Ollama is running")
+        body = await _read(client, f"{_root(client)}/", timeout=DETAIL_TIMEOUT_SECONDS)
+        return body.startswith(b"Ollama is running")
     return False
 
 
@@ -124,42 +124,42 @@ async def _ask_ollama(client: "openai.AsyncOpenAI", models: list[ModelInfo]) -> 
                 loaded[str(entry.get("name"))] = window
 
     # With too many requests at once, some would time out while they wait for the others.
-    few = asyncio.Semaphore(MAX_DETAILS_AT_ONCE)
+    semaphore = asyncio.Semaphore(MAX_DETAILS_AT_ONCE)
 
-    async def detail(place: int, model: ModelInfo) -> ModelInfo:
-        shown: dict[str, Any] = {}
+    async def detail(index: int, model: ModelInfo) -> ModelInfo:
+        details: dict[str, Any] = {}
         with suppress(openai.APIError, httpx2.HTTPError, ValueError):
-            if place < MAX_DETAILED_MODELS:
-                async with few:
+            if index < MAX_DETAILED_MODELS:
+                async with semaphore:
                     answer = await client.post(
                         f"{_root(client)}/api/show",
                         body={"model": model.id},
                         cast_to=httpx2.Response,
                         options={"timeout": DETAIL_TIMEOUT_SECONDS},
                     )
-                    shown = json.loads(await answer.aread())
-        window = loaded.get(model.id) or read_parameter(shown, "num_ctx")
+                    details = json.loads(await answer.aread())
+        window = loaded.get(model.id) or read_parameter(details, "num_ctx")
         return replace(
             model,
-            max_input_tokens=window or min(OLLAMA_WINDOW_TOKENS, read_trained_window(shown)),
+            max_input_tokens=window or min(OLLAMA_WINDOW_TOKENS, read_trained_window(details)),
             is_limit_known=window is not None,
-            takes=read_capabilities(shown | {"owned_by": OLLAMA_OWNER}),
+            takes=read_capabilities(details | {"owned_by": OLLAMA_OWNER}),
         )
 
-    return await asyncio.gather(*(detail(place, one) for place, one in enumerate(models)))
+    return await asyncio.gather(*(detail(index, model) for index, model in enumerate(models)))
 
 
-def read_parameter(shown: dict[str, Any], name: str) -> int | None:
+def read_parameter(details: dict[str, Any], name: str) -> int | None:
     """Return a number among a Modelfile's parameters, which ``/api/show`` gives one per line."""
-    for line in str(shown.get("parameters") or "").splitlines():
-        words = line.split()
-        if words[:1] == [name] and words[-1].isdigit():
-            return int(words[-1])
+    for line in str(details.get("parameters") or "").splitlines():
+        parts = line.split()
+        if parts[:1] == [name] and parts[-1].isdigit():
+            return int(parts[-1])
     return None
 
 
-def read_trained_window(shown: dict[str, Any]) -> int:
-    for key, value in (shown.get("model_info") or {}).items():
+def read_trained_window(details: dict[str, Any]) -> int:
+    for key, value in (details.get("model_info") or {}).items():
         if str(key).endswith(".context_length") and isinstance(value, int):
             return value
     return OLLAMA_WINDOW_TOKENS

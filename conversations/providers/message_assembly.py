@@ -76,7 +76,7 @@ class MessageAssembly:
         self.has_ended = False
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
-        self._open: dict[int, UnfinishedBlock] = {}
+        self._open_blocks: dict[int, UnfinishedBlock] = {}
         self._completed: dict[int, Block] = {}
         self._call_ids: set[str] = set()
 
@@ -102,9 +102,9 @@ class MessageAssembly:
                 self._open_block(event["index"], event["content_block"], items)
             case "content_block_stop":
                 if event.get(WAS_THINKING):
-                    text = self._open[event["index"]].complete()["text"]
+                    text = self._open_blocks[event["index"]].complete()["text"]
                     opened = UnfinishedBlock({"type": "thinking", "thinking": text})
-                    self._open[event["index"]] = opened
+                    self._open_blocks[event["index"]] = opened
                 self._stop_block(event["index"], items)
             case "message_delta":
                 # Each field replaces the value from the start, unless it is absent or null.
@@ -112,7 +112,7 @@ class MessageAssembly:
                 reported = event.get("usage") or {}
                 self._usage.update({k: v for k, v in reported.items() if v is not None})
             case "message_stop":
-                for index in sorted(self._open):
+                for index in sorted(self._open_blocks):
                     self._stop_block(index, items)
                 self.has_ended = True
                 if self.stop_reason is not None:
@@ -127,7 +127,7 @@ class MessageAssembly:
 
     def _open_block(self, index: int, block: Block, items: list[StreamItem]) -> UnfinishedBlock:
         opened = UnfinishedBlock(dict(block))
-        self._open[index] = opened
+        self._open_blocks[index] = opened
         items.append(BlockStarted(index=index, kind=opened.kind, block=dict(block)))
         # Other servers may put the first words into the block's start.
         if (text := block.get(opened.kind)) and isinstance(text, str):
@@ -135,7 +135,7 @@ class MessageAssembly:
         return opened
 
     def _feed_delta(self, index: int, delta: dict[str, Any], items: list[StreamItem]) -> None:
-        opened = self._open.get(index)
+        opened = self._open_blocks.get(index)
         if spec := TEXT_DELTAS.get(delta["type"]):
             source, target, implied = spec
             if not (text := delta[source]):
@@ -154,7 +154,7 @@ class MessageAssembly:
             opened.block["citations"] = [*citations, delta["citation"]]
 
     def _stop_block(self, index: int, items: list[StreamItem]) -> None:
-        opened = self._open.pop(index, None)
+        opened = self._open_blocks.pop(index, None)
         if opened is None:
             return
         block = opened.complete()
@@ -186,5 +186,5 @@ class MessageAssembly:
 
 def make_usage(reported: dict[str, Any]) -> Usage:
     """Return the figures that were reported as numbers; the others are None."""
-    values = {ours: reported.get(theirs) for ours, theirs in USAGE_FIELDS.items()}
+    values = {name: reported.get(key) for name, key in USAGE_FIELDS.items()}
     return Usage(**{name: value for name, value in values.items() if isinstance(value, int)})

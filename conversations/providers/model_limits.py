@@ -48,8 +48,12 @@ LIMITS_BY_PREFIX = {
 # Keys of the figures: the Messages API, LM Studio's loaded model, OpenRouter, vLLM, LM Studio,
 # llama.cpp (below ``meta``)
 INPUT_KEYS = (
-    *("max_input_tokens", "loaded_context_length", "context_length", "max_model_len"),
-    *("max_context_length", "n_ctx"),
+    "max_input_tokens",
+    "loaded_context_length",
+    "context_length",
+    "max_model_len",
+    "max_context_length",
+    "n_ctx",
 )
 OUTPUT_KEYS = ("max_tokens", "max_output_tokens")
 
@@ -81,8 +85,8 @@ OTHER_IDS = re.compile(
 
 
 def find_limits(model_id: str) -> ModelLimits:
-    known = [prefix for prefix in LIMITS_BY_PREFIX if model_id.startswith(prefix)]
-    return LIMITS_BY_PREFIX[max(known, key=len)] if known else UNKNOWN_MODEL
+    prefixes = [prefix for prefix in LIMITS_BY_PREFIX if model_id.startswith(prefix)]
+    return LIMITS_BY_PREFIX[max(prefixes, key=len)] if prefixes else UNKNOWN_MODEL
 
 
 def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
@@ -97,33 +101,33 @@ def read_capabilities(entry: Mapping[str, Any]) -> dict[str, bool]:
     """Return the :data:`~conversations.domain.stream.CAPABILITIES` in a server's entry.
 
     If the entry lists what a model can do, the capabilities that are not listed are False."""
-    said = entry.get("capabilities")
-    takes: dict[str, bool] = {}
-    if isinstance(said, dict):
-        for name, value in said.items():
+    listed = entry.get("capabilities")
+    capabilities: dict[str, bool] = {}
+    if isinstance(listed, dict):
+        for name, value in listed.items():
             value = value.get("supported") if isinstance(value, dict) else value
             if name in CAPABILITY_OF and isinstance(value, bool):
-                takes[CAPABILITY_OF[name]] = value
-    elif isinstance(said, list) and "completion" in said:  # Ollama, llama.cpp
-        known = {CAPABILITY_OF.get(str(name)) for name in said}
-        takes[IMAGES] = IMAGES in known
+                capabilities[CAPABILITY_OF[name]] = value
+    elif isinstance(listed, list) and "completion" in listed:  # Ollama, llama.cpp
+        names = {CAPABILITY_OF.get(str(name)) for name in listed}
+        capabilities[IMAGES] = IMAGES in names
         if entry.get("owned_by") == OLLAMA_OWNER:
-            takes |= {name: name in known for name in (TOOLS, "thinking")}
-    elif isinstance(said, list):  # LM Studio
-        takes[TOOLS] = "tool_use" in said
+            capabilities |= {name: name in names for name in (TOOLS, "thinking")}
+    elif isinstance(listed, list):  # LM Studio
+        capabilities[TOOLS] = "tool_use" in listed
     if entry.get("type") in ("llm", "vlm"):
-        takes[IMAGES] = entry["type"] == "vlm"
+        capabilities[IMAGES] = entry["type"] == "vlm"
     architecture = entry.get("architecture")
     if isinstance(architecture, dict) and isinstance(architecture.get("input_modalities"), list):
-        known = {CAPABILITY_OF.get(str(name)) for name in architecture["input_modalities"]}
-        takes |= {name: name in known for name in (IMAGES, DOCUMENTS)}
+        names = {CAPABILITY_OF.get(str(name)) for name in architecture["input_modalities"]}
+        capabilities |= {name: name in names for name in (IMAGES, DOCUMENTS)}
     if isinstance(entry.get("supported_parameters"), list):
-        known = {CAPABILITY_OF.get(str(name)) for name in entry["supported_parameters"]}
-        takes |= {name: name in known for name in (TOOLS, "thinking")}
-    is_embedding = isinstance(said, list) and "embedding" in said and "completion" not in said
+        names = {CAPABILITY_OF.get(str(name)) for name in entry["supported_parameters"]}
+        capabilities |= {name: name in names for name in (TOOLS, "thinking")}
+    is_embedding = isinstance(listed, list) and "embedding" in listed and "completion" not in listed
     if is_embedding or entry.get("type") in OTHER_TYPES:
-        takes[CHAT] = False
-    return takes
+        capabilities[CHAT] = False
+    return capabilities
 
 
 def can_chat(model: ModelInfo) -> bool:
@@ -143,7 +147,7 @@ def read_entries(body: object) -> list[dict[str, Any]]:
         body = body.get("data") or body.get("models") or []
     if not isinstance(body, list):
         raise ValueError("no list of models")
-    return [one for one in body if isinstance(one, dict)]
+    return [entry for entry in body if isinstance(entry, dict)]
 
 
 def read_models(body: object) -> list[ModelInfo]:
@@ -156,15 +160,15 @@ def read_models(body: object) -> list[ModelInfo]:
         if not isinstance(model_id, str) or not model_id or entry.get("lifecycle") == "retired":
             continue
         name = entry.get("display_name") or entry.get("name")
-        known = find_limits(model_id)
+        defaults = find_limits(model_id)
         limit = read_figure(entry, INPUT_KEYS)
         limit = limit or read_figure(an_object(entry.get("meta")), INPUT_KEYS)
         models.append(
             ModelInfo(
                 id=model_id,
                 name=name if isinstance(name, str) and name else model_id,
-                max_input_tokens=limit or known.input_tokens,
-                max_output_tokens=read_figure(entry, OUTPUT_KEYS) or known.output_tokens,
+                max_input_tokens=limit or defaults.input_tokens,
+                max_output_tokens=read_figure(entry, OUTPUT_KEYS) or defaults.output_tokens,
                 is_limit_known=limit is not None,
                 takes=read_capabilities(entry),
             )
@@ -264,24 +268,24 @@ def find_cost(
 
 def price_of(prices: PriceList, model: str, *, day: date | None = None) -> Price | None:
     """Return the price on that day (UTC, today by default), or None if it is unknown."""
-    known = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
+    model_prices = prices.get(model) or prices.get(_SNAPSHOT.sub("", model), ())
     day = day or datetime.now(UTC).date()
-    return next((price for price in known if price.since <= day), None)
+    return next((price for price in model_prices if price.since <= day), None)
 
 
-def read_prices(own: Path | None = None) -> PriceList:
+def read_prices(path: Path | None = None) -> PriceList:
     """Return our prices, replaced by those of the installation's file where it has a model.
 
     Raise ValueError with a sentence that says what is wrong with the file."""
     prices = _read(PRICES)
-    if own is not None:
+    if path is not None:
         try:
-            prices |= _read(own)
+            prices |= _read(path)
         except OSError as error:
-            raise ValueError(f"{own} cannot be read: {error.strerror}.") from error
+            raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
-            raise ValueError(f"{own} is not a valid price list: {reason}.") from error
+            raise ValueError(f"{path} is not a valid price list: {reason}.") from error
     return prices
 
 
@@ -289,7 +293,7 @@ def _read(path: Path) -> dict[str, tuple[Price, ...]]:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     reading = float(table.get("cache_read", CACHE_READ_FACTOR))
     writing = table.get("cache_write", CACHE_WRITE_FACTORS)
-    found = {}
+    prices_by_model = {}
     for model, entries in table["models"].items():
         prices = []
         for entry in entries:
@@ -305,5 +309,5 @@ def _read(path: Path) -> dict[str, tuple[Price, ...]]:
                     cache_read=entry["input"] * reading,
                 )
             )
-        found[model] = tuple(sorted(prices, key=lambda price: price.since, reverse=True))
-    return found
+        prices_by_model[model] = tuple(sorted(prices, key=lambda price: price.since, reverse=True))
+    return prices_by_model

@@ -65,24 +65,19 @@ CALL_IDS, CALL_IDS_WORDS = "tool_call_id", "with a length of 9"
 ROLES, READ = "role", "I have read the results."
 
 
-def warm_up() -> ModuleType:
-    """Import the SDK, so that the first call need not wait for it."""
-    import openai
-    import openai.resources.models
-
-    return openai
-
-
 class OpenAIProvider(SdkProvider):
     """The common part of the providers for both of OpenAI's protocols."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._base_url = self._base_url or DEFAULT_BASE_URL
         self._refused: dict[str, set[str]] = {}  # Parameters by model
 
     def import_sdk(self) -> ModuleType:
-        return warm_up()
+        import openai
+        import openai.resources.models
+
+        return openai
 
     def make_client(self) -> "openai.AsyncOpenAI":
         import openai
@@ -107,10 +102,10 @@ class OpenAIProvider(SdkProvider):
             return False
         refused = self._refused.setdefault(request.model, set())
         sent = self.make_body(request)
-        for name, word in self.refusable(sent).items():
+        for name, pattern in self.refusable(sent).items():
             if name in SAMPLING and _A_RANGE.search(error.message):
                 continue  # the value is refused, not the parameter
-            if name not in refused and re.search(word, error.message):
+            if name not in refused and re.search(pattern, error.message):
                 refused.add(name)
                 return True
         return False
@@ -151,8 +146,8 @@ class OpenAIChatProvider(OpenAIProvider):
 
     def refusable(self, body: Mapping[str, Any]) -> dict[str, str]:
         # A refusal names THOUGHT if it is missing; the other two are within the messages.
-        words = {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS, ROLES: ROLES_REFUSED}
-        return super().refusable(body) | words
+        patterns = {THOUGHT: THOUGHT, CALL_IDS: CALL_IDS_WORDS, ROLES: ROLES_REFUSED}
+        return super().refusable(body) | patterns
 
     def make_translator(self, request: ModelRequest) -> "ChatTranslator":
         return ChatTranslator(names=short_names(request))
@@ -178,7 +173,7 @@ def make_body(
     system = text_of_system(request.system)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in request.messages:
-        write = _write_answer if message["role"] == "assistant" else _write_said
+        write = _write_answer if message["role"] == "assistant" else _write_person
         for written in write(message["content"], make_id):
             if has_thoughts and written["role"] == "assistant":
                 written[THOUGHT] = thinking_of(message["content"]) or NO_THOUGHT
@@ -221,34 +216,34 @@ def _write_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
     if choice := choices.get("tool_choice"):
         kinds: dict[str, Any] = {"any": "required", "none": "none", "auto": "auto"}
         function = {"name": short_name(str(choice.get("name", "")))}
-        named = {"type": "function", "function": function}
-        written["tool_choice"] = kinds.get(choice["type"], named)
+        one_tool = {"type": "function", "function": function}
+        written["tool_choice"] = kinds.get(choice["type"], one_tool)
         if choice.get("disable_parallel_tool_use"):
             written["parallel_tool_calls"] = False
     return written
 
 
-def _write_said(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+def _write_person(content: Any, make_id: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     """Yield the results of tools as separate messages, then what the person said."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    rest: list[Block] = []
+    user_blocks: list[Block] = []
     for block in blocks:
         if block.get("type") == "tool_result":
             call_id = make_id(block["tool_use_id"])
             text = text_of_result(block)
             yield {"role": "tool", "tool_call_id": call_id, "content": text}
-            rest += files_of_result(block)
+            user_blocks += files_of_result(block)
         else:
-            rest.append(block)
-    parts = [_part_of(block) for block in rest]
+            user_blocks.append(block)
+    parts = [_part_of(block) for block in user_blocks]
     if parts:
         yield {"role": "user", "content": _join([], parts)}
 
 
-def _join(before: Any, after: Any) -> Any:
+def _join(first: Any, second: Any) -> Any:
     """Join parts; return a string, which every server accepts, if all parts are texts."""
     parts: list[Block] = []
-    for content in (before, after):
+    for content in (first, second):
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     if all(part["type"] == "text" for part in parts):
         return "\n\n".join(part["text"] for part in parts)
@@ -408,27 +403,32 @@ class ChatTranslator:
 
         Some servers give calls no number, or all the same one, and send each call as a whole."""
         function = call.get("function") or {}
-        call_id, place = str(call.get("id") or ""), call.get("index")
-        if place is None:
-            last = next(reversed(self._calls), 0)
-            place = call_id or (len(self._calls) if function.get("name") else last)
-        known = self._calls.get(place)
-        if known is None or (call_id and known[1] and call_id != known[1]):
-            for kind, held in self._tags.end():
-                yield from self._add_text(kind, held)
+        call_id = str(call.get("id") or "")
+        position = call.get("index")
+        if position is None:
+            if call_id:
+                position = call_id
+            elif function.get("name"):
+                position = len(self._calls)
+            else:
+                position = next(reversed(self._calls), 0)
+        opened = self._calls.get(position)
+        if opened is None or (call_id and opened[1] and call_id != opened[1]):
+            for kind, text in self._tags.end():
+                yield from self._add_text(kind, text)
             yield from self._end_text()
             name = str(function.get("name") or "")
             block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
             block |= sealed_of(call)
-            if known is not None:  # a new call at the same place: the one before is complete
-                self._calls[place, known[1]] = known
-            known = self._calls[place] = (self._next, call_id)
+            if opened is not None:  # a new call at the same place: the one before is complete
+                self._calls[position, opened[1]] = opened
+            opened = self._calls[position] = (self._next, call_id)
             self._next += 1
-            yield make_start(known[0], block | {"input": {}})
+            yield make_start(opened[0], block | {"input": {}})
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else dump_json(arguments or {})
         if text and arguments is not None:
-            yield make_delta(known[0], {"type": "input_json_delta", "partial_json": text})
+            yield make_delta(opened[0], {"type": "input_json_delta", "partial_json": text})
 
 
 def make_start(index: int, block: Block) -> Event:
@@ -458,55 +458,58 @@ class ThinkingTags:
     far was thinking."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
         self._tag = THINK  # The tag that may come next; empty: none
         self._kind = "text"
-        self._before: list[str] = []  # The text after which an end tag alone may follow
+        self._texts: list[str] = []  # The text after which an end tag alone may follow
 
     def feed(self, text: str) -> Iterable[tuple[str, str]]:
         if not self._tag:
             return [("text", text)]
-        text, self._held = self._held + text, ""
+        text = self._pending + text
+        self._pending = ""
         if self._tag == THINK:
-            begun = text.lstrip()
+            stripped = text.lstrip()
             # An end tag at the beginning ends empty thinking.
-            if begun.startswith((THINK, END_OF_THINK)):
-                self._kind, text = "thinking", begun.removeprefix(THINK)
-            elif THINK.startswith(begun) or END_OF_THINK.startswith(begun):
-                self._held = text
+            if stripped.startswith((THINK, END_OF_THINK)):
+                self._kind = "thinking"
+                text = stripped.removeprefix(THINK)
+            elif THINK.startswith(stripped) or END_OF_THINK.startswith(stripped):
+                self._pending = text
                 return []
             self._tag = END_OF_THINK
-        before, tag, rest = text.partition(END_OF_THINK)
+        before, tag, after = text.partition(END_OF_THINK)
         if self._kind == "thinking" and tag:
             self._tag, self._kind = "", "text"
-            return [("thinking", before), ("text", rest.lstrip("\n"))]
+            return [("thinking", before), ("text", after.lstrip("\n"))]
         if not tag:
             ends = range(len(END_OF_THINK) - 1, 0, -1)
             keep = next((n for n in ends if before.endswith(END_OF_THINK[:n])), 0)
-            before, self._held = before[: len(before) - keep], before[len(before) - keep :]
-        elif not rest.strip(" "):  # the text after it decides
-            self._held = tag + rest
+            end = len(before) - keep
+            before, self._pending = before[:end], before[end:]
+        elif not after.strip(" "):  # the text after it decides
+            self._pending = tag + after
         else:
-            return [("text", before), *self._end_alone(before, rest)]
+            return [("text", before), *self._end_without_start(before, after)]
         if self._kind == "text":
-            self._before.append(before)
+            self._texts.append(before)
         return [(self._kind, before)]
 
     def end(self) -> Iterable[tuple[str, str]]:
         """Return the text that is held back, if no more text comes or a call follows."""
-        held, self._held = self._held, ""
-        if held.startswith(END_OF_THINK) and self._tag == END_OF_THINK:
-            return self._end_alone("", held.removeprefix(END_OF_THINK))
-        return [(self._kind, held)]
+        pending, self._pending = self._pending, ""
+        if pending.startswith(END_OF_THINK) and self._tag == END_OF_THINK:
+            return self._end_without_start("", pending.removeprefix(END_OF_THINK))
+        return [(self._kind, pending)]
 
-    def _end_alone(self, before: str, rest: str) -> list[tuple[str, str]]:
+    def _end_without_start(self, before: str, after: str) -> list[tuple[str, str]]:
         """Handle an end tag without a beginning.
 
         Such a tag ends thinking only if it is at the end of a line and not quoted; otherwise it is
         part of the text."""
-        text = "".join([*self._before, before])
+        text = "".join([*self._texts, before])
         self._tag = ""
         is_quoted = THINK in text or text.endswith("`") or text.count("```") % 2
-        if is_quoted or rest.lstrip(" ")[:1].strip("\r\n"):
-            return [("text", END_OF_THINK + rest)]
-        return [(WAS_THINKING, END_OF_THINK), ("text", rest.lstrip(" \r\n"))]
+        if is_quoted or after.lstrip(" ")[:1].strip("\r\n"):
+            return [("text", END_OF_THINK + after)]
+        return [(WAS_THINKING, END_OF_THINK), ("text", after.lstrip(" \r\n"))]

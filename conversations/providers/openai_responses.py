@@ -63,7 +63,7 @@ def make_body(request: ModelRequest) -> dict[str, Any]:
         raise make_error("invalid_request", "The Responses API has no stop sequences.")
     items: list[dict[str, Any]] = []
     for message in request.messages:
-        write = _write_answer if message["role"] == "assistant" else _write_said
+        write = _write_answer if message["role"] == "assistant" else _write_person
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         items += write(blocks)
@@ -89,15 +89,15 @@ def make_body(request: ModelRequest) -> dict[str, Any]:
         body["text"] = {"format": schema | {"type": "json_schema"}}
     if choice := choices.get("tool_choice"):
         kinds: dict[str, Any] = {"any": "required", "none": "none", "auto": "auto"}
-        named = {"type": "function", "name": short_name(str(choice.get("name", "")))}
-        body["tool_choice"] = kinds.get(choice["type"], named)
+        one_tool = {"type": "function", "name": short_name(str(choice.get("name", "")))}
+        body["tool_choice"] = kinds.get(choice["type"], one_tool)
         if choice.get("disable_parallel_tool_use"):
             body["parallel_tool_calls"] = False
     return body
 
 
-def _write_said(blocks: list[Block]) -> Iterator[dict[str, Any]]:
-    rest: list[Block] = []
+def _write_person(blocks: list[Block]) -> Iterator[dict[str, Any]]:
+    parts: list[Block] = []
     for block in blocks:
         if block.get("type") == "tool_result":
             content = block.get("content")
@@ -110,9 +110,9 @@ def _write_said(blocks: list[Block]) -> Iterator[dict[str, Any]]:
                 "output": output if files else text,
             }
         else:
-            rest.append(_part_of(block))
-    if rest:
-        yield {"role": "user", "content": rest}
+            parts.append(_part_of(block))
+    if parts:
+        yield {"role": "user", "content": parts}
 
 
 def _part_of(block: Block) -> Block:
@@ -168,7 +168,7 @@ class ResponseTranslator:
         self._has_started = False
         self._next = 0  # The number of the next block
         self._blocks: dict[tuple[str, int], int] = {}  # By the item's id and the part's place
-        self._told: set[int] = set()  # Blocks of which some text has come
+        self._with_text: set[int] = set()  # Blocks of which some text has come
         self._has_calls = self._is_refused = False
 
     def translate(self, event: Event, kind: str) -> Iterator[Event]:
@@ -180,21 +180,21 @@ class ResponseTranslator:
             if kind in ("response.completed", "response.incomplete"):
                 yield from self._finish(response)
             return
-        place = (find_item(event), event.get("content_index", 0))
+        position = (find_item(event), event.get("content_index", 0))
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 self._is_refused |= kind == "response.refusal.delta"
-                yield from self._add(place, "text", event["delta"])
+                yield from self._add_text(position, "text", event["delta"])
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                yield from self._add((place[0], 0), "thinking", event["delta"])
+                yield from self._add_text((position[0], 0), "thinking", event["delta"])
             case "response.reasoning_summary_part.added" if event.get("summary_index"):
-                yield from self._add((place[0], 0), "thinking", "\n\n")
+                yield from self._add_text((position[0], 0), "thinking", "\n\n")
             case "response.output_item.added" if event["item"]["type"] == "function_call":
-                yield from self._open_call(place[0], event["item"])
+                yield from self._open_call(position[0], event["item"])
             case "response.function_call_arguments.delta":
-                yield from self._add_arguments(place[0], event["delta"])
+                yield from self._add_arguments(position[0], event["delta"])
             case "response.output_item.done":
-                yield from self._complete_item(place[0], event["item"])
+                yield from self._complete_item(position[0], event["item"])
 
     def translate_document(self, document: Event) -> Iterator[Event]:
         yield self._start(document)
@@ -216,64 +216,64 @@ class ResponseTranslator:
         error = {"error": response.get("error") or {}}
         return error_from_event(error, headers={}, secret=self._secret)
 
-    def _open(self, place: tuple[str, int], block: Block) -> Iterator[Event]:
-        index = self._blocks[place] = self._next
+    def _open(self, position: tuple[str, int], block: Block) -> Iterator[Event]:
+        index = self._blocks[position] = self._next
         self._next += 1
         yield make_start(index, block)
 
-    def _add(self, place: tuple[str, int], kind: str, text: str) -> Iterator[Event]:
+    def _add_text(self, position: tuple[str, int], kind: str, text: str) -> Iterator[Event]:
         if not text:
             return
-        if place not in self._blocks:
-            yield from self._open(place, {"type": kind, kind: ""})
-        self._told.add(self._blocks[place])
-        yield make_delta(self._blocks[place], {"type": f"{kind}_delta", kind: text})
+        if position not in self._blocks:
+            yield from self._open(position, {"type": kind, kind: ""})
+        self._with_text.add(self._blocks[position])
+        yield make_delta(self._blocks[position], {"type": f"{kind}_delta", kind: text})
 
-    def _open_call(self, item_place: str, item: Mapping[str, Any]) -> Iterator[Event]:
+    def _open_call(self, item_id: str, item: Mapping[str, Any]) -> Iterator[Event]:
         self._has_calls = True
         name = str(item.get("name") or "")
         call_id = str(item.get("call_id") or item.get("id") or "")
         block = {"type": "tool_use", "id": call_id, "name": self._names.get(name, name)}
-        yield from self._open((item_place, 0), block | {"input": {}})
+        yield from self._open((item_id, 0), block | {"input": {}})
 
-    def _add_arguments(self, item_place: str, text: str) -> Iterator[Event]:
+    def _add_arguments(self, item_id: str, text: str) -> Iterator[Event]:
         if text:
-            index = self._blocks[item_place, 0]
-            self._told.add(index)
+            index = self._blocks[item_id, 0]
+            self._with_text.add(index)
             yield make_delta(index, {"type": "input_json_delta", "partial_json": text})
 
-    def _complete_item(self, place: str, item: Mapping[str, Any]) -> Iterator[Event]:
+    def _complete_item(self, item_id: str, item: Mapping[str, Any]) -> Iterator[Event]:
         """Yield the parts of an item that were not translated yet, and its end."""
         kind = item.get("type")
         if kind == "function_call":
-            if (place, 0) not in self._blocks:
-                yield from self._open_call(place, item)
-            if self._blocks[place, 0] not in self._told:
-                yield from self._add_arguments(place, item.get("arguments") or "")
+            if (item_id, 0) not in self._blocks:
+                yield from self._open_call(item_id, item)
+            if self._blocks[item_id, 0] not in self._with_text:
+                yield from self._add_arguments(item_id, item.get("arguments") or "")
         elif kind == "reasoning":
-            if (place, 0) not in self._blocks:
+            if (item_id, 0) not in self._blocks:
                 parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
-                yield from self._open((place, 0), {"type": "thinking", "thinking": ""})
+                yield from self._open((item_id, 0), {"type": "thinking", "thinking": ""})
                 text = "\n\n".join(str(part.get("text", "")) for part in parts)
-                yield from self._add((place, 0), "thinking", text)
+                yield from self._add_text((item_id, 0), "thinking", text)
             if sealed := item.get("encrypted_content"):
                 signature = dump_json({"id": item.get("id"), "encrypted_content": sealed})
                 delta = {"type": "signature_delta", "signature": signature}
-                yield make_delta(self._blocks[place, 0], delta)
+                yield make_delta(self._blocks[item_id, 0], delta)
         elif kind == "message":
             for number, part in enumerate(item.get("content") or ()):
                 self._is_refused |= part.get("type") == "refusal"
-                if (place, number) not in self._blocks:
+                if (item_id, number) not in self._blocks:
                     text = part.get("text") or part.get("refusal") or ""
-                    yield from self._add((place, number), "text", text)
-        for (item_place, _), index in self._blocks.items():
-            if item_place == place:
+                    yield from self._add_text((item_id, number), "text", text)
+        for (other_id, _), index in self._blocks.items():
+            if other_id == item_id:
                 yield {"type": "content_block_stop", "index": index}
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Event]:
         if not self._blocks:  # the response comes as one document
-            for place, item in enumerate(response.get("output") or ()):
-                yield from self._complete_item(str(item.get("id") or place), item)
+            for index, item in enumerate(response.get("output") or ()):
+                yield from self._complete_item(str(item.get("id") or index), item)
         reason = (response.get("incomplete_details") or {}).get("reason")
         stop_reason = "end_turn"
         if reason is not None or response.get("status") == "incomplete":

@@ -61,9 +61,9 @@ def files_of_result(block: Block) -> list[Block]:
     """Return a result's attachments as blocks of a person's message, with the call's id."""
     content = block.get("content")
     files = [b for b in content if b.get("type") != "text"] if isinstance(content, list) else []
-    return [{"type": "text", "text": f"[Of the result of {block['tool_use_id']}:]"}, *files] * (
-        len(files) > 0
-    )
+    if not files:
+        return []
+    return [{"type": "text", "text": f"[Of the result of {block['tool_use_id']}:]"}, *files]
 
 
 def text_of_part(block: Block) -> str | None:
@@ -114,11 +114,11 @@ def text_of_system(system: Iterable[Block]) -> str:
 
 def schema_format(choices: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the answer format that a program asked for, with its schema."""
-    asked = choices.get("output_config", {}).get("format")
-    if not isinstance(asked, dict) or asked.get("type") != "json_schema":
+    format = choices.get("output_config", {}).get("format")
+    if not isinstance(format, dict) or format.get("type") != "json_schema":
         return None
-    is_strict = asked.get(STRICT) is True
-    return {"name": "answer", "schema": asked.get("schema", {}), STRICT: is_strict}
+    is_strict = format.get(STRICT) is True
+    return {"name": "answer", "schema": format.get("schema", {}), STRICT: is_strict}
 
 
 def read_effort(choices: Mapping[str, Any]) -> str | None:
@@ -142,9 +142,12 @@ def read_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     thought = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
     reasoning = thought.get("reasoning_tokens")
     # Reasoning is part of the output, except if only the total includes both, as with xAI.
-    if isinstance(output, int) and isinstance(reasoning, int):
-        is_beside = usage.get("total_tokens") == prompt + output + reasoning
-        output += reasoning if is_beside else 0
+    if (
+        isinstance(output, int)
+        and isinstance(reasoning, int)
+        and usage.get("total_tokens") == prompt + output + reasoning
+    ):
+        output += reasoning
     # OpenRouter and gateways of Claude models may not count cached tokens as input either.
     is_apart = (cached or 0) > prompt
     return {

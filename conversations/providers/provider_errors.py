@@ -94,7 +94,7 @@ WINDOW_EXCEEDED = re.compile(
     re.IGNORECASE,
 )
 # Error messages of Ollama, llama.cpp, vLLM and gateways for input that a model does not support
-NOT_TAKEN = {
+UNSUPPORTED_INPUT = {
     TOOLS: re.compile(
         r"(not|n't) support (tools|tool use|tool calling|function calling)"
         r"|no endpoints found that support tool use"
@@ -138,13 +138,13 @@ def make_error(
     figures: WindowFigures = NOT_NAMED,
     refused: str = "",
 ) -> ProviderError:
-    said = clean_detail(detail, secret=secret)
+    details = clean_detail(detail, secret=secret)
     # The empty string is in this text, too, so an empty message stays empty.
-    if said.rstrip("\"'”’»)`")[-1:] not in ".!?…:。！？":
-        said += "."  # another sentence may follow: what happens next
+    if details.rstrip("\"'”’»)`")[-1:] not in ".!?…:。！？":
+        details += "."  # another sentence may follow: what happens next
     return ProviderError(
-        say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=said)
-        if said
+        say("%(problem)s Details: %(details)s", problem=MESSAGES[code], details=details)
+        if details
         else MESSAGES[code],
         code=code,
         transient=code in TRANSIENT_CODES if transient is None else transient,
@@ -163,54 +163,62 @@ def clean_detail(detail: str, *, secret: str = "") -> str:
         return ""
     if secret:
         detail = detail.replace(secret, "[key]")
-    words = " ".join(KEY_LIKE.sub("[key]", detail).split())
-    return words if len(words) <= MAX_DETAIL_CHARS else words[: MAX_DETAIL_CHARS - 1].rstrip() + "…"
+    text = " ".join(KEY_LIKE.sub("[key]", detail).split())
+    return text if len(text) <= MAX_DETAIL_CHARS else text[: MAX_DETAIL_CHARS - 1].rstrip() + "…"
 
 
 def error_from_status(
     *, status: int, body: object, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
-    said = read_error_body(body)
-    refused = next((name for name, words in NOT_TAKEN.items() if words.search(said.message)), "")
-    if NOT_PAID.search(said.code) or said.type == "billing_error":
+    parsed = read_error_body(body)
+    refused = find_unsupported(parsed.message)
+    if NOT_PAID.search(parsed.code) or parsed.type == "billing_error":
         code = "billing"
-    elif refused or re.search(ROLES_REFUSED, said.message):  # llama.cpp sends status 500 for these
+    elif refused or re.search(ROLES_REFUSED, parsed.message):  # status 500 from llama.cpp
         code = "invalid_request"
-    elif (status == 413 or status >= 500) and is_too_long(said):
+    elif (status == 413 or status >= 500) and is_too_long(parsed):
         code = "context_window_exceeded"
     elif status in STATUS_CODES:
         code = STATUS_CODES[status]
     elif status >= 500:
-        code = "overloaded" if said.type == "overloaded_error" else "server_error"
+        code = "overloaded" if parsed.type == "overloaded_error" else "server_error"
     else:
-        code = "bad_response" if status < 400 else code_of_refusal(said)
+        code = "bad_response" if status < 400 else code_of_refusal(parsed)
     gives_up = headers.get("x-should-retry") == "false"
     return make_error(
         code,
-        said.message,
+        parsed.message,
         secret=secret,
         transient=False if gives_up else None,
         retry_after=read_retry_after(headers),
         http_status=status,
         request_id=headers.get("request-id") or headers.get("x-request-id"),
-        figures=figures_of(code, said, body),
+        figures=figures_of(code, parsed, body),
         refused=refused,
     )
 
 
-def is_too_long(said: ErrorBody) -> bool:
-    return any(map(WINDOW_EXCEEDED.search, said)) or read_limit(said.message).limit is not None
+def find_unsupported(message: str) -> str:
+    """Return the capability that the message says the model lacks, or an empty string."""
+    for capability, pattern in UNSUPPORTED_INPUT.items():
+        if pattern.search(message):
+            return capability
+    return ""
 
 
-def figures_of(code: str, said: ErrorBody, body: object) -> WindowFigures:
-    return read_limit(said.message, body) if code == "context_window_exceeded" else NOT_NAMED
+def is_too_long(parsed: ErrorBody) -> bool:
+    return any(map(WINDOW_EXCEEDED.search, parsed)) or read_limit(parsed.message).limit is not None
 
 
-def code_of_refusal(said: ErrorBody) -> str:
+def figures_of(code: str, parsed: ErrorBody, body: object) -> WindowFigures:
+    return read_limit(parsed.message, body) if code == "context_window_exceeded" else NOT_NAMED
+
+
+def code_of_refusal(parsed: ErrorBody) -> str:
     """Return the code for a 400, or for another 4xx without a meaning of its own."""
-    if is_too_long(said):
+    if is_too_long(parsed):
         return "context_window_exceeded"
-    if NOT_PAID.search(said.message):
+    if NOT_PAID.search(parsed.message):
         return "billing"
     return "invalid_request"
 
@@ -218,19 +226,19 @@ def code_of_refusal(said: ErrorBody) -> str:
 def error_from_event(
     body: object, *, headers: Mapping[str, str], secret: str = ""
 ) -> ProviderError:
-    said = read_error_body(body)
-    code = ERROR_TYPES.get(said.type) or ERROR_TYPES.get(said.code, "stream_error")
+    parsed = read_error_body(body)
+    code = ERROR_TYPES.get(parsed.type) or ERROR_TYPES.get(parsed.code, "stream_error")
     if code == "invalid_request":
-        code = code_of_refusal(said)
-    elif code in ("stream_error", "server_error") and is_too_long(said):
+        code = code_of_refusal(parsed)
+    elif code in ("stream_error", "server_error") and is_too_long(parsed):
         code = "context_window_exceeded"
     return make_error(
         code,
-        said.message,
+        parsed.message,
         secret=secret,
         http_status=200,
         request_id=headers.get("request-id"),
-        figures=figures_of(code, said, body),
+        figures=figures_of(code, parsed, body),
     )
 
 

@@ -78,6 +78,7 @@ class SdkProvider:
     # Methods that each kind of provider implements
 
     def import_sdk(self) -> ModuleType:
+        """Return the SDK, with those of its modules that are otherwise imported on first use."""
         raise NotImplementedError
 
     def make_client(self) -> Any:
@@ -146,8 +147,8 @@ class SdkProvider:
             pass  # the answer is not a list of models
         if models is None and not self._fallback_models:
             raise make_error("no_list")
-        named = {model.id for model in self._fallback_models}
-        models = [model for model in models or () if can_chat(model) or model.id in named]
+        configured = {model.id for model in self._fallback_models}
+        models = [model for model in models or () if can_chat(model) or model.id in configured]
         return models or list(self._fallback_models)
 
     async def warm_up(self) -> None:
@@ -163,7 +164,8 @@ class SdkProvider:
         client = await self._open_client()
         import httpx2
 
-        sdk, is_tried = self.import_sdk(), False
+        sdk = self.import_sdk()
+        is_retried = False
         while True:
             # Passed as text, because the SDK would copy the body piece by piece to serialise it.
             body = self.write_body(request).encode()
@@ -180,14 +182,14 @@ class SdkProvider:
                 failure = self._translate(error)
                 # If the server has closed an idle connection meanwhile, as llama.cpp does after
                 # each stream, this is only noticed when the connection is used.
-                is_stale = self._has_answered and not is_tried and is_disconnect(error)
+                is_stale = self._has_answered and not is_retried and is_disconnect(error)
                 # Another request that was refused meanwhile may have adapted the body already.
                 has_learnt = self.adapt_to_refusal(request, failure) or (
                     failure.code == "invalid_request" and self.write_body(request).encode() != body
                 )
                 if not is_stale and not has_learnt:
                     raise failure from error
-                is_tried = True
+                is_retried = True
             else:
                 self._has_answered = True
                 return cast("httpx2.Response", answer)

@@ -44,8 +44,8 @@ class SseParser:
             # The pieces are kept apart, so a long line in many chunks is joined only once.
             self._pieces.append(chunk)
             return []
-        *lines, rest = b"".join([*self._pieces, chunk]).split(b"\n")
-        self._pieces = [rest]
+        *lines, unfinished = b"".join([*self._pieces, chunk]).split(b"\n")
+        self._pieces = [unfinished]
         if self._at_start:
             self._at_start = False
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)

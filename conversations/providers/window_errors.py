@@ -71,5 +71,8 @@ def _whole(value: object) -> int | None:
 
 
 def _find(patterns: list[re.Pattern[str]], message: str) -> int | None:
-    found = next((match for one in patterns if (match := one.search(message))), None)
-    return int(found[1].replace(",", "")[:12]) if found else None
+    for pattern in patterns:
+        match = pattern.search(message)
+        if match:
+            return int(match[1].replace(",", "")[:12])
+    return None

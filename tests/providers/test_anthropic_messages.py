@@ -37,7 +37,6 @@ from conversations.providers.answer_reader import AnswerReader, load_event
 from conversations.providers.anthropic_messages import (
     AnthropicProvider,
     make_headers,
-    warm_up,
 )
 from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from conversations.providers.provider_errors import (
@@ -914,10 +913,11 @@ def test_importing_providers_imports_neither_the_sdk_nor_django() -> None:
     assert run_python(code).strip() == "[]"
 
 
-def test_warming_up_imports_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    warm_up()
+def test_importing_the_sdk_imports_its_lazy_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = AnthropicProvider(api_key="key")
+    provider.import_sdk()
     modules = ("anthropic.resources.messages", "anthropic.resources.models")
     for name in modules:
         monkeypatch.delitem(sys.modules, name)
-    warm_up()
+    provider.import_sdk()
     assert all(name in sys.modules for name in modules)
