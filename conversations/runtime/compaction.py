@@ -163,14 +163,14 @@ class CompactionExecution(Execution):
                 append_compaction, self.claimed, new=compaction, event=event
             )
             self._show_end(appended, states.COMPLETED)
-            await self._context.publisher.publish_window(self.claimed.session_pk)
+            await self.context.publisher.publish_window(self.claimed.session_pk)
         return True
 
     async def _work(self) -> tuple[Compaction, PreparedEvent]:
-        job = await self._context.database.readers.read(self._read_job)
+        job = await self.context.database.readers.read(self._read_job)
         plan = job.plan
         if job.request.reason == THRESHOLD:
-            expected = plan.stays + min(self._context.options.compact_tokens, plan.goes // 4)
+            expected = plan.stays + min(self.context.options.compact_tokens, plan.goes // 4)
             _require_gain(before=plan.stays + plan.goes, after=expected)
         doing = say("Summarizing turns %(first)s–%(last)s", first=plan.from_turn, last=plan.to_turn)
         self.show_state(self.state, doing=doing)
@@ -182,7 +182,7 @@ class CompactionExecution(Execution):
         return await asyncio.to_thread(self._complete, job, summary)
 
     def _read_job(self) -> _Job:
-        models, session_pk = self._context.models, self.claimed.session_pk
+        models, session_pk = self.context.models, self.claimed.session_pk
         request, facts = read_request(self.claimed.run_pk), read_window_facts(session_pk)
         self.is_asked_for = request.reason == MANUAL
         if not self.is_asked_for and queued_messages(session_pk):
@@ -190,7 +190,7 @@ class CompactionExecution(Execution):
         own_model = models.model_for(facts.model)
         model = models.compact_model_for(own_model)
         limit, _ = models.limits_of(model)
-        options = self._context.options
+        options = self.context.options
         output = min(options.compact_tokens, limit // OUTPUT_DIVISOR)
         budget = max(300, int((limit - output) * STAGE_SHARE))
         caps = SummaryCaps()
@@ -220,7 +220,7 @@ class CompactionExecution(Execution):
 
     async def _summarise_stage(self, job: _Job, summary: str) -> str:
         """Summarise as many of the remaining parts as fit into one request."""
-        database = self._context.database
+        database = self.context.database
         while True:
             if job.facts.has_call_limits:
                 await database.readers.read(
@@ -277,8 +277,8 @@ class CompactionExecution(Execution):
             job.budget = max(100, job.budget // 2)
         elif error.code in REPLACED_BY_OWN and job.model != job.own_model:
             job.model = job.own_model
-            job.limit, _ = self._context.models.limits_of(job.model)
-        elif error.transient and job.tries < self._context.options.provider_retries:
+            job.limit, _ = self.context.models.limits_of(job.model)
+        elif error.transient and job.tries < self.context.options.provider_retries:
             job.tries += 1
             await asyncio.sleep(wait_before_try(error, job.tries))
         else:

@@ -127,6 +127,12 @@ def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
     return matches[0]
 
 
+def require_model(model: str) -> None:
+    """Raise Rejected if no model on offer has this id."""
+    if model not in {info.id for info in list_models()}:
+        raise Rejected("This model is not available.", code="unknown_model")
+
+
 def recover_session(session_pk: int) -> bool:
     """End the session's run if its process is gone.
 

@@ -111,7 +111,7 @@ class Execution:
         self.state = states.RUNNING
         self.note = ""
         self.doing = ""
-        self._context = context
+        self.context = context
         self._started = monotonic()
         # seconds spent waiting for a person; when the current wait began
         self._waited, self._waits_since = 0.0, 0.0
@@ -150,14 +150,10 @@ class Execution:
         """
         if not self._process_ends or self._is_stopped:
             return False
-        return not await self._context.database.readers.read(is_stop_requested, self.claimed.run_pk)
+        return not await self.context.database.readers.read(is_stop_requested, self.claimed.run_pk)
 
     async def notify_decisions(self) -> None:
         """Handle that a person has decided about a tool call or has asked for its end."""
-
-    @property
-    def context(self) -> RunContext:
-        return self._context
 
     @property
     def elapsed_ms(self) -> int:
@@ -215,7 +211,7 @@ class Execution:
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
             cost_microusd=find_cost(
-                self._context.options.prices,
+                self.context.options.prices,
                 model,
                 usage,
                 answered_as=answered_as,
@@ -245,7 +241,7 @@ class Execution:
     # Frames for the pages of the session.
 
     def _publish(self, frame: Frame) -> None:
-        self._context.publisher.publish(self.claimed.session_pk, frame)
+        self.context.publisher.publish(self.claimed.session_pk, frame)
 
     def state_frame(self) -> Frame:
         return state_frame(
@@ -263,7 +259,7 @@ class Execution:
             self._publish(self.state_frame())
 
     def show_rows(self, rows: Sequence[Row]) -> None:
-        self._context.publisher.publish_rows(self.claimed.session_pk, rows)
+        self.context.publisher.publish_rows(self.claimed.session_pk, rows)
 
     def snapshots(self) -> list[Frame]:
         """Return the draft and the output of running calls so far, for a page that connects."""
@@ -276,11 +272,11 @@ class Execution:
         All changes until the next frame is due are sent together. ``interval`` is the least number
         of seconds after the last frame.
         """
-        publisher = self._context.publisher
+        publisher = self.context.publisher
         if self._flush_handle is not None or not publisher.is_watched(self.claimed.session_pk):
             return
         loop = asyncio.get_running_loop()
-        interval = max(interval, self._context.throttle.interval())
+        interval = max(interval, self.context.throttle.interval())
         wait = self._last_flush + interval - loop.time()
         self._flush_handle = loop.call_later(max(0.0, wait), self._flush_some)
 

@@ -55,8 +55,7 @@ class _RequestTools:
 
 
 class ProgramTools:
-    def __init__(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._wait_seconds = wait_seconds
+    def __init__(self) -> None:
         self.requests: dict[tuple[int, str], _RequestTools] = {}
 
     def register(self, session_pk: int, client_id: str, declarations: Sequence[Any]) -> None:
@@ -161,7 +160,7 @@ class ProgramTools:
             return ToolResult(ok=False, output=GIVEN_UP)
         request_tools.changed.set()
         try:
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(WAIT_SECONDS):
                 return await result
         except TimeoutError:
             return ToolResult(ok=False, output=TOO_LATE)

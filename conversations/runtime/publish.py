@@ -121,13 +121,11 @@ class CatchUp(NamedTuple):
     frames: list[Frame]
 
 
-def read_catch_up(
-    uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None = None
-) -> CatchUp:
+def read_catch_up(uuid: UUID, *, cursor: TranscriptCursor | None, rewinds: int | None) -> CatchUp:
     """Return the changes that a page has missed.
 
     If ``cursor`` is None, the page wants no missed rows but only new ones. ``rewinds`` is the
-    number of rewinds when the page was rendered.
+    number of rewinds when the page was rendered, or None if the page has reported it before.
     """
     session = get_session(uuid)
     last_seq, frames = session.last_seq, []

@@ -192,7 +192,7 @@ class RunExecution(Execution):
 
     async def _work(self) -> RunOutcome:
         claimed = self.claimed
-        read = self._context.database.readers.read
+        read = self.context.database.readers.read
         continues = claimed.kind == states.CONTINUE
         # If several messages go first, the run of the last one answers all of them.
         may_steer = claimed.goes_first or claimed.open_turn is not None
@@ -205,14 +205,14 @@ class RunExecution(Execution):
             user_pk = claimed.user_pk
             self._facts = await read(read_window_facts, claimed.session_pk, user_pk=user_pk)
             await self._execute_calls(claimed.open_turn)
-        while len(self._answered_calls) < self._context.options.max_model_calls:
+        while len(self._answered_calls) < self.context.options.max_model_calls:
             if may_steer and await read(has_message_to_go_first, claimed.session_pk):
                 # The model reads the results together with that message in the next run.
                 return RunOutcome(states.COMPLETED, STEERED)
             message = await self._answer(continues=continues)
             continues = False
             if message.stop_reason == "tool_use":
-                if self._context.program_tools.is_over(claimed):
+                if self.context.program_tools.is_over(claimed):
                     return RunOutcome(states.COMPLETED, message.stop_reason)
                 may_steer = True
                 continue
@@ -255,7 +255,7 @@ class RunExecution(Execution):
         limit = number_text(max_tokens)
         if max_tokens == self.choices.max_tokens:
             return say("The client limits the answer to %(limit)s tokens.", limit=limit)
-        if max_tokens < self._context.options.max_output_tokens:
+        if max_tokens < self.context.options.max_output_tokens:
             return say(
                 "This model may answer %(limit)s tokens; output_tokens in providers.toml changes"
                 " that.",
@@ -265,15 +265,15 @@ class RunExecution(Execution):
 
     async def _execute_calls(self, turn: int, *, is_cut_off: bool = False) -> None:
         assert self._facts is not None
-        self._tools = self._tools or ToolLoop(self._context, self)
-        model = self._context.models.model_for(self._facts.model)
+        self._tools = self._tools or ToolLoop(self.context, self)
+        model = self.context.models.model_for(self._facts.model)
         await self._tools.execute(
             turn=turn,
             scope=self._facts.scope,
             root=self._facts.root,
             model=model,
             result_cap=result_cap_of(
-                self._facts, self._context.options, limits=self._context.models.limits_of(model)
+                self._facts, self.context.options, limits=self.context.models.limits_of(model)
             ),
             is_cut_off=is_cut_off,
         )
@@ -286,7 +286,7 @@ class RunExecution(Execution):
             await self._remember_cuts(answer.window)
         call = await self._record_answer(answer, message)
         self._answered_calls.append(call)
-        claimed, drafts = self.claimed, self._context.drafts
+        claimed, drafts = self.claimed, self.context.drafts
         tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
         uuids = [uuid for uuid, _ in tool_calls]
         payloads = make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids)
@@ -305,14 +305,14 @@ class RunExecution(Execution):
                     has_draft=claimed.run_pk in drafts.handed_over,
                 )
             )
-        await self._context.publisher.publish_window(self.claimed.session_pk, appended.window)
+        await self.context.publisher.publish_window(self.claimed.session_pk, appended.window)
         if appended.turns and tool_calls:
             is_cut_off = message.stop_reason != "tool_use"
             await self._execute_calls(appended.turns[0], is_cut_off=is_cut_off)
         return message
 
     async def _assemble(self, *, continues: bool) -> Window:
-        context, session_pk = self._context, self.claimed.session_pk
+        context, session_pk = self.context, self.claimed.session_pk
         database, servers = context.database, context.tool_servers
         await context.models.wait_until_listed()
         more_tools = NO_MORE
@@ -352,7 +352,7 @@ class RunExecution(Execution):
     def _read_window(
         self, continues: bool, more_tools: Mapping[str, Tool]
     ) -> tuple[WindowFacts, str, Window]:
-        claimed, models = self.claimed, self._context.models
+        claimed, models = self.claimed, self.context.models
         session_pk, user_pk = claimed.session_pk, claimed.user_pk
         facts = read_window_facts(session_pk, user_pk=user_pk)
         self._due_notices = []
@@ -373,17 +373,17 @@ class RunExecution(Execution):
         model = models.model_for(facts.model)
         limits = models.limits_of(model)
         self._output_limit = limits[1]
-        own_tools = self._context.program_tools.tools_of(session_pk, claimed.client_id)
+        own_tools = self.context.program_tools.tools_of(session_pk, claimed.client_id)
         tools = None
         if not more_tools:
-            offered = self._context.offered
+            offered = self.context.offered
             if facts.scope not in offered:
                 offered[facts.scope] = offered_tools(facts.scope)
             tools = offered[facts.scope]
         system, window = make_window(
             session_pk,
             facts,
-            self._context.options,
+            self.context.options,
             model=model,
             limits=limits,
             takes=models.find(model).takes,
@@ -401,7 +401,7 @@ class RunExecution(Execution):
         return facts, system, window
 
     async def _stream_with_retries(self, answer: _Answer, *, continues: bool) -> MessageCompleted:
-        tries, cuts, max_tries = 0, 0, self._context.options.provider_retries
+        tries, cuts, max_tries = 0, 0, self.context.options.provider_retries
         while True:
             try:
                 return await self._stream(answer)
@@ -420,10 +420,10 @@ class RunExecution(Execution):
                     cuts += 1
                     await self._shorten_window(error, answer.window)
                     answer.window = await self._assemble(continues=continues)
-                elif error.refused and self._context.models.find(model).takes.get(
+                elif error.refused and self.context.models.find(model).takes.get(
                     error.refused, True
                 ):
-                    await self._context.models.learn_capability(model, error.refused, takes=False)
+                    await self.context.models.learn_capability(model, error.refused, takes=False)
                     answer.window = await self._assemble(continues=continues)
                 elif is_refused and answer.window.has_files and self._files_refused is None:
                     # Attached files must not block the session, so the request is repeated without
@@ -459,7 +459,7 @@ class RunExecution(Execution):
     async def _shorten_window(self, error: ProviderError, window: Window) -> None:
         """Learn the model's limit and how the server counts from a refusal, or cut the window."""
         if error.limit is not None and error.limit < window.limit:
-            await self._context.models.learn_limit(window.request.model, error.limit)
+            await self.context.models.learn_limit(window.request.model, error.limit)
         ratio = 0.0
         if error.prompt_tokens and window.estimated >= MIN_REPORTED_TOKENS:
             ratio = min(error.prompt_tokens / window.estimated, MAX_RATIO)
@@ -470,7 +470,7 @@ class RunExecution(Execution):
 
     async def _remember_cuts(self, window: Window) -> None:
         """Save as the model's limit the size of a window that was cut without a known limit."""
-        models, model = self._context.models, window.request.model
+        models, model = self.context.models, window.request.model
         if not models.names_limit(model):
             await models.learn_limit(model, int(window.limit * self._window_share))
             self._window_share = 1.0
@@ -482,13 +482,13 @@ class RunExecution(Execution):
     async def _record_note(self, note: str) -> None:
         self._show_note(note)
         with contextlib.suppress(StorageFull):  # a note is not worth waiting for
-            await self._context.database.writer.write(
+            await self.context.database.writer.write(
                 record_run_note, self.claimed.run_pk, note=note
             )
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started, answer.reported, answer.answered_as = monotonic(), None, ""
-        models, drafts = self._context.models, self._context.drafts
+        models, drafts = self.context.models, self.context.drafts
         async with aclosing(models.stream(answer.window.request)) as items:
             async for item in items:
                 if isinstance(item, BlockDelta):
@@ -527,7 +527,7 @@ class RunExecution(Execution):
             model=answer.window.request.model,
             usage=answer.usage_so_far(),
             answered_as=answer.answered_as,
-            lifetime=self._context.options.prompt_cache,
+            lifetime=self.context.options.prompt_cache,
             manifest=manifest,
             request_digest=digest,
             stop_sequence=None if stop_sequence is None else storable(stop_sequence),
@@ -544,7 +544,7 @@ class RunExecution(Execution):
         if self._files_refused is not None and outcome.state == states.COMPLETED:
             payloads.insert(0, describe_refused_files(self._files_refused))
         self.state = outcome.state
-        drafts, run_pk = self._context.drafts, self.claimed.run_pk
+        drafts, run_pk = self.context.drafts, self.claimed.run_pk
         with drafts.pending_chunks(run_pk) as draft:
             finished = await self.commit(
                 self.writer.write(
@@ -585,7 +585,7 @@ class RunExecution(Execution):
             cost_usd=cost_text(sum(costs) if costs else None),
             duration_ms=self.worked_ms,
             first_token_ms=next(first_token_ms, None),
-            is_demo=self._context.models.is_demo,
+            is_demo=self.context.models.is_demo,
         )
 
 

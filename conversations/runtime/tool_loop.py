@@ -253,27 +253,22 @@ class ToolLoop:
             await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
         still_open = {record.pk for record in open_calls}
         for call in calls:
-            if call.waits and call.record.pk not in still_open:
+            if not call.waits or call.approval is None:
+                continue
+            if call.record.pk not in still_open:
                 call.is_lost = True
                 call.resolved.set()
-            elif (
-                call.waits
-                and call.approval
-                and rules
-                and rules.decide(effect=CHANGES, kind=call.approval.kind_key) == RUN
-            ):
-                session = await self._readers.read(get_session, self._claimed.session)
-                # decided meanwhile; the next check applies that
-                with contextlib.suppress(Conflict):
-                    rows = await self._context.database.writer.write(
-                        decide_call,
-                        session,
-                        call=call.record.uuid,
-                        decision=BY_POLICY,
-                        user_pk=None,
-                    )
-                    self._execution.show_rows(rows)
-                    call.decide(BY_POLICY)
+            elif rules and rules.decide(effect=CHANGES, kind=call.approval.kind_key) == RUN:
+                await self._allow_by_policy(call)
+
+    async def _allow_by_policy(self, call: _Call) -> None:
+        session = await self._readers.read(get_session, self._claimed.session)
+        with contextlib.suppress(Conflict):  # decided meanwhile; the next check applies that
+            rows = await self._context.database.writer.write(
+                decide_call, session, call=call.record.uuid, decision=BY_POLICY, user_pk=None
+            )
+            self._execution.show_rows(rows)
+            call.decide(BY_POLICY)
 
     async def _poll(self) -> None:
         while True:

@@ -278,7 +278,7 @@ class EmbeddingWorker:
     (``is_busy``), it computes at most one vector a second.
     """
 
-    def __init__(self, database: Database, *, is_busy: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, database: Database, *, is_busy: Callable[[], bool]) -> None:
         self._database = database
         self._is_busy = is_busy
         self._thread = ThreadPoolExecutor(

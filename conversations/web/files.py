@@ -478,7 +478,7 @@ def preview_style() -> str:
 
 
 def show_preview(
-    request: HttpRequest, name: str, file: OpenedFile, *, first_page: int = 1
+    request: HttpRequest, name: str, file: OpenedFile, *, first_page: int
 ) -> HttpResponse:
     preview = render_preview(name, file.data, file.text, is_cut=file.is_cut, first_page=first_page)
 

@@ -292,7 +292,7 @@ def check_reason(value: Any) -> str:
     return reason
 
 
-def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
+def check_message_text(value: Any, *, may_be_empty: bool) -> str:
     """Return the text of a message.
 
     Raise Rejected for an empty text or one with a lone surrogate, and TooLarge above the limit.

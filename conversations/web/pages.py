@@ -71,6 +71,7 @@ from conversations.runtime.current import (
     open_new_session,
     recover_session,
     rename_session,
+    require_model,
 )
 from conversations.runtime.model_routing import group_models
 from conversations.web.errors import refusal_as_message
@@ -521,8 +522,7 @@ def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
     session, _ = get_session_for(request, uuid, to=WRITE)
     chosen = request.POST.get("model", "")
-    if chosen not in {model.id for model in list_models()}:
-        raise Rejected("This model is not available.", code="unknown_model")
+    require_model(chosen)
     choose_model(session, model=chosen)
     return _back(request, session)
 

@@ -7,6 +7,7 @@ import pytest
 
 from conversations.domain.errors import Rejected
 from conversations.models import Session, Turn
+from conversations.runtime import program_tools
 from conversations.runtime.program_tools import MAX_CLIENT_TOOLS, TOO_LATE, ProgramTools
 from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
@@ -32,11 +33,14 @@ def test_invalid_tool_definitions_are_refused(given: list[Any]) -> None:
 
 
 async def test_a_program_that_does_not_answer_times_out(
-    start_runtime: Callable[..., Any], garden: Session, wire: WireThread
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    wire: WireThread,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(program_tools, "WAIT_SECONDS", 0.05)
     runtime: Runtime = await start_runtime()
     tools = runtime.program_tools
-    tools._wait_seconds = 0.05
     tools.register(garden.pk, "client-one", [WEATHER])
     wire.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Then not."))
     run = await ask(runtime, garden, "What is the weather?", client_id="client-one")
