@@ -60,7 +60,8 @@ class BrowserAuth(ScopeAuth):
 
 def scope_of(operation: Operation) -> str:
     """Return the scope that an operation needs."""
-    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, ScopeAuth)}
+    callbacks = [auth for auth in operation.auth_callbacks if isinstance(auth, ScopeAuth)]
+    [scope] = {callback.scope for callback in callbacks}
     return scope
 
 

@@ -140,14 +140,14 @@ def list_calls(
     """List the tool calls of a session in the order in which the model made them."""
     session, _ = get_session_for(request, uuid)
     walk = page_request_of(wanted)
-    found = list_tool_call_details(
+    records = list_tool_call_details(
         session.pk,
         start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
         is_open=wanted.open,
     )
-    return make_page(walk, found, as_item=_as_call, place_of=lambda record: str(record.call.pk))
+    return make_page(walk, records, as_item=_as_call, place_of=lambda record: str(record.call.pk))
 
 
 @router.get("/calls/{uuid:call}", auth=needs(READ), response=WholeCallOut, url_name="call")
@@ -226,7 +226,7 @@ async def _decide(
 
 def _as_call(record: ToolCallDetails) -> dict[str, Any]:
     call = record.call
-    made = {
+    data = {
         "run": call.run.uuid,
         "turn": call.turn_number,
         "asked": record.asked and asdict(record.asked),
@@ -236,8 +236,8 @@ def _as_call(record: ToolCallDetails) -> dict[str, Any]:
         "changed_files": record.changed_files,
     }
     try:
-        made["arguments"] = load_json(call.arguments, default={})
+        data["arguments"] = load_json(call.arguments, default={})
     except ValueError:
         # The model wrote invalid JSON, which is shown as it is.
-        made["arguments"] = call.arguments
-    return {name: getattr(call, name) for name in CallOut.model_fields.keys() - made.keys()} | made
+        data["arguments"] = call.arguments
+    return {name: getattr(call, name) for name in CallOut.model_fields.keys() - data.keys()} | data

@@ -118,8 +118,8 @@ class ResetIn(Schema):
 @router.get("/conversations", auth=needs(READ), response=ConversationList, url_name="conversations")
 def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]) -> dict[str, Any]:
     """List the conversations of your projects, or of one project, the latest active first."""
-    wanted = SessionFilters.model_validate(filters.model_dump(exclude={"project"}))
-    page = list_sessions_of(request, filters.project, wanted, as_item=_as_line)
+    session_filters = SessionFilters.model_validate(filters.model_dump(exclude={"project"}))
+    page = list_sessions_of(request, filters.project, session_filters, as_item=_as_line)
     return {"conversations": page.pop("items"), **page}
 
 
@@ -132,7 +132,7 @@ def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]
 def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
     """Return a conversation with its whole history, however long."""
     session, _ = get_session_for(request, uuid)
-    return _whole(session)
+    return _stream_conversation(session)
 
 
 @router.get(
@@ -151,20 +151,20 @@ def get_conversation_of_bead(
     key = check_key(f"{BEAD}:{bead}")
     if project is not None:
         workspace, _ = get_workspace_for(request, project)
-        found = find_in_workspaces([workspace.pk], key)
+        sessions = find_in_workspaces([workspace.pk], key)
     else:
-        found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
-    if len(found) > 1:
-        slugs = ", ".join(session.workspace.slug for session in found)
+        sessions = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
+    if len(sessions) > 1:
+        slugs = ", ".join(session.workspace.slug for session in sessions)
         raise Conflict(
             f"Several projects have a conversation for this work item: {slugs}. Choose one with "
             "`project`.",
             code="ambiguous",
         )
-    if not found:
+    if not sessions:
         raise NotFound("This work item has no conversation.")
-    session, _ = get_session_for(request, found[0].uuid)
-    return _whole(session)
+    session, _ = get_session_for(request, sessions[0].uuid)
+    return _stream_conversation(session)
 
 
 @router.put(
@@ -182,8 +182,8 @@ def open_conversation_of_bead(
     """
     workspace, _ = get_workspace_for(request, new.project_id, to=TO_WRITE)
     key = check_key(f"{BEAD}:{bead}")
-    given = new.model_dump(include={"title", "metadata", "expires_at"})
-    start = SessionStart.model_validate(given | {"instructions": new.system_message})
+    values = new.model_dump(include={"title", "metadata", "expires_at"})
+    start = SessionStart.model_validate(values | {"instructions": new.system_message})
     session, is_new = open_by_key(
         workspace, key=key, owner=caller_of(request).user, **begun_as(start)
     )
@@ -211,7 +211,7 @@ async def reset_conversation(
     return _as_line(await sync_to_async(read_session_record)(session.pk))
 
 
-def _whole(session: Session) -> StreamingHttpResponse:
+def _stream_conversation(session: Session) -> StreamingHttpResponse:
     # The response is streamed, because a conversation may not fit into memory.
 
     def pieces() -> Iterator[str]:
@@ -223,10 +223,10 @@ def _whole(session: Session) -> StreamingHttpResponse:
             except MalformedTurn:
                 calls = []
             # The type of a block is the provider's term, and not part of this format.
-            shown = [{k: value for k, value in call.items() if k != "type"} for call in calls]
+            tool_calls = [{k: value for k, value in call.items() if k != "type"} for call in calls]
             message = {name: getattr(turn, name, None) for name in ConversationMessage.model_fields}
             message["number"] = getattr(turn, "number", 0)
-            message |= {"timestamp": turn.created_at, "tool_calls": shown or None}
+            message |= {"timestamp": turn.created_at, "tool_calls": tool_calls or None}
             yield comma + dump(message)
             comma = ", "
         refuse_purged(session.pk)

@@ -116,19 +116,20 @@ def page_request_of(paging: Paging) -> PageRequest:
 
 
 def make_page[T](
-    walk: PageRequest, found: list[T], *, as_item: Callable[[T], Any], place_of: Callable[[T], str]
+    walk: PageRequest, rows: list[T], *, as_item: Callable[[T], Any], place_of: Callable[[T], str]
 ) -> dict[str, Any]:
     """Return a page of a list.
 
-    ``found`` has the rows in the requested direction, one more than the limit if more rows follow.
+    ``rows`` has the rows in the requested direction, one more than the limit if more rows follow.
     """
-    shown = found[: walk.limit]
-    goes_on, came = len(found) > walk.limit, bool(walk.place)
+    items = rows[: walk.limit]
+    has_more = len(rows) > walk.limit
+    has_next, has_previous = has_more, bool(walk.place)
     if walk.is_back:
-        shown.reverse()
-    before, after = (goes_on, came) if walk.is_back else (came, goes_on)
+        items.reverse()
+        has_next, has_previous = bool(walk.place), has_more
     return {
-        "items": [as_item(one) for one in shown],
-        "next": str(PageCursor(place_of(shown[-1]))) if shown and after else None,
-        "previous": str(PageCursor(place_of(shown[0]), True)) if shown and before else None,
+        "items": [as_item(item) for item in items],
+        "next": str(PageCursor(place_of(items[-1]))) if items and has_next else None,
+        "previous": str(PageCursor(place_of(items[0]), True)) if items and has_previous else None,
     }

@@ -64,31 +64,31 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> ApiAnswer:
     KeyMismatch if the key was used for another request.
     """
     now = timezone.now()
-    kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
+    stored = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:
         with transaction.atomic():
-            kept.filter(created_at__lt=oldest_answer(now)).delete()
-            found = kept.first()
-            if found is None:
+            stored.filter(created_at__lt=oldest_answer(now)).delete()
+            answer = stored.first()
+            if answer is None:
                 return ApiAnswer.objects.create(
                     user=user, key=key, fingerprint=fingerprint, created_at=now
                 )
     except IntegrityError:  # another request was a moment earlier
-        found = kept.get()
-    if found.fingerprint != fingerprint:
+        answer = stored.get()
+    if answer.fingerprint != fingerprint:
         raise KeyMismatch("This Idempotency-Key was already used for another request.")
-    if found.status is None:
-        left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
-        if not _lock_of(found).exists() and not left.update(created_at=now):
+    if answer.status is None:
+        expired = ApiAnswer.objects.filter(pk=answer.pk, status=None, created_at__lt=now - LEASE)
+        if not _lock_of(answer).exists() and not expired.update(created_at=now):
             raise RequestInProgress
-    return found
+    return answer
 
 
-def _lock_of(claimed: ApiAnswer) -> Path:
+def _lock_of(claim: ApiAnswer) -> Path:
     # The lock is held by the process that executes the request. If the process dies, the kernel
     # releases the lock.
     folder: Path = settings.LOOM.data_dir / "run"
-    return folder / f"{ANSWER_LOCKS}{claimed.pk}.lock"
+    return folder / f"{ANSWER_LOCKS}{claim.pk}.lock"
 
 
 PARAMETER = {
@@ -109,11 +109,11 @@ def idempotent[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -
     Operations without this decorator get the settings that ``main`` chooses.
     """
 
-    def honouring(function: F) -> F:
+    def decorate(function: F) -> F:
         contribute_operation_callback(function, partial(apply_idempotency, to=to, in_one=in_one))
         return function
 
-    return honouring
+    return decorate
 
 
 def apply_idempotency(operation: Operation, *, to: str, in_one: bool = True) -> None:
@@ -136,7 +136,7 @@ def apply_idempotency(operation: Operation, *, to: str, in_one: bool = True) -> 
 
 def lacks_key(operation: Operation) -> bool:
     """Return whether an operation creates something but does not honour the header yet."""
-    names = {one.alias for model in operation.models for one in model.model_fields.values()}
+    names = {field.alias for model in operation.models for field in model.model_fields.values()}
     is_creating = "POST" in operation.methods and HTTPStatus.CREATED in operation.response_models
     return is_creating and KEY_HEADER not in names and not hasattr(operation, "_run_decorators")
 
@@ -151,10 +151,10 @@ def belongs_to(request: HttpRequest, session: Session) -> None:
 
 def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
     operation: Any = run.__self__  # type: ignore[attr-defined]  # whose method it is
-    takes_json = any(one.__ninja_param_source__ == "body" for one in operation.models)
+    takes_json = any(model.__ninja_param_source__ == "body" for model in operation.models)
 
     @wraps(run)
-    def once(request: HttpRequest, **values: Any) -> HttpResponse:
+    def run_once(request: HttpRequest, **values: Any) -> HttpResponse:
         key = request.headers.get(KEY_HEADER)
         if key is None:
             return run(request, **values)
@@ -187,20 +187,20 @@ def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
                 response["Retry-After"] = "1"
             return response
 
-    return once
+    return run_once
 
 
 def _execute(
     run: Run, request: HttpRequest, values: dict[str, Any], claimed: ApiAnswer, *, in_one: bool
 ) -> HttpResponse:
-    own = ApiAnswer.objects.filter(pk=claimed.pk)
+    claim = ApiAnswer.objects.filter(pk=claimed.pk)
     is_done = False
     try:
         with transaction.atomic() if in_one else nullcontext():
             response = run(request, **values)
             is_done = response.status_code < 300
             if is_done:
-                own.update(
+                claim.update(
                     status=response.status_code,
                     location=response.get("Location", ""),
                     body=encrypt_secret(response.content.decode(), **_secret()),
@@ -214,7 +214,7 @@ def _execute(
     finally:
         # A request that was refused may be sent again.
         if not is_done:
-            own.filter(status=None).delete()
+            claim.filter(status=None).delete()
     return response
 
 
@@ -224,31 +224,31 @@ def _secret() -> dict[str, str]:
 
 
 def _session_of(request: HttpRequest, values: dict[str, Any]) -> int | None:
-    named: int | None = getattr(request, "loom_answer_of", None)
-    if named or "uuid" not in values:
-        return named
+    session_pk: int | None = getattr(request, "loom_answer_of", None)
+    if session_pk or "uuid" not in values:
+        return session_pk
     return Session.objects.values_list("pk", flat=True).get(uuid=values["uuid"])
 
 
 def _send_stored_answer(
-    request: HttpRequest, kept: ApiAnswer, to: str, values: dict[str, Any]
+    request: HttpRequest, answer: ApiAnswer, to: str, values: dict[str, Any]
 ) -> HttpResponse:
     """Return the stored response. Raise the errors of ``access`` if it may no longer be given."""
-    if kept.session is not None:
+    if answer.session is not None:
         # The audit log recorded the reading, if it was one, for the first response already.
-        get_session_for(replace(access_context_of(request), action=""), kept.session.uuid, to=to)
+        get_session_for(replace(access_context_of(request), action=""), answer.session.uuid, to=to)
     elif slug := values.get("slug"):
         get_workspace_for(request, slug, to=to)
     # Earlier versions stored plain JSON. An encrypted body begins with another character.
-    is_plain = kept.body.startswith(("{", "["))
-    body = kept.body if is_plain else decrypt_secret(kept.body, **_secret())
+    is_plain = answer.body.startswith(("{", "["))
+    body = answer.body if is_plain else decrypt_secret(answer.body, **_secret())
     if body is None:
         raise Conflict("The first response can no longer be read.")
     response = HttpResponse(
-        body, status=kept.status, content_type="application/json; charset=utf-8"
+        body, status=answer.status, content_type="application/json; charset=utf-8"
     )
-    if kept.location:
-        response["Location"] = kept.location
+    if answer.location:
+        response["Location"] = answer.location
     response["Idempotent-Replayed"] = "true"
     return response
 

@@ -56,8 +56,8 @@ class LoomAPI(NinjaAPI):
         if self._described is not None:
             return self._described
         schema = super().get_openapi_schema(**options)
-        made = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
+        problem_schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema["components"]["schemas"] |= problem_schema.pop("$defs") | {"Problem": problem_schema}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         schema["components"]["responses"] = {
             f"Problem{status}": {"description": reason, "content": content}
@@ -77,25 +77,30 @@ class LoomAPI(NinjaAPI):
         self._declare_once(schema)
         # The paths begin with /api/v1/, so the server is the root of the host that serves this.
         schema["servers"] = [{"url": "/", "description": "This installation."}]
-        operations = [one for methods in schema["paths"].values() for one in methods.values()]
-        tags = dict.fromkeys(tag for operation in operations for tag in operation["tags"])
+        tags = dict.fromkeys(
+            tag
+            for methods in schema["paths"].values()
+            for operation in methods.values()
+            for tag in operation["tags"]
+        )
         schema["tags"] = [{"name": tag} for tag in tags]
         # This is set last, so that another thread gets a complete schema or makes its own.
         self._described = schema
         return schema
 
-    def _declare_once(self, schema: OpenAPISchema) -> None:
+    def _declare_once(self, document: OpenAPISchema) -> None:
         # Some operations declare errors themselves, with the same schema in several operations.
-        shared = schema["components"]["responses"]
-        for methods in schema["paths"].values():
+        shared = document["components"]["responses"]
+        for methods in document["paths"].values():
             for operation in methods.values():
                 for status, response in operation["responses"].items():
-                    made = response.get("content", {}).get("application/json", {}).get("schema", {})
-                    if int(status) < HTTPStatus.BAD_REQUEST or "$ref" not in made:
+                    content = response.get("content", {}).get("application/json", {})
+                    schema = content.get("schema", {})
+                    if int(status) < HTTPStatus.BAD_REQUEST or "$ref" not in schema:
                         continue
                     if str(status) == OVERLOADED:
                         response["description"] = "Overloaded."
-                    name = f"{made['$ref'].rpartition('/')[2]}{status}"
+                    name = f"{schema['$ref'].rpartition('/')[2]}{status}"
                     shared[name] = response
                     operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
 
@@ -121,14 +126,14 @@ api = LoomAPI(
 )
 api.add_router("workspaces", workspaces.router)
 api.add_router("workspaces/{slug:slug}", workspaces.of_one)
-for one in (conversations.router, sessions.key_router, search.router, sessions.router):
-    api.add_router("", one)
+for router in (conversations.router, sessions.key_router, search.router, sessions.router):
+    api.add_router("", router)
 for part in (calls, turns, files, messages, state, streams):
     api.add_router("sessions/{uuid:uuid}", part.router)
 api.add_router("", review.router)
 for feature in features():
-    for router in feature.api_routers():
-        api.add_router("", router)
+    for feature_router in feature.api_routers():
+        api.add_router("", feature_router)
 for operation in filter(lacks_key, api.list_operations()):
     scope = scope_of(operation)
     apply_idempotency(operation, to=scope if scope in (WRITE, MANAGE) else READ)
@@ -151,7 +156,7 @@ def on_stranger(request: HttpRequest, error: AuthenticationError) -> HttpRespons
 
 @api.exception_handler(ValidationError)
 def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    errors = [{"location": list(one["loc"]), "reason": one["msg"]} for one in error.errors]
+    errors = [{"location": list(item["loc"]), "reason": item["msg"]} for item in error.errors]
     detail = "; ".join(f"{'.'.join(map(str, e['location']))}: {e['reason']}" for e in errors[:3])
     return problem(422, detail, errors=errors)
 

@@ -136,34 +136,34 @@ async def respond_to_begun(
 
 
 def run_out(run: Run, message: str = "") -> dict[str, Any]:
-    where = [run.session.uuid, run.uuid]
-    same = ("kind", "state", "client_id", "note", "created_at", "started_at", "finished_at")
-    return {name: getattr(run, name) for name in same} | {
+    args = [run.session.uuid, run.uuid]
+    names = ("kind", "state", "client_id", "note", "created_at", "started_at", "finished_at")
+    return {name: getattr(run, name) for name in names} | {
         "run": run.uuid,
         "session": run.session.uuid,
         "turn": run.user_turn,
         "seq": run.user_seq,
         "error": {"code": run.error_code, "message": message} if run.error_code else None,
-        "url": reverse("api:run", args=where),
-        "stream": reverse("api:run_stream", args=where),
+        "url": reverse("api:run", args=args),
+        "stream": reverse("api:run_stream", args=args),
     }
 
 
-def run_transcript_out(said: run_transcript.RunTranscript) -> dict[str, Any]:
-    texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
-    texts += [part.text for part in said.draft if part.kind == TEXT]
+def run_transcript_out(transcript: run_transcript.RunTranscript) -> dict[str, Any]:
+    texts = [_text_of(row) for row in transcript.rows if row["event_type"] == ASSISTANT_TEXT]
+    texts += [part.text for part in transcript.draft if part.kind == TEXT]
     text = "\n\n".join(text for text in texts if text)
-    return run_out(said.run, reason_of(said)) | {"rows": said.rows, "text": text}
+    return run_out(transcript.run, reason_of(transcript)) | {"rows": transcript.rows, "text": text}
 
 
 def _text_of(row: dict[str, Any]) -> str:
     return str((row["payload"] or {}).get("text", ""))
 
 
-def reason_of(said: run_transcript.RunTranscript) -> str:
+def reason_of(transcript: run_transcript.RunTranscript) -> str:
     """Return the transcript's reason why a run failed, empty if it has not failed."""
-    notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
-    reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]
+    notices = [row for row in transcript.rows if row["event_type"] == INFO and row["payload"]]
+    reasons = [row for row in notices if row["payload"].get("code") == transcript.run.error_code]
     return _text_of(reasons[-1]) if reasons else ""
 
 
@@ -226,24 +226,24 @@ async def send_message(
     """
     session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
-    spoken = read_content([message.text if message.content is None else message.content])
-    given = check_attachment_ids([str(one) for one in message.attachments])
-    text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
+    content = read_content([message.text if message.content is None else message.content])
+    attachments = check_attachment_ids([str(attachment) for attachment in message.attachments])
+    text = check_message_text(content.text, may_be_empty=bool(attachments or content.files))
     client_id = client_id_of(key)
-    attachments = given + await sync_to_async(save_message_files)(
-        session, spoken.files, client_id=client_id, user_pk=user_pk
+    all_attachments = attachments + await sync_to_async(save_message_files)(
+        session, content.files, client_id=client_id, user_pk=user_pk
     )
     accepted = await runtime.send(
         session,
         client_id=client_id,
         text=text,
         user_pk=user_pk,
-        attachments=attachments,
+        attachments=all_attachments,
         goes_first=message.now,
     )
     if not accepted.is_new:
         is_same = await runtime.readers.read(
-            was_sent_before, accepted.run_pk, text=text, attachments=attachments
+            was_sent_before, accepted.run_pk, text=text, attachments=all_attachments
         )
         if not is_same:
             raise KeyMismatch("This key was already used in this session for another request.")
@@ -260,10 +260,10 @@ def list_session_runs(
     """List the runs of a session, the newest first."""
     session, _ = get_session_for(request, uuid)
     walk = page_request_of(wanted)
-    found = run_transcript.list_runs(
+    runs = run_transcript.list_runs(
         session.pk, from_pk=walk.number, back=walk.is_back, limit=walk.limit + 1
     )
-    return make_page(walk, found, as_item=run_out, place_of=lambda run: str(run.pk))
+    return make_page(walk, runs, as_item=run_out, place_of=lambda run: str(run.pk))
 
 
 @router.get("/runs/{uuid:run}", auth=needs(READ), response=RunSaidOut, url_name="run")
@@ -304,18 +304,18 @@ async def begin_run(
     """Begin a run without a new message."""
     session, runtime, user_pk = await open_for_writing(request, uuid)
     require_room(request, runtime)
-    given: dict[str, Any] = {"client_id": client_id_of(key), "user_pk": user_pk}
+    arguments: dict[str, Any] = {"client_id": client_id_of(key), "user_pk": user_pk}
     if wanted.kind == "regenerate":
-        accepted = await runtime.regenerate(session, turn=wanted.turn, **given)
+        accepted = await runtime.regenerate(session, turn=wanted.turn, **arguments)
     elif wanted.kind == "continue":
-        accepted = await runtime.continue_run(session, **given)
+        accepted = await runtime.continue_run(session, **arguments)
     elif wanted.kind == "compact":
-        accepted = await runtime.compact(session, **given)
+        accepted = await runtime.compact(session, **arguments)
     elif wanted.turn is None:
         raise Rejected("Name the turn of the message to edit.", code="bad_number")
     else:
         text = check_message_text(wanted.text, may_be_empty=True)
-        accepted = await runtime.edit(session, turn=wanted.turn, text=text, **given)
+        accepted = await runtime.edit(session, turn=wanted.turn, text=text, **arguments)
     if not accepted.is_new:
         is_same = await runtime.readers.read(
             was_begun_before,

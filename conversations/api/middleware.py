@@ -87,12 +87,12 @@ class ApiMiddleware:
                 response = problem(429, f"At most {settings.LOOM.api_rate} requests are allowed.")
                 response["Retry-After"] = rate_headers["X-RateLimit-Reset"]
             elif not is_within:
-                most = f"At most {MAX_REQUESTS_AT_ONCE} requests may run at a time."
-                response = problem(429, most)
+                detail = f"At most {MAX_REQUESTS_AT_ONCE} requests may run at a time."
+                response = problem(429, detail)
                 response["Retry-After"] = "1"
             elif caller is not None and not read_body(request):
-                most = f"A request may have at most {settings.LOOM.max_api_bytes} bytes."
-                response = problem(413, most)
+                detail = f"A request may have at most {settings.LOOM.max_api_bytes} bytes."
+                response = problem(413, detail)
             else:
                 response = self._get_response(request)
         response = format_error(request, response)
@@ -118,11 +118,12 @@ def read_token(headers: Mapping[str, str]) -> str | None:
 
     Return an empty string for any other authorization, and None if there is no authorization.
     """
-    given = headers.get("Authorization", "")
-    if key := headers.get("X-Api-Key", ""):
-        given = given or f"Bearer {key}"
-    scheme, _, token = given.partition(" ")
-    return (token.strip() if scheme.lower() == "bearer" else "") if given else None
+    authorization = headers.get("Authorization", "")
+    if not authorization:
+        key = headers.get("X-Api-Key", "")
+        return key.strip() if key else None
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_known(session_key: str, token: str) -> bool:
@@ -156,19 +157,19 @@ def count_request(request: HttpRequest, caller: Caller | None) -> tuple[bool, di
     """Return whether the request is within the rate limit, and the headers about the limit."""
     item = _parse_rate(settings.LOOM.api_rate)
     if caller is None:
-        whose = f"address {client_address(request)}"
+        counter_key = f"address {client_address(request)}"
     elif caller.token_pk is None:
-        whose = f"person {caller.user.pk}"
+        counter_key = f"person {caller.user.pk}"
     else:
-        whose = f"token {caller.token_pk}"
+        counter_key = f"token {caller.token_pk}"
     limiter = _limiter(settings.LOOM.redis_url)
     try:
-        is_within = limiter.hit(item, whose)
-        stats = limiter.get_window_stats(item, whose)
+        is_within = limiter.hit(item, counter_key)
+        stats = limiter.get_window_stats(item, counter_key)
     except StorageError:  # Redis is not available, so each process counts for itself
         limiter = _limiter("")
-        is_within = limiter.hit(item, whose)
-        stats = limiter.get_window_stats(item, whose)
+        is_within = limiter.hit(item, counter_key)
+        stats = limiter.get_window_stats(item, counter_key)
     return is_within, {
         "X-RateLimit-Limit": str(item.amount),
         "X-RateLimit-Remaining": str(max(0, stats.remaining)),

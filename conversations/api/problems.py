@@ -121,10 +121,10 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         404: "This address does not exist.",
         405: f"{request.method} is not supported here.",
     }.get(response.status_code, HTTPStatus(response.status_code).description)
-    made = problem(response.status_code, detail or "The request is invalid.")
+    converted = problem(response.status_code, detail or "The request is invalid.")
     if "Allow" in response:
-        made["Allow"] = response["Allow"]
-    return made
+        converted["Allow"] = response["Allow"]
+    return converted
 
 
 # Reading requests and writing responses: JSON as its standard defines it.

@@ -20,7 +20,7 @@ from conversations.archive.message_formats import import_history, prepare_messag
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.sessions import begin_anew, create_session, find_by_key, open_by_key
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.session_keys import (
     MAX_KEY_CHARS,
@@ -29,7 +29,13 @@ from conversations.domain.session_keys import (
     check_key,
 )
 from conversations.models import Session
-from conversations.runtime.current import announce, compact_at_end, list_models, model_of
+from conversations.runtime.current import (
+    announce,
+    compact_at_end,
+    list_models,
+    model_of,
+    require_model,
+)
 
 from .auth import caller_of, needs, open_for_writing
 from .fields import (
@@ -188,15 +194,15 @@ def begin_session(
 ) -> Status[session_records.SessionRecord]:
     """Begin a session. ``Location`` has its address."""
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
-    begun = begun_as(new)
+    values = begun_as(new)
     key = new.key and check_key(new.key)
-    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
+    history = prepare_messages(new.messages, format=new.format, model=new.model or "")
     channel = new.channel or channel_of(key or "", otherwise="api")
     owner = caller_of(request).user
     try:
         with transaction.atomic():
-            session = create_session(workspace, owner=owner, key=key, channel=channel, **begun)
-            import_history(session, brought, user_pk=owner.pk)
+            session = create_session(workspace, owner=owner, key=key, channel=channel, **values)
+            import_history(session, history, user_pk=owner.pk)
     except IntegrityError as error:
         raise Conflict("Another session already has this key.", code="key_taken") from error
     belongs_to(request, session)
@@ -265,9 +271,9 @@ def fork_at_turn(
     session, _ = get_session_for(request, uuid, to=TO_WRITE)
     # A program may pass on answers to anybody, so the fork gets no channel of members.
     channel = "api" if session.channel in MEMBER_CHANNELS else session.channel
-    made = fork_session(session, turn=number, owner=caller_of(request).user, channel=channel)
-    belongs_to(request, made)
-    return Status(201, session_records.read_session_record(made.pk))
+    fork = fork_session(session, turn=number, owner=caller_of(request).user, channel=channel)
+    belongs_to(request, fork)
+    return Status(201, session_records.read_session_record(fork.pk))
 
 
 class BranchOut(Schema):
@@ -360,12 +366,6 @@ def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
     return {"items": list_models()}
 
 
-def require_model(model: str) -> None:
-    """Raise Rejected if the model is not available."""
-    if model not in {one.id for one in list_models()}:
-        raise Rejected("This model is not available.", code="unknown_model")
-
-
 def begun_as(start: SessionStart) -> dict[str, Any]:
     """Return arguments for ``archive.sessions.create_session``. Raise Rejected if any is bad."""
     if start.model:
@@ -397,20 +397,21 @@ def list_sessions_of(
         is_member = True
     else:
         workspace, access = get_workspace_for(request, slug)
-        workspaces, is_member = (workspace.pk,), access.role is not None
+        workspaces = (workspace.pk,)
+        is_member = access.role is not None
     walk = page_request_of(filters)
-    wanted = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
-    found = session_records.list_session_records(
-        session_records.SessionFilter(workspaces=workspaces, query=filters.q, **wanted),
+    conditions = filters.dict(include={"key", "channel", "archived", "expired", "parent"})
+    records = session_records.list_session_records(
+        session_records.SessionFilter(workspaces=workspaces, query=filters.q, **conditions),
         mark=parse_list_cursor(walk.place) if walk.place else None,
         is_back=walk.is_back,
         limit=walk.limit + 1,
     )
     return make_page(
         walk,
-        found,
-        as_item=lambda one: as_item(one if is_member else one.without_words()),
-        place_of=lambda one: str(one.cursor),
+        records,
+        as_item=lambda record: as_item(record if is_member else record.without_words()),
+        place_of=lambda record: str(record.cursor),
     )
 
 
@@ -428,10 +429,10 @@ def get_session_by_key(request: HttpRequest, slug: str, key: str) -> session_rec
     A session that has expired, or whose purge is ordered, is not found by its key.
     """
     workspace, _ = get_workspace_for(request, slug)
-    found = find_by_key(workspace, check_key(key))
-    if found is None:
+    keyed = find_by_key(workspace, check_key(key))
+    if keyed is None:
         raise NotFound("No session has this key.")
-    session, _ = get_session_for(request, found.uuid)
+    session, _ = get_session_for(request, keyed.uuid)
     return session_records.read_session_record(session.pk)
 
 
@@ -452,9 +453,9 @@ def open_session_by_key(
     only one session is begun.
     """
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
-    begun = begun_as(start or SessionStart.model_validate({}))
+    values = begun_as(start or SessionStart.model_validate({}))
     owner = caller_of(request).user
-    session, is_new = open_by_key(workspace, key=check_key(key), owner=owner, **begun)
+    session, is_new = open_by_key(workspace, key=check_key(key), owner=owner, **values)
     return _located(response, session, status=201 if is_new else 200)
 
 

@@ -235,7 +235,7 @@ def list_changed_files(
                 "reason": file.plan.reason if file.plan else "",
                 "moved_from": stored_path(file.moved_from),
                 "moved_to": stored_path(file.moved_to),
-                "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
+                "calls": list(dict.fromkeys(change.call for change in file.changes if change.call)),
             }
             for file in review.files
         ],
@@ -255,7 +255,7 @@ async def revert_changes(
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != ChangeScope()):
         raise Rejected("Name what to restore.", code="nothing_to_revert")
-    done = await runtime.revert_files(
+    result = await runtime.revert_files(
         session,
         pathlib.Path(session.workspace.root),
         scope=scope,
@@ -263,22 +263,26 @@ async def revert_changes(
         replace={real_path(path) for path in wanted.replace},
     )
     return {
-        "back": [stored_path(path) for path in done.back],
-        "left": {stored_path(path): reason for path, reason in done.left.items()},
+        "back": [stored_path(path) for path in result.back],
+        "left": {stored_path(path): reason for path, reason in result.left.items()},
     }
 
 
-def _scope_of(**given: UUID | None) -> ChangeScope:
-    chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
+def _scope_of(**ids: UUID | None) -> ChangeScope:
+    chosen = {name: uuid for name, uuid in ids.items() if uuid is not None}
     if len(chosen) > 1:
-        raise Rejected(f"Give exactly one of {', '.join(given)}.", code="bad_scope")
+        raise Rejected(f"Give exactly one of {', '.join(ids)}.", code="bad_scope")
     return ChangeScope(**chosen)
 
 
 def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    kind = "folder" if state.is_folder else "link" if state.is_link else "file"
+    kind = "file"
+    if state.is_folder:
+        kind = "folder"
+    elif state.is_link:
+        kind = "link"
     return {"kind": kind, "size": state.size, "mode": state.permissions}
 
 

@@ -47,6 +47,8 @@ from conversations.runtime.service import Runtime
 from .auth import caller_of, needs
 from .fields import MAX_NUMBER
 
+logger = logging.getLogger(__name__)
+
 # Streams last long. So they hold no database connection, and end if the caller loses the right to
 # read the session.
 
@@ -70,9 +72,9 @@ async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], obj
     caller, context = caller_of(request), access_context_of(request)
     if caller.token_pk is None:
         key = request.session.session_key or ""
-        place = OpenPage(key, caller.user.pk, session.workspace_id, session.pk)
-        earlier = await sync_to_async(read_snapshot)(place)
-        return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
+        page = OpenPage(key, caller.user.pk, session.workspace_id, session.pk)
+        earlier = await sync_to_async(read_snapshot)(page)
+        return partial(recheck_access, page, session.workspace, to=MAY_READ, earlier=earlier)
 
     def recheck() -> None:
         user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
@@ -82,8 +84,6 @@ async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], obj
 
     return recheck
 
-
-logger = logging.getLogger(__name__)
 
 router = Router(tags=["Streams"])
 
@@ -134,13 +134,15 @@ async def follow_run(
     The last event is ``end``. A client that reconnects after it gets 204.
     """
     session, _ = await sync_to_async(get_session_for)(request, uuid)
-    found = await sync_to_async(find_run)(session, run)
-    at = last_event_id or given or ""
-    if at == END_ID:
+    stored_run = await sync_to_async(find_run)(session, run)
+    event_id = last_event_id or given or ""
+    if event_id == END_ID:
         return HttpResponse(status=204)
-    place = parse_stream_cursor(at or "0")
+    cursor = parse_stream_cursor(event_id or "0")
     runtime = await current_runtime()
-    return await stream_run(request, runtime, session, found, place, is_resumed=bool(at))
+    return await stream_run(
+        request, runtime, session, stored_run, cursor, is_resumed=bool(event_id)
+    )
 
 
 @router.get(
@@ -162,14 +164,14 @@ async def follow_session(
     Without ``after``, only new rows are sent. The stream does not end by itself.
     """
     session, _ = await sync_to_async(get_session_for)(request, uuid)
-    at = last_event_id or given or ""
-    place = (
-        parse_stream_cursor(at)
-        if at
-        else StreamCursor(session.last_seq if after is None else after)
-    )
-    first = None if at else StreamEvent(str(place), SESSION, {"session": str(uuid)})
-    reader = SessionReader(session.pk, place)
+    event_id = last_event_id or given or ""
+    first: StreamEvent | None = None
+    if event_id:
+        cursor = parse_stream_cursor(event_id)
+    else:
+        cursor = StreamCursor(session.last_seq if after is None else after)
+        first = StreamEvent(str(cursor), SESSION, {"session": str(uuid)})
+    reader = SessionReader(session.pk, cursor)
     return await _respond(request, await current_runtime(), session, reader, first)
 
 
@@ -191,12 +193,12 @@ async def stream_run(
     runtime: Runtime,
     session: Session,
     run: Run,
-    place: StreamCursor,
+    cursor: StreamCursor,
     *,
     is_resumed: bool = False,
     is_let_in: bool = False,
 ) -> HttpResponseBase:
-    """Return the stream of a run from ``place`` on.
+    """Return the stream of a run from ``cursor`` on.
 
     ``is_let_in`` says that the caller has just begun the run, after a check that there is room for
     its stream. The stream is then opened even if others have taken the room in the meantime,
@@ -204,7 +206,7 @@ async def stream_run(
     """
     data = {"run": str(run.uuid), "session": str(run.session.uuid)}
     first = None if is_resumed else StreamEvent(str(StreamCursor()), RUN, data)
-    reader = RunReader(run.pk, place)
+    reader = RunReader(run.pk, cursor)
     return await _respond(request, runtime, session, reader, first, is_let_in=is_let_in)
 
 
@@ -225,7 +227,10 @@ async def _respond(
     async def write() -> AsyncGenerator[str]:
         await free_connection()
         try:
-            (limiter.acquire_anyway if is_let_in else limiter.acquire)(STREAMS, person_pk)
+            if is_let_in:
+                limiter.acquire_anyway(STREAMS, person_pk)
+            else:
+                limiter.acquire(STREAMS, person_pk)
         except TooManyRequests:
             return  # too many streams began at once; the client is refused when it reconnects
         try:

@@ -79,7 +79,7 @@ def list_turns(
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     rewound = read_rewound(session.pk, "turn")
-    found = walk_turns(
+    turns = walk_turns(
         session.pk,
         start=walk.number,
         is_back=walk.is_back,
@@ -89,7 +89,7 @@ def list_turns(
     )
     return make_page(
         walk,
-        found,
+        turns,
         as_item=lambda turn: as_turn(turn, rewound),
         place_of=lambda turn: str(turn.number),
     )
@@ -110,8 +110,8 @@ def walk_by_number(wanted: NumberRange) -> PageRequest:
 
     Raise Rejected if more than one of cursor, ``after`` and ``before`` is given.
     """
-    given = (wanted.cursor or None, wanted.after, wanted.before)
-    if sum(one is not None for one in given) > 1:
+    bounds = (wanted.cursor or None, wanted.after, wanted.before)
+    if sum(bound is not None for bound in bounds) > 1:
         raise Rejected("Give only one of cursor, after and before.", code="bad_cursor")
     if wanted.before is not None:
         return PageRequest(wanted.limit, str(wanted.before), is_back=True)
@@ -126,8 +126,8 @@ def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
     blocks = damage = None
     try:
         blocks = read_blocks(turn)
-        named = ("id", "name", "input")
-        calls = [{name: call.get(name) for name in named} for call in read_tool_calls(turn)]
+        names = ("id", "name", "input")
+        calls = [{name: call.get(name) for name in names} for call in read_tool_calls(turn)]
     except MalformedTurn as error:
         # The error is reported in the turn and not raised, so that other turns can be read.
         blocks, damage = None, str(error)
@@ -182,11 +182,11 @@ def list_events(
     """List the events of the journal in order. Turns that it does not cover have no events."""
     session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
-    found = walk_events(session.pk, start=walk.number, is_back=walk.is_back, limit=walk.limit + 1)
+    events = walk_events(session.pk, start=walk.number, is_back=walk.is_back, limit=walk.limit + 1)
     rewound = read_rewound(session.pk, "seq")
     return make_page(
         walk,
-        found,
+        events,
         as_item=lambda event: as_event(event, rewound),
         place_of=lambda event: str(event.seq),
     )

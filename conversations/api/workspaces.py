@@ -44,7 +44,7 @@ of_one = Router(tags=["Workspaces"])
 Role = Literal["owner", "member", "viewer"]
 
 
-def _managed(request: HttpRequest, slug: str) -> tuple[Workspace, AuditOrigin]:
+def _get_managed(request: HttpRequest, slug: str) -> tuple[Workspace, AuditOrigin]:
     context = access_context_of(request)
     workspace, _ = get_workspace_for(context, slug, to=TO_MANAGE)
     return workspace, context.origin
@@ -135,7 +135,7 @@ class WorkspacePatch(Schema):
 )
 def get_workspace_settings(request: HttpRequest, slug: Path[str]) -> Workspace:
     """Return the settings of a workspace. Only its owners may read them."""
-    workspace, _ = _managed(request, slug)
+    workspace, _ = _get_managed(request, slug)
     return workspace
 
 
@@ -146,19 +146,20 @@ def change_workspace_settings(
     request: HttpRequest, slug: Path[str], patch: WorkspacePatch
 ) -> Workspace:
     """Change the settings of a workspace. If one value is refused, none is changed."""
-    found, origin = _managed(request, slug)
+    unlocked, origin = _get_managed(request, slug)
     with transaction.atomic():
         # The lock prevents that concurrent changes are overwritten with old values.
-        workspace = archive_workspaces.lock_workspace(found)
-        wanted = copy(workspace)
+        workspace = archive_workspaces.lock_workspace(unlocked)
+        changed = copy(workspace)
         for name, value in patch.dict(exclude_unset=True).items():
-            setattr(wanted, name, value)
+            setattr(changed, name, value)
         # The forms of the settings page check which values are valid together.
-        form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(wanted))
-        rules = ToolRulesForm(workspace, ToolRulesForm.values_of(wanted))
-        wrong = [text for one in (form, rules) for texts in one.errors.values() for text in texts]
-        if wrong:
-            raise Rejected(" ".join(map(str, wrong)), code="bad_settings")
+        form = WorkspaceSettingsForm(workspace, WorkspaceSettingsForm.values_of(changed))
+        rules = ToolRulesForm(workspace, ToolRulesForm.values_of(changed))
+        errors = [*form.errors.values(), *rules.errors.values()]
+        problems = [text for texts in errors for text in texts]
+        if problems:
+            raise Rejected(" ".join(map(str, problems)), code="bad_settings")
         tools = dict(rules.cleaned_data)
         change_channel_recall(workspace, channel_recall=tools.pop("channel_recall"), origin=origin)
         archive_workspaces.change_workspace(workspace, **form.cleaned_data)
@@ -236,9 +237,9 @@ def reword_memory(
 ) -> MemoryEntry:
     """Change the text of an entry."""
     context = access_context_of(request)
-    _, found = get_memory_entry_for(context, slug, entry)
-    change_entry(found, text=patch.text, origin=context.origin)
-    return found
+    _, memory_entry = get_memory_entry_for(context, slug, entry)
+    change_entry(memory_entry, text=patch.text, origin=context.origin)
+    return memory_entry
 
 
 @of_one.delete(
@@ -250,8 +251,8 @@ def reword_memory(
 def forget_memory(request: HttpRequest, slug: Path[str], entry: Path[UUID]) -> Status[None]:
     """Remove an entry."""
     context = access_context_of(request)
-    _, found = get_memory_entry_for(context, slug, entry)
-    remove_entry(found, origin=context.origin)
+    _, memory_entry = get_memory_entry_for(context, slug, entry)
+    remove_entry(memory_entry, origin=context.origin)
     return Status(204, None)
 
 
@@ -309,7 +310,7 @@ class NewInvitationOut(Schema):
 @of_one.get("/members", auth=needs(MANAGE), response=Page[MemberOut], url_name="workspace_members")
 def list_members(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """List the members of a workspace by name. Only its owners may do this."""
-    workspace, _ = _managed(request, slug)
+    workspace, _ = _get_managed(request, slug)
     members = archive_workspaces.members_of(workspace)
     return {"items": [{"username": name, "role": role} for name, role in members]}
 
@@ -321,7 +322,7 @@ def set_member(
     request: HttpRequest, slug: Path[str], username: str, new: MemberIn
 ) -> dict[str, Any]:
     """Set the role of a person in the workspace. The last owner cannot get another role."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     archive_workspaces.add_member(
         workspace, user_pk=archive_workspaces.find_user(username).pk, role=new.role, origin=origin
     )
@@ -333,7 +334,7 @@ def set_member(
 )
 def take_member_out(request: HttpRequest, slug: Path[str], username: str) -> Status[None]:
     """Remove a person from the workspace. If they are not a member, nothing happens."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     person = archive_workspaces.find_user(username, even_closed=True)
     archive_workspaces.remove_member(workspace, user_pk=person.pk, origin=origin)
     return Status(204, None)
@@ -345,20 +346,20 @@ def list_groups(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
 
     Only owners of the workspace may do this.
     """
-    workspace, _ = _managed(request, slug)
+    workspace, _ = _get_managed(request, slug)
     return {"items": _list_groups(workspace)}
 
 
 @of_one.put("/groups/{int:id}", auth=needs(MANAGE), response=GroupOut, url_name="workspace_group")
 def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> dict[str, Any]:
     """Set the role of a group's people in the workspace."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     # Groups that grant a role in the installation cannot be groups of a workspace.
     if id not in [group["id"] for group in _list_groups(workspace)]:
         raise NotFound("This group does not exist.")
     archive_workspaces.add_group(workspace, group=find_group(id), role=new.role, origin=origin)
-    [shown] = [group for group in _list_groups(workspace) if group["id"] == id]
-    return shown
+    [group] = [group for group in _list_groups(workspace) if group["id"] == id]
+    return group
 
 
 @of_one.delete(
@@ -366,15 +367,16 @@ def set_group(request: HttpRequest, slug: Path[str], id: int, new: MemberIn) -> 
 )
 def take_group_out(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
     """Remove a group from the workspace. If it is not in the workspace, nothing happens."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     archive_workspaces.remove_group(workspace, group=find_group(id), origin=origin)
     return Status(204, None)
 
 
 def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
-    own = [group | {"id": group["pk"]} for group in archive_workspaces.groups_of(workspace)]
-    others = archive_workspaces.groups_to_add(workspace)
-    return own + [{"id": pk, "name": name, "role": None, "people": None} for pk, name in others]
+    groups = [group | {"id": group["pk"]} for group in archive_workspaces.groups_of(workspace)]
+    for pk, name in archive_workspaces.groups_to_add(workspace):
+        groups.append({"id": pk, "name": name, "role": None, "people": None})
+    return groups
 
 
 @of_one.get(
@@ -385,7 +387,7 @@ def _list_groups(workspace: Workspace) -> list[dict[str, Any]]:
 )
 def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, Any]:
     """List the invitations to a workspace that still work, the latest first."""
-    workspace, _ = _managed(request, slug)
+    workspace, _ = _get_managed(request, slug)
     return {"items": list_invitations(workspace)}
 
 
@@ -397,7 +399,7 @@ def list_open_invitations(request: HttpRequest, slug: Path[str]) -> dict[str, An
 )
 def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[dict[str, Any]]:
     """Create a link with which one person can join the workspace."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     token = create_invitation(
         workspace=workspace,
         role=new.role,
@@ -416,7 +418,7 @@ def invite(request: HttpRequest, slug: Path[str], new: InvitationIn) -> Status[d
 )
 def revoke_open_invitation(request: HttpRequest, slug: Path[str], id: int) -> Status[None]:
     """Revoke an invitation that was not used yet."""
-    workspace, origin = _managed(request, slug)
+    workspace, origin = _get_managed(request, slug)
     if not revoke_invitation(workspace, pk=id, origin=origin):
         raise NotFound("This invitation is no longer open.")
     return Status(204, None)
