@@ -94,11 +94,11 @@ def list_devices(user_pk: int, *, current: str = "") -> list[dict[str, Any]]:
     sessions = BrowserSession.objects.filter(
         session_key=OuterRef("session_key"), expire_date__gt=timezone.now()
     )
-    found = Device.objects.filter(Exists(sessions), user=user_pk).order_by("-last_seen_at", "-pk")
+    devices = Device.objects.filter(Exists(sessions), user=user_pk).order_by("-last_seen_at", "-pk")
     return [
         device
         | {"name": name_of_agent(device["agent"]), "is_current": device["session_key"] == current}
-        for device in found.values()[:MAX_DEVICES_LISTED]
+        for device in devices.values()[:MAX_DEVICES_LISTED]
     ]
 
 
@@ -117,9 +117,9 @@ def sign_out_devices(user_pk: int, *, but: str = "") -> int:
 
 @transaction.atomic
 def _sign_out(devices: QuerySet[Device]) -> int:
-    found = dict(devices.exclude(session_key=None).values_list("pk", "session_key"))
-    BrowserSession.objects.filter(session_key__in=found.values()).delete()
-    ended = Device.objects.filter(pk__in=found)
+    keys = dict(devices.exclude(session_key=None).values_list("pk", "session_key"))
+    BrowserSession.objects.filter(session_key__in=keys.values()).delete()
+    ended = Device.objects.filter(pk__in=keys)
     return ended.update(session_key=None, ended_at=timezone.now())
 
 

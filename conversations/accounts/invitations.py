@@ -30,7 +30,7 @@ def create_invitation(
         raise Rejected("Too many open invitations. Revoke some first.", code="too_many_invitations")
     token, now = secrets.token_urlsafe(32), timezone.now()
     with transaction.atomic():
-        made = Invitation.objects.create(
+        invitation = Invitation.objects.create(
             digest=digest_of(token),
             label=one_line(storable(label), limit=120),
             workspace=workspace,
@@ -39,7 +39,7 @@ def create_invitation(
             created_at=now,
             expires_at=now + lifetime,
         )
-        _record(origin, made, invited=made.label or "somebody")
+        _record(origin, invitation, invited=invitation.label or "somebody")
     return token
 
 
@@ -54,25 +54,29 @@ def list_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
 def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrigin) -> bool:
     """Revoke an invitation. Return False if there is no such open invitation."""
     with transaction.atomic():
-        made = list_invitations(workspace).filter(pk=pk).first()
+        invitation = list_invitations(workspace).filter(pk=pk).first()
         # Somebody may revoke or accept the invitation at the same time. Only one request succeeds.
-        if made is None or not _open().filter(pk=pk).update(revoked_at=timezone.now()):
+        if invitation is None or not _open().filter(pk=pk).update(revoked_at=timezone.now()):
             return False
-        _record(origin, made, revoked=made.label or "somebody")
+        _record(origin, invitation, revoked=invitation.label or "somebody")
     return True
 
 
 def find_invitation(token: str) -> Invitation | None:
     """Return the invitation, or None if it does not work any more."""
-    found = _open().select_related("workspace", "created_by").filter(digest=digest_of(token))
-    made = found.first()
-    if made is None:
+    invitations = _open().select_related("workspace", "created_by")
+    invitation = invitations.filter(digest=digest_of(token)).first()
+    if invitation is None:
         return None
     # An invitation works only while its creator could still create it.
-    by = made.created_by
-    if made.workspace is None:
-        return made if is_administrator(by) else None
-    return made if by.is_active and MANAGE in rights_in(made.workspace, by).allowed else None
+    creator = invitation.created_by
+    if invitation.workspace is None:
+        is_allowed = is_administrator(creator)
+    else:
+        is_allowed = (
+            creator.is_active and MANAGE in rights_in(invitation.workspace, creator).allowed
+        )
+    return invitation if is_allowed else None
 
 
 def _open() -> QuerySet[Invitation]:
@@ -86,16 +90,16 @@ def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspa
     not work (any more). If two people use it at once, one of them joins.
     """
     with transaction.atomic():
-        made = find_invitation(token)
+        invitation = find_invitation(token)
         used = {"used_at": timezone.now(), "used_by": user}
-        if made is None or not _open().filter(pk=made.pk).update(**used):
+        if invitation is None or not _open().filter(pk=invitation.pk).update(**used):
             raise Rejected("This invitation is no longer valid.", code="invitation_over")
-        if made.workspace is not None:
-            own = made.workspace.memberships.filter(user=user).values_list("role", flat=True)
-            role = strongest((made.role, *own)) or made.role
-            add_member(made.workspace, user_pk=user.pk, role=role)
-        _record(origin, made, joined=user.get_username())
-    return made.workspace
+        if invitation.workspace is not None:
+            own = invitation.workspace.memberships.filter(user=user).values_list("role", flat=True)
+            role = strongest((invitation.role, *own)) or invitation.role
+            add_member(invitation.workspace, user_pk=user.pk, role=role)
+        _record(origin, invitation, joined=user.get_username())
+    return invitation.workspace
 
 
 def is_redundant(invitation: Invitation, user: User) -> bool:
@@ -121,7 +125,7 @@ def create_account(
     return user, joined
 
 
-def _record(origin: AuditOrigin, made: Invitation, **metadata: str) -> None:
-    slug = made.workspace.slug if made.workspace else ""
-    about = metadata | ({"role": made.role} if made.role else {})
+def _record(origin: AuditOrigin, invitation: Invitation, **metadata: str) -> None:
+    slug = invitation.workspace.slug if invitation.workspace else ""
+    about = metadata | ({"role": invitation.role} if invitation.role else {})
     record(origin, AuditEvent(action=ROLE, workspace=slug, metadata=about))

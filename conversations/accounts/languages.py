@@ -59,9 +59,9 @@ def zone_of_browser(request: HttpRequest) -> ZoneInfo:
 
 def preferences_of(request: HttpRequest) -> Preferences:
     """Return the preferences of the person who is signed in. They are read once per request."""
-    known: Preferences | None = getattr(request, "preferences", None)
-    if known is None:
+    preferences: Preferences | None = getattr(request, "preferences", None)
+    if preferences is None:
         user = request.user
-        known = read_preferences(user.pk) if isinstance(user, User) else Preferences()
-        request.preferences = known  # type: ignore[attr-defined]
-    return known
+        preferences = read_preferences(user.pk) if isinstance(user, User) else Preferences()
+        request.preferences = preferences  # type: ignore[attr-defined]
+    return preferences

@@ -28,19 +28,19 @@ from .people import find_group
 @login_required
 @require_safe
 def workspace_members(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    return _members_page(request, found, MemberForm())
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    return _members_page(request, workspace, MemberForm())
 
 
-def _members_page(request: HttpRequest, found: Workspace, form: MemberForm) -> HttpResponse:
-    groups = archive_workspaces.groups_to_add(found)
+def _members_page(request: HttpRequest, workspace: Workspace, form: MemberForm) -> HttpResponse:
+    groups = archive_workspaces.groups_to_add(workspace)
     context = {
-        "workspace": found,
+        "workspace": workspace,
         "form": form,
-        "people": archive_workspaces.members_of(found),
-        "groups": archive_workspaces.groups_of(found),
+        "people": archive_workspaces.members_of(workspace),
+        "groups": archive_workspaces.groups_of(workspace),
         "group_form": GroupRoleForm(groups=groups, auto_id="group_%s") if groups else None,
-        "invitations": list_invitations(found),
+        "invitations": list_invitations(workspace),
         "invitation_form": WorkspaceInvitationForm(auto_id="invite_%s"),
     }
     return render(request, "settings/members.html", context, status=400 if form.errors else 200)
@@ -48,28 +48,28 @@ def _members_page(request: HttpRequest, found: Workspace, form: MemberForm) -> H
 
 @post_by_person
 def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     form = MemberForm(request.POST)
     if form.is_valid():
         origin, role = access_context_of(request).origin, form.cleaned_data["role"]
         try:
             user = archive_workspaces.find_user(form.cleaned_data["username"])
-            archive_workspaces.add_member(found, user_pk=user.pk, role=role, origin=origin)
+            archive_workspaces.add_member(workspace, user_pk=user.pk, role=role, origin=origin)
         except Rejected as error:
             form.add_error("username", translate(error.message))
         else:
             return _to_members(request, slug)
-    return _members_page(request, found, form)
+    return _members_page(request, workspace, form)
 
 
 @post_by_person
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     name = storable(request.POST.get("username", ""))
     with refusal_as_message(request):
         user = archive_workspaces.find_user(name, even_closed=True)
         archive_workspaces.remove_member(
-            found, user_pk=user.pk, origin=access_context_of(request).origin
+            workspace, user_pk=user.pk, origin=access_context_of(request).origin
         )
         messages.success(request, gettext("%(name)s is removed.") % {"name": user.username})
     return _to_members(request, slug)
@@ -77,11 +77,11 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form = GroupRoleForm(request.POST, groups=archive_workspaces.groups_to_add(found))
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = GroupRoleForm(request.POST, groups=archive_workspaces.groups_to_add(workspace))
     if form.is_valid():
         archive_workspaces.add_group(
-            found,
+            workspace,
             group=find_group(int(form.cleaned_data["group"])),
             role=form.cleaned_data["role"],
             origin=access_context_of(request).origin,
@@ -93,22 +93,24 @@ def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def workspace_group_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     group = find_group(pk)
-    archive_workspaces.remove_group(found, group=group, origin=access_context_of(request).origin)
+    archive_workspaces.remove_group(
+        workspace, group=group, origin=access_context_of(request).origin
+    )
     messages.success(request, gettext("%(name)s is removed.") % {"name": group.name})
     return _to_members(request, slug)
 
 
 @post_by_person
 def workspace_invite(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     form = WorkspaceInvitationForm(request.POST)
     if not form.is_valid():
         messages.error(request, gettext("Choose a role, and a shorter name."))
         return _to_members(request, slug)
     back = reverse("workspace_members", args=[slug])
-    return invite(request, form, workspace=found, back=back, back_to=gettext("Members"))
+    return invite(request, form, workspace=workspace, back=back, back_to=gettext("Members"))
 
 
 def invite(
@@ -146,8 +148,8 @@ def invite(
 
 @post_by_person
 def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    if not revoke_invitation(found, pk=pk, origin=access_context_of(request).origin):
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    if not revoke_invitation(workspace, pk=pk, origin=access_context_of(request).origin):
         raise NotFound("This invitation is no longer open.")
     return _to_members(request, slug)
 

@@ -96,9 +96,9 @@ def account_data(request: HttpRequest) -> HttpResponse:
 def account_choose(request: HttpRequest) -> HttpResponse:
     """Save only the given preferences, for buttons on pages that change a single one."""
     user = person(request)
-    known = _chosen_by(user)
-    given = {name: value for name, value in request.POST.items() if name in known}
-    form = PreferencesForm(known | given)
+    preferences = _chosen_by(user)
+    changes = {name: value for name, value in request.POST.items() if name in preferences}
+    form = PreferencesForm(preferences | changes)
     if not form.is_valid():
         return HttpResponse(gettext("Invalid choice."), "text/plain", status=400)
     Preferences.objects.update_or_create(user=user, defaults=form.cleaned_data)
@@ -123,14 +123,14 @@ def devices_sign_out(request: HttpRequest) -> HttpResponse:
     key = request.session.session_key or ""
     count = sign_out_devices(person(request).pk, but=key if others else "")
     if others:
-        said = gettext("You are not signed in anywhere else.")
+        message = gettext("You are not signed in anywhere else.")
         if count:
-            said = ngettext(
+            message = ngettext(
                 "Signed out %(count)s device. Open pages there close now.",
                 "Signed out %(count)s devices. Open pages there close now.",
                 count,
             ) % {"count": count}
-        messages.success(request, said)
+        messages.success(request, message)
     return _back_to_devices(request)
 
 
@@ -302,16 +302,16 @@ class TokenForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        most = settings.LOOM.token_days
+        max_days = settings.LOOM.token_days
         days = self.fields["days"]
         assert isinstance(days, forms.IntegerField)
-        days.initial = most or None
-        days.required = bool(most)
+        days.initial = max_days or None
+        days.required = bool(max_days)
         days.help_text = gettext("Leave empty to never expire.")
-        if most:
-            days.help_text = gettext("At most %(days)s.") % {"days": most}
-        days.validators.append(MaxValueValidator(most or MAX_TOKEN_DAYS))
-        days.widget.attrs["max"] = most or MAX_TOKEN_DAYS
+        if max_days:
+            days.help_text = gettext("At most %(days)s.") % {"days": max_days}
+        days.validators.append(MaxValueValidator(max_days or MAX_TOKEN_DAYS))
+        days.widget.attrs["max"] = max_days or MAX_TOKEN_DAYS
 
     @property
     def lifetime(self) -> timedelta | None:

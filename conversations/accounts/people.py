@@ -54,10 +54,10 @@ def list_people(
             | Q(email__icontains=words)
         )
     rows = list(people.order_by("username")[: limit + 1])
-    shown = rows[:limit]
-    roles = _roles_of(shown)
-    found = [(person, roles[person.pk]) for person in shown]
-    return found, shown[-1].username if len(rows) > limit else ""
+    people_on_page = rows[:limit]
+    roles = _roles_of(people_on_page)
+    people_with_roles = [(person, roles[person.pk]) for person in people_on_page]
+    return people_with_roles, people_on_page[-1].username if len(rows) > limit else ""
 
 
 def _roles_of(people: Collection[User]) -> dict[int, list[str]]:
@@ -78,7 +78,7 @@ def read_person(pk: int) -> dict[str, Any]:
     user = _find(pk)
     groups = list(user.groups.order_by("name").values_list("pk", "name"))
     # Roles that this page can remove: they come from a role group or a permission of the person.
-    given = {name for _, name in groups if name in ROLE_GROUPS} | _own_roles(user)
+    removable_roles = {name for _, name in groups if name in ROLE_GROUPS} | _own_roles(user)
     has = _roles_of([user])[pk]
     in_workspaces = roles_of_person(pk)
     workspaces = Workspace.objects.filter(pk__in=in_workspaces).order_by("name", "pk")
@@ -87,14 +87,14 @@ def read_person(pk: int) -> dict[str, Any]:
         "roles": [
             {
                 "name": name,
-                "is_member": name in given,
-                "has_anyway": name in has and name not in given,
+                "is_member": name in removable_roles,
+                "has_anyway": name in has and name not in removable_roles,
             }
             for name in ROLE_GROUPS
         ],
         "wrong_attempts": wrong_attempts(user.get_username()),
         "groups": [(key, name) for key, name in groups if name not in ROLE_GROUPS],
-        "workspaces": [(found.name, found.slug, in_workspaces[found.pk]) for found in workspaces],
+        "workspaces": [(row.name, row.slug, in_workspaces[row.pk]) for row in workspaces],
         "owned_alone": list(workspaces_owned_alone(pk)),
     }
 
@@ -201,21 +201,25 @@ def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
     """Put the person into exactly these role groups. Raise NotFound or NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
-        before = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
-        own = _own_roles(user)
-        wanted = set(names) & set(ROLE_GROUPS)
-        if wanted == before and not own - wanted:
+        old_roles = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
+        direct_roles = _own_roles(user)
+        roles = set(names) & set(ROLE_GROUPS)
+        if roles == old_roles and not direct_roles - roles:
             return
-        codenames = [ROLE_GROUPS[name].partition(".")[2] for name in own - wanted]
+        codenames = [ROLE_GROUPS[name].partition(".")[2] for name in direct_roles - roles]
         user.user_permissions.remove(*user.user_permissions.filter(codename__in=codenames))
-        user.groups.remove(*(role_group(name) for name in before - wanted))
-        user.groups.add(*(role_group(name) for name in wanted - before))
-        _record(origin, person=user.get_username(), roles=", ".join(sorted(wanted)))
+        user.groups.remove(*(role_group(name) for name in old_roles - roles))
+        user.groups.add(*(role_group(name) for name in roles - old_roles))
+        _record(origin, person=user.get_username(), roles=", ".join(sorted(roles)))
 
 
 def _own_roles(user: User) -> set[str]:
-    own = set(user.user_permissions.values_list("codename", flat=True))
-    return {name for name, one in ROLE_GROUPS.items() if one.partition(".")[2] in own}
+    codenames = set(user.user_permissions.values_list("codename", flat=True))
+    return {
+        name
+        for name, permission in ROLE_GROUPS.items()
+        if permission.partition(".")[2] in codenames
+    }
 
 
 def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
@@ -235,7 +239,7 @@ def set_active(pk: int, *, is_active: bool, origin: AuditOrigin) -> None:
             _record(origin, person=user.get_username(), account=account)
 
 
-def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -> None:
+def make_owner(pk: int, *, slug: str, username: str, origin: AuditOrigin) -> None:
     """Make somebody else an owner of a workspace of a person whose account is closed.
 
     This is possible only if no owner can sign in, because then nobody could manage the workspace.
@@ -245,14 +249,14 @@ def make_owner(pk: int, *, workspace: str, username: str, origin: AuditOrigin) -
         lock_log()
         person = _find(pk)
         _by_superuser(origin)
-        found = get_workspace(workspace)
-        if person.is_active or found not in workspaces_owned_alone(pk):
+        workspace = get_workspace(slug)
+        if person.is_active or workspace not in workspaces_owned_alone(pk):
             raise Rejected(
                 "%(name)s has an owner who can sign in, or is not this person's.",
-                name=found.name,
+                name=workspace.name,
                 code="has_owner",
             )
-        add_member(found, user_pk=find_user(username).pk, role=OWNER, origin=origin)
+        add_member(workspace, user_pk=find_user(username).pk, role=OWNER, origin=origin)
 
 
 def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
@@ -356,18 +360,18 @@ def set_provided_groups(
     A named group that does not exist yet is created. Groups that are not offered stay as they are.
     """
     with transaction.atomic():
-        now = set(user.groups.filter(name__in=offered).values_list("name", flat=True))
-        joined, left = sorted(set(named) - now), sorted(now - set(named))
-        if joined or left:
-            user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in joined))
-            user.groups.remove(*Group.objects.filter(name__in=left))
-            _record(origin, person=user.get_username(), joined=joined, left=left)
+        current = set(user.groups.filter(name__in=offered).values_list("name", flat=True))
+        added, removed = sorted(set(named) - current), sorted(current - set(named))
+        if added or removed:
+            user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in added))
+            user.groups.remove(*Group.objects.filter(name__in=removed))
+            _record(origin, person=user.get_username(), joined=added, left=removed)
 
 
 def read_preferences(user_pk: int | None) -> Preferences:
     """Return the preferences of the person, or the defaults if none are stored."""
     # Every page runs this query. Building it with the ORM would take five times as long.
-    found = Preferences.objects.raw(
+    rows = Preferences.objects.raw(
         "SELECT * FROM conversations_preferences WHERE user_id = %s", [user_pk]
     )
-    return next(iter(found), None) or Preferences()
+    return next(iter(rows), None) or Preferences()

@@ -40,9 +40,9 @@ def for_administrators(view: View) -> View:
     """Answer everybody who is not an administrator as if the page did not exist."""
 
     @wraps(view)
-    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+    def checked(request: HttpRequest, **url_kwargs: Any) -> HttpResponse:
         require_administrator(request)
-        return view(request, **where)
+        return view(request, **url_kwargs)
 
     return checked
 
@@ -94,13 +94,14 @@ def people(request: HttpRequest) -> HttpResponse:
 @administrator_page
 def person_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = archive_people.read_person(pk)
-    found, me = context["person"], person(request)
+    shown_person, viewer = context["person"], person(request)
     context |= {
         "devices": list_devices(pk),
         "tokens": len(list_tokens(pk)),
-        "is_self": found == me,
-        "is_superuser": me.is_superuser,
-        "can_change": found != me and (me.is_superuser or not found.is_superuser),
+        "is_self": shown_person == viewer,
+        "is_superuser": viewer.is_superuser,
+        "can_change": shown_person != viewer
+        and (viewer.is_superuser or not shown_person.is_superuser),
     }
     return render(request, "people/person.html", context)
 
@@ -123,9 +124,11 @@ def person_open(request: HttpRequest, pk: int) -> None:
 
 @_act
 def person_owner(request: HttpRequest, pk: int) -> None:
-    workspace, username = (request.POST.get(name, "") for name in ("workspace", "username"))
     archive_people.make_owner(
-        pk, workspace=workspace, username=username.strip(), origin=_origin(request)
+        pk,
+        slug=request.POST.get("workspace", ""),
+        username=request.POST.get("username", "").strip(),
+        origin=_origin(request),
     )
     messages.success(request, gettext("Saved."))
 
@@ -133,8 +136,8 @@ def person_owner(request: HttpRequest, pk: int) -> None:
 @_act
 def person_sign_out(request: HttpRequest, pk: int) -> None:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    said = gettext("Signed out everywhere. Tokens are revoked and open pages close.")
-    messages.success(request, said)
+    message = gettext("Signed out everywhere. Tokens are revoked and open pages close.")
+    messages.success(request, message)
 
 
 @_act
@@ -197,10 +200,10 @@ def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> Ht
 def group_create(request: HttpRequest) -> HttpResponse:
     name = storable(request.POST.get("name", ""))
     try:
-        made = archive_people.create_group(name, origin=_origin(request))
+        group = archive_people.create_group(name, origin=_origin(request))
     except LoomError as error:
         return _groups_page(request, name=name, error=translate(error.message))
-    return redirect("group", pk=made.pk)
+    return redirect("group", pk=group.pk)
 
 
 @administrator_page
@@ -209,41 +212,41 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _group_page(
-    request: HttpRequest, found: Group, *, username: str = "", error: str = ""
+    request: HttpRequest, group: Group, *, username: str = "", error: str = ""
 ) -> HttpResponse:
     context = {
         "username": username,
         "error": error,
-        "group": found,
-        "people": found.user_set.order_by("username")[:MAX_GROUP_MEMBERS],
-        "workspaces": found.workspaces.select_related("workspace").order_by("workspace__name"),
+        "group": group,
+        "people": group.user_set.order_by("username")[:MAX_GROUP_MEMBERS],
+        "workspaces": group.workspaces.select_related("workspace").order_by("workspace__name"),
     }
     return render(request, "people/group.html", context, status=400 if error else 200)
 
 
 @administrator_form
 def group_add(request: HttpRequest, pk: int) -> HttpResponse:
-    found = archive_people.find_group(pk)
+    group = archive_people.find_group(pk)
     username = storable(request.POST.get("username", "").strip())
     try:
         user = find_user(username)
-        archive_people.add_to_group(found, user=user, origin=_origin(request))
+        archive_people.add_to_group(group, user=user, origin=_origin(request))
     except LoomError as error:
-        return _group_page(request, found, username=username, error=translate(error.message))
+        return _group_page(request, group, username=username, error=translate(error.message))
     return redirect("group", pk=pk)
 
 
 @administrator_form
 def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
-    found = archive_people.find_group(pk)
-    archive_people.remove_from_group(found, user_pk=user_pk, origin=_origin(request))
+    group = archive_people.find_group(pk)
+    archive_people.remove_from_group(group, user_pk=user_pk, origin=_origin(request))
     messages.success(request, gettext("Removed."))
     return redirect("group", pk=pk)
 
 
 @administrator_form
 def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    found = archive_people.find_group(pk)
-    archive_people.remove_group(found, origin=_origin(request))
-    messages.success(request, gettext("%(name)s is removed.") % {"name": found.name})
+    group = archive_people.find_group(pk)
+    archive_people.remove_group(group, origin=_origin(request))
+    messages.success(request, gettext("%(name)s is removed.") % {"name": group.name})
     return redirect("groups")

@@ -74,8 +74,8 @@ class SignInView(LoginView):
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         """Return the page to open after the sign-in: a page of this site, but not this one."""
-        wanted = super().get_redirect_url(request)
-        return "" if wanted == self.request.path else wanted
+        target = super().get_redirect_url(request)
+        return "" if target == self.request.path else target
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         message = ""
@@ -101,24 +101,24 @@ def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
 def too_many_attempts(*, is_address_locked: bool = False) -> str:
     minutes = settings.LOOM.sign_in_lock_minutes
     if is_address_locked:
-        said = ngettext(
+        message = ngettext(
             "Too many attempts from your network address. Try again in %(minutes)s minute.",
             "Too many attempts from your network address. Try again in %(minutes)s minutes.",
             minutes,
         )
     else:
-        said = ngettext(
+        message = ngettext(
             "Too many attempts. Try again in %(minutes)s minute.",
             "Too many attempts. Try again in %(minutes)s minutes.",
             minutes,
         )
-    return said % {"minutes": minutes}
+    return message % {"minutes": minutes}
 
 
 def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
     """Return the submitted username in a form that the table of attempts can hold."""
-    given = (credentials or request.POST).get("username") or ""
-    return storable(str(given))[:LOGGED_NAME]
+    username = (credentials or request.POST).get("username") or ""
+    return storable(str(username))[:LOGGED_NAME]
 
 
 # A cookie that the sign-in page's script reads and deletes.
@@ -234,11 +234,11 @@ class SignedOutMiddleware:
         with suppress(ValueError):  # a client can send anything in this header
             page = urlsplit(request.headers.get("HX-Current-URL", "")).path or page
         if is_post or page.startswith("/s/"):
-            said = gettext(
+            message = gettext(
                 "You are signed out. Sign in in another tab and try again; what is written here "
                 "stays."
             )
-            return HttpResponse(said, content_type="text/plain; charset=utf-8", status=401)
+            return HttpResponse(message, content_type="text/plain; charset=utf-8", status=401)
         answer = HttpResponse(status=204)
         answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
         return answer

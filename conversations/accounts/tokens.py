@@ -65,11 +65,11 @@ def create_token(
     user: User, *, name: str, scopes: Collection[str], lifetime: timedelta | None
 ) -> str:
     """Create and return a token, which cannot be shown again. Raise Rejected."""
-    chosen = one_line(storable(name), limit=120)
-    if not chosen:
+    clean_name = one_line(storable(name), limit=120)
+    if not clean_name:
         raise Rejected("Enter a name for the token.", code="name_empty")
-    wanted = [scope for scope in SCOPES if scope in scopes]
-    if not wanted or len(wanted) != len(set(scopes)):
+    chosen_scopes = [scope for scope in SCOPES if scope in scopes]
+    if not chosen_scopes or len(chosen_scopes) != len(set(scopes)):
         raise Rejected(
             "A token needs at least one of these scopes: %(scopes)s.",
             scopes=", ".join(SCOPES),
@@ -86,8 +86,8 @@ def create_token(
         digest=digest_of(token),
         hint=token[: len(PREFIX) + 4],
         user=user,
-        name=chosen,
-        scopes=" ".join(wanted),
+        name=clean_name,
+        scopes=" ".join(chosen_scopes),
         created_at=now,
         expires_at=now + lifetime if lifetime else None,
     )
@@ -114,19 +114,21 @@ def find_token(token: str) -> ApiToken | None:
     """Return the token, or None if it does not work (any more)."""
     if not token.startswith(PREFIX):
         return None
-    found = _working().select_related("user").filter(digest=digest_of(token)).first()
-    return found if found is not None and found.user.is_active else None
+    api_token = _working().select_related("user").filter(digest=digest_of(token)).first()
+    return api_token if api_token is not None and api_token.user.is_active else None
 
 
 def find_caller(token: str, *, address: str) -> Caller | None:
     """Return the caller whom the token stands for, or None if it does not work (any more)."""
-    found = find_token(token)
-    if found is None:
+    api_token = find_token(token)
+    if api_token is None:
         return None
     now = timezone.now()
-    if found.last_used_at is None or now - found.last_used_at >= SEEN_INTERVAL:
-        ApiToken.objects.filter(pk=found.pk).update(last_used_at=now, last_address=address[:45])
-    return Caller(user=found.user, token_pk=found.pk, scopes=frozenset(found.scopes.split()))
+    if api_token.last_used_at is None or now - api_token.last_used_at >= SEEN_INTERVAL:
+        ApiToken.objects.filter(pk=api_token.pk).update(last_used_at=now, last_address=address[:45])
+    return Caller(
+        user=api_token.user, token_pk=api_token.pk, scopes=frozenset(api_token.scopes.split())
+    )
 
 
 def is_working(token_pk: int) -> bool:

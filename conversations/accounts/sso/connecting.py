@@ -46,10 +46,10 @@ def oidc_sign_in(request: HttpRequest) -> HttpResponse:
     """
     page = SignInView()
     page.setup(request)
-    wanted = page.get_success_url()
+    next_url = page.get_success_url()
     if request.user.is_authenticated:
-        return redirect(wanted)
-    return _go_to_provider(request, AuthProcess.LOGIN, wanted)
+        return redirect(next_url)
+    return _go_to_provider(request, AuthProcess.LOGIN, next_url)
 
 
 @login_required
@@ -89,8 +89,8 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
         try:
             validate_disconnect(request, account)
         except ValidationError:
-            said = gettext("Set a password first; otherwise you could no longer sign in.")
-            messages.error(request, said)
+            message = gettext("Set a password first; otherwise you could no longer sign in.")
+            messages.error(request, message)
         else:
             with transaction.atomic():
                 disconnect(request, account)
@@ -109,14 +109,16 @@ def account_of(user: User) -> Any:
     return accounts.order_by("pk").first()
 
 
-def _go_to_provider(request: HttpRequest, process: str, wanted: str | None = None) -> HttpResponse:
+def _go_to_provider(
+    request: HttpRequest, process: str, next_url: str | None = None
+) -> HttpResponse:
     state = get_random_string(32)
     provider = get_adapter().get_provider(request, settings.LOOM.oidc_issuer)
     try:
         response: HttpResponse = provider.redirect(
             request,
             process,
-            next_url=wanted,
+            next_url=next_url,
             state_id=state,
             auth_params={"nonce": nonce_of(state)},
         )

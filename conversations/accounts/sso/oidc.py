@@ -77,10 +77,10 @@ def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         raise VerificationError("algorithm")
-    given = keys.get("keys") if isinstance(keys, dict) else None
+    offered = keys.get("keys") if isinstance(keys, dict) else None
     fitting = [
         key
-        for key in given or ()
+        for key in offered or ()
         if isinstance(key, dict)
         and key.get("kty") in ("RSA", "EC", "OKP")
         and key.get("use", "sig") == "sig"

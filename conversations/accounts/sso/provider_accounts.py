@@ -139,6 +139,8 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         else:
             refusal = PROVIDER if "state" in (extra_context or {}) else STATE
         # The texts of other exceptions may quote the provider's response.
-        is_ours = isinstance(exception, OidcError | VerificationError)
-        detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
+        if isinstance(exception, OidcError | VerificationError):
+            detail = str(exception)
+        else:
+            detail = type(exception).__name__ if exception else ""
         raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))

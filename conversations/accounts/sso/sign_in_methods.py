@@ -61,10 +61,10 @@ def sign_in_ways(request: HttpRequest) -> HttpResponse:
     if settings.LOOM.two_factor != "off":
         from allauth.mfa.models import Authenticator
 
-        found = {one.type: one for one in Authenticator.objects.filter(user=user)}
-        codes = found.get("recovery_codes")
+        authenticators = {row.type: row for row in Authenticator.objects.filter(user=user)}
+        codes = authenticators.get("recovery_codes")
         context["two_factor"] = {
-            "since": found["totp"].created_at if "totp" in found else None,
+            "since": authenticators["totp"].created_at if "totp" in authenticators else None,
             "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
             "is_required": settings.LOOM.two_factor == "required",
         }

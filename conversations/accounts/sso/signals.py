@@ -69,11 +69,11 @@ def _count_wrong_code(
         user_login_failed.send(sender, credentials=credentials, request=request)
 
 
-def _log_change(*, change: str, **told: Any) -> None:
+def _log_change(*, change: str, **signal_arguments: Any) -> None:
     # Depending on the signal, the user comes from one of three arguments.
-    account = told.get("socialaccount") or told.get("sociallogin")
-    user = told.get("user") or account.user  # type: ignore[union-attr]
+    account = signal_arguments.get("socialaccount") or signal_arguments.get("sociallogin")
+    user = signal_arguments.get("user") or account.user  # type: ignore[union-attr]
     fields = {"user": user.get_username(), "change": change}
-    if (authenticator := told.get("authenticator")) is not None:
+    if (authenticator := signal_arguments.get("authenticator")) is not None:
         fields["kind"] = authenticator.type
     logger.info("sign_in_way_changed", extra={"fields": fields})

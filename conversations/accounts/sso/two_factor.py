@@ -112,11 +112,12 @@ class TwoFactorCodesView(ViewRecoveryCodesView):  # type: ignore[misc]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Add ``next``, the page that the person was going to when the codes were created."""
-        wanted = self.request.GET.get("next", "")
-        is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
-        next_page = wanted if is_ours else reverse("sign_in_ways")
+        next_url = self.request.GET.get("next", "")
+        is_ours = url_has_allowed_host_and_scheme(next_url, allowed_hosts=None)
+        if not is_ours:
+            next_url = reverse("sign_in_ways")
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return context | {"next": next_page, "goes_on": is_ours}
+        return context | {"next": next_url, "goes_on": is_ours}
 
 
 new_recovery_codes = GenerateRecoveryCodesView.as_view(template_name="sso/new_recovery_codes.html")
