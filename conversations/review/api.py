@@ -318,6 +318,8 @@ async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> 
     """Export the entries that match the filters as a file. The export is recorded in the log."""
     context = access_context_of(request)
     await sync_to_async(require_administrator)(context)
-    chosen = await sync_to_async(lambda: wanted.log_filter)()
-    pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=context.origin)
+    log_filter = await sync_to_async(lambda: wanted.log_filter)()
+    pieces = await sync_to_async(export_log)(
+        log_filter, format=wanted.format, origin=context.origin
+    )
     return StreamingHttpResponse(in_threads(pieces), content_type=FORMATS[wanted.format])

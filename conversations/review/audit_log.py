@@ -58,59 +58,65 @@ class AuditLogPage:
     looked_through: int
 
 
-def read_log_page(wanted: AuditLogFilter, *, before: int | None = None, limit: int) -> AuditLogPage:
+def read_log_page(
+    log_filter: AuditLogFilter, *, before: int | None = None, limit: int
+) -> AuditLogPage:
     """Return a page of entries with numbers below ``before``, the latest first."""
-    rows, others = _walked(wanted)
+    rows, other_criteria = _narrow(log_filter)
     if before is not None:
         rows = rows.filter(number__lt=before)
-    looked_at = MAX_SCANNED_ENTRIES if others else limit + 1
-    walked = list(rows.order_by("-number").values("number", *others)[:looked_at])
-    found = [row["number"] for row in walked if all(row[k] in others[k] for k in others)]
+    max_scanned = MAX_SCANNED_ENTRIES if other_criteria else limit + 1
+    scanned = list(rows.order_by("-number").values("number", *other_criteria)[:max_scanned])
+    numbers = [
+        row["number"] for row in scanned if all(row[k] in other_criteria[k] for k in other_criteria)
+    ]
     cursor = None
-    if len(found) > limit:
-        cursor = found[limit - 1]
-    elif len(walked) == looked_at:
-        cursor = walked[-1]["number"]
-    entries = AuditEntry.objects.filter(number__in=found[:limit]).select_related("actor")
-    return AuditLogPage(list(entries.order_by("-number")), cursor, len(walked))
+    if len(numbers) > limit:
+        cursor = numbers[limit - 1]
+    elif len(scanned) == max_scanned:
+        cursor = scanned[-1]["number"]
+    entries = AuditEntry.objects.filter(number__in=numbers[:limit]).select_related("actor")
+    return AuditLogPage(list(entries.order_by("-number")), cursor, len(scanned))
 
 
-def walk_log(wanted: AuditLogFilter) -> Iterator[AuditEntry]:
+def walk_log(log_filter: AuditLogFilter) -> Iterator[AuditEntry]:
     """Yield the matching entries that exist at the start, the oldest first, in constant memory."""
-    rows, others = _walked(wanted)
+    rows, other_criteria = _narrow(log_filter)
     newest = AuditEntry.objects.order_by("-number").values_list("number", flat=True).first()
     last, rows = 0, rows.filter(number__lte=newest or 0).order_by("number")
     while batch := list(rows.filter(number__gt=last)[:BATCH_ROWS]):
-        yield from (e for e in batch if all(getattr(e, k) in others[k] for k in others))
+        yield from (
+            e for e in batch if all(getattr(e, k) in other_criteria[k] for k in other_criteria)
+        )
         last = batch[-1].number
 
 
-def _walked(wanted: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
+def _narrow(log_filter: AuditLogFilter) -> tuple[QuerySet[AuditEntry], dict[str, Collection[Any]]]:
     """Return the entries of the narrowest criterion, and the other criteria to check.
 
     The other criteria map columns to the values that match.
     """
-    others: dict[str, Collection[Any]] = {}
-    if wanted.session:
-        others["session"] = [wanted.session]
-    if wanted.person:
-        others["actor_id"] = [wanted.person.pk]
-    if wanted.workspace:
-        others["workspace"] = [wanted.workspace]
-    if wanted.action:
-        others["action"] = ACTIONS[wanted.action]
+    criteria: dict[str, Collection[Any]] = {}
+    if log_filter.session:
+        criteria["session"] = [log_filter.session]
+    if log_filter.person:
+        criteria["actor_id"] = [log_filter.person.pk]
+    if log_filter.workspace:
+        criteria["workspace"] = [log_filter.workspace]
+    if log_filter.action:
+        criteria["action"] = ACTIONS[log_filter.action]
     # Entries have the same order by time and by number, so a period is a range of numbers.
     rows = AuditEntry.objects.all()
-    if wanted.after:
-        first = _first_since(wanted.after)
+    if log_filter.after:
+        first = _first_since(log_filter.after)
         rows = rows.filter(number__gte=first) if first else rows.none()
-    if wanted.before and (end := _first_since(wanted.before)):
+    if log_filter.before and (end := _first_since(log_filter.before)):
         rows = rows.filter(number__lt=end)
-    for name, values in others.items():
+    for name, values in criteria.items():
         if len(values) == 1:  # several actions are not a single range of an index
-            del others[name]
-            return rows.filter(**{name: next(iter(values))}), others
-    return rows, others
+            del criteria[name]
+            return rows.filter(**{name: next(iter(values))}), criteria
+    return rows, criteria
 
 
 def _first_since(moment: datetime) -> int | None:
@@ -127,26 +133,26 @@ COLUMNS = (
 FORMATS = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
 
 
-def export_log(wanted: AuditLogFilter, *, format: str, origin: AuditOrigin) -> Iterator[str]:
+def export_log(log_filter: AuditLogFilter, *, format: str, origin: AuditOrigin) -> Iterator[str]:
     """Record the export in the log, and return the lines of the file, the oldest entry first.
 
     The entry says who exported what. It is recorded before the first line is returned.
     """
-    asked = {
-        "person": wanted.person.get_username() if wanted.person else "",
-        "action": wanted.action,
-        "after": wanted.after.isoformat() if wanted.after else "",
-        "before": wanted.before.isoformat() if wanted.before else "",
+    criteria = {
+        "person": log_filter.person.get_username() if log_filter.person else "",
+        "action": log_filter.action,
+        "after": log_filter.after.isoformat() if log_filter.after else "",
+        "before": log_filter.before.isoformat() if log_filter.before else "",
     }
-    metadata = {"format": format} | {name: value for name, value in asked.items() if value}
-    session, workspace = wanted.session, wanted.workspace
-    note = AuditEvent(action=AUDIT_EXPORT, session=session, workspace=workspace, metadata=metadata)
-    record(origin, note)
+    metadata = {"format": format} | {name: value for name, value in criteria.items() if value}
+    session, workspace = log_filter.session, log_filter.workspace
+    event = AuditEvent(action=AUDIT_EXPORT, session=session, workspace=workspace, metadata=metadata)
+    record(origin, event)
 
     def lines() -> Iterator[str]:
         if format == "csv":
             yield csv_line(COLUMNS)
-        for entry in walk_log(wanted):
+        for entry in walk_log(log_filter):
             facts = {name: getattr(entry, name) for name in COLUMNS} | {
                 "at": entry.at.isoformat(),
                 "actor": entry.actor_id,

@@ -78,9 +78,10 @@ class AuditForm(SessionFilterForm):
     @property
     def log_filter(self) -> AuditLogFilter:
         """The filters of a valid form. Days begin at midnight UTC."""
-        found: dict[str, Any] = dict(self.cleaned_data)
-        found["after"], found["before"] = midnight(found["after"]), midnight(found["before"])
-        return AuditLogFilter(**found)
+        criteria: dict[str, Any] = dict(self.cleaned_data)
+        for name in ("after", "before"):
+            criteria[name] = midnight(criteria[name])
+        return AuditLogFilter(**criteria)
 
     def address(self, **changes: Any) -> str:
         """Return the query string of the filters with ``changes``, without empty values."""

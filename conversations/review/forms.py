@@ -34,13 +34,13 @@ CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_er
 MAX_FIELD_CHARS = 200  # longest value that is carried over in a query string
 
 
-def carried_filters(data: Mapping[str, str], **more: Any) -> str:
+def carried_filters(data: Mapping[str, str], **extra: Any) -> str:
     """Return a query string that identifies the list from which a session was opened.
 
     ``more`` adds parameters. The result begins with a question mark or is empty.
     """
-    kept = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | more
-    query = query_of(kept)
+    parameters = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | extra
+    query = query_of(parameters)
     return f"?{query}" if query else ""
 
 
@@ -72,20 +72,21 @@ class QueueForm(SessionFilterForm):
         return self.cleaned_data["queue"] or "unreviewed"
 
     def clean(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cleaned_data
-        since, until = found.get("since"), found.get("until")
+        data: dict[str, Any] = self.cleaned_data
+        since, until = data.get("since"), data.get("until")
         if since and until and since > until:
-            said = gettext("This is before the other date, so nothing can match.")
-            self.add_error("until", said)
-        return found
+            message = gettext("This is before the other date, so nothing can match.")
+            self.add_error("until", message)
+        return data
 
     @property
     def filters(self) -> QueueFilters:
-        found = dict(self.cleaned_data)
-        found["person"] = getattr(found["person"], "pk", None)
-        until = found["until"] and found["until"] + timedelta(days=1)
-        found |= {"since": midnight(found["since"]), "until": midnight(until)}
-        return QueueFilters(**found)
+        data = dict(self.cleaned_data)
+        data["person"] = getattr(data["person"], "pk", None)
+        data["since"] = midnight(data["since"])
+        if data["until"]:
+            data["until"] = midnight(data["until"] + timedelta(days=1))
+        return QueueFilters(**data)
 
     @property
     def is_narrowed(self) -> bool:
@@ -124,13 +125,13 @@ class SampleForm(SessionFilterForm):
 
     @property
     def filters(self) -> QueueFilters:
-        found = self.cleaned_data
+        data = self.cleaned_data
         return QueueFilters(
             queue="all",
-            person=getattr(found["person"], "pk", None),
-            workspace=found["workspace"],
-            since=found["until"] - timedelta(days=found["days"]),
-            until=found["until"],
+            person=getattr(data["person"], "pk", None),
+            workspace=data["workspace"],
+            since=data["until"] - timedelta(days=data["days"]),
+            until=data["until"],
         )
 
 

@@ -57,27 +57,27 @@ class QueueFilters:
 
     @property
     def sessions(self) -> QuerySet[Session]:
-        found = Session.objects.all()
+        sessions = Session.objects.all()
         if self.queue == "unreviewed":
-            found = found.filter(UNREVIEWED)
+            sessions = sessions.filter(UNREVIEWED)
         if self.queue == "flagged":
             # Open flags are few, so the query goes from the flags to their sessions.
             flags = ReviewFlag.objects.filter(resolved_at=None).order_by()
-            found = found.filter(pk__in=flags.values("session"))
+            sessions = sessions.filter(pk__in=flags.values("session"))
         if self.person is not None:
-            found = found.filter(involving(self.person))
+            sessions = sessions.filter(involving(self.person))
         if self.workspace:
-            found = found.filter(workspace__slug=self.workspace)
+            sessions = sessions.filter(workspace__slug=self.workspace)
         if self.channel:
-            found = found.filter(channel=self.channel)
+            sessions = sessions.filter(channel=self.channel)
         if self.since is not None:
-            found = found.filter(last_active_at__gte=self.since)
+            sessions = sessions.filter(last_active_at__gte=self.since)
         if self.until is not None:
-            found = found.filter(created_at__lt=self.until)
+            sessions = sessions.filter(created_at__lt=self.until)
         if self.with_errors:
             is_imported = ~Exists(Run.objects.filter(session=OuterRef("pk")))
-            found = found.filter(HAS_ERRORS | Q(is_imported, pk__in=sessions_with_errors()))
-        return found
+            sessions = sessions.filter(HAS_ERRORS | Q(is_imported, pk__in=sessions_with_errors()))
+        return sessions
 
 
 def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[list[Any], str]:
@@ -85,10 +85,10 @@ def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> tuple[
 
     The cursor is empty on the last page. Raise Rejected if ``before`` is not a valid cursor.
     """
-    found = filters.sessions
+    sessions = filters.sessions
     if before:
-        found = _after(found, parse_list_cursor(before))
-    places = list(_in_order(found).values_list("pk", "last_active_at")[: limit + 1])
+        sessions = _after(sessions, parse_list_cursor(before))
+    places = list(_in_order(sessions).values_list("pk", "last_active_at")[: limit + 1])
     cursor = ""
     if len(places) > limit:
         pk, moment = places[limit - 1]
@@ -106,7 +106,9 @@ def read_items(pks: list[int]) -> list[Any]:
     marks = ReviewMark.objects.filter(session=OuterRef("pk")).order_by("-id")
     sessions = Session.objects.filter(pk__in=pks).select_related("owner", "workspace")
     columns = ("uuid", "title", "channel", "created_at", "last_active_at", "next_turn")
-    found = sessions.only(*columns, "reviewed_turn", "owner__username", "workspace__name").annotate(
+    annotated = sessions.only(
+        *columns, "reviewed_turn", "owner__username", "workspace__name"
+    ).annotate(
         reviewed_by=Coalesce(Subquery(marks.values("author__username")[:1]), Value("")),
         reviewed_at=Subquery(marks.values("created_at")[:1]),
         new_turns=F("next_turn") - 1 - F("reviewed_turn"),
@@ -116,13 +118,13 @@ def read_items(pks: list[int]) -> list[Any]:
         is_expired=Q(expires_at__isnull=False, expires_at__lte=timezone.now()),
         has_rewinds=Q(rewind_count__gt=0),
     )
-    items = found.order_by().in_bulk(pks)
+    items = annotated.order_by().in_bulk(pks)
     return [items[pk] for pk in pks if pk in items]
 
 
 def _count(relation: str, **conditions: None) -> Count:
-    those = Q(**{f"{relation}__{name}": value for name, value in conditions.items()})
-    return Count(relation, filter=those, distinct=True)
+    condition = Q(**{f"{relation}__{name}": value for name, value in conditions.items()})
+    return Count(relation, filter=condition, distinct=True)
 
 
 def next_unreviewed(filters: QueueFilters, *, after: Session | None = None) -> Session | None:
@@ -130,11 +132,13 @@ def next_unreviewed(filters: QueueFilters, *, after: Session | None = None) -> S
 
     Return None if no other session is unreviewed.
     """
-    found = filters.sessions.filter(UNREVIEWED)
+    sessions = filters.sessions.filter(UNREVIEWED)
     if after is None:
-        return _in_order(found).first()
-    following = _in_order(_after(found, SessionListCursor(after.last_active_at, after.pk))).first()
-    return following or _in_order(found.exclude(pk=after.pk)).first()
+        return _in_order(sessions).first()
+    following = _in_order(
+        _after(sessions, SessionListCursor(after.last_active_at, after.pk))
+    ).first()
+    return following or _in_order(sessions.exclude(pk=after.pk)).first()
 
 
 def _in_order(sessions: QuerySet[Session]) -> QuerySet[Session]:
@@ -159,17 +163,21 @@ def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
     if filters.person is not None:
         candidates = candidates.filter(involving(filters.person, before=until))
     places = candidates.order_by().values_list("pk", "uuid")
-    said = Turn.objects.filter(session=OuterRef("pk"), created_at__gte=since, created_at__lt=until)
+    turns_in_period = Turn.objects.filter(
+        session=OuterRef("pk"), created_at__gte=since, created_at__lt=until
+    )
     # Turns are searched from the newest, because samples are mostly of recent days.
-    sessions = Session.objects.alias(said=Subquery(said.order_by("-number").values("pk")[:1]))
-    having = sessions.filter(said__isnull=False).order_by().values_list("pk", flat=True)
+    newest_turn = Subquery(turns_in_period.order_by("-number").values("pk")[:1])
+    sessions = Session.objects.alias(turn_in_period=newest_turn)
+    with_turns = sessions.filter(turn_in_period__isnull=False).order_by()
+    with_turns_pks = with_turns.values_list("pk", flat=True)
     drawn: list[int] = []
     # The place of a session in the random order depends only on the seed and its uuid. Later turns
     # and other sessions therefore do not change the sample of a past period.
-    by_lot = sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest())
-    for batch in batched((pk for pk, _ in by_lot), SAMPLE_BATCH_SESSIONS, strict=False):
-        found = set(having.filter(pk__in=batch))
-        drawn += [pk for pk in batch if pk in found]
+    shuffled = sorted(places, key=lambda place: sha256(f"{seed}:{place[1]}".encode()).digest())
+    for batch in batched((pk for pk, _ in shuffled), SAMPLE_BATCH_SESSIONS, strict=False):
+        matching = set(with_turns_pks.filter(pk__in=batch))
+        drawn += [pk for pk in batch if pk in matching]
         if len(drawn) >= count:
             break
     return drawn[:count]

@@ -89,12 +89,12 @@ def review_next(request: HttpRequest) -> HttpResponse:
     after = None
     with suppress(ValueError, NotFound):
         after = get_session(UUID(request.GET.get("after", "")))
-    found = next_unreviewed(form.filters, after=after)
-    if found is None:
+    session = next_unreviewed(form.filters, after=after)
+    if session is None:
         messages.success(request, gettext("Nothing left to review here."))
         return redirect(reverse("review") + carried_filters(request.GET))
-    turn = found.reviewed_turn + 1
-    address = reverse("review_turn", args=[found.uuid, turn])
+    turn = session.reviewed_turn + 1
+    address = reverse("review_turn", args=[session.uuid, turn])
     return redirect(f"{address}{carried_filters(request.GET)}#turn-{turn}")
 
 
@@ -102,8 +102,8 @@ def review_next(request: HttpRequest) -> HttpResponse:
 @require_safe
 def review_sample(request: HttpRequest) -> HttpResponse:
     require_reviewer(request)
-    asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
-    form = SampleForm(asked, workspaces=_workspaces(request))
+    data = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
+    form = SampleForm(data, workspaces=_workspaces(request))
     context = {"form": form, "queue": "sample", "tabs": queue_tabs(request, "sample")}
     if not form.is_valid() or not request.GET:
         return render(request, "review/sample.html", context, status=400 if form.errors else 200)
@@ -112,9 +112,9 @@ def review_sample(request: HttpRequest) -> HttpResponse:
         query["seed"] = query.get("seed") or secrets.token_hex(4)
         query["until"] = query.get("until") or timezone.now().isoformat()
         return redirect(f"{reverse('review_sample')}?{query.urlencode()}")
-    wanted = form.cleaned_data["n"]
-    found = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=wanted)
-    context |= {"items": read_items(found), "filters": form.filters, "wanted": wanted}
+    count = form.cleaned_data["n"]
+    pks = draw_sample(form.filters, seed=form.cleaned_data["seed"], count=count)
+    context |= {"items": read_items(pks), "filters": form.filters, "wanted": count}
     return render(request, "review/sample.html", context)
 
 
@@ -126,15 +126,18 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
         problems = [str(text) for texts in form.errors.values() for text in texts]
         messages.error(request, " ".join(problems))
         return _show_refused(request, session, form)
-    found: dict[str, Any] = dict(form.cleaned_data)
-    act: Callable[..., Any] = remarks.set_flag
-    said = gettext("The flag is saved.")
-    if not found["label"]:
-        del found["label"]
-        act, said = remarks.write_note, gettext("The note is saved.")
-    if not _execute(request, session, said, act, **found):
+    fields: dict[str, Any] = dict(form.cleaned_data)
+    act: Callable[..., Any]
+    if fields["label"]:
+        act = remarks.set_flag
+        message = gettext("The flag is saved.")
+    else:
+        del fields["label"]
+        act = remarks.write_note
+        message = gettext("The note is saved.")
+    if not _execute(request, session, message, act, **fields):
         return _show_refused(request, session, form)
-    return _back(request, session, turn=found["turn"])
+    return _back(request, session, turn=fields["turn"])
 
 
 def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> HttpResponse:
@@ -152,16 +155,16 @@ def _show_refused(request: HttpRequest, session: Session, form: RemarkForm) -> H
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    said = gettext("The note is withdrawn.")
-    _execute(request, session, said, remarks.withdraw_note, uuid=note)
+    message = gettext("The note is withdrawn.")
+    _execute(request, session, message, remarks.withdraw_note, uuid=note)
     return _back(request, session, turn=_number(request, "turn"))
 
 
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    said = gettext("The flag is resolved.")
-    _execute(request, session, said, remarks.resolve_flag, uuid=flag)
+    message = gettext("The flag is resolved.")
+    _execute(request, session, message, remarks.resolve_flag, uuid=flag)
     return _back(request, session, turn=_number(request, "turn"))
 
 
@@ -173,10 +176,10 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """
     session = get_session_for_review(request, uuid)
     turn = _number(request, "through")
-    said = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}
+    message = gettext("The session is reviewed through turn %(turn)s.") % {"turn": turn}
     if turn == 0:
-        said = gettext("The session is marked as not reviewed.")
-    _execute(request, session, said, remarks.mark_reviewed, through=turn)
+        message = gettext("The session is marked as not reviewed.")
+    _execute(request, session, message, remarks.mark_reviewed, through=turn)
     if request.POST.get("then") == "next":
         return redirect(reverse("review_next") + carried_filters(request.GET, after=session.uuid))
     return _back(request, session)
@@ -188,11 +191,11 @@ def _number(request: HttpRequest, name: str) -> int:
 
 
 def _execute(
-    request: HttpRequest, session: Session, said: str, act: Callable[..., Any], **given: Any
+    request: HttpRequest, session: Session, message: str, act: Callable[..., Any], **arguments: Any
 ) -> bool:
     with refusal_as_message(request):
-        act(session, origin_of_act(request, session), **given)
-        messages.success(request, said)
+        act(session, origin_of_act(request, session), **arguments)
+        messages.success(request, message)
         return True
     return False
 

@@ -47,21 +47,21 @@ def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
     """Return the browser's reason for this session, or else for the sitting, or else ``""``."""
     if browser is None or settings.LOOM.review_reason == OFF:
         return ""
-    kept = _valid(browser)
-    found = kept.get(str(session or SITTING)) or kept.get(SITTING)
-    return found[0] if found else ""
+    reasons = _valid_reasons(browser)
+    entry = reasons.get(str(session or SITTING)) or reasons.get(SITTING)
+    return entry[0] if entry else ""
 
 
 def save_reason(browser: SessionBase, session: UUID | None, reason: str) -> None:
     """Save a reason for the session, or for the sitting. An empty reason removes the saved one."""
-    kept = _valid(browser)
-    kept.pop(str(session or SITTING), None)
+    reasons = _valid_reasons(browser)
+    reasons.pop(str(session or SITTING), None)
     if reason:
         until = timezone.now().timestamp() + settings.LOOM.review_reason_hours * 3600
-        kept[str(session or SITTING)] = (reason, until)
-    if SITTING in kept:  # moved to the end, so that it is never removed as the oldest
-        kept[SITTING] = kept.pop(SITTING)
-    browser[KEPT] = dict(list(kept.items())[-MAX_REASONS:])
+        reasons[str(session or SITTING)] = (reason, until)
+    if SITTING in reasons:  # moved to the end, so that it is never removed as the oldest
+        reasons[SITTING] = reasons.pop(SITTING)
+    browser[KEPT] = dict(list(reasons.items())[-MAX_REASONS:])
 
 
 def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]) -> None:
@@ -71,9 +71,9 @@ def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]
     """
     if settings.LOOM.review_reason != REQUIRED:
         return
-    wanted = list(sessions)
-    if not all(find_reason(browser, session) for session in wanted):
-        raise ReasonNeeded(wanted[0] if len(wanted) == 1 else None)
+    required_for = list(sessions)
+    if not all(find_reason(browser, session) for session in required_for):
+        raise ReasonNeeded(required_for[0] if len(required_for) == 1 else None)
 
 
 def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]
     }
 
 
-def _valid(browser: SessionBase) -> Reasons:
+def _valid_reasons(browser: SessionBase) -> Reasons:
     now = timezone.now().timestamp()
-    kept: Reasons = browser.get(KEPT, {})
-    return {name: (text, until) for name, (text, until) in kept.items() if until > now}
+    reasons: Reasons = browser.get(KEPT, {})
+    return {name: (text, until) for name, (text, until) in reasons.items() if until > now}

@@ -137,8 +137,8 @@ def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> Rev
 def _record(
     session: Session, origin: AuditOrigin, action: str, **metadata: str | int | None
 ) -> None:
-    known = {name: value for name, value in metadata.items() if value is not None}
-    audit.record(origin, audit.session_event(session, action, **known))
+    known_metadata = {name: value for name, value in metadata.items() if value is not None}
+    audit.record(origin, audit.session_event(session, action, **known_metadata))
 
 
 def _author(origin: AuditOrigin) -> User:

@@ -95,8 +95,10 @@ def review_search(request: HttpRequest) -> HttpResponse:
 
     def find(query: SearchQuery, **page: Any) -> SearchResults:
         require_reason_to_search(request)
-        wanted = form.cleaned_data["workspace"]
-        chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
+        chosen_slug = form.cleaned_data["workspace"]
+        chosen = None
+        if chosen_slug:
+            chosen = tuple(pk for pk, slug, _ in workspaces if slug == chosen_slug)
         person_pk = getattr(form.cleaned_data["person"], "pk", None)
         within = SearchedSessions(person=person_pk, workspaces=chosen)
         sessions = QueueFilters(queue=form.cleaned_data["queue"] or "all").sessions

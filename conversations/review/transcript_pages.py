@@ -158,15 +158,17 @@ def read_parts(
     return parts
 
 
-def _open_elsewhere(remarks: Remarks, here: set[int | None]) -> list[dict[str, Any]]:
+def _open_elsewhere(remarks: Remarks, turns_on_page: set[int | None]) -> list[dict[str, Any]]:
     flags = [(flag.turn, flag_name(flag.label)) for flag in remarks.flags if not flag.resolved_at]
     notes = [
         (note.turn, pgettext("of a reviewer", "Note"))
         for note in remarks.notes
         if not note.withdrawn_at
     ]
-    found: dict[int, list[str]] = defaultdict(list)
-    for turn, what in (*flags, *notes):
-        if turn is not None and turn not in here:
-            found[turn].append(what)
-    return [{"turn": turn, "what": ", ".join(what)} for turn, what in sorted(found.items())]
+    kinds_by_turn: dict[int, list[str]] = defaultdict(list)
+    for turn, kind in (*flags, *notes):
+        if turn is not None and turn not in turns_on_page:
+            kinds_by_turn[turn].append(kind)
+    return [
+        {"turn": turn, "what": ", ".join(kinds)} for turn, kinds in sorted(kinds_by_turn.items())
+    ]
