@@ -64,21 +64,21 @@ class SettingsReader(Env):
     def flag(self, name: str, default: bool) -> bool:
         return bool(self.bool(name, default))
 
-    def whole(self, name: str, default: int, least: int = 1, most: int | None = None) -> int:
-        most = most or MAX_BY_UNIT.get(name.rpartition("_")[2], MAX_WHOLE)
-        return int(self.int(name, default, validate=Range(min=least, max=most)))
+    def whole(self, name: str, default: int, minimum: int = 1, maximum: int | None = None) -> int:
+        maximum = maximum or MAX_BY_UNIT.get(name.rpartition("_")[2], MAX_WHOLE)
+        return int(self.int(name, default, validate=Range(min=minimum, max=maximum)))
 
     def number(
-        self, name: str, default: float, least: float = 0, most: float = MAX_SECONDS
+        self, name: str, default: float, minimum: float = 0, maximum: float = MAX_SECONDS
     ) -> float:
         """Return a number of seconds."""
-        return float(self.float(name, default, validate=Range(min=least, max=most)))
+        return float(self.float(name, default, validate=Range(min=minimum, max=maximum)))
 
     def choice(self, name: str, default: str, *others: str) -> str:
         return str(self.str(name, default, validate=OneOf((default, *others))))
 
     def texts(self, name: str, default: list[str]) -> list[str]:
-        return [text for given in self.list(name, default) if (text := str(given).strip())]
+        return [text for item in self.list(name, default) if (text := str(item).strip())]
 
     def paths(self, name: str, default: list[str]) -> list[Path]:
         paths = [Path(text).expanduser() for text in self.texts(name, default)]
@@ -245,8 +245,8 @@ class Environment:
 
     def _read_server(self, env: SettingsReader) -> None:
         self.debug = env.flag("LOOM_DEBUG", False)
-        given = env.text("LOOM_DATA_DIR", "")
-        self.data_dir = _prepare_data_dir(Path(given or BASE_DIR / "var").expanduser().resolve())
+        data_dir = env.text("LOOM_DATA_DIR", "")
+        self.data_dir = _prepare_data_dir(Path(data_dir or BASE_DIR / "var").expanduser().resolve())
         key_file = self.data_dir / "secret_key"
         self.secret_key = env.text("LOOM_SECRET_KEY", "") or _read_secret_key(key_file)
         # An empty host would listen on all interfaces.

@@ -60,7 +60,7 @@ class TextFormatter(logging.Formatter):
         pairs = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = super().formatMessage(record) + pairs
         # Messages can contain a client's data, which must not be able to imitate other lines.
-        return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
+        return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], line)
 
 
 class JsonFormatter(logging.Formatter):

@@ -130,8 +130,8 @@ def _database() -> dict[str, object]:
             raise SettingsError("DATABASE_URL must name a file: each thread has its own memory.")
         config |= {"ENGINE": "loomweb.sqlite3", "OPTIONS": SQLITE_OPTIONS}
     elif config.get("ENGINE") == "django.db.backends.postgresql":
-        given = config.get("OPTIONS") or {}
-        config["OPTIONS"] = POSTGRESQL_OPTIONS | (given if isinstance(given, dict) else {})
+        options = config.get("OPTIONS") or {}
+        config["OPTIONS"] = POSTGRESQL_OPTIONS | (options if isinstance(options, dict) else {})
         # A connection is kept for the next request on its thread, which checks it first.
         config |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
     else:

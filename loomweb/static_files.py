@@ -33,7 +33,7 @@ class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[m
         if is_first:
             self._name_others: set[str] = set()
         else:
-            paths = {name: found for name, found in paths.items() if name in self._name_others}
+            paths = {name: path for name, path in paths.items() if name in self._name_others}
         for name, hashed_name, processed, is_changed in super()._post_process(
             paths, adjustable_paths, hashed_files
         ):
@@ -55,15 +55,15 @@ class StaticFiles:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         noise, path = self._noise, scope["path"]
-        found = noise.find_file(path) if noise.autorefresh else noise.files.get(path)
-        if found is None:
+        static_file = noise.find_file(path) if noise.autorefresh else noise.files.get(path)
+        if static_file is None:
             await self.application(scope, receive, send)
             return
-        asked = {
+        wsgi_headers = {
             f"HTTP_{name.decode('latin-1').upper().replace('-', '_')}": value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        response = found.get_response(scope["method"], asked)
+        response = static_file.get_response(scope["method"], wsgi_headers)
         headers = [
             (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in [*response.headers, *self._headers]

@@ -153,8 +153,8 @@ class RequestSizeLimit:
             return await refuse(send, 400, b"A request has one length.\n")
         length = int(headers.get(b"content-length", 0))
         is_large = length > max_request_bytes() or is_chunked
-        most = await max_accepted_bytes(scope) if is_large else max_request_bytes()
-        if length > most:
+        max_bytes = await max_accepted_bytes(scope) if is_large else max_request_bytes()
+        if length > max_bytes:
             return await refuse(send, 413, TOO_LARGE)
         received = 0
         is_refused = False
@@ -163,7 +163,7 @@ class RequestSizeLimit:
             nonlocal received, is_refused
             message = await receive()
             received += len(message.get("body", b""))
-            if received <= most:
+            if received <= max_bytes:
                 return message
             if not is_refused:
                 is_refused = True
