@@ -32,10 +32,10 @@ class NoticesConfig(feature.Feature):
             return ""
         from .service import notice_status_of
 
-        told = notice_status_of(request, about["session"]["uuid"])
-        if not told.anything or (told.is_muted and place == "session.style"):
+        status = notice_status_of(request, about["session"]["uuid"])
+        if not status.anything or (status.is_muted and place == "session.style"):
             return ""
-        about |= {"csrf_token": get_token(request), "is_muted": told.is_muted}
+        about |= {"csrf_token": get_token(request), "is_muted": status.is_muted}
         name = place.removeprefix("session.")
         return render_to_string(f"notices/parts.html#{name}", about)
 

@@ -114,8 +114,10 @@ def _people_of(run_pk: int) -> list[int]:
 
 
 def _enqueue(run: Run, people: Iterable[int], *, event: str, subject: UUID) -> None:
-    told = Notice.objects.filter(subject=subject).values("user")
-    choices = NoticeChoice.objects.filter(user__in=people, **{event: True}).exclude(user__in=told)
+    notified = Notice.objects.filter(subject=subject).values("user")
+    choices = NoticeChoice.objects.filter(user__in=people, **{event: True}).exclude(
+        user__in=notified
+    )
     muted = MutedSession.objects.filter(user=OuterRef("user"), session=run.session_id)
     now = timezone.now()
     for choice in choices.exclude(Exists(muted)).select_related("user"):
@@ -128,8 +130,8 @@ def _enqueue(run: Run, people: Iterable[int], *, event: str, subject: UUID) -> N
             created_at=now,
         )
         messages = [
-            NoticeMessage(notice=notice, subscription=one, next_at=now)
-            for one in list_subscriptions(choice.user_id)
+            NoticeMessage(notice=notice, subscription=subscription, next_at=now)
+            for subscription in list_subscriptions(choice.user_id)
         ]
         if choice.by_email and choice.user.email:
             messages.append(NoticeMessage(notice=notice, next_at=now + EMAIL_DELAY))
@@ -170,11 +172,11 @@ def claim_due(
     free = allot(list(due), busy=busy, most=most, most_of_one=most_of_one)
     claimed: list[NoticeMessage] = []
     for subscription, count in free.items():
-        found = _due(now).filter(subscription=subscription).order_by("next_at", "pk")
-        found = found.select_related(
+        messages = _due(now).filter(subscription=subscription).order_by("next_at", "pk")
+        messages = messages.select_related(
             "notice__session__workspace", "notice__run", "notice__user", "subscription__device"
         )
-        claimed += [message for message in found[:count] if _claim(message, now)]
+        claimed += [message for message in messages[:count] if _claim(message, now)]
     return claimed
 
 
@@ -257,14 +259,19 @@ def _wait_until(notice: Notice, now: datetime) -> datetime | None:
 
 def complete_message(message: NoticeMessage, attempt: DeliveryAttempt, *, now: datetime) -> None:
     """Record the outcome of an attempt, and the time of the next attempt if there is one."""
-    again = None
+    next_at = None
     if not attempt.arrived:
-        again = next_attempt(
+        next_at = next_attempt(
             message.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
         )
-    state = SENT if attempt.arrived else PENDING if again else FAILED
-    same = NoticeMessage.objects.filter(pk=message.pk, state=PENDING)
-    same.update(state=state, next_at=again or now, sent_at=now if attempt.arrived else None)
+    if attempt.arrived:
+        state = SENT
+    elif next_at:
+        state = PENDING
+    else:
+        state = FAILED
+    pending = NoticeMessage.objects.filter(pk=message.pk, state=PENDING)
+    pending.update(state=state, next_at=next_at or now, sent_at=now if attempt.arrived else None)
 
 
 def forget_notices(before: datetime) -> None:
@@ -295,18 +302,18 @@ def read_waiting(user_pk: int, *, subscription_pk: int) -> WaitingNotices:
         notice__created_at__gt=timezone.now() - MAX_NOTICE_AGE,
         state__in=(PENDING, SENT),
     )
-    found = messages.select_related("notice__session__workspace", "notice__run")
-    still = [
+    rows = messages.select_related("notice__session__workspace", "notice__run")
+    wanted = [
         message
-        for message in found.order_by("-pk")[: 2 * MAX_SHOWN_NOTICES]
+        for message in rows.order_by("-pk")[: 2 * MAX_SHOWN_NOTICES]
         if may_receive(message.notice) and is_news(message.notice)
     ]
-    new = [message.notice for message in still if message.shown_at is None]
+    new = [message.notice for message in wanted if message.shown_at is None]
     # The browser asks for all notices after any push, so leave out those that have to wait.
     now = timezone.now()
     new = [notice for notice in new if _wait_until(notice, now) is None]
     return WaitingNotices(
-        new=new[:MAX_SHOWN_NOTICES][::-1], still=[message.notice for message in still]
+        new=new[:MAX_SHOWN_NOTICES][::-1], still=[message.notice for message in wanted]
     )
 
 

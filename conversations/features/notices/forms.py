@@ -63,7 +63,7 @@ class NoticeForm(forms.Form):
             ) from error
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        if (given.get("quiet_from") is None) != (given.get("quiet_until") is None):
+        data = super().clean() or {}
+        if (data.get("quiet_from") is None) != (data.get("quiet_until") is None):
             self.add_error("quiet_until", gettext("Enter both times, or none."))
-        return given
+        return data

@@ -49,8 +49,8 @@ def _signed_in_subscriptions() -> QuerySet[PushSubscription]:
 
 
 def list_subscriptions(user_pk: int) -> QuerySet[PushSubscription]:
-    found = _signed_in_subscriptions().filter(device__user=user_pk)
-    return found.select_related("device").order_by("-created_at", "-pk")
+    subscriptions = _signed_in_subscriptions().filter(device__user=user_pk)
+    return subscriptions.select_related("device").order_by("-created_at", "-pk")
 
 
 def list_ended() -> list[PushSubscription]:
@@ -119,8 +119,8 @@ def begin_test(user_pk: int, *, uuid: UUID) -> PushSubscription:
 
     Raise NotFound if notices are off for the device.
     """
-    found = list_subscriptions(user_pk).filter(uuid=uuid).first()
-    subscription = require_found(found, "Notifications are off for this device.")
+    row = list_subscriptions(user_pk).filter(uuid=uuid).first()
+    subscription = require_found(row, "Notifications are off for this device.")
     PushSubscription.objects.filter(pk=subscription.pk).update(is_tested=True)
     return subscription
 
@@ -146,11 +146,11 @@ class NoticeStatus:
 
 def notice_status_of(request: HttpRequest, session_uuid: UUID) -> NoticeStatus:
     """Return the status for the request's person, read once for each request."""
-    found = getattr(request, "loom_told", None)
-    if not isinstance(found, NoticeStatus):
-        found = read_notice_status(person(request).pk, session_uuid)
-        request.loom_told = found  # type: ignore[attr-defined]
-    return found
+    status = getattr(request, "loom_told", None)
+    if not isinstance(status, NoticeStatus):
+        status = read_notice_status(person(request).pk, session_uuid)
+        request.loom_told = status  # type: ignore[attr-defined]
+    return status
 
 
 def read_notice_status(user_pk: int, session_uuid: UUID) -> NoticeStatus:
@@ -205,13 +205,14 @@ def quiet_until(choice: NoticeChoice, now: datetime) -> datetime | None:
     begin, end = choice.quiet_from, choice.quiet_until
     if begin is None or end is None or begin == end:
         return None
-    here = now.astimezone(zone_of(choice.zone))
-    clock = here.time().replace(tzinfo=None)
-    is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
+    local_now = now.astimezone(zone_of(choice.zone))
+    clock = local_now.time().replace(tzinfo=None)
+    # If the hours begin after they end, they last over midnight.
+    is_quiet = (begin <= clock < end) if begin < end else (clock >= begin or clock < end)
     if not is_quiet:
         return None
     # The quiet hours end when the clock next shows ``end``, which may be tomorrow. When clocks are
     # set back, an hour occurs twice: in its second occurrence, ``end`` means the second one, too.
-    day = here.date() + timedelta(days=int(clock >= end))
-    ends = datetime.combine(day, end.replace(fold=here.fold), tzinfo=here.tzinfo)
+    day = local_now.date() + timedelta(days=int(clock >= end))
+    ends = datetime.combine(day, end.replace(fold=local_now.fold), tzinfo=local_now.tzinfo)
     return ends.astimezone(now.tzinfo)

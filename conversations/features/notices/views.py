@@ -68,18 +68,20 @@ def notifications(request: HttpRequest) -> HttpResponse:
         return redirect("notifications")
     subscriptions = [
         {
-            "uuid": one.uuid,
-            "name": name_of_agent(one.device.agent),
-            "created_at": one.created_at,
-            "is_current": one.device.session_key == request.session.session_key,
+            "uuid": subscription.uuid,
+            "name": name_of_agent(subscription.device.agent),
+            "created_at": subscription.created_at,
+            "is_current": subscription.device.session_key == request.session.session_key,
         }
-        for one in service.list_subscriptions(user.pk)
+        for subscription in service.list_subscriptions(user.pk)
     ]
     context = {
         "form": form,
         "key": vapid.public_key(),
         "subscriptions": subscriptions,
-        "current": next((one for one in subscriptions if one["is_current"]), None),
+        "current": next(
+            (subscription for subscription in subscriptions if subscription["is_current"]), None
+        ),
         "muted": service.list_muted(user),
         "is_saved": choice.pk is not None,
     }
@@ -94,10 +96,10 @@ def notifications(request: HttpRequest) -> HttpResponse:
 
 def _by_worker(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @wraps(view)
-    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+    def checked(request: HttpRequest, **url_kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
             return _json({"error": gettext("Signed out.")}, status=401)
-        return view(request, **where)
+        return view(request, **url_kwargs)
 
     return checked
 
@@ -125,17 +127,17 @@ def waiting(request: HttpRequest) -> HttpResponse:
     """Return the notices that this browser is to show, and those that it may go on showing."""
     user = person(request)
     subscription = service.find_subscription(user.pk, request.session.session_key)
-    found = deliveries.WaitingNotices(new=[], still=[])
+    notices = deliveries.WaitingNotices(new=[], still=[])
     if subscription is not None:
-        found = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
+        notices = deliveries.read_waiting(user.pk, subscription_pk=subscription.pk)
     has_buttons = service.read_choice(user.pk).has_buttons
-    new = [_describe(request, notice, has_buttons=has_buttons) for notice in found.new]
+    new = [_describe(request, notice, has_buttons=has_buttons) for notice in notices.new]
     if subscription is not None and subscription.is_tested:
         new.append(_describe_test(subscription))
     return _json(
         {
             "new": new,
-            "still": [str(notice.uuid) for notice in found.still],
+            "still": [str(notice.uuid) for notice in notices.still],
             "csrf": get_token(request),
         }
     )
@@ -151,11 +153,11 @@ def _describe(request: HttpRequest, notice: Notice, *, has_buttons: bool) -> dic
         "at": int(notice.created_at.timestamp() * 1000),
     }
     if notice.event != ASKS:
-        said = {
+        bodies = {
             FINISHED: gettext("The answer is complete."),
             BROKEN: gettext("The answer has failed."),
         }
-        return data | {"body": said[notice.event]}
+        return data | {"body": bodies[notice.event]}
     calls = list(deliveries.waiting_calls(notice))
     if len(calls) != 1:
         body = ngettext(
@@ -189,19 +191,23 @@ def _describe_test(subscription: PushSubscription) -> dict[str, Any]:
 
 def _question_text(call: ToolCall) -> tuple[str, bool]:
     """Return what a call would do, and whether that text is enough to approve the call."""
-    asked = read_asked(load_json(call.asked, default={}))
+    question = read_asked(load_json(call.asked, default={}))
     # Only the summary names the folder of a command, and the tool and its server.
-    what = translate(asked.summary or call.name)
-    lines = [what, "" if asked.command in what else asked.command, translate(asked.note)]
+    summary = translate(question.summary or call.name)
+    lines = [
+        summary,
+        "" if question.command in summary else question.command,
+        translate(question.note),
+    ]
     is_whole = (
-        not asked.diff
-        and "…" not in what  # the text was not cut off
+        not question.diff
+        and "…" not in summary  # the text was not cut off
         and all(line.isprintable() for line in lines)
         and sum(map(len, lines)) <= MAX_SHOWN_CHARS
     )
-    shown = "\n".join(filter(None, lines)) if is_whole else one_line(what, limit=MAX_SHOWN_CHARS)
+    shown = "\n".join(filter(None, lines)) if is_whole else one_line(summary, limit=MAX_SHOWN_CHARS)
     # Unprintable characters could make a text look like another one.
-    shown = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in shown)
+    shown = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in shown)
     return gettext("Needs your approval: %(call)s") % {"call": shown}, is_whole
 
 
@@ -209,9 +215,9 @@ def _question_text(call: ToolCall) -> tuple[str, bool]:
 @require_POST
 def shown(request: HttpRequest) -> HttpResponse:
     user = person(request)
-    given = _read_json(request).get("notices")
+    submitted = _read_json(request).get("notices")
     try:
-        uuids = [UUID(str(one)) for one in given] if isinstance(given, list) else []
+        uuids = [UUID(str(text)) for text in submitted] if isinstance(submitted, list) else []
     except ValueError as error:
         raise Rejected("Notices are named by their UUIDs.", code="bad_notice") from error
     subscription = service.find_subscription(user.pk, request.session.session_key)
@@ -226,9 +232,9 @@ def shown(request: HttpRequest) -> HttpResponse:
 @require_POST
 def subscribe(request: HttpRequest) -> HttpResponse:
     """Subscribe this browser to notices."""
-    given = _read_json(request)
+    data = _read_json(request)
     endpoint = check_receiver_url(
-        str(given.get("endpoint") or ""),
+        str(data.get("endpoint") or ""),
         what=say("The address of a push service"),
         private=settings.LOOM.push_private_addresses,
     )
@@ -236,9 +242,9 @@ def subscribe(request: HttpRequest) -> HttpResponse:
         person(request).pk,
         session_key=request.session.session_key or "",
         endpoint=endpoint,
-        keys=an_object(given.get("keys")),
+        keys=an_object(data.get("keys")),
         site=site_of(request),
-        zone=str(given.get("zone")),
+        zone=str(data.get("zone")),
     )
     messages.success(request, gettext("Notifications are on for this device."))
     return _json({}, status=201)
@@ -300,9 +306,9 @@ def watch(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 def _refusals_as_json(view: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(view)
-    async def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+    async def checked(request: HttpRequest, **url_kwargs: Any) -> HttpResponse:
         try:
-            response: HttpResponse = await view(request, **where)
+            response: HttpResponse = await view(request, **url_kwargs)
         except LoomError as error:
             return _json({"error": translate(error.message)}, status=error.status)
         return response
@@ -312,7 +318,9 @@ def _refusals_as_json(view: Callable[..., Any]) -> Callable[..., Any]:
 
 @_refusals_as_json
 @post_to_session
-async def decide(request: HttpRequest, found: Session, access: Access, user: User) -> HttpResponse:
+async def decide(
+    request: HttpRequest, session: Session, access: Access, user: User
+) -> HttpResponse:
     """Answer a call from a notice."""
     try:
         call = UUID(str(request.POST.get("call")))
@@ -322,5 +330,5 @@ async def decide(request: HttpRequest, found: Session, access: Access, user: Use
     if decision is None:
         return _json({"error": gettext("Approve or deny.")}, status=400)
     runtime = await current_runtime()
-    await runtime.decide_call(found, call=call, decision=decision, user_pk=user.pk, reason="")
+    await runtime.decide_call(session, call=call, decision=decision, user_pk=user.pk, reason="")
     return _json({})

@@ -150,8 +150,8 @@ def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
     if walk.place:
         pk = parse_number(walk.place)
         holds = holds.filter(pk__gt=pk).order_by("pk") if walk.is_back else holds.filter(pk__lt=pk)
-    found = list(holds[: walk.limit + 1])
-    return make_page(walk, found, as_item=_as_hold, place_of=lambda one: str(one.pk))
+    rows = list(holds[: walk.limit + 1])
+    return make_page(walk, rows, as_item=_as_hold, place_of=lambda hold: str(hold.pk))
 
 
 @router.post("/holds", auth=needs(MANAGE), response={201: HoldOut}, url_name="holds")
@@ -159,8 +159,8 @@ def place_hold(request: HttpRequest, wanted: HoldIn) -> Status[dict[str, Any]]:
     """Keep a session, or all sessions of a workspace, from being purged."""
     context = access_context_of(request)
     require_hold_permission(context)
-    what = service.find_for_hold(wanted.what)
-    hold = service.place_hold(what, origin=context.origin, reason=wanted.reason)
+    target = service.find_for_hold(wanted.what)
+    hold = service.place_hold(target, origin=context.origin, reason=wanted.reason)
     return Status(201, _as_hold(hold))
 
 

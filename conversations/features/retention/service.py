@@ -59,32 +59,36 @@ def find_for_hold(name: str) -> Session | Workspace:
     return get_session(uuid)
 
 
-def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> Hold:
+def place_hold(target: Session | Workspace, *, origin: AuditOrigin, reason: str) -> Hold:
     """Keep a session, or all present and future sessions of a workspace, from being purged.
 
     Raise Rejected if the reason is empty, and NotFound if the session or workspace is gone.
     """
-    reason, target = clean_reason(reason), {"session": of}
+    reason = clean_reason(reason)
     with transaction.atomic():
-        if isinstance(of, Session):
-            lock_session(of.pk)  # a purge that has begun ends first
-            note = session_event(of, audit.HOLD)
+        if isinstance(target, Session):
+            lock_session(target.pk)  # a purge that has begun ends first
+            event = session_event(target, audit.HOLD)
         else:
-            lock_workspace(of)
-            note, target = AuditEvent(action=audit.HOLD, workspace=of.slug), {"workspace": of}
+            lock_workspace(target)
+            event = AuditEvent(action=audit.HOLD, workspace=target.slug)
         hold = Hold.objects.create(
-            **target, reason=reason, actor=origin.user, created_at=timezone.now()
+            session=target if isinstance(target, Session) else None,
+            workspace=target if isinstance(target, Workspace) else None,
+            reason=reason,
+            actor=origin.user,
+            created_at=timezone.now(),
         )
-        note.metadata.update(hold=hold.pk, reason=reason)
-        record(origin, note)
+        event.metadata.update(hold=hold.pk, reason=reason)
+        record(origin, event)
     return hold
 
 
 def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
     """End a hold. Raise NotFound if it does not exist, and Conflict if it has ended already."""
     with transaction.atomic():
-        known = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk)
-        hold = require_found(known.first(), "This hold does not exist.")
+        rows = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk)
+        hold = require_found(rows.first(), "This hold does not exist.")
         hold.released_at, hold.released_by = timezone.now(), origin.user
         released = Hold.objects.filter(pk=pk, released_at=None).update(
             released_at=hold.released_at, released_by=origin.user
@@ -116,10 +120,10 @@ def refuse_kept(session: Session) -> None:
     hold = holds_on(session).first()
     if hold is not None:
         if hold.session_id:
-            said = say("This session is on hold: %(reason)s", reason=hold.reason)
+            message = say("This session is on hold: %(reason)s", reason=hold.reason)
         else:
-            said = say("Its workspace is on hold: %(reason)s", reason=hold.reason)
-        raise Conflict(said, code="session_held")
+            message = say("Its workspace is on hold: %(reason)s", reason=hold.reason)
+        raise Conflict(message, code="session_held")
 
 
 # Permissions to purge
@@ -291,15 +295,19 @@ def change_policies(
     Changes are recorded in the audit log. The expiry of existing sessions does not change.
     """
     with transaction.atomic():
-        known = lock_workspace(workspace)
-        changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
+        locked_workspace = lock_workspace(workspace)
+        changed = {
+            name: value
+            for name, value in policies.items()
+            if getattr(locked_workspace, name) != value
+        }
         if not changed:
             return
         Workspace.objects.filter(pk=workspace.pk).update(**changed)
-        before = {name: getattr(known, name) for name in changed}
+        before = {name: getattr(locked_workspace, name) for name in changed}
         metadata = {"before": before, "after": changed}
-        note = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
-        record(origin, note)
+        event = AuditEvent(action=audit.RETENTION, workspace=workspace.slug, metadata=metadata)
+        record(origin, event)
 
 
 def call_off_unwanted(workspace: Workspace, *, origin: AuditOrigin) -> None:
@@ -345,7 +353,9 @@ def verify_receipts() -> tuple[int, list[str]]:
     A receipt has a problem if it was changed after it was written, if the audit log has no entry
     for it, or if only the audit log has it.
     """
-    count, problems, last = 0, list[str](), 0
+    count = 0
+    problems: list[str] = []
+    last = 0
     while page := list(Receipt.objects.filter(pk__gt=last).order_by("pk")[:PAGE_ROWS]):
         sessions = [receipt.session for receipt in page]
         entries = AuditEntry.objects.filter(session__in=sessions, action=audit.PURGED)
@@ -357,18 +367,19 @@ def verify_receipts() -> tuple[int, list[str]]:
             elif entered.get(str(receipt.uuid)) != receipt.digest:
                 problems.append(f"the audit log has no entry for the receipt {receipt.uuid}")
         last = page[-1].pk
-    purged, last = AuditEntry.objects.filter(action=audit.PURGED).order_by("number"), 0
+    purged = AuditEntry.objects.filter(action=audit.PURGED).order_by("number")
+    last = 0
     while rows := list(
         purged.filter(number__gt=last).values_list("number", "metadata")[:PAGE_ROWS]
     ):
         named = {_entered(metadata)[0] for _, metadata in rows}
-        there = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
-        missing = sorted(named - {str(uuid) for uuid in there})
+        stored = Receipt.objects.filter(uuid__in=named).values_list("uuid", flat=True)
+        missing = sorted(named - {str(uuid) for uuid in stored})
         problems += [f"the receipt {uuid} is missing" for uuid in missing]
         last = rows[-1][0]
     return count, problems
 
 
 def _entered(metadata: str) -> tuple[str, str]:
-    known = load_json(metadata, default={})
-    return str(known.get("receipt")), str(known.get("digest"))
+    data = load_json(metadata, default={})
+    return str(data.get("receipt")), str(data.get("digest"))

@@ -51,9 +51,9 @@ def page_of(request: HttpRequest, name: str, rows: QuerySet[Any]) -> dict[str, A
     before = parse_optional_number(request.GET.get("before"))
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows[: PAGE_ROWS + 1])
-    older = found[PAGE_ROWS - 1].pk if len(found) > PAGE_ROWS else None
-    return {name: found[:PAGE_ROWS], "older": older, "is_first": before is None}
+    page_rows = list(rows[: PAGE_ROWS + 1])
+    older = page_rows[PAGE_ROWS - 1].pk if len(page_rows) > PAGE_ROWS else None
+    return {name: page_rows[:PAGE_ROWS], "older": older, "is_first": before is None}
 
 
 @login_required
@@ -62,17 +62,17 @@ def holds(request: HttpRequest) -> HttpResponse:
     """Show the holds in force and a form for a new one, which ``session`` prefills."""
     require_hold_permission(request)
     is_sent = request.method == "POST"
-    asked = {"what": request.GET.get("session", "")[:120]}
-    form = HoldForm(request.POST) if is_sent else HoldForm(initial=asked)
+    initial = {"what": request.GET.get("session", "")[:120]}
+    form = HoldForm(request.POST) if is_sent else HoldForm(initial=initial)
     if form.is_valid():
-        what, reason = form.cleaned_data["what"], form.cleaned_data["reason"]
+        target, reason = form.cleaned_data["what"], form.cleaned_data["reason"]
         try:
-            service.place_hold(what, origin=access_context_of(request).origin, reason=reason)
+            service.place_hold(target, origin=access_context_of(request).origin, reason=reason)
         except Rejected as error:
             form.add_error("reason", translate(error.message))
         else:
-            said = gettext("On hold. It cannot be permanently deleted.")
-            messages.success(request, said)
+            message = gettext("On hold. It cannot be permanently deleted.")
+            messages.success(request, message)
             return redirect("holds")
     context = {"form": form} | page_of(request, "holds", service.holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
@@ -117,18 +117,18 @@ def _in_words(counts: Mapping[str, int]) -> dict[str, int]:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
-    form, origin = PoliciesForm(found), access_context_of(request).origin
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    form, origin = PoliciesForm(workspace), access_context_of(request).origin
     if request.method == "POST":
         with transaction.atomic():
-            form = PoliciesForm(lock_workspace(found), request.POST)
+            form = PoliciesForm(lock_workspace(workspace), request.POST)
             if form.is_valid():
-                service.change_policies(found, origin=origin, **form.cleaned_data)
+                service.change_policies(workspace, origin=origin, **form.cleaned_data)
         if form.is_valid():
-            service.call_off_unwanted(found, origin=origin)
+            service.call_off_unwanted(workspace, origin=origin)
             messages.success(request, gettext("Saved."))
             return redirect("workspace_retention", slug=slug)
-    context = {"workspace": found, "form": form}
+    context = {"workspace": workspace, "form": form}
     return render(request, "retention/policies.html", context, status=400 if form.errors else 200)
 
 

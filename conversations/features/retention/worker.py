@@ -186,22 +186,24 @@ def _item(session: Session, **facts: Any) -> dict[str, Any]:
 
 def remove_contents(now: datetime) -> RemovedContents:
     """Remove contents of purged sessions that are no longer used."""
-    found, last, since = RemovedContents(), "", (now - UNTOUCHED_FOR).timestamp()
+    counts = RemovedContents()
+    since = (now - UNTOUCHED_FOR).timestamp()
+    last = ""
     while noted := waiting_contents(after=last):
         last = max(noted)
         # These contents are still used for a time. They stay noted, because no later purge would
         # note them again.
         needed = named_by_features(noted) | {digest.hex() for digest in listed_digests()}
-        over = named_by_sessions(noted)
-        found.shared += len(over)
-        for digest in noted.keys() - over:
+        done = named_by_sessions(noted)
+        counts.shared += len(done)
+        for digest in noted.keys() - done:
             if digest not in needed and remove_untouched(digest, since=since):
-                found.removed += 1
-                over.add(digest)
+                counts.removed += 1
+                done.add(digest)
             else:
-                found.waiting += 1
-        forget_purged_contents({digest: noted[digest] for digest in over})
-    return found
+                counts.waiting += 1
+        forget_purged_contents({digest: noted[digest] for digest in done})
+    return counts
 
 
 class RetentionWorker:

@@ -58,8 +58,8 @@ LINKS = "/sessions/{uuid:uuid}/share-links"
 @router.get(LINKS, auth=needs(READ), response=Page[ShareLinkOut], url_name="share_links")
 def list_share_links(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     """List all links to a session that can be opened now, if you may write in the session."""
-    found = service.open_links(_shareable(request, uuid))
-    return {"items": [_as_link(request, link) for link in found]}
+    links = service.open_links(_shareable(request, uuid))
+    return {"items": [_as_link(request, link) for link in links]}
 
 
 @router.post(LINKS, auth=needs(WRITE), response={201: ShareLinkOut}, url_name="share_links")

@@ -18,8 +18,8 @@ class SharingConfig(feature.Feature):
             address = reverse("session_share", args=[about["uuid"]])
             yield feature.Link(label=gettext("Share…"), url=address)
         if place == "workspace.file" and about["can_write"]:
-            given = {name: about[name] for name in ("path", "version") if about[name]}
-            address = reverse("file_share", args=[about["slug"]], query=given)
+            query = {name: about[name] for name in ("path", "version") if about[name]}
+            address = reverse("file_share", args=[about["slug"]], query=query)
             yield feature.Link(label=gettext("Share…"), url=address)
 
         if place == "workspace.settings" and settings.LOOM.share_links:

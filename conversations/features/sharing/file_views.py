@@ -61,14 +61,14 @@ class FileShareForm(forms.Form):
 def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     """Show and create links to the file of the address, as it is now or in the given version."""
     workspace, _ = get_folder_for(request, slug, to=WRITE)
-    at = read_address(request, workspace)
+    address = read_address(request, workspace)
     if request.method != "POST" and not settings.LOOM.share_links:
-        off = {"name": at.name, "who": gettext("this file")}
+        off = {"name": address.name, "who": gettext("this file")}
         return render(request, "sharing/off.html", off)
     service.require_sharing()
     data, unreadable = b"", ""
     try:
-        data = read_whole(at)
+        data = read_whole(address)
     except (NotFound, Rejected) as error:
         if request.method == "POST":
             raise
@@ -78,17 +78,19 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         try:
             origin = access_context_of(request).origin
-            service.create_file_link(workspace, at.path, data, **form.cleaned_data, origin=origin)
+            service.create_file_link(
+                workspace, address.path, data, **form.cleaned_data, origin=origin
+            )
         except Rejected as error:
             form.add_error(None, translate(error.message))
         else:
             messages.success(
                 request, gettext("The link is ready. Anyone who has it can see the file.")
             )
-            return redirect(at.url("file_share"))
+            return redirect(address.url("file_share"))
     context = {
-        "name": at.name,
-        "file_url": at.url(),
+        "name": address.name,
+        "file_url": address.url(),
         "form": None if unreadable else form,
         "unreadable": unreadable,
         "size": size_text(len(data)),
@@ -98,7 +100,7 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
                 "address": _address_of(request, link),
                 "revoke_url": reverse("file_share_revoke", args=[slug, link.uuid]),
             }
-            for link in service.open_file_links(workspace, at.path)
+            for link in service.open_file_links(workspace, address.path)
         ],
     }
     return render(request, "sharing/file_share.html", context, status=400 if form.errors else 200)
@@ -130,8 +132,8 @@ def file_share_revoke(request: HttpRequest, slug: str, file_link: UUID) -> HttpR
     workspace, _ = get_folder_for(request, slug, to=WRITE)
     ended = service.revoke_file_link(workspace, file_link, origin=access_context_of(request).origin)
     messages.success(request, gettext("The link is revoked."))
-    at = FileAddress(workspace, real_path(ended.path))
-    return redirect(at.url("file_share" if settings.LOOM.share_links else "workspace_files"))
+    address = FileAddress(workspace, real_path(ended.path))
+    return redirect(address.url("file_share" if settings.LOOM.share_links else "workspace_files"))
 
 
 def _open_shared(token: str) -> tuple[FileLink, str, OpenedFile]:

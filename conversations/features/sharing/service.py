@@ -239,8 +239,8 @@ def open_file_links(workspace: Workspace, path: str) -> QuerySet[FileLink]:
 
 def count_file_links(workspace: Workspace) -> list[tuple[str, int]]:
     """Return the stored paths of files with links that can be opened now, and how many links."""
-    found = good_links(FileLink).filter(workspace=workspace).values_list("path")
-    return list(found.annotate(Count("pk")).order_by("path"))
+    paths = good_links(FileLink).filter(workspace=workspace).values_list("path")
+    return list(paths.annotate(Count("pk")).order_by("path"))
 
 
 def revoke_file_link(workspace: Workspace, uuid: UUID, *, origin: audit.AuditOrigin) -> FileLink:
@@ -277,14 +277,19 @@ def shows_title(link: ShareLink) -> bool:
         return False  # the title is made from another session's messages
     # The title is made from the first message and the first message with text. If a model made it,
     # the first answer was used, too. These turns may be outside of the link, or be replaced.
-    said = Turn.objects.filter(session=session.pk, content__regex=r"\S").order_by("number")
-    made_of, message = [1], said.filter(role=USER).first()
+    turns_with_text = Turn.objects.filter(session=session.pk, content__regex=r"\S").order_by(
+        "number"
+    )
+    message = turns_with_text.filter(role=USER).first()
+    source_turns = [1]
     if message is not None:
-        made_of.append(message.number)
+        source_turns.append(message.number)
     if message is None or session.title != make_title(message.content):
-        answer = said.filter(role=ASSISTANT).values_list("number", flat=True).first()
-        made_of.append(answer or 1)
-    return max(made_of) <= link.to_turn and not any(is_rewound(session.pk, one) for one in made_of)
+        answer = turns_with_text.filter(role=ASSISTANT).values_list("number", flat=True).first()
+        source_turns.append(answer or 1)
+    return max(source_turns) <= link.to_turn and not any(
+        is_rewound(session.pk, turn) for turn in source_turns
+    )
 
 
 def read_shared_page(
@@ -297,26 +302,26 @@ def read_shared_page(
     """
     session = link.session
     turns = _shared_turns(link).filter(number__gte=from_turn)
-    found = stored_turns(turns.order_by("number")[: limit + 1])
-    shown = {turn.number: turn for turn in found[:limit]}
+    turns_read = stored_turns(turns.order_by("number")[: limit + 1])
+    shown_turns = {turn.number: turn for turn in turns_read[:limit]}
     payloads = defaultdict[int, list[tuple[str, datetime, Payload | Fallback]]](list)
-    journal = ChatEvent.objects.filter(session=session.pk, turn_number__in=shown)
+    journal = ChatEvent.objects.filter(session=session.pk, turn_number__in=shown_turns)
     for event in journal.order_by("seq").defer("html"):
         assert event.turn_number is not None
         payload = read_payload(event.event_type, event.payload)
         payloads[event.turn_number].append((str(event.seq), event.created_at, payload))
     rows: list[str] = []
-    for number, turn in shown.items():
+    for number, turn in shown_turns.items():
         # A turn that the journal does not cover has no events.
         for seq, created_at, payload in payloads[number] or [
-            (f"turn:{number}.{part}", turn.created_at, made)
-            for part, made in enumerate(synthesise_events(turn))
+            (f"turn:{number}.{part}", turn.created_at, event_payload)
+            for part, event_payload in enumerate(synthesise_events(turn))
         ]:
             place = RowPosition(
                 session=session.uuid, seq=seq, turn=str(number), created_at=created_at
             )
             rows.append(_render(payload, place, with_tools=link.with_tools, files_url=files_url))
-    following = found[limit].number if len(found) > limit else None
+    following = turns_read[limit].number if len(turns_read) > limit else None
     return [row for row in rows if row], following
 
 
@@ -375,15 +380,15 @@ def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     Without tools, only files that people sent are shared.
     """
     sent = Attachment.objects.filter(session=link.session_id, turn_number__isnull=False)
-    found = require_found(sent.filter(uuid=uuid).first(), GONE)
+    attachment = require_found(sent.filter(uuid=uuid).first(), GONE)
     turns = _shared_turns(link)
     if not link.with_tools:
         turns = turns.filter(role=USER)
-    if turns.filter(number=found.turn_number or 0).exists():
-        return found
+    if turns.filter(number=attachment.turn_number or 0).exists():
+        return attachment
     # An edited message, or a later message with the same file, names the file of an earlier turn.
     naming = turns.filter(blocks__contains=str(uuid)).order_by("number")
     for blocks in naming.values_list("blocks", flat=True):
         if any(block.get("attachment") == str(uuid) for block in read_references(blocks)):
-            return found
+            return attachment
     raise NotFound(GONE)

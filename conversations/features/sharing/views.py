@@ -29,14 +29,14 @@ MAX_PAGE_TURNS = 100
 class ShareForm(forms.Form):
     def __init__(self, data: Any = None, *, turn_count: int) -> None:
         super().__init__(data)
-        longest = settings.LOOM.share_days
-        for name, label, initial, most in (
+        max_days = settings.LOOM.share_days
+        for name, label, initial, max_value in (
             ("from_turn", gettext("First turn"), 1, turn_count),
             ("to_turn", gettext("Last turn"), turn_count, turn_count),
-            ("days", gettext("Expires after (days)"), longest, longest),
+            ("days", gettext("Expires after (days)"), max_days, max_days),
         ):
             self.fields[name] = forms.IntegerField(
-                label=label, initial=initial, min_value=1, max_value=most
+                label=label, initial=initial, min_value=1, max_value=max_value
             )
         self.fields["with_tools"] = forms.BooleanField(
             label=gettext("Include thinking, tool calls and their output"),
@@ -48,19 +48,19 @@ class ShareForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
-    name = found.title or gettext("Untitled session")
+    session, _ = get_session_for(request, uuid, to=WRITE)
+    name = session.title or gettext("Untitled session")
     if request.method != "POST" and not settings.LOOM.share_links:
         off = {"name": name, "who": gettext("this session")}
         return render(request, "sharing/off.html", off)
     service.require_sharing()
     form = ShareForm(
-        request.POST if request.method == "POST" else None, turn_count=found.turn_count
+        request.POST if request.method == "POST" else None, turn_count=session.turn_count
     )
     if form.is_valid():
         try:
             origin = access_context_of(request).origin
-            service.create_share_link(found, **form.cleaned_data, origin=origin)
+            service.create_share_link(session, **form.cleaned_data, origin=origin)
         except Rejected as error:
             form.add_error(None, translate(error.message))
         else:
@@ -70,14 +70,14 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
             return redirect("session_share", uuid=uuid)
     context = {
         "name": name,
-        "form": form if found.turn_count else None,
+        "form": form if session.turn_count else None,
         "links": [
             {
                 "link": link,
                 "address": address_of_link(request, link),
                 "revoke_url": reverse("session_share_revoke", args=[uuid, link.uuid]),
             }
-            for link in service.open_links(found)
+            for link in service.open_links(session)
         ],
     }
     return render(request, "sharing/share.html", context, status=400 if form.errors else 200)
@@ -89,8 +89,8 @@ def address_of_link(request: HttpRequest, link: ShareLink) -> str:
 
 @post_by_person
 def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
-    found, _ = get_session_for(request, uuid, to=WRITE)
-    service.revoke_share_link(found, link, origin=access_context_of(request).origin)
+    session, _ = get_session_for(request, uuid, to=WRITE)
+    service.revoke_share_link(session, link, origin=access_context_of(request).origin)
     messages.success(request, gettext("The link is revoked."))
     return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
 
@@ -99,9 +99,9 @@ def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpRe
 def shared(request: HttpRequest, share: str) -> HttpResponse:
     """Show the turns of a link. ``from`` is the first turn of a page."""
     link = service.get_shared(share)
-    given = request.GET.get("from", "")
-    is_number = given.isascii() and given.isdigit() and len(given) < 18
-    first = int(given) if is_number else link.from_turn
+    from_text = request.GET.get("from", "")
+    is_number = from_text.isascii() and from_text.isdigit() and len(from_text) < 18
+    first = int(from_text) if is_number else link.from_turn
     files_url = f"{reverse('shared', args=[share])}files/"
     rows, next_turn = service.read_shared_page(
         link, from_turn=first, limit=MAX_PAGE_TURNS, files_url=files_url

@@ -151,8 +151,8 @@ def get_workspace_usage(
 @router.get("/budgets", auth=needs(READ), response=Page[BudgetOut], url_name="budgets")
 def list_all_budgets(request: HttpRequest) -> dict[str, Any]:
     """List the budgets in force that count for you. Administrators get all budgets."""
-    found = list_budgets(usage_rights(caller_of(request).user))
-    return {"items": [_as_budget(budget, may_change) for budget, may_change in found]}
+    budgets = list_budgets(usage_rights(caller_of(request).user))
+    return {"items": [_as_budget(budget, may_change) for budget, may_change in budgets]}
 
 
 @router.post("/budgets", auth=needs(MANAGE), response={201: BudgetOut}, url_name="budgets")
@@ -196,10 +196,10 @@ def _as_budget(budget: Budget, may_change: bool) -> dict[str, Any]:
     return {name: getattr(budget, name) for name in names} | {"may_change": may_change}
 
 
-def _read(user: User, filters: UsageFilters, of: Workspace | None = None) -> dict[str, Any]:
+def _read(user: User, filters: UsageFilters, workspace: Workspace | None = None) -> dict[str, Any]:
     rights = usage_rights(user)
-    given = {name: str(value or "") for name, value in filters.model_dump().items()}
-    form = UsageForm(rights, given, of)
+    data = {name: str(value or "") for name, value in filters.model_dump().items()}
+    form = UsageForm(rights, data, workspace)
     if not form.is_valid():
         [reason, *_] = [reason for reasons in form.errors.values() for reason in reasons]
         raise Rejected(str(reason), code="bad_filter")

@@ -166,13 +166,13 @@ LEFT JOIN auth_user p ON p.id = b.person_id
 WHERE b.ended_at IS NULL AND ("""
 
 
-def _read_in_force(where: str, values: list[Any], *, day: date | None = None) -> list[Budget]:
+def _read_in_force(condition: str, values: list[Any], *, day: date | None = None) -> list[Budget]:
     day = day or datetime.now(UTC).date()
     today, month = (
         connection.ops.adapt_datefield_value(start) for start in (day, period_start(MONTH, day))
     )
     days = [today, month, today, today, month]
-    statement = f"{_IN_FORCE}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}"
+    statement = f"{_IN_FORCE}{condition}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}"
     budgets = list(Budget.objects.raw(statement, [*days, *values]))
     for budget in budgets:
         budget.starts_on = period_start(budget.period, day)
@@ -187,18 +187,18 @@ def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
 
     Raise BudgetReached if a budget is used up.
     """
-    near = []
+    nearly_used_up = []
     for budget in read_budgets(session_pk, person_pk=person_pk):
         if budget.is_used_up:
             raise BudgetReached(_used_up(budget))
         if budget.is_near and not budget.is_warned:
-            near.append(budget)
-    return partial(_warn, near) if near else None
+            nearly_used_up.append(budget)
+    return partial(_warn, nearly_used_up) if nearly_used_up else None
 
 
-def _warn(near: Sequence[Budget]) -> list[Info]:
+def _warn(budgets: Sequence[Budget]) -> list[Info]:
     rows = []
-    for budget in near:
+    for budget in budgets:
         _, is_new = BudgetWarning.objects.get_or_create(
             budget=budget, starts_on=budget.starts_on, defaults={"at": timezone.now()}
         )

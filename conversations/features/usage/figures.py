@@ -33,11 +33,11 @@ def find_quantile(counts: Sequence[int], share: float) -> int | None:
     total = sum(counts)
     if not total:
         return None
-    wanted, below = share * total, 0
+    rank, count_below = share * total, 0
     for count, low, high in zip(counts, (0, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, 0), strict=True):
-        if count and below + count >= wanted:
-            return round(low + (max(high, low) - low) * (wanted - below) / count)
-        below += count
+        if count and count_below + count >= rank:
+            return round(low + (max(high, low) - low) * (rank - count_below) / count)
+        count_below += count
     return FIRST_TOKEN_MS[-1]
 
 

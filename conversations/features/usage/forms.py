@@ -59,10 +59,10 @@ class BudgetForm(forms.Form):
     ) -> None:
         text = None if data is None else {key: storable(value) for key, value in data.items()}
         super().__init__(text)
-        self._workspaces = {f"{WORKSPACE}:{found.slug}": found for found in workspaces}
+        self._workspaces = {f"{WORKSPACE}:{workspace.slug}": workspace for workspace in workspaces}
         choices = [
-            (key, gettext("Workspace %(name)s") % {"name": found.name})
-            for key, found in self._workspaces.items()
+            (key, gettext("Workspace %(name)s") % {"name": workspace.name})
+            for key, workspace in self._workspaces.items()
         ]
         if may_limit_all:
             choices = [
@@ -72,34 +72,34 @@ class BudgetForm(forms.Form):
             ]
         else:
             del self.fields["person"]
-        of = self.fields["of"]
-        assert isinstance(of, forms.ChoiceField)
-        of.choices = choices
+        field = self.fields["of"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = choices
 
     def clean(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cleaned_data
-        if found.get("of") == PERSON:
-            found["user"] = User.objects.filter(username=found.get("person", "")).first()
-            if found["user"] is None:
+        data: dict[str, Any] = self.cleaned_data
+        if data.get("of") == PERSON:
+            data["user"] = User.objects.filter(username=data.get("person", "")).first()
+            if data["user"] is None:
                 self.add_error("person", gettext("This person does not exist."))
-        elif found.get("person") and "of" in found:
+        elif data.get("person") and "of" in data:
             self.add_error("of", gettext("Enter a username only with “One person”."))
-        limit, unit = found.get("limit"), found.get("unit")
+        limit, unit = data.get("limit"), data.get("unit")
         if limit is not None and unit == TOKENS and limit != int(limit):
             self.add_error("limit", gettext("Tokens must be a whole number."))
-        return found
+        return data
 
     @property
     def budget_values(self) -> dict[str, Any]:
         """The keyword arguments of the valid form for ``set_budget``."""
-        found = self.cleaned_data
+        data = self.cleaned_data
         return {
-            "workspace": self._workspaces.get(found["of"]),
-            "person": found.get("user"),
-            "period": found["period"],
-            "unit": found["unit"],
-            "limit": int(found["limit"] * (MICRO if found["unit"] == USD else 1)),
-            "warn_percent": found["warn_percent"],
+            "workspace": self._workspaces.get(data["of"]),
+            "person": data.get("user"),
+            "period": data["period"],
+            "unit": data["unit"],
+            "limit": int(data["limit"] * (MICRO if data["unit"] == USD else 1)),
+            "warn_percent": data["warn_percent"],
         }
 
 
@@ -126,26 +126,26 @@ class UsageForm(FilterForm):
     model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
 
     def __init__(
-        self, rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
+        self, rights: UsageRights, data: Mapping[str, str], workspace: Workspace | None = None
     ) -> None:
         self.today = today = timezone.now().date()
         text = {"first": f"{today - timedelta(days=DEFAULT_PERIOD_DAYS - 1)}", "last": f"{today}"}
         text |= {name: value for name, value in data.items() if value.strip()}
         workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
-        if of is not None:
-            workspaces[of.slug] = of.name
-            text["workspace"] = of.slug
+        if workspace is not None:
+            workspaces[workspace.slug] = workspace.name
+            text["workspace"] = workspace.slug
         super().__init__(text, workspaces=workspaces.items())
 
     def clean(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cleaned_data
-        first, last = found.get("first"), found.get("last")
+        data: dict[str, Any] = self.cleaned_data
+        first, last = data.get("first"), data.get("last")
         if first and last and first > last:
             self.add_error("last", gettext("This must not be before the first date."))
         elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
             problem = gettext("At most %(limit)s days can be shown at once.")
             self.add_error("last", problem % {"limit": MAX_PERIOD_DAYS})
-        return found
+        return data
 
     def address(self, **changes: Any) -> str:
         """Return the query string of this page with some values changed, without empty values."""

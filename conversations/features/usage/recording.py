@@ -130,24 +130,25 @@ def find_differences() -> list[str]:
     """
     differing = _differences()
     # Calls may be added between the queries, so only differences that persist are reported.
-    still = set(_differences()) if differing else set()
-    return [line for line in differing if line in still]
+    persisting = set(_differences()) if differing else set()
+    return [line for line in differing if line in persisting]
 
 
 def _differences() -> list[str]:
     days = UsageDay.objects.filter(session__isnull=False)
     totals = UsageTotal.objects.all()
-    different = []
-    for keys, wanted, there in (
+    lines = []
+    for keys, expected_rows, stored_rows in (
         (_DAY_KEYS, _days_of_calls(), days.values(*_DAY_KEYS, *SUMMED)),
         (_TOTAL_KEYS, _totals_of_days(), totals.values(*_TOTAL_KEYS, *_TOTALLED)),
     ):
-        expected, found = (
-            {tuple(row[key] for key in keys): row for row in rows} for rows in (wanted, there)
+        expected, stored = (
+            {tuple(row[key] for key in keys): row for row in rows}
+            for rows in (expected_rows, stored_rows)
         )
-        keyed = [key for key in expected | found if expected.get(key) != found.get(key)]
-        different += [" ".join(map(str, key)) for key in sorted(keyed, key=str)]
-    return different
+        differing_keys = [key for key in expected | stored if expected.get(key) != stored.get(key)]
+        lines += [" ".join(map(str, key)) for key in sorted(differing_keys, key=str)]
+    return lines
 
 
 _DAY_KEYS = ("session_id", "day", "workspace_id", "person_id", "model")

@@ -93,17 +93,17 @@ def read_usage(person: User, rights: UsageRights, filters: Wish) -> dict[str, An
     days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
     # Rows are grouped by primary keys, and names are read afterwards, so that the number of
     # queries does not depend on the data.
-    found = _grouped(rows, "model", "person", "workspace")
-    people = User.objects.in_bulk({pk for (_, pk, _), _ in found})
-    workspaces = Workspace.objects.in_bulk({pk for (_, _, pk), _ in found})
+    groups = _grouped(rows, "model", "person", "workspace")
+    people = User.objects.in_bulk({pk for (_, pk, _), _ in groups})
+    workspaces = Workspace.objects.in_bulk({pk for (_, _, pk), _ in groups})
     names = {pk: user.get_username() for pk, user in people.items()}
     places = {pk: (workspace.slug, workspace.name) for pk, workspace in workspaces.items()}
     return {
         "total": add_up(days.values()),
         "days": days,
-        "models": _lines(((model, model), sums) for (model, _, _), sums in found),
-        "people": _lines(((names[pk], names[pk]), sums) for (_, pk, _), sums in found),
-        "workspaces": _lines((places[pk], sums) for (_, _, pk), sums in found),
+        "models": _lines(((model, model), sums) for (model, _, _), sums in groups),
+        "people": _lines(((names[pk], names[pk]), sums) for (_, pk, _), sums in groups),
+        "workspaces": _lines((places[pk], sums) for (_, _, pk), sums in groups),
         "sessions": _sessions(person, rows, {pk: name for pk, (_, name) in places.items()}),
     }
 
@@ -111,9 +111,12 @@ def read_usage(person: User, rights: UsageRights, filters: Wish) -> dict[str, An
 def _lines(parts: Iterable[tuple[tuple[str, str], UsageSums]]) -> list[Line]:
     # Sums of the same key are added up, and the lines are ordered by cost.
     by_key: dict[tuple[str, str], list[UsageSums]] = {}
-    for called, sums in parts:
-        by_key.setdefault(called, []).append(sums)
-    lines = [{"key": key, "name": name, "sums": add_up(of)} for (key, name), of in by_key.items()]
+    for key_and_name, sums in parts:
+        by_key.setdefault(key_and_name, []).append(sums)
+    lines = [
+        {"key": key, "name": name, "sums": add_up(sums_of_key)}
+        for (key, name), sums_of_key in by_key.items()
+    ]
 
     def cost(line: Line) -> tuple[int, int, str]:
         return -line["sums"].cost_microusd, -line["sums"].prompt_tokens, line["key"]
@@ -137,8 +140,8 @@ def _grouped(
     sums = {f"sum_{name}": Sum(name) for name in SUMMED}
     tokens = F("sum_input_tokens") + F("sum_cache_read_tokens") + F("sum_cache_write_tokens")
     by_cost: tuple[Any, ...] = (F("sum_cost_microusd").desc(), tokens.desc(), *by)
-    found = rows.order_by().values_list(*by).annotate(**sums).order_by(*(order or by_cost))
-    return [(values[: len(by)], _sums(values[len(by) :])) for values in found]
+    summed = rows.order_by().values_list(*by).annotate(**sums).order_by(*(order or by_cost))
+    return [(values[: len(by)], _sums(values[len(by) :])) for values in summed]
 
 
 def _sums(values: Sequence[Any]) -> UsageSums:
@@ -156,9 +159,9 @@ def add_up(parts: Any) -> UsageSums:
 def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]) -> list[Line]:
     # Find the sessions with the highest cost first, then add up only those.
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
-    most = rows.order_by().values_list("session", "workspace")
-    most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
-    chosen = list(most.order_by("-cost", "-given", "session", "workspace")[:MAX_REPORT_LINES])
+    by_session = rows.order_by().values_list("session", "workspace")
+    by_session = by_session.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
+    chosen = list(by_session.order_by("-cost", "-given", "session", "workspace")[:MAX_REPORT_LINES])
     keys = [pk for pk, *_ in chosen if pk is not None]
     of_chosen = rows.filter(Q(session__in=keys) | Q(session=None))
     sums = dict(_grouped(of_chosen, "session", "workspace"))
@@ -179,8 +182,8 @@ def _sessions(person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]
 
 def read_session_usage(session: Session) -> list[Line]:
     """Return a line for each model that the session used. The caller checks access."""
-    found = _grouped(UsageDay.objects.filter(session=session), "model")
-    return [{"key": model, "name": model, "sums": sums} for (model,), sums in found]
+    groups = _grouped(UsageDay.objects.filter(session=session), "model")
+    return [{"key": model, "name": model, "sums": sums} for (model,), sums in groups]
 
 
 def walk_usage(rights: UsageRights, filters: Wish) -> Iterator[tuple[tuple[Any, ...], UsageSums]]:
@@ -191,9 +194,9 @@ def walk_usage(rights: UsageRights, filters: Wish) -> Iterator[tuple[tuple[Any, 
     columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")
     rows = _rows(rights, filters).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
     page = rows[:BATCH_ROWS]
-    while found := list(page):
-        for _, *values in found:
+    while batch := list(page):
+        for _, *values in batch:
             named = len(columns)
             yield tuple(values[:named]), _sums(values[named:])
-        pk, day = found[-1][:2]
+        pk, day = batch[-1][:2]
         page = rows.filter(Q(day__gt=day) | Q(day=day, pk__gt=pk))[:BATCH_ROWS]

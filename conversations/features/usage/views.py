@@ -87,7 +87,8 @@ COLUMNS = (
 @require_safe
 def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
     """Show the usage that the person may see, of one workspace if it is named."""
-    user, workspace = person(request), None
+    user = person(request)
+    workspace = None
     named = slug or storable(request.GET.get("workspace", ""))
     # A person may filter by any workspace that they can read, even if they used nothing there.
     if slug or readable_workspaces(user).filter(slug=named).exists():
@@ -97,8 +98,8 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
     context: dict[str, Any] = {"form": form}
     if not form.is_valid():
         return render(request, "usage/usage.html", context, status=400)
-    wish = form.cleaned_data
-    report = read_usage(user, rights, wish)
+    filters = form.cleaned_data
+    report = read_usage(user, rights, filters)
     tables = [
         _table(gettext("Models"), gettext("model"), report["models"], form, "model"),
         _table(
@@ -113,12 +114,14 @@ def usage(request: HttpRequest, slug: str = "") -> HttpResponse:
         ),
         _table(gettext("Sessions"), gettext("session"), report["sessions"], form, "session"),
     ]
-    budgets = sorted((found for found, _ in list_budgets(rights)), key=lambda found: -found.percent)
+    budgets = sorted(
+        (budget for budget, _ in list_budgets(rights)), key=lambda budget: -budget.percent
+    )
     context |= {
         "total": _cells(report["total"]),
         "has_calls": report["total"].calls > 0,
         "unpriced": [line["name"] for line in report["models"] if line["sums"].unpriced],
-        "plots": list(make_plots(report["days"], first=wish["first"], last=wish["last"])),
+        "plots": list(make_plots(report["days"], first=filters["first"], last=filters["last"])),
         "days": [{"day": day} | _cells(sums) for day, sums in reversed(report["days"].items())],
         "tables": [table for table in tables if table["lines"]],
         "address": form.address(),
@@ -131,7 +134,7 @@ def _table(name: str, column: str, lines: list[Line], form: UsageForm, kind: str
     # The bars compare tokens if no line has a cost.
     has_cost = any(line["sums"].cost_microusd for line in lines)
     weights = [line["sums"].cost_microusd if has_cost else line["sums"].tokens for line in lines]
-    most = max(weights, default=0) or 1
+    max_weight = max(weights, default=0) or 1
     return {
         "name": name,
         "column": column,
@@ -140,7 +143,7 @@ def _table(name: str, column: str, lines: list[Line], form: UsageForm, kind: str
             line
             | _cells(line["sums"])
             | {
-                "percent": round(100 * weight / most, 1),
+                "percent": round(100 * weight / max_weight, 1),
                 "address": form.address(**{kind: line["key"]}) if kind != "session" else "",
             }
             for line, weight in zip(lines, weights, strict=True)
@@ -173,14 +176,14 @@ def _cells(sums: UsageSums) -> dict[str, Any]:
 @login_required
 @require_safe
 def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, access = get_session_for(request, uuid)
-    lines = read_session_usage(found)
+    session, access = get_session_for(request, uuid)
+    lines = read_session_usage(session)
     context = {
         "heading": gettext("Usage"),
         "total": _cells(add_up(line["sums"] for line in lines)) if lines else None,
         "models": [line | _cells(line["sums"]) for line in lines],
     }
-    return render_panel(request, found, access, "usage", context)
+    return render_panel(request, session, access, "usage", context)
 
 
 @require_safe
@@ -254,37 +257,37 @@ def make_plots(
     A plot has a name, the ``kinds`` of pieces from the bottom of a bar to its top, a ``summary``
     of one sentence, and the bars.
     """
-    shown = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    shown_days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     for name, kinds, values_of, words in PLOTTED:
-        values = [values_of(days.get(day, UsageSums())) for day in shown]
-        most = max(map(sum, values))
-        if not most:
+        values = [values_of(days.get(day, UsageSums())) for day in shown_days]
+        max_value = max(map(sum, values))
+        if not max_value:
             continue
         bars = []
-        for number, (day, pieces) in enumerate(zip(shown, values, strict=True)):
+        for number, (day, pieces) in enumerate(zip(shown_days, values, strict=True)):
             parts, top = [], float(PLOT_HEIGHT)
             for kind, value in enumerate(pieces, start=1):
                 if value:
-                    height = max(0.5, PLOT_HEIGHT * value / most)
+                    height = max(0.5, PLOT_HEIGHT * value / max_value)
                     top -= height
                     parts.append({"kind": kind, "y": round(top, 2), "height": round(height, 2)})
             title = f"{day}: {words(sum(pieces))}"
             bars.append({"x": number * DAY_WIDTH, "title": title, "parts": parts})
-        peak = shown[[sum(pieces) for pieces in values].index(most)]
+        peak = shown_days[[sum(pieces) for pieces in values].index(max_value)]
         summary = gettext(
             "%(name)s by day, %(count)s days from %(first)s: highest on %(peak)s, %(value)s."
         )
         yield {
             "name": gettext(name),
             "kinds": [gettext(kind) for kind in kinds],
-            "top": words(most),
+            "top": words(max_value),
             "summary": summary
             % {
                 "name": gettext(name),
-                "count": len(shown),
+                "count": len(shown_days),
                 "first": first,
                 "peak": peak,
-                "value": words(most),
+                "value": words(max_value),
             },
             "bars": bars,
             "width": len(bars) * DAY_WIDTH,

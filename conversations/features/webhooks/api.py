@@ -107,8 +107,8 @@ HOOK = HOOKS_OF + "/{uuid:hook}"
 @router.get(HOOKS_OF, auth=needs(HOOKS), response=Page[HookOut], url_name="hooks")
 def list_hooks(request: HttpRequest, slug: str) -> dict[str, Any]:
     """List all webhooks of a workspace. Only its owners may use the operations of webhooks."""
-    found = service.list_webhooks(_managed(request, slug))
-    return {"items": [_as_hook(one) for one in found]}
+    webhooks = service.list_webhooks(_managed(request, slug))
+    return {"items": [_as_hook(webhook) for webhook in webhooks]}
 
 
 @router.post(HOOKS_OF, auth=needs(HOOKS), response={201: HookWithSecret}, url_name="hooks")
@@ -143,13 +143,13 @@ def get_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
 def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -> dict[str, Any]:
     """Change a webhook. If it is turned on again, its pending messages are sent at once."""
     found = _find(request, slug, hook)
-    given = patch.model_dump(exclude_none=True)
+    changes = patch.model_dump(exclude_none=True)
     service.change_webhook(
         found,
-        url=check_webhook_url(given["url"]) if "url" in given else found.url,
-        events=given.get("events", service.read_events(found)),
-        with_text=given.get("with_text", found.with_text),
-        is_active=given.get("active", found.is_active),
+        url=check_webhook_url(changes["url"]) if "url" in changes else found.url,
+        events=changes.get("events", service.read_events(found)),
+        with_text=changes.get("with_text", found.with_text),
+        is_active=changes.get("active", found.is_active),
         site=site_of(request),
         origin=access_context_of(request).origin,
     )
@@ -169,9 +169,9 @@ def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
 
     So it does no harm to repeat the request.
     """
-    found = _find(request, slug, hook)
-    service.rotate_secret(found, origin=access_context_of(request).origin)
-    return _with_secret(found)
+    webhook = _find(request, slug, hook)
+    service.rotate_secret(webhook, origin=access_context_of(request).origin)
+    return _with_secret(webhook)
 
 
 @router.post(HOOK + "/test", auth=needs(HOOKS), response={202: DeliveryOut}, url_name="hook_test")
@@ -189,10 +189,10 @@ def list_hook_deliveries(
 ) -> dict[str, Any]:
     """List the messages of a webhook, delivered or not, the latest first."""
     walk = page_request_of(paging)
-    found = deliveries.walk_deliveries(
+    rows = deliveries.walk_deliveries(
         _find(request, slug, hook), place=walk.number, is_back=walk.is_back, limit=walk.limit + 1
     )
-    return make_page(walk, found, as_item=_as_delivery, place_of=lambda one: str(one.pk))
+    return make_page(walk, rows, as_item=_as_delivery, place_of=lambda delivery: str(delivery.pk))
 
 
 @router.post(

@@ -108,20 +108,20 @@ def _save_deliveries(
     )
 
 
-def _make_delivery(webhook: Webhook, event: str, data: dict[str, Any], **of: Any) -> Delivery:
+def _make_delivery(webhook: Webhook, event: str, data: dict[str, Any], **fields: Any) -> Delivery:
     now = timezone.now()
     body = {"type": event, "timestamp": now.isoformat(timespec="milliseconds"), "data": data}
     return Delivery(
-        webhook=webhook, event=event, payload=dump_json(body), next_at=now, created_at=now, **of
+        webhook=webhook, event=event, payload=dump_json(body), next_at=now, created_at=now, **fields
     )
 
 
 def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
     # The data of a message: names and states, and text only if the webhook asks for it.
     session = run.session
-    home = f"{webhook.site}/s/{session.uuid}/"
-    turn = {} if run.user_turn is None else {"turn": f"{home}t/{run.user_turn}/"}
-    told = [{"call": str(call.uuid), "tool": call.name} for call in calls]
+    session_url = f"{webhook.site}/s/{session.uuid}/"
+    turn = {} if run.user_turn is None else {"turn": f"{session_url}t/{run.user_turn}/"}
+    described_calls = [{"call": str(call.uuid), "tool": call.name} for call in calls]
     data: dict[str, Any] = {
         "workspace": session.workspace.slug,
         "session": str(session.uuid),
@@ -133,16 +133,16 @@ def _describe(webhook: Webhook, run: Run, state: str, calls: Sequence[ToolCall])
         "state": state,
         "error_code": run.error_code,
         "turn": run.user_turn,
-        "calls": told,
-        "links": {"session": home} | turn,
+        "calls": described_calls,
+        "links": {"session": session_url} | turn,
     }
     if webhook.with_text:
-        for described, call in zip(told, calls, strict=True):
+        for described, call in zip(described_calls, calls, strict=True):
             described["summary"] = _summary_of(call)
-        said = Turn.objects.filter(session=session, role="assistant")
+        answers = Turn.objects.filter(session=session, role="assistant")
         if session.rewind_count:  # leave out, for instance, an answer that this run replaces
-            said = said.exclude(are_turns_within(read_rewound(session.pk, "turn")))
-        latest = said.filter(number__gt=run.user_turn or 0).order_by("-number")
+            answers = answers.exclude(are_turns_within(read_rewound(session.pk, "turn")))
+        latest = answers.filter(number__gt=run.user_turn or 0).order_by("-number")
         answer = latest.values_list("content", flat=True).first() or ""
         data["title"] = session.title
         data["text"] = answer[:MAX_TEXT_CHARS]
@@ -234,15 +234,21 @@ def complete_delivery(
     Return True if the webhook was turned off, because no message arrived for ``off_after`` or the
     receiver said that it is gone.
     """
-    again = None
+    next_at = None
     if not (attempt.arrived or attempt.is_gone):
-        again = next_attempt(
+        next_at = next_attempt(
             delivery.attempts, now=now, delays=RETRY_SECONDS, asked_to_wait=attempt.wait
         )
+    if attempt.arrived:
+        state = DELIVERED
+    elif next_at:
+        state = PENDING
+    else:
+        state = FAILED
     with transaction.atomic():
         Delivery.objects.filter(pk=delivery.pk, state=PENDING).update(
-            state=DELIVERED if attempt.arrived else PENDING if again else FAILED,
-            next_at=again or now,
+            state=state,
+            next_at=next_at or now,
             status=attempt.status,
             error=attempt.error[:255],
         )
@@ -251,8 +257,8 @@ def complete_delivery(
             webhook.exclude(failing_since=None).update(failing_since=None)
             return False
         webhook.filter(failing_since=None).update(failing_since=now)
-        over = Q() if attempt.is_gone else Q(failing_since__lte=now - off_after)
-        turned_off = webhook.filter(over, is_active=True)
+        is_over = Q() if attempt.is_gone else Q(failing_since__lte=now - off_after)
+        turned_off = webhook.filter(is_over, is_active=True)
         return bool(turned_off.update(is_active=False, switched_off_at=now))
 
 
@@ -268,10 +274,10 @@ def walk_deliveries(
     ``place`` is the primary key of the delivery after which the result begins. With ``is_back``,
     return the deliveries that are newer than ``place``, the oldest first.
     """
-    found = Delivery.objects.filter(webhook=webhook.pk).select_related("session")
+    rows = Delivery.objects.filter(webhook=webhook.pk).select_related("session")
     if place is not None:
-        found = found.filter(Q(pk__gt=place) if is_back else Q(pk__lt=place))
-    return list(found.order_by("pk" if is_back else "-pk").defer("payload")[:limit])
+        rows = rows.filter(Q(pk__gt=place) if is_back else Q(pk__lt=place))
+    return list(rows.order_by("pk" if is_back else "-pk").defer("payload")[:limit])
 
 
 def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
@@ -282,11 +288,11 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
     """
     _require_on(webhook)
     with transaction.atomic():
-        known = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
-        delivery = require_found(known, "This delivery does not exist or has expired.")
+        row = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
+        delivery = require_found(row, "This delivery does not exist or has expired.")
         now = timezone.now()
-        over = Delivery.objects.filter(pk=delivery.pk).exclude(state=PENDING)
-        if not over.update(state=PENDING, attempts=0, next_at=now):
+        ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=PENDING)
+        if not ended.update(state=PENDING, attempts=0, next_at=now):
             raise Conflict("This message is already being delivered.", code="delivery_pending")
         delivery.refresh_from_db()
     return delivery

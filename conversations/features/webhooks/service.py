@@ -59,10 +59,10 @@ def create_webhook(
         # If two requests at once would each create the last webhook that is allowed, the second
         # request waits for this lock and is refused.
         lock_workspace(workspace)
-        if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
-            if found.wish_digest not in (None, digest):
+        if uuid and (existing := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
+            if existing.wish_digest not in (None, digest):
                 raise KeyMismatch("This key was already used for another webhook.")
-            return found
+            return existing
         if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
             raise Rejected(
                 "This workspace already has %(limit)s webhooks. Delete one first.",
@@ -100,39 +100,39 @@ def change_webhook(
     If the webhook is turned on again, its pending messages are sent at once. Raise Rejected if
     events are unknown, and NotFound if the webhook was removed.
     """
-    wish = {
+    values = {
         "url": url,
         "events": _events_text(events),
         "with_text": with_text,
         "is_active": is_active,
         "site": site,
     }
-    changed = {name: value for name, value in wish.items() if getattr(webhook, name) != value}
+    changed = {name: value for name, value in values.items() if getattr(webhook, name) != value}
     if changed.get("is_active"):
         changed |= {"switched_off_at": None, "failing_since": None}
     with transaction.atomic():
         # Only changed fields are saved, so that concurrent changes, such as a rotation, are kept.
         locked = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
-        found = require_found(locked, "This webhook does not exist.")
+        locked_webhook = require_found(locked, "This webhook does not exist.")
         for name, value in changed.items():
-            setattr(found, name, value)
-        found.save(update_fields=changed)
+            setattr(locked_webhook, name, value)
+        locked_webhook.save(update_fields=changed)
         if changed.get("is_active"):
             waiting = Delivery.objects.filter(webhook=webhook.pk, state=PENDING)
             waiting.update(next_at=timezone.now())
-        record(origin, _audit_event(found, "changed"))
+        record(origin, _audit_event(locked_webhook, "changed"))
     webhook.refresh_from_db()
 
 
 def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
     """Change the secret. Raise Conflict if too many secrets of the last day still sign."""
     with transaction.atomic():
-        found = Webhook.objects.select_for_update().get(pk=webhook.pk)
+        locked_webhook = Webhook.objects.select_for_update().get(pk=webhook.pk)
         now = timezone.now()
         # A webhook that was removed and created again with the same key has the same uuid, so
         # rotations before its creation are not counted.
-        since = max(now - SECRET_OVERLAP, found.created_at)
-        rotations = _count_rotations(found, since=since)
+        since = max(now - SECRET_OVERLAP, locked_webhook.created_at)
+        rotations = _count_rotations(locked_webhook, since=since)
         if rotations >= MAX_SECRETS - 1:
             raise Conflict(
                 "The secret was already changed %(count)s times today. Try again tomorrow.",
@@ -141,11 +141,11 @@ def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
             )
         # All secrets of the last day continue to sign, so that rotating twice does not invalidate
         # the secret that the receiver knows.
-        found.oldest_generation = found.generation - rotations
-        found.generation += 1
-        found.rotated_at = now
-        found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
-        record(origin, _audit_event(found, ROTATED))
+        locked_webhook.oldest_generation = locked_webhook.generation - rotations
+        locked_webhook.generation += 1
+        locked_webhook.rotated_at = now
+        locked_webhook.save(update_fields=["generation", "oldest_generation", "rotated_at"])
+        record(origin, _audit_event(locked_webhook, ROTATED))
     webhook.refresh_from_db(fields=["generation", "oldest_generation", "rotated_at"])
 
 
@@ -154,8 +154,8 @@ def _count_rotations(webhook: Webhook, *, since: datetime) -> int:
     entries = AuditEntry.objects.filter(
         action=WEBHOOK, at__gt=since, metadata__contains=str(webhook.uuid)
     )
-    told = [load_json(text, default={}) for text in entries.values_list("metadata", flat=True)]
-    return sum(one.get("what") == ROTATED for one in told)
+    changes = [load_json(text, default={}) for text in entries.values_list("metadata", flat=True)]
+    return sum(change.get("what") == ROTATED for change in changes)
 
 
 def _overlaps(webhook: Webhook, now: datetime) -> bool:
@@ -177,8 +177,8 @@ def list_webhooks(workspace: Workspace) -> QuerySet[Webhook]:
 
 def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
     """Return a webhook of the workspace. Raise NotFound if it does not exist."""
-    found = list_webhooks(workspace).filter(uuid=uuid).first()
-    return require_found(found, "This webhook does not exist.")
+    webhook = list_webhooks(workspace).filter(uuid=uuid).first()
+    return require_found(webhook, "This webhook does not exist.")
 
 
 def read_events(webhook: Webhook) -> list[str]:

@@ -38,14 +38,14 @@ STATES = {
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     form = WebhookForm(
         request.POST if request.method == "POST" else None, initial={"events": USUAL}
     )
     if form.is_valid():
         try:
-            made = service.create_webhook(
-                found,
+            webhook = service.create_webhook(
+                workspace,
                 **form.cleaned_data,
                 site=site_of(request),
                 origin=access_context_of(request).origin,
@@ -53,8 +53,8 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
         except Rejected as error:
             form.add_error(None, translate(error.message))
         else:
-            return _show_secret(request, made)
-    context = {"workspace": found, "form": form, "webhooks": service.list_webhooks(found)}
+            return _show_secret(request, webhook)
+    context = {"workspace": workspace, "form": form, "webhooks": service.list_webhooks(workspace)}
     return render(request, "webhooks/list.html", context, status=400 if form.errors else 200)
 
 

@@ -31,12 +31,12 @@ def describe(report: RetentionReport) -> str:
     lines = []
     for kind in report.counts:
         for item in getattr(report, kind):
-            shown = [name for name in item if name not in ("session", "workspace")]
-            facts = " ".join(f"{name}={item[name]}" for name in shown if item[name] != "")
+            fact_names = [name for name in item if name not in ("session", "workspace")]
+            facts = " ".join(f"{name}={item[name]}" for name in fact_names if item[name] != "")
             lines.append(f"{kind:8} {item['session']} {item['workspace']} {facts}")
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
     lines.append(f"{'would be: ' if report.dry_run else ''}{counts}")
     if not report.dry_run:
-        kept = f"{report.contents.shared} shared, {report.contents.waiting} wait"
-        lines.append(f"contents: {report.contents.removed} removed, {kept}")
+        kept_contents = f"{report.contents.shared} shared, {report.contents.waiting} wait"
+        lines.append(f"contents: {report.contents.removed} removed, {kept_contents}")
     return "\n".join(lines)
