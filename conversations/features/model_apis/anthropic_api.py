@@ -58,8 +58,8 @@ def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut
     """Estimate the tokens of these messages, without the session's other content."""
     get_workspace_for(request, slug, to=TO_READ)
     files: list[int] = []
-    given = [_set_files_aside(counted.messages, files), counted.system, counted.tools]
-    texts = [estimate_tokens(dump_json(one)) for one in given if one]
+    counted_values = [_set_files_aside(counted.messages, files), counted.system, counted.tools]
+    texts = [estimate_tokens(dump_json(value)) for value in counted_values if value]
     return TokensOut(input_tokens=sum(texts + files))
 
 
@@ -70,13 +70,13 @@ def _set_files_aside(value: Any, tokens: list[int], levels: int = MAX_FILE_LEVEL
     if not levels:
         return value  # files are never nested so deep
     if isinstance(value, list):
-        return [_set_files_aside(one, tokens, levels - 1) for one in value]
+        return [_set_files_aside(item, tokens, levels - 1) for item in value]
     if not isinstance(value, dict):
         return value
     try:
         file = read_file(value)
     except Rejected:
-        return {name: _set_files_aside(one, tokens, levels - 1) for name, one in value.items()}
+        return {name: _set_files_aside(item, tokens, levels - 1) for name, item in value.items()}
     with suppress(Rejected):
         tokens.append(examine(file.data, file.name).tokens)
     return None

@@ -19,7 +19,7 @@ from .client_request import (
     is_result,
     join_instructions,
     make_choices,
-    read_words,
+    read_person_content,
     refused,
     require_sampling,
     require_tools,
@@ -135,28 +135,30 @@ NO_BUDGET = (
 )
 
 
-def read_request(asked: MessagesIn) -> ClientRequest:
+def read_request(body: MessagesIn) -> ClientRequest:
     """Convert a request of the Messages API. Raise Rejected for unsupported parameters."""
-    _check_messages(asked.messages)
-    spoken = [one for one in asked.messages if one["role"] != SYSTEM]
-    before, said = split_messages(spoken)
-    if not said:
+    _check_messages(body.messages)
+    conversation = [message for message in body.messages if message["role"] != SYSTEM]
+    earlier_messages, new_messages = split_messages(conversation)
+    if not new_messages:
         raise Rejected(PREFILL, code="nothing_to_answer")
-    choices = _read_choices(asked)
-    lists = [message["content"] for message in said if isinstance(message.get("content"), list)]
+    choices = _read_choices(body)
+    lists = [
+        message["content"] for message in new_messages if isinstance(message.get("content"), list)
+    ]
     return ClientRequest(
         channel=CHANNEL,
-        model=asked.model,
-        before=before,
-        said=split_contents(said),
-        words=read_words(said),
+        model=body.model,
+        earlier_messages=earlier_messages,
+        new_messages=split_contents(new_messages),
+        content=read_person_content(new_messages),
         results=[block for content in lists for block in content if is_result(block)],
         choices=choices,
-        identity=dump_json([asked.messages, choices.as_json()]),
-        instructions=join_instructions(_read_system(asked.system), asked.messages),
-        tools=asked.tools or [],
-        user_key=(asked.metadata.user_id if asked.metadata else None) or "",
-        stream=bool(asked.stream),
+        identity=dump_json([body.messages, choices.as_json()]),
+        instructions=join_instructions(_read_system(body.system), body.messages),
+        tools=body.tools or [],
+        user_key=(body.metadata.user_id if body.metadata else None) or "",
+        stream=bool(body.stream),
     )
 
 
@@ -170,8 +172,8 @@ def _read_system(
 
 
 def _check_messages(messages: Sequence[dict[str, Any]]) -> None:
-    for place, one in enumerate(messages):
-        if one.get("role") not in (USER, ASSISTANT, SYSTEM):
+    for place, message in enumerate(messages):
+        if message.get("role") not in (USER, ASSISTANT, SYSTEM):
             reason = f"Its role must be {USER}, {ASSISTANT} or {SYSTEM}."
             raise Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
     if messages[0]["role"] == SYSTEM:
@@ -179,43 +181,43 @@ def _check_messages(messages: Sequence[dict[str, Any]]) -> None:
         raise Rejected(f"messages[0]: {reason}", code=BAD_MESSAGE)
 
 
-def _read_choices(asked: MessagesIn) -> RunChoices:
-    for name, value in (asked.model_extra or {}).items():
+def _read_choices(body: MessagesIn) -> RunChoices:
+    for name, value in (body.model_extra or {}).items():
         if value is not None and name == "thread":
             reason = "Threads are not supported. Send the full conversation without it."
             raise Rejected(f"thread: {reason}", code=THREAD_UNSUPPORTED)
         if value not in (None, [], {}) and name not in WITHOUT_EFFECT:
             raise refused(name, NOT_PERMITTED)
-    if not all(one.strip() for one in asked.stop_sequences or []):
+    if not all(sequence.strip() for sequence in body.stop_sequences or []):
         raise refused("stop_sequences", "Each must contain more than white space.")
     return make_choices(
-        asked.max_tokens,
-        stop_sequences=asked.stop_sequences or None,
-        tool_choice=_read_tool_choice(asked),
-        thinking=_read_thinking(asked),
-        output_config=asked.output_config,
-        **{name: require_sampling(name, getattr(asked, name), asked.model) for name in SAMPLING},
+        body.max_tokens,
+        stop_sequences=body.stop_sequences or None,
+        tool_choice=_read_tool_choice(body),
+        thinking=_read_thinking(body),
+        output_config=body.output_config,
+        **{name: require_sampling(name, getattr(body, name), body.model) for name in SAMPLING},
     )
 
 
-def _read_thinking(asked: MessagesIn) -> dict[str, Any] | None:
-    kind = asked.thinking.get("type") if asked.thinking else None
-    if asked.thinking is not None and kind not in THINKING:
+def _read_thinking(body: MessagesIn) -> dict[str, Any] | None:
+    kind = body.thinking.get("type") if body.thinking else None
+    if body.thinking is not None and kind not in THINKING:
         raise refused("thinking", f"Its type must be one of {', '.join(THINKING)}.")
     # The models that support a temperature are the same that support a budget.
-    if kind == BUDGET and not takes_sampling(asked.model):
+    if kind == BUDGET and not takes_sampling(body.model):
         raise refused("thinking", NO_BUDGET)
-    return asked.thinking
+    return body.thinking
 
 
-def _read_tool_choice(asked: MessagesIn) -> dict[str, Any] | None:
-    choice = asked.tool_choice
+def _read_tool_choice(body: MessagesIn) -> dict[str, Any] | None:
+    choice = body.tool_choice
     if choice is None or choice == {"type": "auto"}:
         return None
     kind, name = choice.get("type"), choice.get("name")
     if kind not in TOOL_CHOICES:
         raise refused(TOOL_CHOICE, f"Its type must be one of {', '.join(TOOL_CHOICES)}.")
-    require_tools(choice, asked.tools or [])
+    require_tools(choice, body.tools or [])
     if (kind == "tool") != isinstance(name, str):
         raise refused(TOOL_CHOICE, "It needs a name if its type is tool, and only then.")
     return choice

@@ -51,7 +51,7 @@ class MessageWriter(AnswerWriter):
             "id": self.id,
             "type": "message",
             "role": "assistant",
-            "model": answer.model or self.asked.model,
+            "model": answer.model or self.client_request.model,
             "content": list_blocks(answer),
             "stop_reason": stop_reason_of(answer),
             "stop_sequence": answer.stop_sequence,
@@ -79,8 +79,8 @@ class MessageWriter(AnswerWriter):
 
     def write_call(self, call: Block) -> Iterator[str]:
         yield self._begin_block(call | {"input": {}})
-        given = dump_json(call.get("input") or {})
-        yield self._delta({"type": "input_json_delta", "partial_json": given})
+        arguments = dump_json(call.get("input") or {})
+        yield self._delta({"type": "input_json_delta", "partial_json": arguments})
         yield write_event("content_block_stop", index=self._index)
 
     def end(self, answer: RunAnswer) -> Iterator[str]:

@@ -30,18 +30,19 @@ NEUTRAL_SAMPLING = {"temperature": 1, "top_p": 1}  # Default values, which are n
 class ClientRequest:
     """A client's request.
 
-    ``channel`` is the protocol's name. ``before`` has the messages up to the last answer and
-    ``said`` those after it, one for each block, in the protocol's format. ``words`` is the content
-    of ``said`` from the person, and ``results`` its ``tool_result`` blocks from the client's tools.
+    ``channel`` is the protocol's name. ``earlier_messages`` are those up to the last answer and
+    ``new_messages`` those after it, one for each block, in the protocol's format. Of the new
+    messages, ``content`` is the person's content, and ``results`` are the ``tool_result`` blocks
+    from the client's tools.
     ``identity`` is a text that is equal if the same request is sent again. ``answer_id`` is the id
     of the answer that the request continues. ``echoed`` has the parameters that the answer
     repeats. If ``has_usage``, the stream ends with the token counts."""
 
     channel: str
     model: str
-    before: list[dict[str, Any]]
-    said: list[dict[str, Any]]
-    words: MessageContent
+    earlier_messages: list[dict[str, Any]]
+    new_messages: list[dict[str, Any]]
+    content: MessageContent
     choices: RunChoices
     identity: str
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +64,7 @@ def split_messages(
     messages: Sequence[dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Split messages into those up to the last answer and those after it."""
-    answers = [place for place, one in enumerate(messages) if one.get("role") == ASSISTANT]
+    answers = [place for place, message in enumerate(messages) if message.get("role") == ASSISTANT]
     end = answers[-1] + 1 if answers else 0
     return list(messages[:end]), list(messages[end:])
 
@@ -80,10 +81,10 @@ def split_contents(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return split
 
 
-def read_words(said: Sequence[dict[str, Any]]) -> MessageContent:
+def read_person_content(messages: Sequence[dict[str, Any]]) -> MessageContent:
     """Return the person's content without tool results. Raise Rejected for invalid content."""
     contents = []
-    for message in said:
+    for message in messages:
         content = message.get("content")
         if message.get("role") == TOOL:
             continue
@@ -93,17 +94,17 @@ def read_words(said: Sequence[dict[str, Any]]) -> MessageContent:
     return read_content(contents)
 
 
-def list_said(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:
+def list_person_messages(messages: Sequence[dict[str, Any]]) -> list[str | list[str]]:
     """Return the person's messages, with all messages between two answers as one item.
 
     An item is a text, or a list of the text and the digests of the files if there are any."""
-    said: list[str | list[str]] = []
-    for is_answer, group in groupby(messages, key=lambda one: one.get("role") == ASSISTANT):
+    items: list[str | list[str]] = []
+    for is_answer, group in groupby(messages, key=lambda message: message.get("role") == ASSISTANT):
         with suppress(Rejected):  # earlier messages may have any content
-            text, files = ("", []) if is_answer else read_words(list(group))
+            text, files = ("", []) if is_answer else read_person_content(list(group))
             digests = [sha256(file.data).hexdigest() for file in files]
-            said.append([text, *digests] if digests else text)
-    return [one for one in said if one]
+            items.append([text, *digests] if digests else text)
+    return [message for message in items if message]
 
 
 def is_result(block: Any) -> bool:
@@ -119,11 +120,11 @@ def read_result_blocks(result: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     blocks = [text_block(content)] if isinstance(content, str) else content
     if not isinstance(blocks, list) or not all(
-        isinstance(one, dict) and not lacks_text(one) for one in blocks
+        isinstance(block, dict) and not lacks_text(block) for block in blocks
     ):
         reason = f"The result of {result.get('tool_use_id')} must be a text or a list of blocks."
         raise refused("content", reason)
-    return [block_of(one) for one in blocks]
+    return [block_of(block) for block in blocks]
 
 
 def text_of(content: Any) -> str:
@@ -138,8 +139,10 @@ def text_of(content: Any) -> str:
 
 def join_instructions(system: Any, messages: Sequence[dict[str, Any]]) -> str:
     """Return a request's instructions: its system prompt and all its system messages, joined."""
-    own = [one.get("content") for one in messages if one.get("role") in SYSTEM_ROLES]
-    return "\n\n".join(text for text in map(text_of, [system, *own]) if text.strip())
+    system_messages = [
+        message.get("content") for message in messages if message.get("role") in SYSTEM_ROLES
+    ]
+    return "\n\n".join(text for text in map(text_of, [system, *system_messages]) if text.strip())
 
 
 def require_sampling(name: str, value: float | None, model: str) -> float | None:
@@ -155,8 +158,8 @@ def require_sampling(name: str, value: float | None, model: str) -> float | None
 
 def make_choices(max_tokens: int | None, **passed: Any) -> RunChoices:
     """Return the choices without values of None. Raise Rejected if they are too long."""
-    given = {name: value for name, value in passed.items() if value is not None}
-    choices = RunChoices(max_tokens=max_tokens, passed=given)
+    set_parameters = {name: value for name, value in passed.items() if value is not None}
+    choices = RunChoices(max_tokens=max_tokens, passed=set_parameters)
     if len(dump_json(choices.as_json())) > MAX_CHOICES_CHARS:
         raise Rejected(
             f"The parameters for the answer have more than {MAX_CHOICES_CHARS} characters."

@@ -133,20 +133,20 @@ def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse |
     if response.get("Content-Type", "").startswith("application/json"):
         return response
     problem = as_problem(request, response)
-    said = load_json(problem.content.decode(), default={})
-    detail, code = str(said.get("detail") or ""), str(said.get("code") or "")
+    fields = load_json(problem.content.decode(), default={})
+    detail, code = str(fields.get("detail") or ""), str(fields.get("code") or "")
     param = detail.partition(":")[0] if code == "bad_choice" else None
-    if wrong := said.get("errors"):
-        named = [(_name_value(one["location"]), one["reason"]) for one in wrong[:3]]
+    if errors := fields.get("errors"):
+        named = [(_name_value(error["location"]), error["reason"]) for error in errors[:3]]
         detail = "; ".join(f"{name}: {reason}" for name, reason in named)
         param = named[0][0]
     is_invalid = problem.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
     status = int(HTTPStatus.BAD_REQUEST) if is_invalid else problem.status_code
-    made = make(status, detail, code=code, param=param)
+    error_response = make(status, detail, code=code, param=param)
     for name in ("Retry-After", "Allow", "WWW-Authenticate"):
         if name in problem:
-            made[name] = problem[name]
-    return made
+            error_response[name] = problem[name]
+    return error_response
 
 
 def _name_value(location: Sequence[str | int]) -> str:

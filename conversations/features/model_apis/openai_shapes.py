@@ -21,7 +21,7 @@ from .client_request import (
     ClientRequest,
     join_instructions,
     make_choices,
-    read_words,
+    read_person_content,
     refused,
     require_tools,
     split_contents,
@@ -156,34 +156,32 @@ class ResponseOut(Schema):
     usage: dict[str, Any] | None = None
 
 
-def read_completion_request(asked: CompletionIn) -> ClientRequest:
+def read_completion_request(body: CompletionIn) -> ClientRequest:
     """Convert a request for a chat completion. Raise Rejected for unsupported parameters."""
     return _read_request(
-        asked,
-        asked.messages,
+        body,
+        body.messages,
         "",
-        max_tokens=asked.max_completion_tokens or asked.max_tokens,
-        stop=_read_stop(asked.stop),
-        effort=asked.reasoning_effort,
-        format_=asked.response_format,
-        has_usage=bool(asked.stream_options and asked.stream_options.include_usage),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        stop=_read_stop(body.stop),
+        effort=body.reasoning_effort,
+        format_=body.response_format,
+        has_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
 
 
-def read_response_request(asked: ResponseIn) -> ClientRequest:
+def read_response_request(body: ResponseIn) -> ClientRequest:
     """Convert a request for a response. Raise Rejected for unsupported parameters."""
-    items = (
-        [{"role": USER, "content": asked.input}] if isinstance(asked.input, str) else asked.input
-    )
+    items = [{"role": USER, "content": body.input}] if isinstance(body.input, str) else body.input
     return _read_request(
-        asked,
+        body,
         list(make_messages(items)),
-        asked.instructions or "",
-        max_tokens=asked.max_output_tokens,
-        effort=(asked.reasoning or {}).get("effort"),
-        format_=(asked.text or {}).get("format"),
-        answer_id=asked.previous_response_id or find_referred(items),
-        echoed=asked.model_dump(include=set(ECHOED), exclude_none=True),
+        body.instructions or "",
+        max_tokens=body.max_output_tokens,
+        effort=(body.reasoning or {}).get("effort"),
+        format_=(body.text or {}).get("format"),
+        answer_id=body.previous_response_id or find_referred(items),
+        echoed=body.model_dump(include=set(ECHOED), exclude_none=True),
     )
 
 
@@ -204,7 +202,7 @@ ECHOED: dict[str, Any] = {
 
 
 def _read_request(
-    asked: CompletionIn | ResponseIn,
+    body: CompletionIn | ResponseIn,
     messages: Sequence[dict[str, Any]],
     instructions: str,
     *,
@@ -212,13 +210,13 @@ def _read_request(
     effort: Any,
     format_: Any,
     stop: list[str] | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> ClientRequest:
-    for name, value in (asked.model_extra or {}).items():
+    for name, value in (body.model_extra or {}).items():
         if value is not None and name in NEUTRAL and value not in NEUTRAL[name]:
             raise refused(name, "This is not supported here.")
-    tools = [_read_tool(place, tool) for place, tool in enumerate(asked.tools or [])]
-    choice = _read_tool_choice(asked)
+    tools = [_read_tool(place, tool) for place, tool in enumerate(body.tools or [])]
+    choice = _read_tool_choice(body)
     require_tools(choice, tools)
     output = {"effort": _read_effort(effort), "format": _read_format(format_)}
     choices = make_choices(
@@ -227,41 +225,43 @@ def _read_request(
         tool_choice=choice,
         thinking={"type": "disabled"} if effort == "none" else None,
         output_config={name: value for name, value in output.items() if value} or None,
-        **_read_sampling(asked),
+        **_read_sampling(body),
     )
-    return _make_request(asked, messages, instructions, tools, choices, **more)
+    return _make_request(body, messages, instructions, tools, choices, **fields)
 
 
 def _make_request(
-    asked: CompletionIn | ResponseIn,
+    body: CompletionIn | ResponseIn,
     messages: Sequence[dict[str, Any]],
     instructions: str,
     tools: list[dict[str, Any]],
     choices: RunChoices,
-    **more: Any,
+    **fields: Any,
 ) -> ClientRequest:
-    for place, one in enumerate(messages):
-        if one.get("role") not in ROLES:
+    for place, message in enumerate(messages):
+        if message.get("role") not in ROLES:
             reason = f"Its role must be one of {', '.join(ROLES)}."
             raise Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
-    before, said = split_messages([one for one in messages if one["role"] not in SYSTEM_ROLES])
-    if not said:
+    earlier_messages, new_messages = split_messages(
+        [message for message in messages if message["role"] not in SYSTEM_ROLES]
+    )
+    if not new_messages:
         raise Rejected(
             "The last message must be one of the user or of a tool.", code="nothing_to_answer"
         )
     return ClientRequest(
         channel=CHANNEL,
-        model=asked.model,
-        before=before,
-        said=split_contents(said),
-        words=read_words(said),
-        results=[_make_result(one) for one in said if one["role"] == TOOL],
+        model=body.model,
+        earlier_messages=earlier_messages,
+        new_messages=split_contents(new_messages),
+        content=read_person_content(new_messages),
+        results=[_make_result(message) for message in new_messages if message["role"] == TOOL],
         choices=choices,
-        identity=dump_json([list(messages), choices.as_json(), more.get("answer_id", "")]),
+        identity=dump_json([list(messages), choices.as_json(), fields.get("answer_id", "")]),
         instructions=join_instructions(instructions, messages),
         tools=tools,
-        stream=bool(asked.stream),
-        **more,
+        stream=bool(body.stream),
+        **fields,
     )
 
 
@@ -280,17 +280,17 @@ def _read_stop(stop: str | list[str] | None) -> list[str] | None:
     return texts or None
 
 
-def _read_sampling(asked: CompletionIn | ResponseIn) -> dict[str, float | None]:
+def _read_sampling(body: CompletionIn | ResponseIn) -> dict[str, float | None]:
     """Return the sampling parameters to pass on.
 
     They are left out for models that do not support them, because programs send them routinely.
     The temperature is limited to 1 for Claude, whose range ends there."""
-    if not takes_sampling(asked.model):
+    if not takes_sampling(body.model):
         return {}
-    temperature = asked.temperature
-    if temperature is not None and is_claude(asked.model):
+    temperature = body.temperature
+    if temperature is not None and is_claude(body.model):
         temperature = min(temperature, 1.0)
-    return {"temperature": temperature, "top_p": asked.top_p}
+    return {"temperature": temperature, "top_p": body.top_p}
 
 
 def _read_effort(effort: Any) -> str | None:
@@ -301,13 +301,14 @@ def _read_effort(effort: Any) -> str | None:
     return EFFORTS[effort]
 
 
-def _read_format(asked: Any) -> dict[str, Any] | None:
-    kind = asked.get("type") if isinstance(asked, dict) else None
-    if asked is None or kind == "text":
+def _read_format(value: Any) -> dict[str, Any] | None:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if value is None or kind == "text":
         return None
     # In chat completions the schema is one level deeper.
-    found = asked.get("json_schema", asked) if kind == "json_schema" else None
-    holder = found if isinstance(found, dict) else {}
+    holder = value.get("json_schema", value) if kind == "json_schema" else None
+    if not isinstance(holder, dict):
+        holder = {}
     schema = holder.get("schema")
     if not isinstance(schema, dict):
         raise refused("response_format", "It must be text or json_schema with a schema.")
@@ -329,11 +330,11 @@ def _read_tool(place: int, tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None:
-    choice = asked.tool_choice
-    single = {"disable_parallel_tool_use": True} if asked.parallel_tool_calls is False else {}
+def _read_tool_choice(body: CompletionIn | ResponseIn) -> dict[str, Any] | None:
+    choice = body.tool_choice
+    single = {"disable_parallel_tool_use": True} if body.parallel_tool_calls is False else {}
     if choice in (None, "auto"):
-        return {"type": "auto"} | single if single and asked.tools else None
+        return {"type": "auto"} | single if single and body.tools else None
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         kind = TOOL_CHOICES[choice]
         return {"type": kind} if kind == "none" else {"type": kind} | single
@@ -351,9 +352,9 @@ def _read_tool_choice(asked: CompletionIn | ResponseIn) -> dict[str, Any] | None
 def find_referred(items: Sequence[Mapping[str, Any]]) -> str:
     """Return the id of the response whose item the last item reference names, or ""."""
     for item in reversed(items):
-        found = _ITEM_ID.fullmatch(str(item.get("id"))) if item.get("type") == REFERENCE else None
-        if found is not None:
-            return f"resp_{found[1]}"
+        match = _ITEM_ID.fullmatch(str(item.get("id"))) if item.get("type") == REFERENCE else None
+        if match is not None:
+            return f"resp_{match[1]}"
     return ""
 
 
@@ -394,9 +395,11 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
 def _join_answers(answer: dict[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
     joined = {"role": ASSISTANT, "content": None} | (answer or {})
     if content := more.get("content"):
-        before = joined["content"]
+        content_before = joined["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        joined["content"] = content if before is None else [*_as_parts(before), *parts]
+        joined["content"] = (
+            content if content_before is None else [*_as_parts(content_before), *parts]
+        )
     if calls := more.get("tool_calls"):
         joined["tool_calls"] = [*joined.get("tool_calls", []), *calls]
     return joined
@@ -407,7 +410,7 @@ def _as_parts(content: Any) -> list[Any]:
 
 
 def _read_parts(content: Any) -> Any:
-    return [_read_part(one) for one in content] if isinstance(content, list) else content
+    return [_read_part(part) for part in content] if isinstance(content, list) else content
 
 
 def _read_part(part: Any) -> Any:

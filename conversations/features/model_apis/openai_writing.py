@@ -89,7 +89,7 @@ class CompletionWriter(OpenAIWriter):
             "finish_reason": finish_reason_of(answer),
         }
         usage = make_completion_usage(answer.usage)
-        named = {"model": answer.model or self.asked.model}
+        named = {"model": answer.model or self.client_request.model}
         return self._envelope("chat.completion", [choice]) | named | {"usage": usage}
 
     def begin(self) -> Iterator[str]:
@@ -111,7 +111,7 @@ class CompletionWriter(OpenAIWriter):
 
     def end(self, answer: RunAnswer) -> Iterator[str]:
         yield self._write_delta({}, finish_reason_of(answer))
-        if self.asked.has_usage:
+        if self.client_request.has_usage:
             usage = make_completion_usage(answer.usage)
             yield self._write(self._envelope("chat.completion.chunk", []) | {"usage": usage})
         yield DONE
@@ -124,14 +124,14 @@ class CompletionWriter(OpenAIWriter):
             "id": self.id,
             "object": kind,
             "created": self.created_at,
-            "model": self.asked.model,
+            "model": self.client_request.model,
             "choices": choices,
         }
 
     def _write_delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         chunk = self._envelope("chat.completion.chunk", [choice])
-        return self._write(chunk | ({"usage": None} if self.asked.has_usage else {}))
+        return self._write(chunk | ({"usage": None} if self.client_request.has_usage else {}))
 
     def _write(self, chunk: dict[str, Any]) -> str:
         return f"data: {dump_json(chunk)}\n\n"
@@ -158,8 +158,8 @@ class ResponseWriter(OpenAIWriter):
     prefix = "resp_"
     _sequence = -1
 
-    def __init__(self, **of: Any) -> None:
-        super().__init__(**of)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._items: list[dict[str, Any]] = []
 
     def make_document(self, answer: RunAnswer) -> dict[str, Any]:
@@ -193,13 +193,13 @@ class ResponseWriter(OpenAIWriter):
         place, arguments = len(self._items), make_arguments(call)
         item = self._make_call(place, call)
         yield self._write_item("added", item | {"arguments": "", "status": "in_progress"})
-        of = {"item_id": item["id"], "output_index": place}
-        yield self._write("response.function_call_arguments.delta", delta=arguments, **of)
+        position = {"item_id": item["id"], "output_index": place}
+        yield self._write("response.function_call_arguments.delta", delta=arguments, **position)
         yield self._write(
             "response.function_call_arguments.done",
             arguments=arguments,
             name=call["name"],
-            **of,
+            **position,
         )
         yield from self._end_item(item)
 
@@ -208,8 +208,8 @@ class ResponseWriter(OpenAIWriter):
         yield self._write(f"response.{response['status']}", response=response)
 
     def fail(self, status: int, message: str) -> Iterator[str]:
-        said = load_json(self.make_error(status, message).text, default={})["error"]
-        code = "rate_limit_exceeded" if said["type"] == "rate_limit_error" else "server_error"
+        error = load_json(self.make_error(status, message).text, default={})["error"]
+        code = "rate_limit_exceeded" if error["type"] == "rate_limit_error" else "server_error"
         response = self._make_response(self._items, None) | {
             "status": "failed",
             "error": {"code": code, "message": message},
@@ -221,7 +221,12 @@ class ResponseWriter(OpenAIWriter):
     ) -> dict[str, Any]:
         # ``answer`` is None while the response is in progress.
         reason = INCOMPLETE.get(answer.stop_reason) if answer and not answer.calls else None
-        status = "in_progress" if answer is None else "incomplete" if reason else "completed"
+        if answer is None:
+            status = "in_progress"
+        elif reason:
+            status = "incomplete"
+        else:
+            status = "completed"
         return {
             "id": self.id,
             "object": "response",
@@ -230,13 +235,13 @@ class ResponseWriter(OpenAIWriter):
             "background": False,
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
-            "model": (answer.model if answer else "") or self.asked.model,
+            "model": (answer.model if answer else "") or self.client_request.model,
             "output": items,
             "store": True,
             "truncation": "disabled",
             "usage": None if answer is None else make_response_usage(answer.usage),
             **ECHOED,
-            **self.asked.echoed,
+            **self.client_request.echoed,
         }
 
     def _make_part(self, text: str) -> dict[str, Any]:
@@ -265,18 +270,18 @@ class ResponseWriter(OpenAIWriter):
         yield self._write_item("done", item)
         self._items.append(item)
 
-    def _write_item(self, what: str, item: dict[str, Any]) -> str:
+    def _write_item(self, change: str, item: dict[str, Any]) -> str:
         place = len(self._items)
-        return self._write(f"response.output_item.{what}", output_index=place, item=item)
+        return self._write(f"response.output_item.{change}", output_index=place, item=item)
 
-    def _write_part(self, what: str, **fields: Any) -> str:
+    def _write_part(self, event: str, **fields: Any) -> str:
         place = len(self._items)
-        of = {
+        position = {
             "item_id": self._make_message(place, "")["id"],
             "output_index": place,
             "content_index": 0,
         }
-        return self._write(f"response.{what}", **of, **fields)
+        return self._write(f"response.{event}", **position, **fields)
 
     def _write(self, kind: str, **fields: Any) -> str:
         self._sequence += 1

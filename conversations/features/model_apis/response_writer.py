@@ -21,8 +21,12 @@ def list_blocks(answer: RunAnswer) -> list[Block]:
     """Return the texts, and the tool calls that the client must execute.
 
     Calls of the workspace's tools are left out; they are in the session."""
-    asked = {call.call_id for call in answer.calls}
-    return [b for b in answer.blocks if b.get("type") == "text" or b.get("id") in asked]
+    client_call_ids = {call.call_id for call in answer.calls}
+    return [
+        block
+        for block in answer.blocks
+        if block.get("type") == "text" or block.get("id") in client_call_ids
+    ]
 
 
 class AnswerWriter:
@@ -34,14 +38,16 @@ class AnswerWriter:
     prefix: ClassVar[str]
 
     def __init__(
-        self, *, run: Run, after_turn: int, asked: ClientRequest, is_live: bool = True
+        self, *, run: Run, after_turn: int, client_request: ClientRequest, is_live: bool = True
     ) -> None:
-        self.run, self.asked, self._is_live = run, asked, is_live
+        self.run = run
+        self.client_request = client_request
+        self._is_live = is_live
         self.id = f"{self.prefix}{run.uuid.hex}" + (f"_{after_turn}" if after_turn else "")
         # The run of the last frames. Only the first frame of each part names it.
-        self._told_run: UUID | None = None
+        self._last_run: UUID | None = None
         self._part: int | None = None
-        self._seen = ""
+        self._text_so_far = ""
         self._texts: list[str] = []
         self._is_open = False
 
@@ -86,41 +92,45 @@ class AnswerWriter:
         text of only white space is not a block of the answer."""
         part, offset, text = frame["part"], frame["offset"], frame["text"]
         if "run" in frame:
-            self._told_run = UUID(frame["run"])
-        if self._told_run != self.run.uuid or not self._is_live:
+            self._last_run = UUID(frame["run"])
+        if self._last_run != self.run.uuid or not self._is_live:
             return
         if part != self._part:
             if offset:
                 return  # its beginning was missed, so it is written when the answer is complete
             yield from self._end_text()
-            self._part, self._seen = part, ""
-        seen = len(self._seen)
+            self._part, self._text_so_far = part, ""
+        seen = len(self._text_so_far)
         if not offset <= seen < offset + len(text):
             return
-        self._seen += text[seen - offset :]
-        if not self._is_open and self._seen.strip():
+        self._text_so_far += text[seen - offset :]
+        if not self._is_open and self._text_so_far.strip():
             yield from self._begin_text()
         if self._is_open:
-            yield self._add_text(self._seen[len(self._texts[-1]) :])
+            yield self._add_text(self._text_so_far[len(self._texts[-1]) :])
 
     def finish(self, answer: RunAnswer) -> Iterator[str]:
         """Yield all parts of the answer that were not written yet, and the end."""
         blocks = list_blocks(answer)
         texts = [str(block.get("text", "")) for block in blocks]
         # A streamed text that turned out to be thinking is not in the answer.
-        told = [one for one in self._texts if any(text.startswith(one) for text in texts)]
-        if told[-1:] != self._texts[-1:]:
+        written = [
+            written_text
+            for written_text in self._texts
+            if any(text.startswith(written_text) for text in texts)
+        ]
+        if written[-1:] != self._texts[-1:]:
             yield from self._end_text()
-        untold = []
+        unwritten = []
         for block in blocks:
             text = str(block.get("text", ""))
-            if block["type"] != "text" or not told or not text.startswith(told[0]):
-                untold.append(block)
+            if block["type"] != "text" or not written or not text.startswith(written[0]):
+                unwritten.append(block)
                 continue
-            begun = told.pop(0)
-            if not told and self._is_open and text != begun:
+            begun = written.pop(0)
+            if not written and self._is_open and text != begun:
                 yield self._add_text(text[len(begun) :])
-        for block in untold:
+        for block in unwritten:
             yield from self._end_text()
             if block["type"] == "text":
                 yield from self._begin_text()

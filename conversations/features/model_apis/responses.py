@@ -36,7 +36,7 @@ from conversations.runtime.service import Runtime
 from .client_request import ClientRequest
 from .errors import OVERLOADED, STATUS
 from .response_writer import AnswerWriter
-from .runs import WITHDRAWN, RunAnswer, ask, wait_for_answer
+from .runs import WITHDRAWN, RunAnswer, submit_exchange, wait_for_answer
 from .sessions import ClientExchange, open_exchange
 
 # The limit of text pieces queued for a client that reads slowly. The rest is sent at the end.
@@ -46,17 +46,17 @@ MAX_UNREAD_SECONDS = 10.0  # How long a stream waits for its client to begin rea
 
 
 async def answer_request(
-    request: HttpRequest, slug: str, asked: ClientRequest, make_writer: type[AnswerWriter]
+    request: HttpRequest, slug: str, client_request: ClientRequest, make_writer: type[AnswerWriter]
 ) -> HttpResponseBase:
     """Send the request's message to its session and return the answer in the writer's form.
 
     Raise the errors of the archive."""
     runtime, person_pk = await current_runtime(), caller_of(request).user.pk
     await runtime.models.wait_until_listed()
-    _find_model(asked.model, runtime.models.listed)
-    if asked.stream:
+    _find_model(client_request.model, runtime.models.listed)
+    if client_request.stream:
         runtime.limiter.require_room(STREAMS, person_pk)
-    exchange = await sync_to_async(open_exchange)(request, slug, asked)
+    exchange = await sync_to_async(open_exchange)(request, slug, client_request)
     # Subscribe before the run begins, so that no piece of its text is missed.
     drafts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     is_behind = False
@@ -73,10 +73,10 @@ async def answer_request(
             drafts.put_nowait(frame)
 
     subscriber = Subscriber(session_pk=exchange.session.pk, deliver=deliver, held=False)
-    if asked.stream:
+    if client_request.stream:
         runtime.hub.add(subscriber)
     try:
-        run_pk, after_turn = await ask(runtime, exchange)
+        run_pk, after_turn = await submit_exchange(runtime, exchange)
         run = await runtime.readers.read(read_run, run_pk)
         recheck = await recheck_of(request, exchange.session)
         await free_connection()
@@ -86,8 +86,10 @@ async def answer_request(
     # The beginning of a run that was already executing was not received, so its whole text is
     # sent at the end.
     is_live = not _is_under_way(exchange, run_pk)
-    writer = make_writer(run=run, after_turn=after_turn, asked=asked, is_live=is_live)
-    if asked.stream:
+    writer = make_writer(
+        run=run, after_turn=after_turn, client_request=client_request, is_live=is_live
+    )
+    if client_request.stream:
         # If the client disconnects before it begins to read, the response is never closed.
         dropping = asyncio.get_running_loop().call_later(
             MAX_UNREAD_SECONDS, runtime.hub.remove, subscriber
@@ -96,10 +98,10 @@ async def answer_request(
         async def events() -> AsyncIterator[str]:
             dropping.cancel()
             runtime.limiter.acquire_anyway(STREAMS, person_pk)
-            told = _write_events(runtime, run, after_turn, drafts, writer, recheck)
+            event_stream = _write_events(runtime, run, after_turn, drafts, writer, recheck)
             try:
-                async with aclosing(told):
-                    async for event in told:
+                async with aclosing(event_stream):
+                    async for event in event_stream:
                         yield event
             finally:
                 runtime.limiter.release(STREAMS, person_pk)
@@ -120,10 +122,10 @@ async def answer_request(
 
 def _is_under_way(exchange: ClientExchange, run_pk: int) -> bool:
     # The run is under way already if the request was sent before.
-    if exchange.words is None:
+    if exchange.content is None:
         last, _ = exchange.results[-1]
         return last.state not in OPEN_STATES
-    return exchange.known is not None and exchange.known.run_pk == run_pk
+    return exchange.accepted is not None and exchange.accepted.run_pk == run_pk
 
 
 async def _failure_of(runtime: Runtime, run: Run, answer: RunAnswer) -> tuple[int, str]:

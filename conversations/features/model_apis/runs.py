@@ -62,40 +62,40 @@ class RunAnswer:
         return has_failed or self.error_code == WITHDRAWN
 
 
-async def ask(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
+async def submit_exchange(runtime: Runtime, exchange: ClientExchange) -> tuple[int, int]:
     """Submit the tool results and send the message.
 
     Return after the message has been stored: the primary key of the run that answers, and the turn
     after which its answer begins."""
-    session_pk, tools, known = exchange.session.pk, runtime.program_tools, exchange.known
+    session_pk, tools, accepted = exchange.session.pk, runtime.program_tools, exchange.accepted
     await _require_results(runtime, exchange)
     client_id = exchange.client_id
-    if known is not None and known.state in UNANSWERED:
+    if accepted is not None and accepted.state in UNANSWERED:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
-    if exchange.words is None:
+    if exchange.content is None:
         return await _answer_results(runtime, exchange, client_id)
-    if known is not None and known.state not in UNANSWERED:
+    if accepted is not None and accepted.state not in UNANSWERED:
         # The request was sent before, so its answer is that of the existing run.
-        if known.state in ACTIVE_STATES:
+        if accepted.state in ACTIVE_STATES:
             await _require_tools_here(runtime, exchange)
         _submit_results(runtime, exchange)
-        return known.run_pk, 0
+        return accepted.run_pk, 0
     await _require_tools_here(runtime, exchange)
     with _tools_of_client(runtime, exchange, client_id):
         # The results end the waiting run. The message is answered by a new run.
         tools.end_waiting_runs(session_pk)
         _submit_results(runtime, exchange)
         tools.abandon_calls(session_pk)
-        return await _begin(runtime, exchange, client_id), 0
+        return await _start_run(runtime, exchange, client_id), 0
 
 
 @contextmanager
 def _tools_of_client(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Iterator[None]:
     """Register the client's tools before the run, and remove them if the run cannot begin."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
-    tools.register(session_pk, client_id, exchange.asked.tools)
+    tools.register(session_pk, client_id, exchange.client_request.tools)
     try:
-        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, client_id))
+        require_forced_tool(exchange.client_request.choices, tools.tools_of(session_pk, client_id))
         yield
     except BaseException:
         tools.forget(session_pk, client_id)
@@ -105,7 +105,7 @@ def _tools_of_client(runtime: Runtime, exchange: ClientExchange, client_id: str)
 async def _answer_results(
     runtime: Runtime, exchange: ClientExchange, client_id: str
 ) -> tuple[int, int]:
-    await _choose_for_waiting(runtime, exchange)
+    await _apply_choices(runtime, exchange)
     _submit_results(runtime, exchange)
     last, _ = exchange.results[-1]
     if any(call.state in OPEN_STATES for call, _ in exchange.results):
@@ -121,7 +121,7 @@ async def _answer_results(
                 exchange.session,
                 client_id=client_id,
                 user_pk=exchange.user.pk,
-                choices=exchange.asked.choices,
+                choices=exchange.client_request.choices,
             )
         run_pk = begun.run_pk
     return run_pk, last.turn_number
@@ -144,8 +144,8 @@ async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     the run waits for it in another process."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     calls = [call for call, _ in exchange.results]
-    given = {call.pk for call in calls}
-    if len(given) < len(calls):
+    result_pks = {call.pk for call in calls}
+    if len(result_pks) < len(calls):
         raise Rejected("Every tool call has one result.", code="result_twice")
     for call in calls:
         if call.state not in (*OPEN_STATES, COMPLETED):
@@ -154,7 +154,7 @@ async def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     if any(call.name not in tools.tools_of(session_pk, call.run.client_id) for call in open_calls):
         raise Unavailable(ELSEWHERE)
     for run in {call.run_id: call.run for call in open_calls}.values():
-        if {call.pk for call in await _list_unanswered(runtime, run)} - given:
+        if {call.pk for call in await _list_unanswered(runtime, run)} - result_pks:
             raise Rejected("Every tool call needs its result.", code="result_missing")
 
 
@@ -164,10 +164,13 @@ async def _require_tools_here(runtime: Runtime, exchange: ClientExchange) -> Non
     Such a run would take the message without having the client's tools, or it waits for a client's
     tool results."""
     session_pk, read = exchange.session.pk, runtime.readers.read
-    of: dict[str, Any] = {"owner": runtime.owner.id, "has_tools": bool(exchange.asked.tools)}
-    if await read(is_needed_elsewhere, session_pk, **of):
+    conditions: dict[str, Any] = {
+        "owner": runtime.owner.id,
+        "has_tools": bool(exchange.client_request.tools),
+    }
+    if await read(is_needed_elsewhere, session_pk, **conditions):
         await runtime.queue.recover(session_pk=session_pk)  # that process may have ended
-        if await read(is_needed_elsewhere, session_pk, **of):
+        if await read(is_needed_elsewhere, session_pk, **conditions):
             raise Unavailable(ELSEWHERE)
 
 
@@ -182,36 +185,41 @@ def is_needed_elsewhere(session_pk: int, *, owner: str, has_tools: bool) -> bool
     return runs.exists() if has_tools else brought.exists()
 
 
-async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
+async def _apply_choices(runtime: Runtime, exchange: ClientExchange) -> None:
     """Apply the request's choices to the runs that wait for its results."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     runs = {call.run_id: call.run for call, _ in exchange.results if call.state in OPEN_STATES}
     for run in runs.values():
-        require_forced_tool(exchange.asked.choices, tools.tools_of(session_pk, run.client_id))
-        await runtime.choose_for_run(session_pk, run.pk, exchange.asked.choices)
+        require_forced_tool(
+            exchange.client_request.choices, tools.tools_of(session_pk, run.client_id)
+        )
+        await runtime.choose_for_run(session_pk, run.pk, exchange.client_request.choices)
 
 
 def _submit_results(runtime: Runtime, exchange: ClientExchange) -> None:
-    for call, gave in exchange.results:
-        runtime.program_tools.submit_result(exchange.session.pk, call.run.client_id, call.pk, gave)
+    session_pk = exchange.session.pk
+    for call, result in exchange.results:
+        runtime.program_tools.submit_result(session_pk, call.run.client_id, call.pk, result)
 
 
-async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
-    session, words, known = exchange.session, exchange.words, exchange.known
-    given: dict[str, Any] = {
+async def _start_run(runtime: Runtime, exchange: ClientExchange, client_id: str) -> int:
+    session, accepted = exchange.session, exchange.accepted
+    arguments: dict[str, Any] = {
         "client_id": client_id,
         "user_pk": exchange.user.pk,
-        "choices": exchange.asked.choices,
+        "choices": exchange.client_request.choices,
     }
-    last = await runtime.readers.read(last_user_turn, session.pk) if known else None
+    last = await runtime.readers.read(last_user_turn, session.pk) if accepted else None
     # The run of this message failed. Regenerate its answer if it is the last message. Otherwise
     # send the message again, because regenerating would take later messages back.
-    if known is not None and known.turn is not None and known.turn == last:
-        return (await runtime.regenerate(session, turn=known.turn, **given)).run_pk
-    assert words is not None
-    attachments = exchange.attachments
-    accepted = await runtime.send(session, text=words.text, attachments=attachments, **given)
-    return accepted.run_pk
+    if accepted is not None and accepted.turn is not None and accepted.turn == last:
+        message = await runtime.regenerate(session, turn=accepted.turn, **arguments)
+    else:
+        assert exchange.content is not None
+        message = await runtime.send(
+            session, text=exchange.content.text, attachments=exchange.attachments, **arguments
+        )
+    return message.run_pk
 
 
 async def wait_for_answer(runtime: Runtime, run: Run, after_turn: int) -> RunAnswer:

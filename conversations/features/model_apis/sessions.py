@@ -56,7 +56,12 @@ from conversations.models import Run, Session, ToolCall, Turn, Workspace
 from conversations.runtime.current import choose_model
 from conversations.web.forms import check_message_text
 
-from .client_request import ClientRequest, list_said, read_result_blocks, read_words
+from .client_request import (
+    ClientRequest,
+    list_person_messages,
+    read_person_content,
+    read_result_blocks,
+)
 
 MAX_CALLS_OF_ID = 20
 
@@ -76,144 +81,165 @@ ANSWER_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(?:_\d+)?")  # An id made by Answe
 class ClientExchange:
     """A client's request with its session.
 
-    ``words`` is the person's new message, or None if the request has only tool results. ``known``
-    is the accepted message if the request was sent before, else None. ``results`` are the results
-    of the client's tools."""
+    ``content`` is the person's new message, or None if the request has only tool results.
+    ``accepted`` is the stored message if the request was sent before, else None. ``results`` are
+    the results of the client's tools."""
 
-    asked: ClientRequest
+    client_request: ClientRequest
     session: Session
     user: User
     client_id: str
-    known: AcceptedMessage | None
-    words: MessageContent | None
+    accepted: AcceptedMessage | None
+    content: MessageContent | None
     results: list[tuple[ToolCall, ToolResult]] = field(default_factory=list)
     attachments: list[str] = field(default_factory=list)
 
 
-def open_exchange(request: HttpRequest, slug: str, asked: ClientRequest) -> ClientExchange:
+def open_exchange(request: HttpRequest, slug: str, client_request: ClientRequest) -> ClientExchange:
     """Find or create the request's session and save its files. Raise the errors of the archive."""
     workspace, _ = get_workspace_for(request, slug, to=WRITE)
-    check_message_text(asked.words.text, may_be_empty=bool(asked.words.files or asked.results))
+    has_attachments = bool(client_request.content.files or client_request.results)
+    check_message_text(client_request.content.text, may_be_empty=has_attachments)
     user = caller_of(request).user
     # If the same request is sent again, its client id begins with the same text, by which its run
     # is found.
-    once = request.headers.get(KEY_HEADER, "")
-    said = _said_id(asked, len(asked.said))
-    beginning = (
-        f"{asked.channel}-{_digest(f'key {once}')}" if once else said + _digest(asked.identity)[:20]
-    )
+    idempotency_key = request.headers.get(KEY_HEADER, "")
+    if idempotency_key:
+        id_prefix = f"{client_request.channel}-{_digest(f'key {idempotency_key}')}"
+    else:
+        messages_prefix = _make_id_prefix(client_request, len(client_request.new_messages))
+        id_prefix = messages_prefix + _digest(client_request.identity)[:20]
     is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
-    begun: dict[str, Any] = {
-        "channel": asked.channel,
-        "instructions": asked.instructions,
-        "model": asked.model,
-    }
-    session = None
-    if key := _key_of(request, asked, user):
-        session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **begun)
-        if "Loom-Session-Key" not in request.headers and not _has_same_role(session, asked):
-            session = None
-    if session is None:
-        session = _find_session(
-            request, workspace, asked, beginning, is_retry=is_retry
-        ) or archive_sessions.create_session(workspace, owner=user, **begun)
-    _follow(session, asked)
-    client_id = f"{beginning}-{uuid4().hex[:12]}"
+    session = _open_session(request, workspace, client_request, id_prefix, is_retry=is_retry)
+    _follow(session, client_request)
+    client_id = f"{id_prefix}-{uuid4().hex[:12]}"
     # The request counts as sent before if it has an idempotency key or earlier messages, which
     # make it unique, if the client says that it is a retry, or if its run ended without an answer.
-    can_be_known = bool(once or asked.before or asked.answer_id)
-    runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
+    is_unique = bool(idempotency_key or client_request.earlier_messages or client_request.answer_id)
+    runs = Run.objects.filter(session=session.pk, client_id__startswith=id_prefix)
     newest = runs.order_by("-pk").first()
-    if newest is not None and (can_be_known or is_retry or newest.state in UNANSWERED):
+    if newest is not None and (is_unique or is_retry or newest.state in UNANSWERED):
         client_id = newest.client_id
-    elif can_be_known:
-        client_id = beginning
-    known = find_accepted(session, client_id)
-    results = [_read_result(session, user, block) for block in asked.results]
-    late = [(call, gave) for call, gave in results if call.state == CALL_INTERRUPTED]
+    elif is_unique:
+        client_id = id_prefix
+    accepted = find_accepted(session, client_id)
+    results = [_read_result(session, user, block) for block in client_request.results]
+    late = [(call, result) for call, result in results if call.state == CALL_INTERRUPTED]
     # For a request that was sent before, use the session's runs as they were at the first time,
     # so that the new message is the same.
-    earlier = session.runs.filter(pk__lt=runs.earliest("pk").pk) if known else session.runs
-    words = _read_words(earlier.order_by("-pk").first(), asked, late)
-    if once and known is not None and not was_said_before(known.run_pk, words.text, asked.choices):
+    earlier = session.runs.filter(pk__lt=runs.earliest("pk").pk) if accepted else session.runs
+    content = _read_new_content(earlier.order_by("-pk").first(), client_request, late)
+    if accepted is None:
+        if client_request.answer_id:
+            _require_last(session, client_request)
+    elif idempotency_key and not is_same_request(
+        accepted.run_pk, content.text, client_request.choices
+    ):
         raise KeyMismatch("This key was already used in this session for another request.")
-    if known is None and asked.answer_id:
-        _require_last(session, asked)
-    results = [one for one in results if one not in late]
+    results = [item for item in results if item not in late]
     return ClientExchange(
-        asked=asked,
+        client_request=client_request,
         session=session,
         user=user,
         client_id=client_id,
-        known=known,
-        words=words if words.text or words.files or not results else None,
+        accepted=accepted,
+        content=content if content.text or content.files or not results else None,
         results=results,
-        attachments=save_message_files(session, words.files, client_id=client_id, user_pk=user.pk),
+        attachments=save_message_files(
+            session, content.files, client_id=client_id, user_pk=user.pk
+        ),
     )
+
+
+def _open_session(
+    request: HttpRequest,
+    workspace: Workspace,
+    client_request: ClientRequest,
+    id_prefix: str,
+    *,
+    is_retry: bool,
+) -> Session:
+    user = caller_of(request).user
+    values: dict[str, Any] = {
+        "channel": client_request.channel,
+        "instructions": client_request.instructions,
+        "model": client_request.model,
+    }
+    if key := _key_of(request, client_request, user):
+        session = archive_sessions.get_or_create_by_key(workspace, key=key, owner=user, **values)
+        if "Loom-Session-Key" in request.headers or _has_same_role(session, client_request):
+            return session
+    found = _find_session(request, workspace, client_request, id_prefix, is_retry=is_retry)
+    return found or archive_sessions.create_session(workspace, owner=user, **values)
 
 
 def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def _said_id(asked: ClientRequest, count: int) -> str:
+def _make_id_prefix(client_request: ClientRequest, count: int) -> str:
     # Return the beginning of the client ids of runs for the person's messages before the last
     # answer and the first ``count`` blocks after it.
-    said = list_said([*asked.before, *asked.said[:count]])
-    return f"{asked.channel}-{_digest(dump_json(said))[:20]}"
+    person_messages = list_person_messages(_messages_through(client_request, count))
+    return f"{client_request.channel}-{_digest(dump_json(person_messages))[:20]}"
 
 
-def _said_again(asked: ClientRequest) -> range:
+def _messages_through(client_request: ClientRequest, count: int) -> list[dict[str, Any]]:
+    return [*client_request.earlier_messages, *client_request.new_messages[:count]]
+
+
+def _repeated_counts(client_request: ClientRequest) -> range:
     # Return the possible numbers of blocks after the last answer that were sent before.
-    return range(1, len(asked.said))[:MAX_REPEATED_PIECES]
+    return range(1, len(client_request.new_messages))[:MAX_REPEATED_PIECES]
 
 
-def _read_words(
-    last: Run | None, asked: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
+def _read_new_content(
+    last: Run | None, client_request: ClientRequest, late: Sequence[tuple[ToolCall, ToolResult]]
 ) -> MessageContent:
     """Return the person's new message.
 
     A client also repeats messages whose answers it did not receive; those that the session has
     already, up to the message of the run ``last``, are left out. Tool results that arrive after
     their run was interrupted are added as text."""
-    words = asked.words
-    missed = ""
+    content = client_request.content
     # Only earlier messages show that an answer was not received. Without them, the message counts
     # as a new one unless its run ended without an answer.
-    if last is not None and (asked.before or last.state in UNANSWERED):
-        missed = last.client_id
-    for count in _said_again(asked) if missed and not asked.results else ():
-        if missed.startswith(_said_id(asked, count)):
-            words = read_words(asked.said[count:])
-    told = [f"[Result of {call.name}]\n{gave.output}" for call, gave in late]
-    return words._replace(text="\n\n".join([*told, words.text] if words.text else told))
+    may_repeat = last is not None and (client_request.earlier_messages or last.state in UNANSWERED)
+    if last is not None and may_repeat and not client_request.results:
+        for count in _repeated_counts(client_request):
+            if last.client_id.startswith(_make_id_prefix(client_request, count)):
+                content = read_person_content(client_request.new_messages[count:])
+    texts = [f"[Result of {call.name}]\n{result.output}" for call, result in late]
+    if content.text:
+        texts.append(content.text)
+    return content._replace(text="\n\n".join(texts))
 
 
-def _key_of(request: HttpRequest, asked: ClientRequest, user: User) -> str:
+def _key_of(request: HttpRequest, client_request: ClientRequest, user: User) -> str:
     # Return the session's key. A request without one that has an ``Idempotency-Key`` gets a
     # session key made from it, so that a retry finds the same session.
-    if given := request.headers.get("Loom-Session-Key", ""):
-        return check_key(given)
-    if asked.results or asked.answer_id:
+    if key := request.headers.get("Loom-Session-Key", ""):
+        return check_key(key)
+    if client_request.results or client_request.answer_id:
         return ""  # the results or the answer determine the session
-    if not asked.user_key:
-        once = request.headers.get(KEY_HEADER, "")
-        digest = sha256(f"{user.pk} {once}".encode()).hexdigest()
-        return f"{asked.channel}:once-{digest}" if once else ""
+    if not client_request.user_key:
+        idempotency_key = request.headers.get(KEY_HEADER, "")
+        digest = sha256(f"{user.pk} {idempotency_key}".encode()).hexdigest()
+        return f"{client_request.channel}:once-{digest}" if idempotency_key else ""
     # Agents that Claude Code starts have the same user id, so the agent's id is added.
     agent = request.headers.get("X-Claude-Code-Agent-Id", "")
-    named = f"{asked.user_key}:{agent}" if agent else asked.user_key
+    named = f"{client_request.user_key}:{agent}" if agent else client_request.user_key
     try:
-        return check_key(f"{asked.channel}:{named}")
+        return check_key(f"{client_request.channel}:{named}")
     except Rejected:
-        return f"{asked.channel}:{sha256(dump_json(named).encode()).hexdigest()}"
+        return f"{client_request.channel}:{sha256(dump_json(named).encode()).hexdigest()}"
 
 
 def _find_session(
     request: HttpRequest,
     workspace: Workspace,
-    asked: ClientRequest,
-    beginning: str,
+    client_request: ClientRequest,
+    id_prefix: str,
     *,
     is_retry: bool,
 ) -> Session | None:
@@ -222,76 +248,79 @@ def _find_session(
     It is the session of the previous answer or of the tool calls that the request names, else the
     session of an earlier attempt of the request, else the session that has the request's earlier
     messages. Raise Rejected if the named answer does not exist."""
-    own = Session.objects.filter(
+    sessions = Session.objects.filter(
         workspace=workspace, owner=caller_of(request).user, archived_at=None
     ).order_by("-pk")
-    found = None
-    if asked.answer_id:
-        named = ANSWER_ID.fullmatch(asked.answer_id)
-        found = own.filter(runs__uuid=UUID(named[1])).first() if named else None
-        if found is None:
-            reason = f"Previous response with id '{asked.answer_id}' not found."
+    session = None
+    if client_request.answer_id:
+        match = ANSWER_ID.fullmatch(client_request.answer_id)
+        session = sessions.filter(runs__uuid=UUID(match[1])).first() if match else None
+        if session is None:
+            reason = f"Previous response with id '{client_request.answer_id}' not found."
             raise Rejected(reason, code="previous_response_not_found")
-    elif asked.results:
-        found = _find_call(own, asked).session
+    elif client_request.results:
+        session = _find_call(sessions, client_request).session
     else:
-        unnamed = own.filter(channel=asked.channel, key=None)
-        found = _find_continued(unnamed, asked, beginning, is_retry=is_retry)
-    return None if found is None else get_session_for(request, found.uuid, to=WRITE)[0]
+        unnamed = sessions.filter(channel=client_request.channel, key=None)
+        session = _find_continued(unnamed, client_request, id_prefix, is_retry=is_retry)
+    return None if session is None else get_session_for(request, session.uuid, to=WRITE)[0]
 
 
 def _find_continued(
-    own: QuerySet[Session], asked: ClientRequest, beginning: str, *, is_retry: bool
+    sessions: QuerySet[Session], client_request: ClientRequest, id_prefix: str, *, is_retry: bool
 ) -> Session | None:
     # Programs that store conversations themselves send the whole conversation each time. Find the
     # session that ends with the same messages in the same order and the same answers.
-    recent = own.order_by("-last_active_at").values("pk")[:MAX_CONTINUED_SESSIONS]
+    recent = sessions.order_by("-last_active_at").values("pk")[:MAX_CONTINUED_SESSIONS]
     runs = Run.objects.filter(session__in=recent).select_related("session").order_by("-pk")
-    sent = runs.filter(client_id__startswith=beginning).first()
+    sent = runs.filter(client_id__startswith=id_prefix).first()
     if sent is not None and (is_retry or sent.state in UNANSWERED):
         return sent.session
-    read = list(READERS[asked.channel](asked.before))
-    told = _without_space("".join(turn.content for turn in read if turn.role == ASSISTANT))
+    earlier_turns = list(READERS[client_request.channel](client_request.earlier_messages))
+    answers = "".join(turn.content for turn in earlier_turns if turn.role == ASSISTANT)
+    client_answers = _without_space(answers)
     # The client may not have received the answer to its last messages, or only a part of it.
-    ways = [
-        runs.filter(client_id__startswith=_said_id(asked, count))
-        for count in (0, *_said_again(asked))
-        if list_said([*asked.before, *asked.said[:count]])
+    candidates = [
+        runs.filter(client_id__startswith=_make_id_prefix(client_request, count))
+        for count in (0, *_repeated_counts(client_request))
+        if list_person_messages(_messages_through(client_request, count))
     ]
     # Programs also change their earlier messages (dates, lists of files), so search by the id of
     # the last tool call too.
-    called = [call.get("id") for turn in read for call in calls_of(turn)][-1:]
-    ways.append(runs.filter(session__tool_calls__call_id__in=called).distinct())
-    for found in ways:
-        last = [
+    call_ids = [call.get("id") for turn in earlier_turns for call in calls_of(turn)][-1:]
+    candidates.append(runs.filter(session__tool_calls__call_id__in=call_ids).distinct())
+    for candidate_runs in candidates:
+        newest_runs = [
             run
-            for run in found[:MAX_CALLS_OF_ID]
-            if _has_same_role(run.session, asked)
+            for run in candidate_runs[:MAX_CALLS_OF_ID]
+            if _has_same_role(run.session, client_request)
             and not run.session.runs.filter(pk__gt=run.pk).exists()
         ]
         for is_whole in (True, False):
-            for run in last:
-                if _has_same_answers(run, told, is_whole=is_whole):
+            for run in newest_runs:
+                if _has_same_answers(run, client_answers, is_whole=is_whole):
                     return run.session
     return None
 
 
-def _has_same_role(session: Session, asked: ClientRequest) -> bool:
+def _has_same_role(session: Session, client_request: ClientRequest) -> bool:
     """Return whether the request's instructions begin like those of the session.
 
     An agent may change the rest of its instructions. Requests in another role, such as those for
     a title or for facts to remember, belong to another conversation."""
-    kept, given = session.instructions, asked.instructions
-    if len(kept) < MIN_ROLE_CHARS or not given:
+    session_instructions, instructions = session.instructions, client_request.instructions
+    if len(session_instructions) < MIN_ROLE_CHARS or not instructions:
         return True
-    return given.startswith(kept[: int(len(kept) * ROLE_SHARE)])
+    return instructions.startswith(
+        session_instructions[: int(len(session_instructions) * ROLE_SHARE)]
+    )
 
 
-def _has_same_answers(run: Run, told: str, *, is_whole: bool) -> bool:
-    """Return whether ``told`` has the last answers of the run's session, in order.
+def _has_same_answers(run: Run, client_answers: str, *, is_whole: bool) -> bool:
+    """Return whether ``client_answers`` has the last answers of the run's session, in order.
 
-    ``told`` may have more or less of answers that were broken off. If not ``is_whole``, it may
-    also have only a part of the answer of ``run``."""
+    ``client_answers`` may have more or less of answers that were broken off. If not ``is_whole``,
+    it may also have only a part of the answer of ``run``."""
     session = run.session
     states = dict(session.runs.order_by("pk").values_list("user_turn", "state"))  # the newest
     rewound = read_rewound(session.pk, "turn")
@@ -310,13 +339,13 @@ def _has_same_answers(run: Run, told: str, *, is_whole: bool) -> bool:
             parts[question] += text
         else:
             answers.append(text)
-    end = len(told)
+    end = len(client_answers)
     for text in reversed(answers):
-        start = told.rfind(text, 0, end)
-        more = told[start + len(text) : end]
-        is_part = any(one.startswith(more) for one in (*parts.values(), *broken.values()))
-        is_longer = any(one and more.startswith(one) for one in broken.values())
-        if start < 0 or (more and not is_part and not is_longer):
+        start = client_answers.rfind(text, 0, end)
+        extra = client_answers[start + len(text) : end]
+        is_part = any(part.startswith(extra) for part in (*parts.values(), *broken.values()))
+        is_longer = any(part and extra.startswith(part) for part in broken.values())
+        if start < 0 or (extra and not is_part and not is_longer):
             return False
         end = start
     return bool(answers) or run.state in UNANSWERED
@@ -327,40 +356,45 @@ def _without_space(text: str) -> str:
     return "".join(text.split())
 
 
-def _find_call(own: QuerySet[Session], asked: ClientRequest) -> ToolCall:
+def _find_call(sessions: QuerySet[Session], client_request: ClientRequest) -> ToolCall:
     """Return the newest tool call of the request's last result. Raise Rejected if there is none."""
-    call_id = str(asked.results[-1].get("tool_use_id", ""))
+    call_id = str(client_request.results[-1].get("tool_use_id", ""))
     # Some servers reuse call ids, so the name and the input must match the client's call too.
-    answer = READERS[asked.channel](asked.before[-1:])
-    told = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
-    calls = ToolCall.objects.filter(call_id=call_id, session__in=own).order_by("-pk")
-    for call in calls.select_related("session")[:MAX_CALLS_OF_ID] if is_storable(call_id) else ():
-        given = (call.name, load_json(call.arguments, default={}))
-        if told is None or given == (told.get("name"), told.get("input")):
-            return call
+    answer = READERS[client_request.channel](client_request.earlier_messages[-1:])
+    client_call = {call.get("id"): call for turn in answer for call in calls_of(turn)}.get(call_id)
+    calls = ToolCall.objects.filter(call_id=call_id, session__in=sessions).order_by("-pk")
+    if is_storable(call_id):
+        for call in calls.select_related("session")[:MAX_CALLS_OF_ID]:
+            stored = (call.name, load_json(call.arguments, default={}))
+            if client_call is None or stored == (client_call.get("name"), client_call.get("input")):
+                return call
     raise Rejected(f"There is no call {call_id}.", code="no_such_call")
 
 
-def _require_last(session: Session, asked: ClientRequest) -> None:
+def _require_last(session: Session, client_request: ClientRequest) -> None:
     # The archive is linear, so a request that continues an earlier answer cannot be answered.
     newest = session.runs.order_by("-pk").values_list("uuid", flat=True).first()
-    if newest is not None and newest.hex not in asked.answer_id:
+    if newest is not None and newest.hex not in client_request.answer_id:
         raise Conflict("The session has later messages. Continue from its last answer.")
 
 
-def _follow(session: Session, asked: ClientRequest) -> None:
+def _follow(session: Session, client_request: ClientRequest) -> None:
     # Import the earlier messages if the session is new. Apply the client's model and instructions.
-    if asked.before and session.turn_count == 0:
-        brought = prepare_messages(asked.before, format=asked.channel, model=asked.model)
+    if client_request.earlier_messages and session.turn_count == 0:
+        history = prepare_messages(
+            client_request.earlier_messages,
+            format=client_request.channel,
+            model=client_request.model,
+        )
         with suppress(Conflict):  # another request has written to the session first
-            import_history(session, brought, user_pk=session.owner_id)
-    if session.model != asked.model:
-        choose_model(session, model=asked.model)
-    if asked.instructions and session.instructions != asked.instructions:
-        archive_sessions.instruct_session(session, instructions=asked.instructions)
+            import_history(session, history, user_pk=session.owner_id)
+    if session.model != client_request.model:
+        choose_model(session, model=client_request.model)
+    if client_request.instructions and session.instructions != client_request.instructions:
+        archive_sessions.instruct_session(session, instructions=client_request.instructions)
 
 
-def was_said_before(run_pk: int, text: str, choices: RunChoices) -> bool:
+def is_same_request(run_pk: int, text: str, choices: RunChoices) -> bool:
     """Return whether the run's message has this text and its first choices are these."""
     run = Run.objects.get(pk=run_pk)
     if run.kind == CONTINUE:  # the request had only tool results
@@ -382,10 +416,12 @@ def _read_result(
     if call is None:
         raise Rejected(f"The call {call_id} does not exist in this session.", code="no_such_call")
     blocks = read_result_blocks(block)
-    kept = []
-    for one in blocks if call.state in OPEN_STATES else ():
-        if one.get("type") != "text":
-            file = read_new_file(one)
+    saved_blocks = []
+    # The files of a call that has ended are not saved again.
+    unsaved = blocks if call.state in OPEN_STATES else []
+    for result_block in unsaved:
+        if result_block.get("type") != "text":
+            file = read_new_file(result_block)
             attachment = save_attachment(
                 session.pk,
                 data=file.data,
@@ -394,6 +430,6 @@ def _read_result(
                 turn=call.turn_number,
                 content=examine(file.data, file.name),
             )
-            kept.append(attachment_block(attachment))
+            saved_blocks.append(attachment_block(attachment))
     text = text_of_blocks(blocks)
-    return call, ToolResult(ok=block.get("is_error") is not True, output=text, blocks=kept)
+    return call, ToolResult(ok=block.get("is_error") is not True, output=text, blocks=saved_blocks)

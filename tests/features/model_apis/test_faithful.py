@@ -71,8 +71,8 @@ def written(frames: list[tuple[int, str]], *texts: str) -> list[str]:
     ``frames`` are pieces of drafts, each with the number of its part.
     """
     run = Run(uuid=uuid4())
-    asked = read_request(MessagesIn(**request("Look")))
-    writer = MessageWriter(run=run, after_turn=0, asked=asked)
+    client_request = read_request(MessagesIn(**request("Look")))
+    writer = MessageWriter(run=run, after_turn=0, client_request=client_request)
     events: list[str] = []
     for part, text in frames:
         events += writer.add_draft({"part": part, "offset": 0, "text": text, "run": str(run.uuid)})
