@@ -71,11 +71,11 @@ def begin_new_session(session: Session, *, message: int) -> None:
 def describe_history(session: Session) -> str:
     """Return the session's last messages, oldest first."""
     walk = walk_active_turns_back(session.pk, has_rewinds=session.rewind_count > 0, page=50)
-    said = (turn for turn in walk if turn.role in _MARKS and turn.content.strip())
+    turns_with_text = (turn for turn in walk if turn.role in _MARKS and turn.content.strip())
     lines: list[str] = []
-    for turn in islice(said, MAX_SHOWN_TURNS):
-        said_here = one_line(strip_marks(turn.content), limit=MAX_SHOWN_CHARS)
-        line = f"{_MARKS[turn.role]} {escape(said_here, limit=MAX_SHOWN_CHARS)}"
+    for turn in islice(turns_with_text, MAX_SHOWN_TURNS):
+        text = one_line(strip_marks(turn.content), limit=MAX_SHOWN_CHARS)
+        line = f"{_MARKS[turn.role]} {escape(text, limit=MAX_SHOWN_CHARS)}"
         if size_of("\n".join([line, *lines])) > MAX_MESSAGE_UNITS:
             break
         lines.insert(0, line)
@@ -116,13 +116,13 @@ class MessageHandler:
                 await self.places.mark(place, message.id)
             return
         try:
-            said = await self._handle(place, message)
+            reply = await self._handle(place, message)
         except LoomError as error:
             if is_transient(error):
                 raise
-            said = error.message
-        if said:
-            await self._reply(place, message, said)
+            reply = error.message
+        if reply:
+            await self._reply(place, message, reply)
             await self.places.mark(place, message.id)
 
     @property
@@ -141,10 +141,10 @@ class MessageHandler:
             return await self.execute(command, location, author=author.id, by=message.id)
         account = await self._account_of(author.id)
         session = await self._open_session(location, account, author=author.id)
-        kept, refused = await inbox.attach_files(
+        attachments, refused = await inbox.attach_files(
             self._runtime, session, message.attachments, user_pk=account.pk
         )
-        if not text and not kept:
+        if not text and not attachments:
             return "\n".join(refused) or self._describe_empty(message)
         accepted = await self._runtime.send(
             session,
@@ -153,7 +153,7 @@ class MessageHandler:
             # search and the model expect.
             text=text if location.guild is None else f"{inbox.name_of(author)}: {text}".rstrip(),
             user_pk=account.pk,
-            attachments=kept,
+            attachments=attachments,
         )
         mark = self.places.marked(place, message.id)
         await self._show_run(accepted, location.channel, message.id, author, mark=mark)
@@ -289,20 +289,22 @@ class MessageHandler:
         runtime, message = self._runtime, interaction.message
         account = await self._account_of(interaction.user.id)
         find = partial(get_session_for, to=WRITE)
-        found, _ = await runtime.readers.read(
+        opened_session, _ = await runtime.readers.read(
             find, inbox.access_context_for(account, CHANNEL), UUID(session)
         )
         if act in DECISIONS:
             await runtime.decide_call(
-                found, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk
+                opened_session, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk
             )
             return ""
         assert message is not None
-        if not await runtime.readers.read(shows_last_message, found.pk, message.id):
+        if not await runtime.readers.read(shows_last_message, opened_session.pk, message.id):
             raise Conflict("The conversation has continued since then.")
-        again = partial(runtime.regenerate, turn=None)
-        execute = again if act == "retry" else runtime.continue_run
-        accepted = await execute(found, client_id=f"{CHANNEL}-{message.id}", user_pk=account.pk)
+        regenerate = partial(runtime.regenerate, turn=None)
+        execute = regenerate if act == "retry" else runtime.continue_run
+        accepted = await execute(
+            opened_session, client_id=f"{CHANNEL}-{message.id}", user_pk=account.pk
+        )
         await self._show_run(accepted, message.channel.id, message.id, interaction.user)
         await interaction.edit_original_response(view=None)
         return ""
@@ -310,11 +312,11 @@ class MessageHandler:
 
 async def _respond(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
     try:
-        said = await work
+        reply = await work
     except LoomError as error:
-        said = error.message
+        reply = error.message
     except Exception:
         logger.exception("discord_interaction_failed")
-        said = "Something went wrong. See the server's log for the reason."
-    if said:
-        await interaction.followup.send(said, ephemeral=True, suppress_embeds=True)
+        reply = "Something went wrong. See the server's log for the reason."
+    if reply:
+        await interaction.followup.send(reply, ephemeral=True, suppress_embeds=True)

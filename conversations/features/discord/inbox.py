@@ -160,11 +160,11 @@ def is_addressed(message: discord.Message, bot: discord.abc.User) -> bool:
 def text_of(message: discord.Message, bot: discord.abc.User) -> str:
     """Return the text with mentions as names, without a mention of the bot at its beginning."""
     opening = re.compile(rf"\s*<@!?{bot.id}>[\s,:]*")
-    said = opening.sub("", message.content, count=1) if opening.match(message.content) else None
-    if said is None:
+    text = opening.sub("", message.content, count=1) if opening.match(message.content) else None
+    if text is None:
         return message.clean_content.strip()
     names = {str(person.id): person.display_name for person in message.mentions}
-    return re.sub(r"<@!?(\d+)>", lambda m: f"@{names.get(m[1], m[1])}", said).strip()
+    return re.sub(r"<@!?(\d+)>", lambda m: f"@{names.get(m[1], m[1])}", text).strip()
 
 
 def name_of(author: discord.abc.User) -> str:
@@ -188,8 +188,8 @@ def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Se
     Raise NotFound or NotPermitted unless the account may write in the workspace."""
     workspace, _ = get_workspace_for(access_context_for(account, key), slug, to=WRITE)
     session = get_or_create_by_key(workspace, key=key, owner=owner, channel=CHANNEL)
-    found, _ = get_session_for(access_context_for(account, key), session.uuid, to=WRITE)
-    return found
+    checked_session, _ = get_session_for(access_context_for(account, key), session.uuid, to=WRITE)
+    return checked_session
 
 
 async def attach_files(
@@ -198,7 +198,7 @@ async def attach_files(
     """Save the files of a message.
 
     Return the uuids of the saved attachments, and an error message for each other file."""
-    kept: list[str] = []
+    saved: list[str] = []
     refused: list[str] = []
     for file in files:
         try:
@@ -213,14 +213,14 @@ async def attach_files(
                 user_pk=user_pk,
                 content=content,
             )
-            kept.append(str(attachment.uuid))
+            saved.append(str(attachment.uuid))
         except LoomError as error:
             refused.append(error.message)
         except discord.HTTPException as error:
             if is_transient(error):
                 raise
             refused.append(f"{file.filename} could not be fetched from Discord.")
-    return kept, refused
+    return saved, refused
 
 
 class PlaceInboxes:
@@ -266,25 +266,25 @@ class PlaceInboxes:
 
     async def put(self, location: MessageLocation, message: discord.Message) -> None:
         """Add a new message to the inbox of its place."""
-        known = self._inboxes.get(location.channel)
-        if known is not None:
-            known.put(message)
+        inbox = self._inboxes.get(location.channel)
+        if inbox is not None:
+            inbox.put(message)
             return
         earlier = message.id - 1
-        inbox = self._add(
+        new_inbox = self._add(
             location, location.key(author=message.author.id), taken=earlier, is_behind=False
         )
-        inbox.put(message)
+        new_inbox.put(message)
         # If the process dies now, the next one continues from here.
-        await self.mark(inbox, earlier)
+        await self.mark(new_inbox, earlier)
 
     async def find_location(self, channel: object, guild: discord.Guild | None) -> MessageLocation:
         assert isinstance(channel, discord.abc.Snowflake)
         # Requests are answered in the order in which they arrive, so messages keep their order.
         async with self._finding:
-            known = self._inboxes.get(channel.id)
-            if known is not None:
-                return known.location
+            inbox = self._inboxes.get(channel.id)
+            if inbox is not None:
+                return inbox.location
             if guild is None:
                 return MessageLocation(channel=channel.id)
             if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
@@ -307,10 +307,10 @@ class PlaceInboxes:
 
     async def add_people(self) -> None:
         """Save a mark at the last direct message with each allowed person without a known place."""
-        known = {inbox.key for inbox in self._inboxes.values()}
+        known_keys = {inbox.key for inbox in self._inboxes.values()}
         for person in self._rules.people:
             key = MessageLocation(channel=0).key(author=person)
-            if key in known:
+            if key in known_keys:
                 continue
             try:
                 channel = await self._client.create_dm(discord.Object(person))

@@ -55,37 +55,38 @@ def split_message(text: str, *, limit: int = MAX_MESSAGE_UNITS) -> list[str]:
     at the end of a message."""
     assert limit >= MIN_MESSAGE_UNITS
     parts: list[str] = []
-    at = 0
+    start = 0
     fence: Fence | None = None
-    while text[at:].strip():
-        blanks = None if fence else _BLANK_LINES.match(text, at)
-        at = blanks.end() if blanks else at
-        if fence is not None and fence.is_closed_by(line := _line_at(text, at)):
-            at, fence = at + len(line), None
+    while text[start:].strip():
+        blanks = None if fence else _BLANK_LINES.match(text, start)
+        start = blanks.end() if blanks else start
+        if fence is not None and fence.is_closed_by(line := _line_at(text, start)):
+            start += len(line)
+            fence = None
             continue
         head = fence.opening if fence else ""
         room = limit - RESERVED_UNITS - len(head)
         # ``reach`` is the furthest end of the part that fits into ``room``.
-        reach = min(len(text), at + room)
-        over = size_of(text[at:reach]) - room
-        while over > 0:
+        reach = min(len(text), start + room)
+        excess = size_of(text[start:reach]) - room
+        while excess > 0:
             reach -= 1
-            over -= size_of(text[reach])
-        cut, fence = _find_cut(text, at, reach, fence)
-        piece = text[at:cut]
+            excess -= size_of(text[reach])
+        cut, fence = _find_cut(text, start, reach, fence)
+        piece = text[start:cut]
         parts.append(
             f"{head}{piece.removesuffix('\n')}\n{fence.marker}" if fence else head + piece.rstrip()
         )
-        at = cut
+        start = cut
     return parts
 
 
-def _line_at(text: str, at: int) -> str:
-    end = text.find("\n", at)
-    return text[at:] if end < 0 else text[at : end + 1]
+def _line_at(text: str, start: int) -> str:
+    end = text.find("\n", start)
+    return text[start:] if end < 0 else text[start : end + 1]
 
 
-def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:
+def _fence_after(line: str, start: int, fence: Fence | None) -> Fence | None:
     """Return the fence that is open after the line, if ``fence`` is open before it."""
     if fence is not None:
         return None if fence.is_closed_by(line) else fence
@@ -93,25 +94,29 @@ def _fence_after(line: str, at: int, fence: Fence | None) -> Fence | None:
     if opening is None:
         return None
     language = _LANGUAGE.search(opening[2])
-    return Fence(opening[1], language[0] if language else "", at)
+    return Fence(opening[1], language[0] if language else "", start)
 
 
 def _find_cut(text: str, start: int, reach: int, fence: Fence | None) -> tuple[int, Fence | None]:
     """Return where to split, and the fence that is open there."""
     paragraphs: list[int] = []
     breaks: list[int] = []
-    at = start
-    while at < reach:
-        found = text.find("\n", at, reach)
-        if found < 0 and reach < len(text):
+    position = start
+    while position < reach:
+        newline = text.find("\n", position, reach)
+        if newline < 0 and reach < len(text):
             break  # this line ends beyond ``reach``
-        begin, at = at, reach if found < 0 else found + 1
-        fence = _fence_after(text[begin:at], begin, fence)
+        line_start = position
+        position = reach if newline < 0 else newline + 1
+        line = text[line_start:position]
+        fence = _fence_after(line, line_start, fence)
         if fence is None:
-            (paragraphs if not text[begin:at].strip() else breaks).append(at)
+            places = breaks if line.strip() else paragraphs
+            places.append(position)
     if reach == len(text):
         return reach, fence
-    fence = fence or _fence_after(text[at:reach], at, None)  # a fence on the line that is split
+    if fence is None:  # there may be a fence on the line that is split
+        fence = _fence_after(text[position:reach], position, None)
     if fence is not None and fence.at > start:
         return fence.at, None
     if fence is not None:
@@ -119,12 +124,13 @@ def _find_cut(text: str, start: int, reach: int, fence: Fence | None) -> tuple[i
         first = start + len(_line_at(text, start)) if fence.at == start else start
         cut = text.rfind("\n", start, reach) + 1
         return cut if cut > first else _cut_anywhere(text, start, reach), fence
-    least = start + (reach - start) // 3
+    min_cut = start + (reach - start) // 3
     for places in (paragraphs, breaks):
-        if places and places[-1] > least:
+        if places and places[-1] > min_cut:
             return places[-1], None
     for ending in (_SENTENCE, _SPACE):
-        if ends := [found.end() for found in ending.finditer(text, max(at, least), reach)]:
+        matches = ending.finditer(text, max(position, min_cut), reach)
+        if ends := [match.end() for match in matches]:
             return ends[-1], None
     return _cut_anywhere(text, start, reach), None
 

@@ -61,32 +61,32 @@ class _Question:
         self.outcome = ""
 
     def as_item(self, page: str) -> ReplyItem:
-        asked = self.asked
-        what = escape(asked.summary or asked.name, limit=MAX_LINE_CHARS)
-        lines = [f"**Approval needed:** {what}"]
-        if asked.note:
-            lines.append(f"-# {escape(asked.note, limit=MAX_LINE_CHARS)}")
-        always = f"-# Always allow {escape(asked.kind_label, limit=255)}"
+        request = self.asked
+        summary = escape(request.summary or request.name, limit=MAX_LINE_CHARS)
+        lines = [f"**Approval needed:** {summary}"]
+        if request.note:
+            lines.append(f"-# {escape(request.note, limit=MAX_LINE_CHARS)}")
+        always = f"-# Always allow {escape(request.kind_label, limit=255)}"
         elsewhere = f"-# Approve it at {page}"
-        is_whole = max(len(asked.summary), len(asked.note)) <= MAX_LINE_CHARS
-        if shown := asked.diff or asked.command:
+        is_whole = max(len(request.summary), len(request.note)) <= MAX_LINE_CHARS
+        if block_text := request.diff or request.command:
             # One of these lines follows the block. Reserve room for the longest, so that the block
             # is the same with each.
             last = max(map(size_of, (always, elsewhere, escape(self.outcome, limit=100))))
             room = MAX_MESSAGE_UNITS - size_of("\n".join(lines)) - last - RESERVED_UNITS
-            block, left_out = fenced(shown, "diff" if asked.diff else "sh", room=room)
+            block, left_out = fenced(block_text, "diff" if request.diff else "sh", room=room)
             lines.insert(1, block)
             is_whole = is_whole and not left_out
         if self.outcome:
             lines.append(f"-# {escape(self.outcome, limit=100)}")
         elif not is_whole:
             lines.append(elsewhere)
-        elif len(f"Always allow {asked.kind_label}") > MAX_LABEL_CHARS:
+        elif len(f"Always allow {request.kind_label}") > MAX_LABEL_CHARS:
             lines.append(always)
         text = split_message("\n".join(lines))[0]
         if self.outcome:
             return ReplyItem(text=text)
-        return ReplyItem(text=text, call=asked.call, always=asked.kind_label, is_whole=is_whole)
+        return ReplyItem(text=text, call=request.call, always=request.kind_label, is_whole=is_whole)
 
 
 class _ReplyComposer:
@@ -175,12 +175,12 @@ def make_items(
     draft: Iterable[str] = (),
     *,
     done: bool,
-    most: int,
+    max_messages: int,
     page: str,
 ) -> list[ReplyItem]:
     """Return the messages that show a run. There is at least one when the run is done.
 
-    If there are more than ``most`` messages, the whole text is attached as a file. ``page`` is the
+    If there are more than ``max_messages``, the whole text is attached as a file. ``page`` is the
     URL of the session."""
     sheet = _ReplyComposer(page)
     for payload in payloads:
@@ -196,14 +196,17 @@ def make_items(
     if done:
         items = [replace(item, call="", always="") for item in items]
         items = items or [ReplyItem(text="-# No answer.")]
-    if len(items) > most:
+    if len(items) > max_messages:
         running = "-# The answer is still running. The complete text will be attached as a file."
         note = ReplyItem(text=split_message("\n".join([running, *sheet.unanswered.values()]))[0])
         if done:
             whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
             note = ReplyItem(text="-# The complete answer is in the file.", file=whole)
         # Tool calls that wait for a person are always shown.
-        items[most - 1 :] = [note, *(item for item in items[most - 1 :] if item.call)]
+        items[max_messages - 1 :] = [
+            note,
+            *(item for item in items[max_messages - 1 :] if item.call),
+        ]
     if done and sheet.action:
         items[-1] = replace(items[-1], action=sheet.action)
     return items
@@ -211,8 +214,10 @@ def make_items(
 
 def escape(text: str, *, limit: int) -> str:
     """Return the beginning of the text on one line, with Discord's markup escaped."""
-    shown = escape_invisible(one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10)
-    return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
+    visible_text = escape_invisible(
+        one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10
+    )
+    return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in visible_text)
 
 
 def fenced(text: str, language: str, *, room: int) -> tuple[str, int]:

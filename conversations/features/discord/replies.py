@@ -56,19 +56,19 @@ class RunReply:
         self._channel: Channel = client.get_partial_messageable(record.address)
         self._posted = record.posted_ids
         # The content of each posted message; None if it is not known.
-        self._shown: list[ReplyItem | None] = [None] * len(self._posted)
+        self._shown_items: list[ReplyItem | None] = [None] * len(self._posted)
         self._is_left_over = is_left_over
         self.payloads: list[Payload | Fallback] = []
-        self._after: int | None = None
+        self._last_seq: int | None = None
         self._has_all_rows = False
         self._typed_at = self._shown_at = float("-inf")
-        self._looked: tuple[object, ...] = ()
-        self._news_at = monotonic()
+        self._last_state: tuple[object, ...] = ()
+        self._changed_at = monotonic()
 
     async def has_ended(self) -> bool:
         """Return whether the run is over, even if it is not completely shown."""
-        moment = await self._read_progress()
-        return moment is None or moment.run.is_over
+        progress = await self._read_progress()
+        return progress is None or progress.run.is_over
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
@@ -78,14 +78,14 @@ class RunReply:
                 if await retry_until_done(self._step):
                     return
                 await listener.wait(POLL_SECONDS)
-                if monotonic() - self._news_at > UNWATCHED_SECONDS:
-                    self._news_at = monotonic()
+                if monotonic() - self._changed_at > UNWATCHED_SECONDS:
+                    self._changed_at = monotonic()
                     await retry_until_done(self._recover)
                     self._runtime.queue.begin(self.record.session_id)
                 # Discord limits how often messages may be edited.
-                rest = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
-                if rest > 0:
-                    await asyncio.sleep(rest)
+                wait_seconds = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
+                if wait_seconds > 0:
+                    await asyncio.sleep(wait_seconds)
 
     async def _recover(self) -> None:
         await self._runtime.queue.recover(session_pk=self.record.session_id)
@@ -99,31 +99,33 @@ class RunReply:
 
     async def _step(self) -> bool:
         """Post and edit messages once. Return True when the whole run is shown."""
-        moment = await self._read_progress()
-        if moment is None:
+        progress = await self._read_progress()
+        if progress is None:
             return True
-        seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
-        if seen != self._looked:
-            self._looked, self._news_at = seen, monotonic()
-        done = moment.run.is_over
-        await self.read_rows(moment)
+        state = (progress.run.state, progress.run.note, progress.last_seq, len(progress.chunks))
+        if state != self._last_state:
+            self._last_state = state
+            self._changed_at = monotonic()
+        done = progress.run.is_over
+        await self.read_rows(progress)
         draft: dict[int, str] = {}
-        for _, part, kind, text in () if done else moment.chunks:
-            if kind == TEXT:
-                draft[part] = draft.get(part, "") + text
+        if not done:
+            for _, part, kind, text in progress.chunks:
+                if kind == TEXT:
+                    draft[part] = draft.get(part, "") + text
         texts = [text for _, text in sorted(draft.items())]
         loom, session = settings.LOOM, self.record.session.uuid
         items = make_items(
             self.payloads,
             texts,
             done=done,
-            most=loom.discord_max_messages,
+            max_messages=loom.discord_max_messages,
             page=f"{loom.site}/s/{session}/",
         )
         if self._is_left_over:
             await self._find_unsaved(items)
             self._is_left_over = False
-        if moment.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
+        if progress.run.state == RUNNING and monotonic() - self._typed_at >= TYPING_SECONDS:
             self._typed_at = monotonic()
             try:
                 await self._channel.typing()
@@ -132,7 +134,7 @@ class RunReply:
         for index, item in enumerate(items):
             if index == len(self._posted):
                 await self._post(index, item)
-            elif self._shown[index] != item:
+            elif self._shown_items[index] != item:
                 await self._edit(index, item)
         if done:
             # The draft may have been longer than the final answer.
@@ -148,23 +150,23 @@ class RunReply:
             await self._save(done=True)
         return done
 
-    async def read_rows(self, moment: RunProgress) -> None:
-        """Add the run's new rows up to ``moment.last_seq``.
+    async def read_rows(self, progress: RunProgress) -> None:
+        """Add the run's new rows up to ``progress.last_seq``.
 
-        Later rows are not added, because the draft in ``moment`` still has their text."""
-        if self._after is None:
-            if moment.run.first_seq is None:
+        Later rows are not added, because the draft in ``progress`` still has their text."""
+        if self._last_seq is None:
+            if progress.run.first_seq is None:
                 return  # the run has not begun
-            self._after = moment.run.first_seq - 1
+            self._last_seq = progress.run.first_seq - 1
         session = await self._runtime.readers.read(get_session, self.record.session.uuid)
-        while self._after < moment.last_seq and not self._has_all_rows:
+        while self._last_seq < progress.last_seq and not self._has_all_rows:
             events = await self._runtime.readers.read(
-                walk_events, session.pk, start=self._after, limit=PAGE_ROWS
+                walk_events, session.pk, start=self._last_seq, limit=PAGE_ROWS
             )
             for event in events:
-                if event.seq > moment.last_seq or self._has_all_rows:
+                if event.seq > progress.last_seq or self._has_all_rows:
                     return
-                self._after = event.seq
+                self._last_seq = event.seq
                 payload = event.payload
                 if isinstance(payload, TurnSeparator):
                     self._has_all_rows = payload.run == str(self.record.run.uuid)
@@ -186,11 +188,11 @@ class RunReply:
             self._abandon(index, item, error)
             return
         self._shown_at = monotonic()
-        is_earlier_one = message.content.strip() != item.text.strip()
+        is_earlier_message = message.content.strip() != item.text.strip()
         self._posted.append(message.id)
-        self._shown.append(None if is_earlier_one else item)
+        self._shown_items.append(None if is_earlier_message else item)
         await self._save(done=False)
-        if is_earlier_one:
+        if is_earlier_message:
             await self._edit(index, item)
 
     async def _edit(self, index: int, item: ReplyItem) -> None:
@@ -202,7 +204,7 @@ class RunReply:
                 self._abandon(index, item, error)
                 return
             self._shown_at = monotonic()
-        self._shown[index] = item
+        self._shown_items[index] = item
 
     def _abandon(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
         # Discord refuses the message because it was deleted or the bot may no longer write there.
@@ -217,10 +219,10 @@ class RunReply:
         logger.warning("discord_message_refused", extra={"fields": fields})
         if index == len(self._posted):
             self._posted.append(0)
-            self._shown.append(item)
+            self._shown_items.append(item)
         elif error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             self._posted[index] = 0  # later edits would be refused too
-        self._shown[index] = item
+        self._shown_items[index] = item
 
     async def _save(self, *, done: bool) -> None:
         await self._runtime.writer.write(
@@ -231,28 +233,28 @@ class RunReply:
         """Find messages of this run whose ids were not stored because a process died.
 
         They are newer than the known messages and begin like the missing items."""
-        known = max([*self._posted, self.record.source])
+        newest_known = max([*self._posted, self.record.source])
         history = self._channel.history(
-            limit=MAX_SEARCHED_MESSAGES, after=discord.Object(known), oldest_first=True
+            limit=MAX_SEARCHED_MESSAGES, after=discord.Object(newest_known), oldest_first=True
         )
         try:
-            own = [m async for m in history if m.author == self._client.user]
+            own_messages = [m async for m in history if m.author == self._client.user]
         except discord.HTTPException as error:
             if is_transient(error):
                 raise
             return
-        taken = await self._runtime.readers.read(
+        posted_elsewhere = await self._runtime.readers.read(
             list_posted, self.record.address, but=self.record.pk
         )
-        for message in own:
-            if message.id in taken or len(self._posted) >= len(items):
+        for message in own_messages:
+            if message.id in posted_elsewhere or len(self._posted) >= len(items):
                 continue
             # The message can show an earlier state of the item. Both begin alike, except for the
             # closing fence of a code block at the end of the earlier state.
-            said = message.content.strip().rstrip("`~").rstrip()[:COMPARED_CHARS]
-            if said and items[len(self._posted)].text.strip().startswith(said):
+            content = message.content.strip().rstrip("`~").rstrip()[:COMPARED_CHARS]
+            if content and items[len(self._posted)].text.strip().startswith(content):
                 self._posted.append(message.id)
-                self._shown.append(None)
+                self._shown_items.append(None)
 
 
 class ReplyTasks:

@@ -25,17 +25,17 @@ def list_places(workspace: Workspace) -> list[ChannelPlace]:
 
 def mark_place(mark: ChannelPlace) -> None:
     """Save that the place was read up to ``mark.taken``. A stored mark never moves back."""
-    where = {"address": mark.address, "guild": mark.guild, "parent": mark.parent}
+    address_columns = {"address": mark.address, "guild": mark.guild, "parent": mark.parent}
     now = timezone.now()
     with transaction.atomic():
         place, is_new = ChannelPlace.objects.get_or_create(
             workspace_id=mark.workspace_id,
             key=mark.key,
-            defaults=where | {"taken": mark.taken, "updated_at": now},
+            defaults=address_columns | {"taken": mark.taken, "updated_at": now},
         )
         if not is_new:
             ChannelPlace.objects.filter(pk=place.pk).update(
-                **where, taken=Greatest(F("taken"), mark.taken), updated_at=now
+                **address_columns, taken=Greatest(F("taken"), mark.taken), updated_at=now
             )
 
 
@@ -91,5 +91,5 @@ def is_answering(session_pk: int) -> bool:
 def shows_last_message(session_pk: int, message: int) -> bool:
     """Return whether this message shows the answer to the session's last user message."""
     newest = _replies().filter(session=session_pk).order_by("-pk")[:MAX_SEARCHED_REPLIES]
-    shown = next((reply for reply in newest if message in reply.posted_ids), None)
-    return shown is not None and shown.run.user_turn == last_user_turn(session_pk)
+    shown_reply = next((reply for reply in newest if message in reply.posted_ids), None)
+    return shown_reply is not None and shown_reply.run.user_turn == last_user_turn(session_pk)

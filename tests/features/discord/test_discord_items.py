@@ -57,29 +57,29 @@ def test_tool_calls_are_small_lines_below_the_text() -> None:
         AssistantText(text="Done."),
         TurnSeparator(state="completed"),
     ]
-    [item] = make_items(payloads, done=True, most=5)
+    [item] = make_items(payloads, done=True, max_messages=5)
     assert item.text == "I look.\n\n-# Read a\\_b.py · Done\n-# Run ls · Done\n\nDone."
 
 
 def test_a_pending_approval_is_a_separate_message_with_buttons() -> None:
     before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="file changes")]
-    said, question = make_items(before, done=False, most=5)
+    said, question = make_items(before, done=False, max_messages=5)
     assert (said.text, said.call) == ("May I?", "")
     assert question.text == "**Approval needed:** Edit a.py\n```diff\n-a\n+b\n```"
     assert (question.call, question.always) == ("c1", "file changes")
     after = [*before, decided(by="Ann"), used(call="c1"), AssistantText(text="It is edited.")]
-    said, question, rest = make_items(after, done=False, most=5)
+    said, question, rest = make_items(after, done=False, max_messages=5)
     assert (question.call, question.text.split("\n")[-1]) == ("", "-# Allowed once by Ann")
     assert rest.text.endswith("It is edited.")
 
 
 def test_an_approval_shows_everything_that_always_would_allow() -> None:
     label = f"exactly “make {'x' * 100}”"
-    [question] = make_items([asked(diff="", kind_label=label)], done=False, most=5)
+    [question] = make_items([asked(diff="", kind_label=label)], done=False, max_messages=5)
     assert f"-# Always allow {label}" in question.text
     labels = [button.label for button in make_buttons(question, uuid4())]
     assert labels == ["Approve", "Always", "Deny"]
-    [question] = make_items([asked(diff="", kind_label="“ls” …")], done=False, most=5)
+    [question] = make_items([asked(diff="", kind_label="“ls” …")], done=False, max_messages=5)
     assert "Always" not in question.text
     labels = [button.label for button in make_buttons(question, uuid4())]
     assert labels == ["Approve", "Always allow “ls” …", "Deny"]
@@ -87,25 +87,25 @@ def test_an_approval_shows_everything_that_always_would_allow() -> None:
 
 def test_a_call_that_has_ended_offers_no_approval() -> None:
     payloads = [asked(), used("edit_file", call="c1", state="stopped")]
-    question, _ = make_items(payloads, done=False, most=5)
+    question, _ = make_items(payloads, done=False, max_messages=5)
     assert (question.call, "no longer needs" in question.text) == ("", True)
-    assert all(not item.call for item in make_items([asked()], done=True, most=5))
+    assert all(not item.call for item in make_items([asked()], done=True, max_messages=5))
 
 
 def test_a_tool_server_question_links_to_the_session_page() -> None:
     question = ToolQuestion(id="q1", call="c1", server="beds", message="Which *bed*?")
     asks, answered = make_asked_notice(question), make_answered_notice(question, action="cancel")
-    [item] = make_items([asks], done=False, most=5)
+    [item] = make_items([asks], done=False, max_messages=5)
     assert item.text == f"-# beds asks: Which \\*bed\\*? Answer at {PAGE}"
     text = AssistantText(text="\n\n".join("Beans. " * 250 for _ in range(4)))
-    assert PAGE in make_items([text, asks], done=False, most=3)[-1].text
-    assert PAGE not in make_items([text, asks, answered], done=False, most=3)[-1].text
+    assert PAGE in make_items([text, asks], done=False, max_messages=3)[-1].text
+    assert PAGE not in make_items([text, asks, answered], done=False, max_messages=3)[-1].text
 
 
 def test_an_approval_with_long_texts_fits_one_message() -> None:
     wild = "``` _*[x](https://example.org)🌱 " * 400
     [question] = make_items(
-        [asked(summary=wild, diff=wild, note=wild, kind_label=wild)], done=False, most=5
+        [asked(summary=wild, diff=wild, note=wild, kind_label=wild)], done=False, max_messages=5
     )
     assert size_of(question.text) <= MAX_MESSAGE_UNITS
     assert question.text.count("```") == 2
@@ -115,32 +115,32 @@ def test_an_approval_with_long_texts_fits_one_message() -> None:
 
 
 def test_the_draft_follows_the_saved_text() -> None:
-    [item] = make_items([AssistantText(text="One.")], ["Two"], done=False, most=5)
+    [item] = make_items([AssistantText(text="One.")], ["Two"], done=False, max_messages=5)
     assert item.text == "One.\n\nTwo"
 
 
 def test_a_long_completed_answer_ends_in_a_file() -> None:
     text = "\n\n".join("Beans. " * 250 for _ in range(4))
-    writing = make_items([AssistantText(text=text)], done=False, most=3)
-    done = make_items([AssistantText(text=text)], done=True, most=3)
+    writing = make_items([AssistantText(text=text)], done=False, max_messages=3)
+    done = make_items([AssistantText(text=text)], done=True, max_messages=3)
     assert len(writing) == len(done) == 3
     assert texts(writing)[:2] == texts(done)[:2]
     assert (writing[-1].file, done[-1].file) == ("", text)
-    waiting = make_items([AssistantText(text=text), asked()], done=False, most=3)
+    waiting = make_items([AssistantText(text=text), asked()], done=False, max_messages=3)
     assert waiting[-1].call == "c1"  # a pending approval is always shown
 
 
 def test_the_last_message_shows_how_the_run_ended_and_the_next_action() -> None:
     failed = Info(text="The provider is overloaded. Retry.", kind="error", action="retry")
-    [item] = make_items([failed, TurnSeparator(state="failed")], done=True, most=5)
+    [item] = make_items([failed, TurnSeparator(state="failed")], done=True, max_messages=5)
     assert (item.text, item.action) == ("-# The provider is overloaded. Retry.", "retry")
-    assert texts(make_items([TurnSeparator(state="stopped")], done=True, most=5)) == ["-# Stopped."]
-    assert texts(make_items([], done=True, most=5)) == ["-# No answer."]
-    assert make_items([], done=False, most=5) == []
+    assert texts(make_items([TurnSeparator(state="stopped")], done=True, max_messages=5)) == ["-# Stopped."]
+    assert texts(make_items([], done=True, max_messages=5)) == ["-# No answer."]
+    assert make_items([], done=False, max_messages=5) == []
 
 
 def test_a_damaged_row_is_shown_as_unreadable() -> None:
-    [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, most=5)
+    [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, max_messages=5)
     assert item.text == "-# Unreadable row: not JSON"
 
 
@@ -159,7 +159,7 @@ def test_an_approval_that_is_cut_can_only_be_approved_on_the_page(
     command: str, plan: dict[str, str]
 ) -> None:
     [question] = make_items(
-        [asked(command=command, kind_label="“x” with any arguments", **plan)], done=False, most=5
+        [asked(command=command, kind_label="“x” with any arguments", **plan)], done=False, max_messages=5
     )
     assert size_of(question.text) <= MAX_MESSAGE_UNITS
     assert ("characters more" in question.text) == (command != "make")
@@ -174,8 +174,8 @@ def test_an_approval_shows_the_command_despite_very_long_lines() -> None:
 
     shown, note, kind = widest(200), widest(200), widest(255)
     question = asked(summary=shown, note=note, kind_label=kind, command="make " * 500)
-    [asks] = make_items([question], done=False, most=5)
-    [answered] = make_items([question, decided(reason=widest(200))], done=False, most=5)
+    [asks] = make_items([question], done=False, max_messages=5)
+    [answered] = make_items([question, decided(reason=widest(200))], done=False, max_messages=5)
     for item in (asks, answered):
         assert size_of(item.text) <= MAX_MESSAGE_UNITS
         assert item.text.count("\n```") == 2
@@ -186,7 +186,7 @@ def test_an_approval_shows_the_command_despite_very_long_lines() -> None:
 
 def test_an_approval_writes_out_invisible_characters() -> None:
     [question] = make_items(
-        [asked(command="rm \u202egpj.x\u200b", summary="Run \u202ex")], done=False, most=5
+        [asked(command="rm \u202egpj.x\u200b", summary="Run \u202ex")], done=False, max_messages=5
     )
     assert "\u202e" not in question.text
     assert "rm <U+202E>gpj.x<U+200B>" in question.text
