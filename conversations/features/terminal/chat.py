@@ -98,46 +98,48 @@ class TerminalChat:
 
     def choose_workspace(self) -> str:
         """Return the slug of the only workspace, or of the one that the person chooses."""
-        found = self.call(self.connection.list_workspaces())
-        if not found:
+        workspaces = self.call(self.connection.list_workspaces())
+        if not workspaces:
             raise NoSingleMatch("There is no workspace yet. Create one with create_workspace.")
-        if len(found) == 1:
-            return found[0][0]
+        if len(workspaces) == 1:
+            return workspaces[0][0]
         if self.keyboard is None:
-            names = ", ".join(slug for slug, _ in found)
+            names = ", ".join(slug for slug, _ in workspaces)
             raise NoSingleMatch(f"Choose a workspace with --workspace: {names}.")
         self.screen.notice("Workspaces:", BOLD)
-        for number, (slug, name) in enumerate(found, 1):
+        for number, (slug, name) in enumerate(workspaces, 1):
             self.screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
-        return found[self._choose_one(len(found), self.keyboard)][0]
+        return workspaces[self._choose_one(len(workspaces), self.keyboard)][0]
 
     def choose_session(self, workspace: str, words: str = "") -> OpenSession:
         """Return the only session found for these words, or the one that the person chooses.
 
         The person may also choose a new session."""
         listing = self.connection.list_sessions(workspace, query=words, limit=MAX_LISTED_SESSIONS)
-        found = self.call(listing)
-        if not found:
+        sessions = self.call(listing)
+        if not sessions:
             raise NoSingleMatch("This session does not exist.")
         chosen = 0
-        if not words or len(found) > 1:
+        if not words or len(sessions) > 1:
             if self.keyboard is None:
                 raise NoSingleMatch(
-                    "Several sessions fit: " + "; ".join(one.title for one in found)
+                    "Several sessions fit: " + "; ".join(session.title for session in sessions)
                 )
             self.screen.notice(f"Sessions in {workspace}:", BOLD)
-            for number, one in enumerate(found, 1):
-                when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
-                title = one_line(one.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
-                turns = f"{one.turn_count} turn{'' if one.turn_count == 1 else 's'}"
-                facts = " · ".join(fact for fact in (when, title, turns, one.model) if fact)
+            for number, session in enumerate(sessions, 1):
+                last_active = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
+                title = one_line(session.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
+                turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
+                facts = " · ".join(
+                    fact for fact in (last_active, title, turns, session.model) if fact
+                )
                 line = fit(visible(f"  [{number}] {facts}"), self.screen.width)
                 self.screen.notice(line, PLAIN)
-            self.screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
-            chosen = self._choose_one(len(found) + 1, self.keyboard)
-        if chosen == len(found):
+            self.screen.notice(f"  [{len(sessions) + 1}] Start a new session", PLAIN)
+            chosen = self._choose_one(len(sessions) + 1, self.keyboard)
+        if chosen == len(sessions):
             return self.call(self.connection.begin_session(workspace))
-        return self.call(self.connection.open_session(found[chosen].uuid))
+        return self.call(self.connection.open_session(sessions[chosen].uuid))
 
     def _choose_one(self, count: int, keyboard: Keyboard) -> int:
         """Let the person choose a number and return its index. Enter chooses the first one."""
@@ -199,8 +201,8 @@ class TerminalChat:
         client_id = uuid4().hex
         if self.keyboard:
             self.keyboard.add(text)
-        asked = self.connection.ask(self.session, text, client_id=client_id, after=self.reached)
-        state = self.follow(asked, TranscriptPrinter(self.screen, client_id=client_id))
+        exchange = self.connection.ask(self.session, text, client_id=client_id, after=self.reached)
+        state = self.follow(exchange, TranscriptPrinter(self.screen, client_id=client_id))
         self.failed |= state != COMPLETED
 
     def open_session(self, session: OpenSession) -> None:
@@ -282,8 +284,10 @@ class TerminalChat:
         screen.notice("Put a space before / to send the line as a message.", DIM)
 
     def do_new(self, _: str) -> None:
-        here = self.session
-        self.open_session(self.call(self.connection.begin_session(here.workspace, key=here.key)))
+        current = self.session
+        self.open_session(
+            self.call(self.connection.begin_session(current.workspace, key=current.key))
+        )
 
     def do_resume(self, words: str) -> None:
         self.open_session(self.choose_session(self.session.workspace, words))
@@ -292,12 +296,12 @@ class TerminalChat:
         if not words or words.lower() == "older":
             self.show_history(limit=HISTORY_TURNS)
             return
-        finding = self.connection.find_words(self.session.uuid, words, limit=FOUND_TURNS)
-        found = self.call(finding)
+        search = self.connection.find_words(self.session.uuid, words, limit=FOUND_TURNS)
+        hits = self.call(search)
         screen = self.screen.for_reading()
-        for number, role, snippet in found:
+        for number, role, snippet in hits:
             screen.notice(f"{number:>6}  {role:<10} {snippet}", PLAIN)
-        if not found:
+        if not hits:
             screen.notice("Nothing found.")
 
     def do_clear(self, _: str) -> None:
@@ -309,8 +313,8 @@ class TerminalChat:
         self.follow(work, TranscriptPrinter(self.screen))
 
     def do_rename(self, title: str) -> None:
-        kept = self.call(self.connection.rename(self.session.uuid, title))
-        self.screen.notice(f"Session renamed to {kept}.")
+        saved_title = self.call(self.connection.rename(self.session.uuid, title))
+        self.screen.notice(f"Session renamed to {saved_title}.")
 
     def do_model(self, model: str) -> None:
         name = self.call(self.connection.choose_model(self.session.uuid, model))

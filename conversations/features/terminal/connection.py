@@ -204,11 +204,11 @@ class ThreadedStream[T]:
 
         Raise StreamEnded at the end, or the exception of the iterator."""
         try:
-            found = self._queue.get(timeout=seconds)
+            entry = self._queue.get(timeout=seconds)
         except Empty:
             return None
-        if found is not None:
-            return found[0]
+        if entry is not None:
+            return entry[0]
         self._queue.put(None)
         self._pump.result()
         raise StreamEnded

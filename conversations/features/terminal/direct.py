@@ -52,7 +52,7 @@ class DirectConnection:
 
     def __init__(self) -> None:
         self._runtime = Runtime(read_options(supervise=False))
-        self._asked: set[int] = set()
+        self._followed_sessions: set[int] = set()
         self._read = self._runtime.readers.read
         self._write = self._runtime.writer.write
 
@@ -60,8 +60,9 @@ class DirectConnection:
         await self._runtime.start()
 
     async def close(self, *, at_once: bool = False) -> None:
-        for session_pk in () if at_once else self._asked:
-            await self._runtime.wait_idle(session_pk)
+        if not at_once:
+            for session_pk in self._followed_sessions:
+                await self._runtime.wait_idle(session_pk)
         await self._runtime.stop(by_person=True)
 
     async def list_workspaces(self) -> list[tuple[str, str]]:
@@ -142,10 +143,10 @@ class DirectConnection:
 
     async def choose_model(self, session: UUID, model: str) -> str:
         row = await self._read(get_session, session)
-        found = find_model(model, self._runtime.models.listed)
-        await self._write(archive_sessions.choose_model, row, model=found.id)
-        self._runtime.publisher.publish(row.pk, {"type": "model", "model": found.id})
-        return found.name
+        model_info = find_model(model, self._runtime.models.listed)
+        await self._write(archive_sessions.choose_model, row, model=model_info.id)
+        self._runtime.publisher.publish(row.pk, {"type": "model", "model": model_info.id})
+        return model_info.name
 
     async def _follow(
         self, session: Session, run: int | Awaitable[AcceptedMessage], after: int
@@ -159,7 +160,7 @@ class DirectConnection:
         )
         # Subscribe before the run begins, so that no frame is missed.
         self._runtime.hub.add(watcher)
-        self._asked.add(session.pk)
+        self._followed_sessions.add(session.pk)
         ending: asyncio.Task[str] | None = None
         try:
             run_pk = run if isinstance(run, int) else (await run).run_pk
@@ -203,21 +204,21 @@ class DirectConnection:
 
 def _read_active_run(session_pk: int) -> tuple[int | None, list[Info]]:
     """Return the session's active run, and notices of its open approvals and questions."""
-    found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
-    if not found:
+    runs = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
+    if not runs:
         return None, []
     notices = []
-    for call in read_open_calls(found[0].run_pk):
+    for call in read_open_calls(runs[0].run_pk):
         if call.asked is not None and not call.decision:
             data = call.asked.as_data()
             notices.append(Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data))
         if call.open_question is not None:
             notices.append(make_asked_notice(call.open_question))
-    return found[0].run_pk, notices
+    return runs[0].run_pk, notices
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
-    wanted = SessionFilter(
+    session_filter = SessionFilter(
         workspaces=(get_workspace(workspace).pk,), archived=False, expired=False, query=query
     )
     return [
@@ -228,7 +229,7 @@ def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionCho
             last_active_at=item.last_active_at,
             model=item.model,
         )
-        for item in list_session_records(wanted, limit=limit)
+        for item in list_session_records(session_filter, limit=limit)
     ]
 
 
@@ -261,17 +262,17 @@ def _read_history(
 ) -> tuple[int | None, list[Payload | Fallback]]:
     session = get_session(uuid)
     below = session.next_turn if before is None else before
-    turns = walk_active_turns_back(session.pk, before=below, page=limit)
-    shown = list(islice(turns, limit))[::-1]
-    rows = [row for turn in shown for row in synthesise_events(turn)]
-    return (shown[0].number if shown else None), rows
+    walk = walk_active_turns_back(session.pk, before=below, page=limit)
+    turns = list(islice(walk, limit))[::-1]
+    rows = [row for turn in turns for row in synthesise_events(turn)]
+    return (turns[0].number if turns else None), rows
 
 
 def _find_words(uuid: UUID, text: str, *, limit: int) -> list[tuple[int, str, str]]:
     query = parse_query(text)
-    found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
+    result = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
     return [
         (hit.turn, hit.tool_name or hit.role, snippet(hit.text, query, limit=MAX_SNIPPET_CHARS))
-        for hit in found.hits
+        for hit in result.hits
         if not hit.is_near
     ]

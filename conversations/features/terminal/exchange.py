@@ -52,30 +52,30 @@ ALL, NONE = "all", "none"
 # Approving a tool call: showing the request and reading the answer.
 
 
-def show_question(screen: TerminalScreen, asked: ApprovalRequest, *, url: str) -> None:
+def show_question(screen: TerminalScreen, request: ApprovalRequest, *, url: str) -> None:
     """Print an approval request, cut to the same length as a card on a page.
 
     If text is missing, print the URL of the page."""
-    screen.notice(f"{tool_word(asked.name)[0]} asks: {asked.summary or asked.name}", BOLD)
-    if asked.note:
-        screen.notice(asked.note, YELLOW)
-    text = asked.command or asked.diff
-    lines = text[:MAX_CARD_CHARS].rstrip("\n").split("\n")
-    for line in lines[:MAX_CARD_LINES] if text else ():
+    screen.notice(f"{tool_word(request.name)[0]} asks: {request.summary or request.name}", BOLD)
+    if request.note:
+        screen.notice(request.note, YELLOW)
+    text = request.command or request.diff
+    lines = text[:MAX_CARD_CHARS].rstrip("\n").split("\n") if text else []
+    for line in lines[:MAX_CARD_LINES]:
         style = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], PLAIN)
-        screen.notice(f"  {line}", style if asked.diff and not asked.command else PLAIN)
+        screen.notice(f"  {line}", style if request.diff and not request.command else PLAIN)
     if len(text) > MAX_CARD_CHARS or len(lines) > MAX_CARD_LINES:
         screen.notice(f"There is more of it at {url}", YELLOW)
 
 
-def choices(asked: ApprovalRequest) -> str:
+def choices(request: ApprovalRequest) -> str:
     """Return the prompt after which the answer is typed."""
-    kind = asked.kind_label or asked.kind_key
+    kind = request.kind_label or request.kind_key
     always = f", a = always ({kind})" if kind else ""
     return f"Allow it? y = yes{always}, n = no (you can add a reason): "
 
 
-def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
+def read_decision(line: str, request: ApprovalRequest) -> tuple[str, str] | None:
     """Return the decision that was typed and its reason, or None if the line is not an answer."""
     word, _, rest = line.strip().partition(" ")
     word = word.lower().rstrip(",.:")
@@ -83,7 +83,7 @@ def read_decision(line: str, asked: ApprovalRequest) -> tuple[str, str] | None:
         return DENY, rest.strip()
     if word in _YES and not rest:
         return ONCE, ""
-    has_kind = bool(asked.kind_label or asked.kind_key)
+    has_kind = bool(request.kind_label or request.kind_key)
     return (ALWAYS, "") if word in _ALWAYS and not rest and has_kind else None
 
 
@@ -120,7 +120,7 @@ class ChatExchange:
     reached: int
     state: str = ""
     _waiting: dict[str, ApprovalRequest] = field(default_factory=dict)
-    _shown: str | None = None
+    _shown_call: str | None = None
     _is_stopping: bool = False
     _interrupts: list[int] = field(default_factory=list)
 
@@ -149,7 +149,7 @@ class ChatExchange:
         match happening:
             case TextDelta():
                 printer.print_delta(happening)
-            case StatusChanged() if self._shown is None:
+            case StatusChanged() if self._shown_call is None:
                 printer.print_status(happening)
             case RowReceived():
                 self._handle_row(happening, printer)
@@ -159,19 +159,19 @@ class ChatExchange:
                 # Ask only if no row is waiting, because a row may have decided the request.
                 self._handle_waiting(*next(iter(self._waiting.items())))
 
-    def _handle_waiting(self, call: str, asked: ApprovalRequest) -> None:
+    def _handle_waiting(self, call: str, request: ApprovalRequest) -> None:
         if self.approve is not None:
             decision = (ONCE, "") if self.approve == ALL else (DENY, NOBODY_THERE)
             if not self._decide(call, *decision):
                 self.approve = None  # a person has to decide
         elif self.keyboard is None:
             del self._waiting[call]
-            text = f"Waiting for approval: {asked.summary}. Answer at {self.session.url}"
+            text = f"Waiting for approval: {request.summary}. Answer at {self.session.url}"
             self.screen.notice(text)
-        elif call != self._shown:
-            self._shown = call
-            show_question(self.screen, asked, url=self.session.url)
-            self.screen.ask(choices(asked))
+        elif call != self._shown_call:
+            self._shown_call = call
+            show_question(self.screen, request, url=self.session.url)
+            self.screen.ask(choices(request))
 
     def _handle_line(self) -> None:
         if not self.keyboard:
@@ -179,7 +179,7 @@ class ChatExchange:
         try:
             line = self.keyboard.typed()
         except EOFError:  # Ctrl-D: leave after the answer, or at once if it waits for a decision
-            if self._shown is not None:
+            if self._shown_call is not None:
                 raise ChatInterrupted from None
             if "/quit" not in self.later:
                 self.later.append("/quit")
@@ -187,20 +187,20 @@ class ChatExchange:
         except Rejected as error:
             self.screen.end_typed_line()
             self.screen.notice(f"[{error.message}]", RED)
-            self._shown = None  # the request is shown again
+            self._shown_call = None  # the request is shown again
             return
         if line is None:
             return
         self.screen.end_typed_line()
         if line.strip() == "/stop":
             self._stop()
-        elif self._shown is not None:
-            asked = self._waiting[self._shown]
-            decision = read_decision(line, asked)
+        elif self._shown_call is not None:
+            request = self._waiting[self._shown_call]
+            decision = read_decision(line, request)
             if decision is None:
-                self.screen.ask(choices(asked))
+                self.screen.ask(choices(request))
                 return
-            call, self._shown = self._shown, None
+            call, self._shown_call = self._shown_call, None
             self._decide(call, *decision)  # if this fails, the request is shown again
         elif line.strip():
             self.later.append(line)
@@ -216,13 +216,13 @@ class ChatExchange:
                 self._waiting.pop(payload.call, None)
             case TurnSeparator():
                 self._waiting.clear()  # the run is over
-        if self._shown not in self._waiting:
-            self._shown = None
+        if self._shown_call not in self._waiting:
+            self._shown_call = None
         printer.show(payload)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
-            asked = read_asked(payload.data or {})
+            request = read_asked(payload.data or {})
             with suppress(ValueError):  # imported from elsewhere
-                self._waiting[str(UUID(asked.call))] = asked
+                self._waiting[str(UUID(request.call))] = request
         if isinstance(payload, Info) and payload.code == QUESTION_ASKED:
             self._handle_question(read_question(payload.data))
 
@@ -252,7 +252,7 @@ class ChatExchange:
             raise ChatInterrupted
         self._is_stopping = True
         self._waiting.clear()
-        self._shown = None
+        self._shown_call = None
         self.screen.notice("[Stopping. Press Ctrl-C again to leave.]")
         self._run_interruptible(self.connection.stop(self.session.uuid))
 

@@ -52,16 +52,16 @@ class TranscriptPrinter:
             self._screen.status(f"{word}…")
             self._is_apart = bool(self._streamed)
             return
-        known = self._parts.get(delta.part, "")
-        if delta.offset > len(known):
+        text_so_far = self._parts.get(delta.part, "")
+        if delta.offset > len(text_so_far):
             return  # a piece is missing, so the row will add the rest
         if self._is_apart:
             self._screen.end_answer()
             self._is_apart = False
-        new = delta.text[len(known) - delta.offset :]
-        self._parts[delta.part] = known + new
-        self._streamed += new
-        self._screen.answer(new)
+        new_text = delta.text[len(text_so_far) - delta.offset :]
+        self._parts[delta.part] = text_so_far + new_text
+        self._streamed += new_text
+        self._screen.answer(new_text)
 
     def print_status(self, doing: StatusChanged) -> None:
         """Show the status of the session. Print once that the server does not respond."""
@@ -77,7 +77,11 @@ class TranscriptPrinter:
         match payload:
             case events.UserMessage():
                 if not self._client_id or payload.client_id != self._client_id:
-                    files = (one for one in payload.attachments if isinstance(one, dict))
+                    files = (
+                        attachment
+                        for attachment in payload.attachments
+                        if isinstance(attachment, dict)
+                    )
                     lines = payload.text.split("\n")
                     lines += [f"[{file.get('name', 'file')}]" for file in files]
                     screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
@@ -123,17 +127,17 @@ class TranscriptPrinter:
     def _completed(self, payload: events.ToolCallCompleted) -> None:
         mark, word = state_word(payload.state, payload.ok)
         failed = mark == "failed"
-        told = [word.lower()]
+        facts = [word.lower()]
         if payload.exit_code:
-            told.append(f"exit code {payload.exit_code}")
+            facts.append(f"exit code {payload.exit_code}")
         if payload.duration_ms is not None:
-            told.append(duration_text(payload.duration_ms))
+            facts.append(duration_text(payload.duration_ms))
         if failed and payload.error:
-            told.append(failure_line(payload, limit=MAX_ERROR_CHARS))
+            facts.append(failure_line(payload, limit=MAX_ERROR_CHARS))
         decided = decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
         if mark == "denied" and decided:
-            told = [decided]
-        line = f"[{call_line(payload.name, payload.arguments)}: {', '.join(told)}]"
+            facts = [decided]
+        line = f"[{call_line(payload.name, payload.arguments)}: {', '.join(facts)}]"
         self._screen.notice(line, RED if failed else DIM)
 
 

@@ -137,7 +137,8 @@ class ApiClient:
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield the kind and data of the events after the id ``after``, up to the kind ``end``."""
         timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
-        url, waits = urljoin(self._root, path), _waits()
+        url = urljoin(self._root, path)
+        waits = _waits()
         while True:
             broken: Exception | None = None
             headers = {"Accept": "text/event-stream"}
@@ -165,8 +166,9 @@ class ApiClient:
     async def _ask(
         self, method: str, path: str, *, waits: Iterator[float] | None = None, **options: Any
     ) -> dict[str, Any]:
-        left = _waits() if waits is None else waits
-        url, timeout = urljoin(self._root, path), ClientTimeout(total=ANSWER_SECONDS)
+        pauses = _waits() if waits is None else waits
+        url = urljoin(self._root, path)
+        timeout = ClientTimeout(total=ANSWER_SECONDS)
         while True:
             try:
                 async with self._session.request(
@@ -174,11 +176,14 @@ class ApiClient:
                 ) as response:
                     await _check(response)
                     text = await response.text()
-                    if text and not (found := load_object(text)):
-                        raise Rejected(NOT_OURS)
-                    return found if text else {}
+                if not text:
+                    return {}
+                data = load_object(text)
+                if not data:
+                    raise Rejected(NOT_OURS)
+                return data
             except BROKEN as error:
-                await _wait(left, error)
+                await _wait(pauses, error)
 
 
 def _waits() -> Iterator[float]:
@@ -205,8 +210,8 @@ async def _check(response: ClientResponse) -> None:
         wait = response.headers.get("Retry-After", "")
         raise _RetryLater(min(60.0, float(wait)) if wait.isdigit() else 0.0)
     problem = load_object(await response.text(errors="replace"))
-    said = problem.get("detail")
-    message = said if isinstance(said, str) else f"The server answered {response.status}."
+    detail = problem.get("detail")
+    message = detail if isinstance(detail, str) else f"The server answered {response.status}."
     code = problem.get("code")
     kind = _ERRORS.get(response.status, Rejected)
     raise kind(message, code=code if isinstance(code, str) else None)
@@ -226,7 +231,7 @@ class ServerConnection:
 
     async def list_workspaces(self) -> list[tuple[str, str]]:
         page = await self._api.get("workspaces")
-        return [(one["slug"], one["name"]) for one in page["items"]]
+        return [(workspace["slug"], workspace["name"]) for workspace in page["items"]]
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
@@ -240,13 +245,13 @@ class ServerConnection:
         )
         return [
             SessionChoice(
-                uuid=UUID(one["uuid"]),
-                title=one["title"] or one["preview"] or "",
-                turn_count=one["turns"],
-                last_active_at=datetime.fromisoformat(one["last_active_at"]),
-                model=one["model"],
+                uuid=UUID(item["uuid"]),
+                title=item["title"] or item["preview"] or "",
+                turn_count=item["turns"],
+                last_active_at=datetime.fromisoformat(item["last_active_at"]),
+                model=item["model"],
             )
-            for one in page["items"]
+            for item in page["items"]
         ]
 
     async def open_session(self, uuid: UUID) -> OpenSession:
@@ -273,10 +278,10 @@ class ServerConnection:
     async def find_words(
         self, session: UUID, query: str, *, limit: int
     ) -> list[tuple[int, str, str]]:
-        found = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
+        result = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
         return [
             (hit["turn"], hit["tool_name"] or hit["role"], hit["snippet"])
-            for hit in found["hits"]
+            for hit in result["hits"]
             if not hit["is_near"]
         ]
 
@@ -322,7 +327,10 @@ class ServerConnection:
             question = read_question((call["question"] or {}) | {"call": call["uuid"]})
             if question is not None:
                 yield RowReceived(seq=after, payload=make_asked_notice(question))
-        async for happening in self._follow(session.uuid, running, after=after, at=str(after)):
+        last_event = str(after)
+        async for happening in self._follow(
+            session.uuid, running, after=after, last_event=last_event
+        ):
             yield happening
 
     async def stop(self, session: UUID) -> None:
@@ -340,24 +348,24 @@ class ServerConnection:
         await self._api.send("POST", f"sessions/{session}/calls/{call}/answer", answer)
 
     async def rename(self, session: UUID, title: str) -> str:
-        kept = await self._api.send("PATCH", f"sessions/{session}", {"title": title})
-        return str(kept["title"])
+        saved = await self._api.send("PATCH", f"sessions/{session}", {"title": title})
+        return str(saved["title"])
 
     async def choose_model(self, session: UUID, model: str) -> str:
         offered = await self._api.get("models")
         names = ("id", "name", "max_input_tokens", "max_output_tokens")
-        models = [ModelInfo(**{name: one[name] for name in names}) for one in offered["items"]]
-        found = find_model(model, models)
-        await self._api.send("PATCH", f"sessions/{session}", {"model": found.id})
-        return found.name
+        models = [ModelInfo(**{name: item[name] for name in names}) for item in offered["items"]]
+        model_info = find_model(model, models)
+        await self._api.send("PATCH", f"sessions/{session}", {"model": model_info.id})
+        return model_info.name
 
     async def _follow(
-        self, session: UUID, run: dict[str, Any], *, after: int, at: str = ""
+        self, session: UUID, run: dict[str, Any], *, after: int, last_event: str = ""
     ) -> AsyncIterator[Happening]:
-        """Yield the run's rows and deltas after the event ``at``, without rows up to ``after``."""
+        """Yield the run's deltas after the event ``last_event``, and its rows after ``after``."""
         yield StatusChanged(state=run["state"], text="")
         path = f"sessions/{session}/runs/{run['run']}/stream"
-        async for kind, data in self._api.stream(path, after=at):
+        async for kind, data in self._api.stream(path, after=last_event):
             if kind == "delta":
                 names = ("part", "kind", "offset", "text")
                 yield TextDelta(**{name: data[name] for name in names})
@@ -370,15 +378,15 @@ class ServerConnection:
             elif kind == END:
                 yield RunEnded(data["state"])
 
-    def _as_open(self, found: dict[str, Any]) -> OpenSession:
+    def _as_open(self, data: dict[str, Any]) -> OpenSession:
         return OpenSession(
-            uuid=UUID(found["uuid"]),
-            workspace=found["workspace"],
-            key=found["key"] or "",
-            title=found["title"],
-            turn_count=found["turns"],
-            last_seq=found["events"],
-            url=urljoin(self._api.server, found["page"]),
+            uuid=UUID(data["uuid"]),
+            workspace=data["workspace"],
+            key=data["key"] or "",
+            title=data["title"],
+            turn_count=data["turns"],
+            last_seq=data["events"],
+            url=urljoin(self._api.server, data["page"]),
         )
 
 

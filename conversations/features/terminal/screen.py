@@ -46,13 +46,16 @@ def fit(text: str, width: int) -> str:
     """Cut a line to at most ``width`` columns. Add an ellipsis if text is missing."""
     if text_width(text) <= width:
         return text
-    taken, left = [], width - 1
+    if width <= 0:
+        return ""
+    columns_left = width - 1
+    kept_chars = []
     for char in text:
-        left -= char_width(char)
-        if left < 0:
+        columns_left -= char_width(char)
+        if columns_left < 0:
             break
-        taken.append(char)
-    return "".join(taken).rstrip() + "…" if width > 0 else ""
+        kept_chars.append(char)
+    return "".join(kept_chars).rstrip() + "…"
 
 
 class LineWrapper:
@@ -163,8 +166,8 @@ class TerminalScreen:
         if not text:
             return
         self.clear_status()
-        shown = visible(text)
-        self._write(self._wrapper.feed(shown) if self._wrapper else shown)
+        visible_text = visible(text)
+        self._write(self._wrapper.feed(visible_text) if self._wrapper else visible_text)
 
     def end_answer(self) -> None:
         """Write the text of the answer that was held back, and end the line."""

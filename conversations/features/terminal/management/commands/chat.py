@@ -52,7 +52,9 @@ class Command(DatabaseCommand):
             _Stream(self.stdout if is_terminal else self.stderr),
             is_terminal=is_terminal,
         )
-        keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
+        keyboard = (
+            Keyboard([command.name for command in TERMINAL_COMMANDS]) if is_terminal else None
+        )
         try:
             with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
                 approve = options["approve"]
@@ -79,8 +81,8 @@ class Command(DatabaseCommand):
 def _connected(
     bridge: LoopBridge, screen: TerminalScreen, options: dict[str, Any]
 ) -> Iterator[ChatConnection]:
-    given = options["server"]
-    server: str = settings.LOOM.chat_server if given is None else given
+    chosen = options["server"]
+    server: str = settings.LOOM.chat_server if chosen is None else chosen
     if is_readable_on_the_way(server):
         screen.notice(
             "Not encrypted: others on the network can read everything, including the token.", YELLOW
