@@ -116,9 +116,9 @@ def start_import(
     service.require_imports()
     workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     service.check_size(file)
-    made = service.save_upload(workspace, caller_of(request).user, file, format=format)
-    response["Location"] = reverse("api:import", args=[made.uuid])
-    return Status(201, _as_import(made))
+    new_import = service.save_upload(workspace, caller_of(request).user, file, format=format)
+    response["Location"] = reverse("api:import", args=[new_import.uuid])
+    return Status(201, _as_import(new_import))
 
 
 @router.get(
@@ -127,9 +127,9 @@ def start_import(
 def list_imports(request: HttpRequest) -> dict[str, Any]:
     """List the caller's imports, newest first. Older ended imports are deleted."""
     service.require_imports()
-    most = service.MAX_KEPT_IMPORTS + service.MAX_OPEN_IMPORTS
-    found = service.list_imports(caller_of(request).user, limit=most)
-    return {"items": [_as_import(one) for one in found]}
+    max_imports = service.MAX_KEPT_IMPORTS + service.MAX_OPEN_IMPORTS
+    imports = service.list_imports(caller_of(request).user, limit=max_imports)
+    return {"items": [_as_import(row) for row in imports]}
 
 
 @router.get(
@@ -141,10 +141,10 @@ def list_imports(request: HttpRequest) -> dict[str, Any]:
 )
 def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     """Return the progress or the result of an import, with its reports."""
-    found = service.get_import(caller_of(request).user, import_uuid)
-    notes = read_notes(found.report)
+    row = service.get_import(caller_of(request).user, import_uuid)
+    notes = read_notes(row.report)
     reports = [{"place": str(place), "text": str(text)} for place, text in notes]
-    return _as_import(found) | {"reports": reports}
+    return _as_import(row) | {"reports": reports}
 
 
 @router.post(
@@ -158,18 +158,18 @@ def stop_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
     """Stop an import.
 
     Sessions that were imported stay. An import that has ended does not change."""
-    found = service.get_import(caller_of(request).user, import_uuid)
-    service.end_import(found, STOPPED)
-    found.refresh_from_db()
-    return _as_import(found)
+    row = service.get_import(caller_of(request).user, import_uuid)
+    service.end_import(row, STOPPED)
+    row.refresh_from_db()
+    return _as_import(row)
 
 
-def _as_import(found: Import) -> dict[str, Any]:
-    same = ("uuid", "name", "size", "format", "state", "error")
-    moments = ("created_at", "started_at", "finished_at")
-    return {name: getattr(found, name) for name in (*same, *moments)} | {
-        "page": reverse("import_one", args=[found.uuid]),
-        "workspace": found.workspace.slug,
-        "counts": json.loads(found.counts),
-        "reports_left": found.report_left,
+def _as_import(row: Import) -> dict[str, Any]:
+    plain_names = ("uuid", "name", "size", "format", "state", "error")
+    time_names = ("created_at", "started_at", "finished_at")
+    return {name: getattr(row, name) for name in (*plain_names, *time_names)} | {
+        "page": reverse("import_one", args=[row.uuid]),
+        "workspace": row.workspace.slug,
+        "counts": json.loads(row.counts),
+        "reports_left": row.report_left,
     }

@@ -65,18 +65,18 @@ def read_chatgpt(file: SourceFile, source: ImportSource, archive: ImportHistory)
 class _ChatGpt(ConversationReader):
     def __init__(
         self,
-        told: Object,
+        data: Object,
         place: str,
         archive: ImportHistory,
         assets: dict[str, SourceFile],
         source: ImportSource,
     ) -> None:
-        super().__init__(told, place, archive)
+        super().__init__(data, place, archive)
         self.assets = assets
         self.source = source
-        id = a_text(told.get("conversation_id") or told.get("id"))
-        known = id or f"{told.get('create_time')} {told.get('title')}"
-        self.tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
+        id = a_text(data.get("conversation_id") or data.get("id"))
+        identity = id or f"{data.get('create_time')} {data.get('title')}"
+        self.tree = MessageTree(own_uuid(SOURCE, identity), SOURCE)
 
     def read(self) -> Iterator[Item]:
         """Yield the lines of the sessions.
@@ -112,61 +112,63 @@ class _ChatGpt(ConversationReader):
         return above
 
     def header(self, path: TreePath) -> Object:
-        told = self.data
-        updated = told.get("update_time") or told.get("create_time")
+        data = self.data
+        updated = data.get("update_time") or data.get("create_time")
         return {
             "channel": SOURCE,
-            "title": told.get("title"),
-            "created_at": told.get("create_time"),
+            "title": data.get("title"),
+            "created_at": data.get("create_time"),
             "last_active_at": updated,
-            "archived_at": updated if told.get("is_archived") is True else None,
+            "archived_at": updated if data.get("is_archived") is True else None,
             "source": {"format": SOURCE}
-            | without(told, "mapping", "title", "create_time", "update_time", "moderation_results"),
+            | without(data, "mapping", "title", "create_time", "update_time", "moderation_results"),
         }
 
     def make(self, path: TreePath, node: str) -> Iterator[Made]:
         message = self.messages[node]
-        author, told = an_object(message.get("author")), an_object(message.get("metadata"))
+        author, metadata = an_object(message.get("author")), an_object(message.get("metadata"))
         content = _content_of(message)
         files = self.files(path, node)
-        turn = self._turn(node, message, told, files)
-        finish = an_object(told.get("finish_details")).get("type")
-        told_already = _TOLD.get(a_text(content.get("content_type")), ())
+        turn = self._turn(node, message, metadata, files)
+        finish = an_object(metadata.get("finish_details")).get("type")
+        used_keys = _TOLD.get(a_text(content.get("content_type")), ())
         extra: Object = {
             "created_at": message.get("create_time"),
             "stop_reason": finish,
             "complete": False if finish in CUT_OFF else None,
             "source": without(message, "id", "create_time", "content")
-            | {"author": without(author, "role"), "content": without(content, *told_already)},
+            | {"author": without(author, "role"), "content": without(content, *used_keys)},
         }
         if turn["role"] == "system" and author.get("role") != "system":
             extra["original_role"] = author.get("role")
         yield {k: v for k, v in extra.items() if v is not None} | turn, files.lines
 
-    def _turn(self, node: str, message: Object, told: Object, files: TurnFiles) -> Object:
+    def _turn(self, node: str, message: Object, metadata: Object, files: TurnFiles) -> Object:
         author, content = an_object(message.get("author")), _content_of(message)
         role, kind = author.get("role"), content.get("content_type")
-        model = a_text(told.get("model_slug")) or SOURCE
+        model = a_text(metadata.get("model_slug")) or SOURCE
         if kind == "thoughts":
             thoughts = objects(content.get("thoughts"))
-            texts = [join_texts((one.get("summary"), one.get("content"))) for one in thoughts]
+            texts = [
+                join_texts((thought.get("summary"), thought.get("content"))) for thought in thoughts
+            ]
             return assistant_turn([{"type": "thinking", "thinking": t} for t in texts], model=model)
-        attached = objects(told.get("attachments"))
+        attached = objects(metadata.get("attachments"))
         added: set[str] = set()
         text = self._text(content, attached, added, files)
-        is_hidden = told.get("is_visually_hidden_from_conversation") is True
+        is_hidden = metadata.get("is_visually_hidden_from_conversation") is True
         if role == "user" and kind != "user_editable_context" and not is_hidden:
-            for one in attached:
-                id, name = a_text(one.get("id")), a_text(one.get("name"))
+            for thought in attached:
+                id, name = a_text(thought.get("id")), a_text(thought.get("name"))
                 if id not in added:  # pictures are also in the parts
-                    self._add_asset(id, name or id, one, files)
+                    self._add_asset(id, name or id, thought, files)
             return user_turn(text, files)
         if role == "assistant" and kind != "reasoning_recap":
             recipient = a_text(message.get("recipient")) or "all"
             block: Object = {"type": "text", "text": text}
             if recipient != "all":
-                given = as_input(text, name="code" if recipient == "python" else "text")
-                block = {"type": "tool_use", "id": node, "name": recipient, "input": given}
+                tool_input = as_input(text, name="code" if recipient == "python" else "text")
+                block = {"type": "tool_use", "id": node, "name": recipient, "input": tool_input}
             return assistant_turn([block], model=model) | files.all()
         if role == "tool":
             name = a_text(author.get("name"))
@@ -199,7 +201,7 @@ class _ChatGpt(ConversationReader):
         if not isinstance(parts, list):
             text = a_text(content.get("text") or content.get("result"))
             return text or (dump_json(content) if content else "")
-        names = {a_text(one.get("id")): a_text(one.get("name")) for one in attached}
+        names = {a_text(file.get("id")): a_text(file.get("name")) for file in attached}
         texts: list[str] = []
         for part in parts:
             if text := a_text(part.get("text") if isinstance(part, dict) else part):
@@ -234,8 +236,8 @@ class _ChatGpt(ConversationReader):
 
 def _pointers_of(part: Object) -> list[Object]:
     """Return the objects that name the files of a part: the audio and video in it, or itself."""
-    held = [part.get("audio_asset_pointer"), part.get("video_container_asset_pointer")]
-    return objects(held) + objects(part.get("frames_asset_pointers")) or [part]
+    pointers = [part.get("audio_asset_pointer"), part.get("video_container_asset_pointer")]
+    return objects(pointers) + objects(part.get("frames_asset_pointers")) or [part]
 
 
 def _content_of(message: Object) -> Object:

@@ -171,15 +171,15 @@ class _ClaudeCode(ConversationReader):
     def _answer_for(self, message: str, uuid: str) -> str:
         # Some gateways give all messages the same id, so a line that does not follow the other
         # lines with its id is another message.
-        known = self.answers.get(message) if message else None
-        above = self.above[uuid]
-        if known is not None and above != self.nodes[known][0]:
+        node = self.answers.get(message) if message else None
+        parent = self.above[uuid]
+        if node is not None and parent != self.nodes[node][0]:
             for _ in range(len(self.above)):
-                if above is None or above in self.node_of:
+                if parent is None or parent in self.node_of:
                     break
-                above = self.above.get(above)
-            known = known if above is not None and self.node_of.get(above) == known else None
-        id = known or (message if message and message not in self.nodes else uuid)
+                parent = self.above.get(parent)
+            node = node if parent is not None and self.node_of.get(parent) == node else None
+        id = node or (message if message and message not in self.nodes else uuid)
         self.answers[message] = id
         return id
 
@@ -188,9 +188,9 @@ class _ClaudeCode(ConversationReader):
         return path.shared > 0 or not is_side
 
     def header(self, path: TreePath) -> Object:
-        named = [self.titles[kind] for kind in TITLES if self.titles.get(kind)]
-        told = [text for leaf, text in self.summaries.items() if leaf in self.above]
-        title = next(iter([*named, *told[::-1]]), None)
+        titles = [self.titles[kind] for kind in TITLES if self.titles.get(kind)]
+        summaries = [text for leaf, text in self.summaries.items() if leaf in self.above]
+        title = next(iter([*titles, *summaries[::-1]]), None)
         _, is_side, _ = self.nodes[path.nodes[0]]
         if is_side:
             turn, _ = next(self.make(path, path.nodes[0]), ({}, []))
@@ -212,21 +212,21 @@ class _ClaudeCode(ConversationReader):
         for offset in self.nodes[node][2]:
             self.stream.seek(offset)
             values.append(_parse(self.stream.readline(MAX_LINE_BYTES)))
-        said = [value for value in values if value.get("type") == "assistant"]
+        answers = [value for value in values if value.get("type") == "assistant"]
         names: dict[str, str] = {}
-        if said:
+        if answers:
             blocks: list[Object] = []
-            for value in said:
+            for value in answers:
                 content = an_object(value.get("message")).get("content")
                 is_text = isinstance(content, str)
                 blocks += [{"type": "text", "text": content}] if is_text else blocks_of(content)
             names = {a_text(b.get("id")): a_text(b.get("name")) for b in blocks if "name" in b}
-            message = an_object(said[-1].get("message"))
-            told = without(message, "id", "type", "role", "content", "stop_reason", "model")
+            message = an_object(answers[-1].get("message"))
+            left_out = without(message, "id", "type", "role", "content", "stop_reason", "model")
             extra = {
-                "created_at": said[0].get("timestamp"),
+                "created_at": answers[0].get("timestamp"),
                 "stop_reason": message.get("stop_reason"),
-                "source": without(said[-1], *_TOLD) | {"message": told},
+                "source": without(answers[-1], *_TOLD) | {"message": left_out},
             }
             yield assistant_turn(blocks, model=a_text(message.get("model"))) | extra, []
         for value in values:
@@ -240,10 +240,10 @@ class _ClaudeCode(ConversationReader):
         content = an_object(value.get("message")).get("content")
         if isinstance(content, dict | list):
             content = blocks_of(content)
-        rest: list[Object] = []
+        other_blocks: list[Object] = []
         for block in objects(content):
             if block.get("type") != "tool_result":
-                rest.append(block)
+                other_blocks.append(block)
                 continue
             id = a_text(block.get("tool_use_id"))
             files = self.files(path, id)
@@ -252,10 +252,10 @@ class _ClaudeCode(ConversationReader):
             turn = result_turn(text, call_id=id, name=name, ok=ok, files=files)
             yield turn | extra, files.lines
             extra = {"created_at": value.get("timestamp")}
-        if isinstance(content, list) and not rest:
+        if isinstance(content, list) and not other_blocks:
             return
         files = self.files(path, a_text(value.get("uuid")) or node)
-        turn = _prompt(value, content, rest, files)
+        turn = _prompt(value, content, other_blocks, files)
         if _is_summary(value):
             files.lines.append(
                 {
@@ -287,7 +287,7 @@ def _text_of(content: Any) -> str:
     return join_texts(block.get("text") for block in objects(content))
 
 
-def _prompt(value: Object, content: Any, rest: list[Object], files: TurnFiles) -> Object:
+def _prompt(value: Object, content: Any, other_blocks: list[Object], files: TurnFiles) -> Object:
     queued = an_object(value.get("attachment"))
     if queued.get("type") == QUEUED:  # sent by the person or the program while the model worked
         prompt = queued.get("prompt")
@@ -298,11 +298,11 @@ def _prompt(value: Object, content: Any, rest: list[Object], files: TurnFiles) -
     if value.get("type") != "user":
         text = a_text(value.get("content")) or _text_of(content)
         return {"role": "system", "content": text, "original_type": value.get("type")}
-    files.add_sources(rest)
-    text = content if isinstance(content, str) else _text_of(rest)
+    files.add_sources(other_blocks)
+    text = content if isinstance(content, str) else _text_of(other_blocks)
     if _is_summary(value):
         return {"role": "system", "content": text, "metadata": {"user_facing": True}}
     if value.get("isMeta") is True:
         return {"role": "system", "content": text}
-    others = (block for block in rest if block.get("type") not in FILE_KINDS)
-    return user_turn(text, files) | left_of_blocks(others)
+    unsent = (block for block in other_blocks if block.get("type") not in FILE_KINDS)
+    return user_turn(text, files) | left_of_blocks(unsent)

@@ -77,21 +77,21 @@ def choose_sessions(
     *, session: UUID | None = None, workspace: str | None = None
 ) -> Iterator[Session]:
     """Return the sessions to export, oldest first. Raise NotFound if ``session`` does not exist."""
-    found = Session.objects.select_related("workspace", "owner", "parent").order_by("pk")
+    sessions = Session.objects.select_related("workspace", "owner", "parent").order_by("pk")
     if session is not None:
-        found = found.filter(uuid=session)
-        if not found.exists():
+        sessions = sessions.filter(uuid=session)
+        if not sessions.exists():
             raise NotFound("The session %(uuid)s does not exist.", uuid=session)
     if workspace is not None:
-        found = found.filter(workspace__slug=workspace)
-    return _by_key(found, page=PAGE_ROWS)
+        sessions = sessions.filter(workspace__slug=workspace)
+    return _by_key(sessions, page=PAGE_ROWS)
 
 
 def _by_key(rows: QuerySet[Any], *, page: int, key: str = "pk") -> Iterator[Any]:
     last = 0
-    while found := list(rows.filter(**{f"{key}__gt": last}).order_by(key)[:page]):
-        yield from found
-        last = getattr(found[-1], key)
+    while page_rows := list(rows.filter(**{f"{key}__gt": last}).order_by(key)[:page]):
+        yield from page_rows
+        last = getattr(page_rows[-1], key)
 
 
 def session_lines(session: Session) -> Iterator[str]:
@@ -178,7 +178,7 @@ def session_markdown(session: Session) -> Iterator[str]:
     turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
     for row in walk_rows(turns, *COLUMNS, key="number"):
         turn = StoredTurn(**row)
-        is_replaced = any(gone.low <= turn.number <= gone.high for gone in rewound)
+        is_replaced = any(rewind.low <= turn.number <= rewind.high for rewind in rewound)
         marks = [
             f"turn {turn.number}",
             _moment(turn.created_at),
@@ -278,11 +278,11 @@ def session_text(session: Session) -> Iterator[str]:
 def own_session_text(user: User) -> Iterator[bytes]:
     """Yield an interchange file of a person's sessions, oldest first."""
     # Sessions in workspaces that the person has left may no longer be read.
-    own = Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
-    for row in walk_rows(own, "pk", key="pk"):
+    sessions = Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
+    for row in walk_rows(sessions, "pk", key="pk"):
         of_key = Session.objects.select_related("workspace", "owner", "parent")
-        for found in of_key.filter(pk=row["pk"]):  # none if the session was purged meanwhile
-            for line in session_text(found):
+        for session in of_key.filter(pk=row["pk"]):  # none if the session was purged meanwhile
+            for line in session_text(session):
                 yield line.encode("utf-8", "backslashreplace")
 
 

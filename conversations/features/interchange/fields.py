@@ -120,7 +120,7 @@ def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
     while raw := stream.readline(MAX_LINE_BYTES):
         number += 1
         if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
-            while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+            while (skipped := stream.readline(MAX_LINE_BYTES)) and not skipped.endswith(b"\n"):
                 pass
             yield number, None
             continue
@@ -189,7 +189,7 @@ class _LineKeys:
     are."""
 
     def __init__(self, value: dict[str, Any]) -> None:
-        self.left = {name: found for name, found in value.items() if name != "type"}
+        self.left = {name: item for name, item in value.items() if name != "type"}
         self.odd: dict[str, Any] = {}
 
     def pop(self, name: str) -> Any:
@@ -228,8 +228,8 @@ class _LineKeys:
         """Return the value for a column.
 
         If the line has no usable value, return None for a nullable column, else the default."""
-        found, key = model._meta.get_field(name), KEYS.get(name, name)
-        match found:
+        field, key = model._meta.get_field(name), KEYS.get(name, name)
+        match field:
             case models.UUIDField():
                 return session_uuid(self.pop(key))
             case models.ForeignKey():
@@ -241,24 +241,24 @@ class _LineKeys:
                     self.odd[key] = value
                 return moment
             case models.BooleanField():
-                return self.flag(key, default=found.default)
+                return self.flag(key, default=field.default)
             case models.IntegerField():
                 number = self.number(key)
-                default = found.default if found.has_default() else 0
-                return default if number is None and not found.null else number
-        text = self.optional_text(key, limit=getattr(found, "max_length", None))
-        return text if found.null else text or ""
+                default = field.default if field.has_default() else 0
+                return default if number is None and not field.null else number
+        text = self.optional_text(key, limit=getattr(field, "max_length", None))
+        return text if field.null else text or ""
 
     def columns(self, model: type[models.Model], names: Iterable[str]) -> dict[str, Any]:
         return {name: self.column(model, name) for name in names if name != "metadata"}
 
     def numbers(self, *names: str) -> dict[str, int]:
         """Return these columns. Raise UnusableLine if one is missing or not a number."""
-        found = {name: self.number(KEYS.get(name, name)) for name in names}
-        missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
+        numbers = {name: self.number(KEYS.get(name, name)) for name in names}
+        missing = ", ".join(KEYS.get(name, name) for name in names if numbers[name] is None)
         if missing:
             raise UnusableLine("no number for %(names)s", names=missing)
-        return {name: number for name, number in found.items() if number is not None}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def raw_text(self, name: str) -> str | None:
         """Return the stored JSON text from ``<name>_raw``, or None if the line has none."""
@@ -338,10 +338,10 @@ def read_session(value: dict[str, Any]) -> SessionLine:
     keys = _LineKeys(value)
     uuids: dict[str, UUID | None] = {}
     for name in ("uuid", "parent"):
-        given = keys.pop(name)
-        uuids[name] = session_uuid(given)
-        if uuids[name] is not None and not is_uuid(given):
-            keys.odd[name] = given
+        text = keys.pop(name)
+        uuids[name] = session_uuid(text)
+        if uuids[name] is not None and not is_uuid(text):
+            keys.odd[name] = text
     state = value.get("state")
     if isinstance(state, dict) and {"v", "marks"} <= state.keys():
         keys.pop("state")  # the state of an export, which is rebuilt from the rows
@@ -402,8 +402,8 @@ def read_turn(value: dict[str, Any]) -> tuple[Any, NewTurn, tuple[str, ...]]:
             blocks = dump_json([{"type": "text", "text": content}])
         else:
             extra["content_escaped"] = content
-    taken = ("role", "content", "blocks", "tool_calls", "number")
-    columns = keys.columns(Turn, (name for name in TURN_COLUMNS if name not in taken))
+    read_already = ("role", "content", "blocks", "tool_calls", "number")
+    columns = keys.columns(Turn, (name for name in TURN_COLUMNS if name not in read_already))
     turn = NewTurn(
         role=role,
         content=storable(content),
@@ -427,9 +427,11 @@ def read_event(value: dict[str, Any]) -> tuple[Any, ChatEvent, tuple[str, ...]]:
         keys.odd["event_type"] = None
     payload = keys.raw_text("payload")
     if payload is None and "payload" in keys.left:
-        given = keys.pop("payload")
-        is_text = isinstance(given, str) and is_storable(given) and _is_object(_opened(given))
-        payload = given if is_text else dump_json(given)
+        original = keys.pop("payload")
+        is_text = (
+            isinstance(original, str) and is_storable(original) and _is_object(_opened(original))
+        )
+        payload = original if is_text else dump_json(original)
     elif payload is None and keys.left:
         payload = "{}"
     odd = tuple(keys.odd) + (("payload",) if payload is None else ())

@@ -80,14 +80,14 @@ def restore_coverage(
     session: Session, header: SessionLine, gaps: Sequence[dict[str, int]]
 ) -> list[int]:
     """Store the coverage that the file states. Return the indexes of ``gaps`` that do not fit."""
-    told = [(gap["from_turn"], gap["to_turn"], gap["after_seq"]) for gap in gaps]
-    known = _read_gaps(session)
+    file_gaps = [(gap["from_turn"], gap["to_turn"], gap["after_seq"]) for gap in gaps]
+    stored_gaps = _read_gaps(session)
     is_as_announced = (session.turn_count, session.last_seq) == (header.turns, header.events)
-    if is_as_announced and not session.runs.exists() and not {*known} <= {*told}:
+    if is_as_announced and not session.runs.exists() and not {*stored_gaps} <= {*file_gaps}:
         # Gaps that were found when a shorter file was imported may be filled by this one.
         JournalGap.objects.filter(session=session.pk).delete()
-        known = []
-    bad = _save_gaps(session, known, told)
+        stored_gaps = []
+    bad = _save_gaps(session, stored_gaps, file_gaps)
     _advance_journal(session, through_turn=min(header.journal_turn or 0, session.turn_count))
     return bad
 
@@ -115,8 +115,8 @@ def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> No
             if low > reached + 1:
                 holes.append(_Hole(reached + 1, low - 1, after_seq, seq))
             reached, after_seq = max(reached, high), seq
-        known, found = _read_gaps(session), list[_Gap]()
-        for hole, first, last, written in _turns_without_rows(session, known, holes):
+        stored_gaps, new_gaps = _read_gaps(session), list[_Gap]()
+        for hole, first, last, written in _turns_without_rows(session, stored_gaps, holes):
             # The rows belong after the last event of an earlier turn and after the events that
             # follow it, except for notices that are newer than the turn.
             after_seq = hole.after_seq
@@ -126,8 +126,8 @@ def compute_coverage(session: Session, *, has_grown: bool, is_whole: bool) -> No
                 )
                 earlier = between.filter(Q(event_type__in=MESSAGES) | Q(created_at__lte=written))
                 after_seq = earlier.aggregate(last=Max("seq"))["last"] or after_seq
-            found.append((first, last, after_seq))
-        _save_gaps(session, known, found)
+            new_gaps.append((first, last, after_seq))
+        _save_gaps(session, stored_gaps, new_gaps)
         _advance_journal(session, through_turn=reached)
 
 
@@ -152,18 +152,18 @@ def _gap_around(gaps: Sequence[_Gap], low: int, high: int) -> _Gap | None:
     return gaps[index] if index >= 0 and gaps[index][1] >= low else None
 
 
-def _save_gaps(session: Session, known: Sequence[_Gap], gaps: Iterable[_Gap]) -> list[int]:
-    """Add gaps to the ``known`` ones. Return the indexes of those that do not fit."""
-    taken, added, bad = list(known), list[JournalGap](), list[int]()
-    for place, gap in enumerate(gaps):
+def _save_gaps(session: Session, stored_gaps: Sequence[_Gap], gaps: Iterable[_Gap]) -> list[int]:
+    """Add gaps to the ``stored_gaps`` of a session. Return the indexes of those that do not fit."""
+    all_gaps, added, bad = list(stored_gaps), list[JournalGap](), list[int]()
+    for index, gap in enumerate(gaps):
         from_turn, to_turn, after_seq = gap
-        if (other := _gap_around(taken, from_turn, to_turn)) is not None:
-            if other != gap:
-                bad.append(place)
+        if (existing := _gap_around(all_gaps, from_turn, to_turn)) is not None:
+            if existing != gap:
+                bad.append(index)
         elif not 1 <= from_turn <= to_turn <= session.turn_count or after_seq > session.last_seq:
-            bad.append(place)
+            bad.append(index)
         else:
-            insort(taken, gap)
+            insort(all_gaps, gap)
             added.append(
                 JournalGap(
                     session=session, from_turn=from_turn, to_turn=to_turn, after_seq=after_seq
@@ -185,11 +185,11 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
     if not events.filter(event_type=USER_MESSAGE).exists():
         return
     begins: list[int] = []
-    same = defaultdict[bytes, list[int]](list)
+    numbers_by_text = defaultdict[bytes, list[int]](list)
     turns = Turn.objects.filter(session=session.pk)
     for turn in walk_rows(turns.filter(role=USER), "number", "content", key="number"):
         begins.append(turn["number"])
-        same[_digest_of(turn["content"])].append(turn["number"])
+        numbers_by_text[_digest_of(turn["content"])].append(turn["number"])
     answers = walk_rows(
         turns.filter(role=ASSISTANT).exclude(content=""), "number", "content", key="number"
     )
@@ -198,30 +198,30 @@ def _exchanges(session: Session, *, is_whole: bool) -> Iterator[tuple[int, int, 
     for message, later in pairwise(chain(_messages(events), [None])):
         assert message is not None
         seq, words, texts = message
-        numbers = same[words]
+        numbers = numbers_by_text[words]
         index = bisect_right(numbers, last)
         if index == len(numbers):
             continue
         last = numbers[index]
         following = bisect_right(begins, last)
         end = session.turn_count if following == len(begins) else begins[following] - 1
-        said: list[_Row] = []
+        answer_rows: list[_Row] = []
         while answer is not None and answer["number"] <= end:
             if answer["number"] > last and answer["content"].strip():
-                said.append((answer["number"], _digest_of(answer["content"])))
+                answer_rows.append((answer["number"], _digest_of(answer["content"])))
             answer = next(answers, None)
-        found = _rows_of_answers(said, texts)
-        until = session.last_seq + 1 if later is None else later[0]
-        has_others = until > seq + 1  # rows beside the message
-        missing = {number for number, row in found if not row}
+        rows = _rows_of_answers(answer_rows, texts)
+        end_seq = session.last_seq + 1 if later is None else later[0]
+        has_others = end_seq > seq + 1  # rows beside the message
+        missing = {number for number, row in rows if not row}
         if missing and has_others:
-            taken = {row for _, row in found}
-            others = _rows_of_parts(session, missing, taken, seqs=(seq, until))
-            found = [(number, row or others.get(number, 0)) for number, row in found]
-        if (found and not found[-1][1]) or (later is None and not is_whole):
-            counted = _last_with_rows(session, (seq, until), last, end) if has_others else last
-            end = max(counted, *(number for number, row in found if row), last)
-        yield from _runs_with_rows(found, seq=seq, low=last, high=end)
+            used_rows = {row for _, row in rows}
+            rows_of_parts = _rows_of_parts(session, missing, used_rows, seqs=(seq, end_seq))
+            rows = [(number, row or rows_of_parts.get(number, 0)) for number, row in rows]
+        if (rows and not rows[-1][1]) or (later is None and not is_whole):
+            counted = _last_with_rows(session, (seq, end_seq), last, end) if has_others else last
+            end = max(counted, *(number for number, row in rows if row), last)
+        yield from _runs_with_rows(rows, seq=seq, low=last, high=end)
 
 
 def _runs_with_rows(
@@ -241,7 +241,7 @@ def _runs_with_rows(
 
 def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_Row]]]:
     """Yield the seq and digest of each user message, and the answer texts up to the next one."""
-    asked: tuple[int, bytes, list[_Row]] | None = None
+    message: tuple[int, bytes, list[_Row]] | None = None
     events = events.filter(event_type__in=(USER_MESSAGE, ASSISTANT_TEXT))
     for event in walk_rows(events, "seq", "event_type", "payload", key="seq"):
         payload = read_payload(event["event_type"], event["payload"])
@@ -249,34 +249,34 @@ def _messages(events: QuerySet[ChatEvent]) -> Iterator[tuple[int, bytes, list[_R
         if isinstance(payload, UserMessage | AssistantText):
             words = _digest_of(payload.text)
         if event["event_type"] == ASSISTANT_TEXT:
-            if asked is not None and words != _NO_WORDS:
-                asked[2].append((event["seq"], words))
+            if message is not None and words != _NO_WORDS:
+                message[2].append((event["seq"], words))
             continue
-        if asked is not None:
-            yield asked
-        asked = event["seq"], words, []
-    if asked is not None:
-        yield asked
+        if message is not None:
+            yield message
+        message = event["seq"], words, []
+    if message is not None:
+        yield message
 
 
-def _rows_of_answers(said: list[_Row], texts: list[_Row]) -> list[tuple[int, int]]:
+def _rows_of_answers(answers: list[_Row], texts: list[_Row]) -> list[tuple[int, int]]:
     """Return each answer's turn number with the seq of its row, or 0 if it has no row."""
     # With as many rows as answers, no row is missing: rows may have other text than the turns.
-    if len(texts) >= len(said):
-        return [(number, seq) for (number, _), (seq, _) in zip(said, texts, strict=False)]
-    left = defaultdict[bytes, list[int]](list)
+    if len(texts) >= len(answers):
+        return [(number, seq) for (number, _), (seq, _) in zip(answers, texts, strict=False)]
+    unused = defaultdict[bytes, list[int]](list)
     for seq, words in reversed(texts):
-        left[words].append(seq)
-    return [(number, left[words].pop() if left[words] else 0) for number, words in said]
+        unused[words].append(seq)
+    return [(number, unused[words].pop() if unused[words] else 0) for number, words in answers]
 
 
 def _rows_of_parts(
-    session: Session, missing: set[int], taken: set[int], *, seqs: tuple[int, int]
+    session: Session, missing: set[int], used_rows: set[int], *, seqs: tuple[int, int]
 ) -> dict[int, int]:
     """Return the seq of a row that shows an answer, for answers whose text has no row of its own.
 
     Such a row shows one of the answer's tool calls, or its text joined with other texts.
-    ``taken`` are the rows of other answers."""
+    ``used_rows`` are the rows of other answers."""
     calls, parts = dict[str, int](), dict[bytes, int]()
     events = ChatEvent.objects.filter(
         session=session.pk,
@@ -287,24 +287,26 @@ def _rows_of_parts(
         payload = read_payload(event["event_type"], event["payload"])
         if isinstance(payload, ToolCallStarted):
             calls.setdefault(payload.call_id, event["seq"])
-        elif isinstance(payload, AssistantText) and event["seq"] not in taken:
+        elif isinstance(payload, AssistantText) and event["seq"] not in used_rows:
             for part in _PARAGRAPHS.split(payload.text):
                 parts.setdefault(_digest_of(part), event["seq"])
-    found: dict[int, int] = {}
+    row_of_turn: dict[int, int] = {}
     turns = Turn.objects.filter(session=session.pk, number__range=(min(missing), max(missing)))
     for row in walk_rows(turns.filter(role=ASSISTANT), *COLUMNS, key="number"):
         if row["number"] not in missing:
             continue
-        made = synthesise_events(StoredTurn(**row))
-        own = [calls.get(call.call_id, 0) for call in made if isinstance(call, ToolCallStarted)]
-        said = [
+        payloads = synthesise_events(StoredTurn(**row))
+        call_rows = [
+            calls.get(call.call_id, 0) for call in payloads if isinstance(call, ToolCallStarted)
+        ]
+        part_rows = [
             parts.get(_digest_of(part), 0) for part in _PARAGRAPHS.split(row["content"].strip())
         ]
         # An answer with a row of a call counts as shown, even if its text has no row: synthesised
         # rows would show its calls twice.
-        if row_seq := max(own, default=0) or (all(said) and said[-1]):
-            found[row["number"]] = row_seq
-    return found
+        if row_seq := max(call_rows, default=0) or (all(part_rows) and part_rows[-1]):
+            row_of_turn[row["number"]] = row_seq
+    return row_of_turn
 
 
 def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int) -> int:
@@ -312,16 +314,16 @@ def _last_with_rows(session: Session, seqs: tuple[int, int], low: int, high: int
 
     The turns are found by counting the rows that are not answer texts. ``seqs`` are the seq of
     the exchange's message and the seq before which its rows end."""
-    shown = ChatEvent.objects.filter(session=session.pk, event_type__in=MESSAGES)
-    shown = shown.exclude(event_type=ASSISTANT_TEXT)
-    left = shown.filter(seq__gte=seqs[0], seq__lt=seqs[1]).count()
+    visible_events = ChatEvent.objects.filter(session=session.pk, event_type__in=MESSAGES)
+    visible_events = visible_events.exclude(event_type=ASSISTANT_TEXT)
+    rows_left = visible_events.filter(seq__gte=seqs[0], seq__lt=seqs[1]).count()
     turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
     for row in walk_rows(turns, *COLUMNS, key="number"):
-        if left <= 0:
+        if rows_left <= 0:
             return int(row["number"]) - 1
-        made = synthesise_events(StoredTurn(**row))
+        payloads = synthesise_events(StoredTurn(**row))
         uncounted = AssistantText | ContentIndicator | Info
-        left -= sum(not isinstance(payload, uncounted) for payload in made)
+        rows_left -= sum(not isinstance(payload, uncounted) for payload in payloads)
     return high
 
 
@@ -334,7 +336,7 @@ _NO_WORDS = _digest_of("")
 
 
 def _turns_without_rows(
-    session: Session, known: Sequence[_Gap], holes: Sequence[_Hole]
+    session: Session, stored_gaps: Sequence[_Gap], holes: Sequence[_Hole]
 ) -> Iterator[tuple[_Hole, int, int, datetime]]:
     """Yield the ranges of turns in each hole that no event names and no known gap has.
 
@@ -343,8 +345,8 @@ def _turns_without_rows(
     if not holes:
         return
     named = ChatEvent.objects.filter(session=OuterRef("session"), turn_number=OuterRef("number"))
-    inside = (holes[0].first, holes[-1].last)
-    turns = Turn.objects.filter(~Exists(named), session=session.pk, number__range=inside)
+    hole_range = (holes[0].first, holes[-1].last)
+    turns = Turn.objects.filter(~Exists(named), session=session.pk, number__range=hole_range)
     index = first = last = previous = 0
     written = session.created_at
     # Walk the turns once for all holes: a journal may lack the answers to thousands of messages.
@@ -355,7 +357,7 @@ def _turns_without_rows(
             first = 0
         while holes[index].last < number:
             index += 1
-        if number < holes[index].first or _gap_around(known, number, number) is not None:
+        if number < holes[index].first or _gap_around(stored_gaps, number, number) is not None:
             continue
         previous = number
         turn = NewTurn(role=row["role"], content="", metadata=row["metadata"])

@@ -54,10 +54,10 @@ def rename_references(text: str, session: Session) -> str:
     places = [(block, "attachment") for block in [*blocks, payload]]
     places += [(file, "uuid") for file in objects(payload.get("attachments"))]
     places.append((an_object(payload.get("data")), "compaction"))
-    found = [(holder, name) for holder, name in places if is_uuid(holder.get(name))]
-    for holder, name in found:
+    references = [(holder, name) for holder, name in places if is_uuid(holder.get(name))]
+    for holder, name in references:
         holder[name] = str(copied_uuid(UUID(holder[name]), session))
-    return dump_json(value) if found else text
+    return dump_json(value) if references else text
 
 
 _ITEM = re.compile(r"([a-eg-z])(\d{1,15})(.*)")  # Not "f": a file's id has no turn number.
@@ -75,16 +75,16 @@ def renumber_edit(payload: str, turns: LineNumbering) -> str:
         return payload
     if edit is None:
         return payload
-    item, found = edit.item, _ITEM.fullmatch(edit.item.id)
-    new = {"id": item.id, "turn": turns.find(item.turn) or 0}
-    if found is not None:
-        number = turns.find(int(found[2]))
-        new["id"] = f"{found[1]}{number or f'0.{found[2]}'}{found[3]}"
+    item, match = edit.item, _ITEM.fullmatch(edit.item.id)
+    new_values = {"id": item.id, "turn": turns.find(item.turn) or 0}
+    if match is not None:
+        number = turns.find(int(match[2]))
+        new_values["id"] = f"{match[1]}{number or f'0.{match[2]}'}{match[3]}"
     after = turns.find(edit.after) or 0
-    if (new["id"], new["turn"], after) == (item.id, item.turn, edit.after):
+    if (new_values["id"], new_values["turn"], after) == (item.id, item.turn, edit.after):
         return payload
     value = load_json(payload)
-    value["data"]["item"] |= new
+    value["data"]["item"] |= new_values
     value["data"] |= {"after": after} if edit.after else {}
     return dump_json(value)
 
@@ -100,14 +100,14 @@ def store_rewind(
     The session state is out of date until it is rebuilt. Raise UnusableLine if the rewind refers
     to rows that the session does not have."""
     actor = _find_user(columns.pop("actor"))
-    for what, numbering, end in (
+    for unit, numbering, end in (
         ("turn", turns, session.turn_count),
         ("seq", events, session.last_seq),
     ):
-        for name in (f"from_{what}", f"to_{what}"):
+        for name in (f"from_{unit}", f"to_{unit}"):
             columns[name] = _place(columns[name], numbering)
-        if columns[f"from_{what}"] < 1 or columns[f"to_{what}"] > end:
-            if what == "turn":
+        if columns[f"from_{unit}"] < 1 or columns[f"to_{unit}"] > end:
+            if unit == "turn":
                 raise UnusableLine("it rewinds turns that do not exist")
             raise UnusableLine("it rewinds events that do not exist")
     back_to = columns["back_to"]
@@ -158,24 +158,24 @@ def store_compaction(
         raise UnusableLine("it covers turns that do not exist")
     if columns["reason"] not in COMPACTION_REASONS:
         raise UnusableLine("its reason is unknown")
-    told = f"compaction {session.uuid} {columns['to_turn']} {columns['summary']}"
+    identity = f"compaction {session.uuid} {columns['to_turn']} {columns['summary']}"
     columns |= {
-        "uuid": columns["uuid"] or uuid5(NAMESPACE, told),
+        "uuid": columns["uuid"] or uuid5(NAMESPACE, identity),
         "floor_before": max(1, turns.find(columns["floor_before"]) or 1),
         "actor": _find_user(columns["actor"]),
         "undone_by": _find_user(columns["undone_by"]),
         "created_at": columns["created_at"] or session.created_at,
     }
     with transaction.atomic():
-        known = Compaction.objects.filter(uuid=columns["uuid"]).first()
-        if known is None:
+        stored = Compaction.objects.filter(uuid=columns["uuid"]).first()
+        if stored is None:
             Compaction.objects.create(session=session, **columns)
             return True
-        if known.session_id != session.pk:
+        if stored.session_id != session.pk:
             raise UnusableLine("another session has a compaction with this UUID")
         undone = {name: columns[name] for name in ("undone_at", "undone_by")}
-        kept = Compaction.objects.filter(pk=known.pk, undone_at=None)
-        return undone["undone_at"] is not None and bool(kept.update(**undone))
+        active = Compaction.objects.filter(pk=stored.pk, undone_at=None)
+        return undone["undone_at"] is not None and bool(active.update(**undone))
 
 
 def store_attachment(
@@ -186,8 +186,11 @@ def store_attachment(
     An attachment without content is stored as one whose content is gone. If ``is_trusted``, its
     digest may refer to content that the archive has already. Raise UnusableLine if the content
     does not match its digest or cannot be attached."""
-    columns, uuid, digest = dict(line), line["uuid"], line["digest"]
-    sent_digest, added_by = columns.pop("sent_digest"), columns["added_by"]
+    columns = dict(line)
+    uuid = line["uuid"]
+    digest = line["digest"]
+    added_by = line["added_by"]
+    sent_digest = columns.pop("sent_digest")
     data = _open(columns.pop("data"), digest)
     smaller = _open(columns.pop("sent_data"), sent_digest)
     contents = [(data, digest), (smaller, sent_digest)]
@@ -197,12 +200,12 @@ def store_attachment(
             digest = sha256(f"{uuid} {digest}".encode()).hexdigest()
         sent_digest = "" if smaller is None else sent_digest
         added_by = added_by if added_by == session.owner.get_username() else ""
-    known = Attachment.objects.filter(uuid=uuid).first()
-    if known is not None and known.session_id != session.pk:
+    stored = Attachment.objects.filter(uuid=uuid).first()
+    if stored is not None and stored.session_id != session.pk:
         raise UnusableLine("another session has an attachment with this UUID")
     name = clean_name(columns["name"])
     try:
-        found = None if data is None else examine(data, name)
+        content_facts = None if data is None else examine(data, name)
     except Rejected as error:
         raise UnusableLine(
             "its content cannot be attached: %(reason)s", reason=error.message
@@ -212,11 +215,11 @@ def store_attachment(
         if content is not None and not touch_blob(content_digest):
             put_blob(content)
             is_news = True
-    if known is not None:
+    if stored is not None:
         return is_news
-    if found is not None:  # the content decides, not the line
+    if content_facts is not None:  # the content decides, not the line
         facts = ("kind", "media_type", "width", "height", "pages")
-        columns |= {fact: getattr(found, fact) for fact in facts}
+        columns |= {fact: getattr(content_facts, fact) for fact in facts}
     elif columns["media_type"] not in TYPES.get(columns["kind"], ()):
         raise UnusableLine("it has neither content nor a known kind and type")
     columns |= {
@@ -225,7 +228,9 @@ def store_attachment(
         "digest": digest,
         "sent": sent_digest or digest,
         "sent_type": columns["sent_type"] or columns["media_type"],
-        "thumbnail": put_blob(found.thumbnail) if found and found.thumbnail else "",
+        "thumbnail": put_blob(content_facts.thumbnail)
+        if content_facts and content_facts.thumbnail
+        else "",
         "added_by": _find_user(added_by),
         "created_at": columns["created_at"] or session.created_at,
     }
@@ -250,7 +255,7 @@ def _find_user(username: str) -> User | None:
 
 
 def _place(original: int, numbering: LineNumbering) -> int:
-    found = numbering.find(original)
-    if found is None:
+    number = numbering.find(original)
+    if number is None:
         raise UnusableLine("it refers to rows that were renumbered or left out")
-    return found
+    return number

@@ -139,9 +139,9 @@ def store_rows(
         }
         is_done = not new_turns and not new_events
         if is_done or _append(before, new_turns, new_events, moves_activity=moves_activity):
-            for what, new in (("turn", new_turns), ("event", new_events)):
-                if new:
-                    difference.added.setdefault(what, new[0][0])
+            for kind, new_rows in (("turn", new_turns), ("event", new_events)):
+                if new_rows:
+                    difference.added.setdefault(kind, new_rows[0][0])
             return counts, problems
     raise Conflict("The session is in use. Import it again later.")
 
@@ -163,7 +163,7 @@ def link_event(previous: str, seq: int, event: ChatEvent) -> str:
 
 
 def _compare[T](
-    known: QuerySet[Any],
+    stored_rows: QuerySet[Any],
     chain: tuple[str, str, int, str],
     rows: Sequence[ImportedRow[T]],
     link: Callable[[str, int, T], str],
@@ -175,39 +175,41 @@ def _compare[T](
 
     ``chain`` is the name of a row, the column of its number, the next number and the last digest.
     ``first`` is the digest before the first row."""
-    what, key, following, last = chain
+    kind, key, following, last = chain
     numbers = {number - back for _, number, _ in rows if number < following for back in (0, 1)}
-    links = dict(known.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest"))
+    links = dict(
+        stored_rows.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest")
+    )
     links |= {0: first, following - 1: last}
-    new: list[tuple[int, T, str]] = []
+    new_rows: list[tuple[int, T, str]] = []
     unchanged = 0
     for line, number, row in rows:
-        digest, found = link(links.get(number - 1, ""), number, row), links.get(number)
-        if found == digest:
+        digest, stored_digest = link(links.get(number - 1, ""), number, row), links.get(number)
+        if stored_digest == digest:
             unchanged += 1
-        elif number >= following and (difference.turn or what in difference.first):
+        elif number >= following and (difference.turn or kind in difference.first):
             problems.append(ImportedRowProblem(line, difference.reason, is_conflict=False))
-        elif number == following + len(new):
+        elif number == following + len(new_rows):
             links[number] = digest
-            new.append((number, row, digest))
+            new_rows.append((number, row, digest))
         else:
-            reason = _conflict(what, number, is_there=bool(found))
+            reason = _conflict(kind, number, is_there=bool(stored_digest))
             problems.append(ImportedRowProblem(line, reason, is_conflict=True))
-            is_archived = number < difference.added.get(what, following)
-            if is_archived and what not in difference.first:
+            is_archived = number < difference.added.get(kind, following)
+            if is_archived and kind not in difference.first:
                 # A row that differs only in metadata or time is still the same conversation.
-                archived = known.filter(**{key: number}).values_list(*_SAID[what]).first()
-                if archived != tuple(getattr(row, name) for name in _SAID[what]):
-                    difference.first[what] = number
-    return new, unchanged
+                archived = stored_rows.filter(**{key: number}).values_list(*_SAID[kind]).first()
+                if archived != tuple(getattr(row, name) for name in _SAID[kind]):
+                    difference.first[kind] = number
+    return new_rows, unchanged
 
 
 # The columns with the content of a row, without its name, time and metadata.
 _SAID = {"turn": WORDS, "event": ("event_type", "payload")}
 
 
-def _conflict(what: str, number: int, *, is_there: bool) -> str:
-    if what == "turn":
+def _conflict(kind: str, number: int, *, is_there: bool) -> str:
+    if kind == "turn":
         if is_there:
             return say("turn %(number)s is archived with different content", number=number)
         return say("turn %(number)s is missing from the archive", number=number)
@@ -256,27 +258,31 @@ def _append(
             covered = max(covered, event.turn_number)
         columns |= {"next_seq": seq + 1, "event_digest": link, "journal_turn": covered}
     event_rows = [_event_values(session, *event) for event in events]
+    # The first title that a turn sets, and the last preview.
     words = (updated_words(turn, title="", preview="") for _, turn, _ in turns)
     title = next((title for title, _ in words if title), "")
     words = (updated_words(turn, title="", preview="") for _, turn, _ in reversed(turns))
-    if preview := next((preview for _, preview in words if preview), ""):
+    preview = next((preview for _, preview in words if preview), "")
+    if preview:
         columns["preview"] = preview
-    own = Session.objects.filter(pk=session.pk)
+    session_rows = Session.objects.filter(pk=session.pk)
     with transaction.atomic(), connection.cursor() as cursor:
         # Update only if the counters are still those that were read. If another writer has
         # appended meanwhile, the caller compares all rows again.
-        found = own.filter(next_turn=session.next_turn, next_seq=session.next_seq)
-        if not found.update(**columns):
+        unchanged = session_rows.filter(next_turn=session.next_turn, next_seq=session.next_seq)
+        if not unchanged.update(**columns):
             return False
         if title:
-            own.filter(title="").update(title=title)
+            session_rows.filter(title="").update(title=title)
         if moves_activity:
-            own.filter(last_active_at__lt=latest).update(last_active_at=latest)
+            session_rows.filter(last_active_at__lt=latest).update(last_active_at=latest)
         if turn_rows:
             cursor.executemany(INSERT_TURN, turn_rows)
         if event_rows:
             cursor.executemany(INSERT_EVENT, event_rows)
-        state, state_turn, rewinds = own.values_list("state", "state_turn", "rewind_count").get()
+        state, state_turn, rewinds = session_rows.values_list(
+            "state", "state_turn", "rewind_count"
+        ).get()
         advance = StateUpdate(
             session_pk=session.pk,
             turn=session.next_turn - 1,
@@ -288,7 +294,7 @@ def _append(
         if any(event.event_type == INFO and STATE_EDIT in event.payload for _, event, _ in events):
             # A person's edits are added to the state when all rows are stored.
             advance.state_turn = LEFT_BEHIND
-        own.update(state=advance.state, state_turn=advance.state_turn)
+        session_rows.update(state=advance.state, state_turn=advance.state_turn)
     return True
 
 
@@ -317,45 +323,45 @@ class LineNumbering:
     A line keeps its number if a row of the session has that number or it is the next one.
     Otherwise the line gets the next number, and so does every later line whose number is taken.
     A line without a usable number follows the line before it. Renumbered ranges are stored with
-    the session (``known``), so importing the same file again finds the same rows. Memory grows
-    with the number of gaps, not of lines.
+    the session (``earlier_runs``), so importing the same file again finds the same rows. Memory
+    grows with the number of gaps, not of lines.
 
     ``end`` is the last number that the session has so far.
     """
 
-    def __init__(self, *, end: int, known: Iterable[NumberedLines] = ()) -> None:
+    def __init__(self, *, end: int, earlier_runs: Iterable[NumberedLines] = ()) -> None:
         self.end = end
         self.is_renumbered = False
         self.has_begun = False
         self._cursor = 1
-        self._known = sorted(known, key=lambda run: run.first)
-        self._taken = sorted((run.number, run.end) for run in self._known)
-        self._is_full = len(self._known) >= MAX_RUNS
+        self._runs = sorted(earlier_runs, key=lambda run: run.first)
+        self._occupied = sorted((run.number, run.end) for run in self._runs)
+        self._is_full = len(self._runs) >= MAX_RUNS
         self._latest: NumberedLines | None = None
 
     def assign(self, original: Any) -> int:
         """Return the number of the next line, which has the number ``original`` in the file."""
-        given = original if type(original) is int else None
-        known = None if given is None else self._lookup(given)
-        if known is not None:
-            number = known
-        elif given is None or self._is_full:
+        file_number = original if type(original) is int else None
+        earlier_number = None if file_number is None else self._lookup(file_number)
+        if earlier_number is not None:
+            number = earlier_number
+        elif file_number is None or self._is_full:
             number = self._cursor
-        elif 1 <= given <= self.end + 1 and not self._is_taken(given):
-            number = given
+        elif 1 <= file_number <= self.end + 1 and not self._is_taken(file_number):
+            number = file_number
         else:
             number = self.end + 1
             self._occupy(number, number)
             run = self._latest
-            if run and given == run.last + 1 and number == run.end + 1:
-                run.last = given
+            if run and file_number == run.last + 1 and number == run.end + 1:
+                run.last = file_number
             else:
-                self._latest = NumberedLines(given, given, number)
-                insort(self._known, self._latest, key=lambda run: run.first)
-        if given is None:
+                self._latest = NumberedLines(file_number, file_number, number)
+                insort(self._runs, self._latest, key=lambda run: run.first)
+        if file_number is None:
             self._occupy(number, number)
         self.has_begun = True
-        self.is_renumbered = self.is_renumbered or given != number
+        self.is_renumbered = self.is_renumbered or file_number != number
         self._cursor = number + 1
         self.end = max(self.end, number)
         return number
@@ -364,52 +370,52 @@ class LineNumbering:
         """Return the number of the row that has the number ``original`` in the file.
 
         Return None if no row has it. If no line was renumbered, return ``original``."""
-        if not self.is_renumbered and not self._known:
+        if not self.is_renumbered and not self._runs:
             return original
-        known = self._lookup(original)
-        if known is not None:
-            return known
+        earlier_number = self._lookup(original)
+        if earlier_number is not None:
+            return earlier_number
         return original if 1 <= original <= self.end and not self._is_taken(original) else None
 
     def runs(self) -> list[NumberedLines]:
         """Return the renumbered ranges to store with the session."""
-        return self._known
+        return self._runs
 
     def _lookup(self, original: int) -> int | None:
-        index = bisect_right(self._known, original, key=lambda run: run.first) - 1
-        if index < 0 or original > self._known[index].last:
+        index = bisect_right(self._runs, original, key=lambda run: run.first) - 1
+        if index < 0 or original > self._runs[index].last:
             return None
-        return self._known[index].number + original - self._known[index].first
+        return self._runs[index].number + original - self._runs[index].first
 
     def _is_taken(self, number: int) -> bool:
-        index = bisect_right(self._taken, (number, number)) - 1
-        around = self._taken[max(0, index) : index + 2]
+        index = bisect_right(self._occupied, (number, number)) - 1
+        around = self._occupied[max(0, index) : index + 2]
         return any(low <= number <= high for low, high in around)
 
     def _occupy(self, low: int, high: int) -> None:
-        if self._taken and self._taken[-1][1] + 1 == low:
-            self._taken[-1] = (self._taken[-1][0], high)
+        if self._occupied and self._occupied[-1][1] + 1 == low:
+            self._occupied[-1] = (self._occupied[-1][0], high)
         else:
-            insort(self._taken, (low, high))
+            insort(self._occupied, (low, high))
 
 
-def open_numbering(session: Session, told: str, name: str, *, end: int) -> LineNumbering:
+def open_numbering(session: Session, file_metadata: str, name: str, *, end: int) -> LineNumbering:
     """Return the numbering of a chain, with the ranges that earlier imports renumbered.
 
-    ``told`` is the session's metadata in the file. Ranges in it are ignored, because the numbers
-    in an export already include them."""
-    done = {(run.first, run.number) for run in remembered_runs(told, name)}
+    ``file_metadata`` is the session's metadata in the file. Ranges in it are ignored, because the
+    numbers in an export already include them."""
+    file_runs = {(run.first, run.number) for run in remembered_runs(file_metadata, name)}
     runs = remembered_runs(session.metadata, name)
     return LineNumbering(
-        end=end, known=[run for run in runs if (run.first, run.number) not in done]
+        end=end, earlier_runs=[run for run in runs if (run.first, run.number) not in file_runs]
     )
 
 
 def remembered_runs(metadata: str, name: str) -> tuple[NumberedLines, ...]:
     """Read the ranges that earlier imports renumbered from a session's metadata."""
     try:
-        found = load_json(metadata, default={})
-        return tuple(NumberedLines(*map(int, run)) for run in found.get(name, ()))
+        value = load_json(metadata, default={})
+        return tuple(NumberedLines(*map(int, run)) for run in value.get(name, ()))
     except (ValueError, TypeError, AttributeError, OverflowError):
         return ()
 
@@ -419,12 +425,12 @@ def remember_runs(session: Session, name: str, numbering: LineNumbering) -> None
 
     A range is stored as its first and last number in the file and its first number in the
     archive."""
-    known = remembered_runs(session.metadata, name)
-    found = {(run.first, run.number): run for run in (*known, *numbering.runs())}
-    kept = sorted(found.values(), key=lambda run: run.number)[:MAX_RUNS]
-    if kept == list(known):
+    stored_runs = remembered_runs(session.metadata, name)
+    runs_by_start = {(run.first, run.number): run for run in (*stored_runs, *numbering.runs())}
+    all_runs = sorted(runs_by_start.values(), key=lambda run: run.number)[:MAX_RUNS]
+    if all_runs == list(stored_runs):
         return
-    runs = [[run.first, run.last, run.number] for run in kept]
+    runs = [[run.first, run.last, run.number] for run in all_runs]
     text = session.metadata
     with suppress(ValueError):  # add_metadata() keeps metadata that is not JSON
         metadata = load_json(text, default={})

@@ -150,9 +150,13 @@ class _SessionInProgress:
         self.is_busy = not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists()
         self.has_grown = False
         self.difference = SessionDifference()
-        told = header.columns["metadata"]
-        self.turns = open_numbering(session, told, RENUMBERED_TURNS, end=session.turn_count)
-        self.events = open_numbering(session, told, RENUMBERED_EVENTS, end=session.last_seq)
+        file_metadata = header.columns["metadata"]
+        self.turns = open_numbering(
+            session, file_metadata, RENUMBERED_TURNS, end=session.turn_count
+        )
+        self.events = open_numbering(
+            session, file_metadata, RENUMBERED_EVENTS, end=session.last_seq
+        )
         self.pending_turns: list[ImportedRow[NewTurn]] = []
         self.pending_events: list[ImportedRow[ChatEvent]] = []
         self.pending_chars = 0
@@ -253,18 +257,18 @@ class SessionImporter(ImportHistory):
 
     def imported_branches(self, uuid: UUID) -> tuple[int, set[UUID]]:
         self._finish()
-        last, known = 1, set[UUID]()
+        last_number, uuids = 1, set[UUID]()
         level = list(Session.objects.filter(uuid=self.resolve(uuid)).values_list("pk", flat=True))
         while level:
-            found = Session.objects.filter(parent__in=level).order_by("pk")
+            forks = Session.objects.filter(parent__in=level).order_by("pk")
             level = []
-            for pk, branch, title in found.values_list("pk", "uuid", "title"):
-                if branch not in known:  # parents may form a cycle
-                    known.add(branch)
+            for pk, branch, title in forks.values_list("pk", "uuid", "title"):
+                if branch not in uuids:  # parents may form a cycle
+                    uuids.add(branch)
                     level.append(pk)
                     if match := _BRANCH_NAME.search(title):
-                        last = max(last, int(match[1]))
-        return last, known
+                        last_number = max(last_number, int(match[1]))
+        return last_number, uuids
 
     def imported_words(self, uuid: UUID) -> Iterator[Words]:
         turns = Turn.objects.filter(session__uuid=self.resolve(uuid))
@@ -283,10 +287,12 @@ class SessionImporter(ImportHistory):
 
     def _connect(self, session_pk: int, parent: UUID) -> bool:
         """Set a fork's parent. Return False if the parent does not exist yet."""
-        found = Session.objects.filter(uuid=self.resolve(parent)).exclude(pk=session_pk).first()
-        if found is not None and self._target.may_add_to(found):
-            Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
-        return found is not None
+        parent_session = (
+            Session.objects.filter(uuid=self.resolve(parent)).exclude(pk=session_pk).first()
+        )
+        if parent_session is not None and self._target.may_add_to(parent_session):
+            Session.objects.filter(pk=session_pk, parent=None).update(parent=parent_session)
+        return parent_session is not None
 
     def _count(self, name: str, count: int = 1) -> None:
         setattr(self._counts, name, getattr(self._counts, name) + count)
@@ -359,10 +365,10 @@ class SessionImporter(ImportHistory):
 
     def _import_attachment(self, opened: _SessionInProgress, value: Object) -> None:
         """Store an attachment at once, because its content is large. Its turn comes before it."""
-        found = read_attachment(value)
+        columns = read_attachment(value)
         if opened.is_copy:
-            found["uuid"] = copied_uuid(found["uuid"], opened.session)
-        turn = opened.turns.find(found["turn_number"])
+            columns["uuid"] = copied_uuid(columns["uuid"], opened.session)
+        turn = opened.turns.find(columns["turn_number"])
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise UnusableLine("its turn does not exist")
         # Compare pending turns first if any of them may differ from a turn in the archive.
@@ -371,18 +377,18 @@ class SessionImporter(ImportHistory):
         if opened.difference.turn is not None and turn >= opened.difference.turn:
             raise UnusableLine(opened.difference.reason)
         self._counts.attachments_added += store_attachment(
-            opened.session, found, turn=turn, is_trusted=not self._target.is_confined
+            opened.session, columns, turn=turn, is_trusted=not self._target.is_confined
         )
 
     def _import_turn(
         self, opened: _SessionInProgress, line: ImportedRowSource, value: Object
     ) -> None:
-        given, turn, odd = read_turn(value)
+        file_number, turn, odd = read_turn(value)
         self._report_repairs(line, odd)
-        number = self._place(opened, opened.turns, "turn", given, line)
+        number = self._place(opened, opened.turns, "turn", file_number, line)
         metadata = turn.metadata
-        if "number" in value and given != number:
-            metadata = add_metadata(metadata, {"original_number": given})
+        if "number" in value and file_number != number:
+            metadata = add_metadata(metadata, {"original_number": file_number})
         created_at = turn.created_at or opened.session.created_at
         content = renumber_strike(turn, opened.turns.find)
         turn = replace(turn, content=content, metadata=metadata, created_at=created_at)
@@ -395,7 +401,7 @@ class SessionImporter(ImportHistory):
     def _import_event(
         self, opened: _SessionInProgress, line: ImportedRowSource, value: Object
     ) -> None:
-        given, event, odd = read_event(value)
+        file_number, event, odd = read_event(value)
         if event.turn_number is not None:  # use the turn's number in the archive
             event.turn_number = opened.turns.find(event.turn_number) or None
             odd += ("turn",) if event.turn_number is None else ()
@@ -404,7 +410,7 @@ class SessionImporter(ImportHistory):
         if opened.is_copy:
             event.payload = rename_references(event.payload, opened.session)
         self._report_repairs(line, odd)
-        seq = self._place(opened, opened.events, "event", given, line)
+        seq = self._place(opened, opened.events, "event", file_number, line)
         event.created_at = event.created_at or opened.session.created_at
         opened.pending_events.append((line, seq, event))
         self._count_pending(opened, 3 * len(event.payload))
@@ -422,18 +428,18 @@ class SessionImporter(ImportHistory):
             opened.warned.add(kind)
             values = {"given": _shown(original), "number": number}
             if kind == "turn":
-                told = say(
+                message = say(
                     "its turns are not numbered without gaps: from here on they get the next "
                     "numbers, in the order of the file (%(given)s becomes %(number)s)",
                     **values,
                 )
             else:
-                told = say(
+                message = say(
                     "its events are not numbered without gaps: from here on they get the next "
                     "numbers, in the order of the file (%(given)s becomes %(number)s)",
                     **values,
                 )
-            self.warn(line, told)
+            self.warn(line, message)
         return number
 
     def _count_pending(self, opened: _SessionInProgress, chars: int) -> None:
@@ -475,8 +481,10 @@ class SessionImporter(ImportHistory):
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
 
     def _finish(self) -> None:
-        opened, is_whole = self._open, not self._is_adrift
-        self._open, self._is_adrift = None, False
+        opened = self._open
+        is_whole = not self._is_adrift
+        self._open = None
+        self._is_adrift = False
         if opened is None:
             return
         self._store(opened)
@@ -485,20 +493,7 @@ class SessionImporter(ImportHistory):
         Session.objects.filter(pk=session.pk, floor_turn__gt=F("next_turn")).update(floor_turn=1)
         session.refresh_from_db()
         if not opened.is_busy:
-            for kind, store in STORERS.items():
-                for line, columns in opened.markers[kind]:
-                    try:
-                        with transaction.atomic():
-                            is_new = store(
-                                session, columns, turns=opened.turns, events=opened.events
-                            )
-                            if is_new and opened.difference.turn is not None:
-                                raise UnusableLine(opened.difference.reason)
-                    except UnusableLine as error:
-                        self._report_skip(line, error.message)
-                    else:
-                        self._count(f"{kind}s_added", is_new)
-                        opened.has_grown |= is_new and kind == "rewind"
+            self._store_markers(opened)
             is_exact = is_exact_copy(session, opened.header)
             if is_whole and is_exact and not session.runs.exists():
                 # An earlier import that ended early may have lowered the floor.
@@ -520,8 +515,28 @@ class SessionImporter(ImportHistory):
                     is_whole=is_whole and is_exact is not False,
                 )
             catch_up_state(session.pk)
-        became = "added" if opened.is_new else "extended" if opened.has_grown else "unchanged"
-        self._count(f"sessions_{became}")
+        if opened.is_new:
+            self._count("sessions_added")
+        elif opened.has_grown:
+            self._count("sessions_extended")
+        else:
+            self._count("sessions_unchanged")
+
+    def _store_markers(self, opened: _SessionInProgress) -> None:
+        for kind, store in STORERS.items():
+            for line, columns in opened.markers[kind]:
+                try:
+                    with transaction.atomic():
+                        is_new = store(
+                            opened.session, columns, turns=opened.turns, events=opened.events
+                        )
+                        if is_new and opened.difference.turn is not None:
+                            raise UnusableLine(opened.difference.reason)
+                except UnusableLine as error:
+                    self._report_skip(line, error.message)
+                else:
+                    self._count(f"{kind}s_added", is_new)
+                    opened.has_grown |= is_new and kind == "rewind"
 
 
 def _shown(value: Any) -> str:

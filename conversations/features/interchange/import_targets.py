@@ -53,8 +53,8 @@ class ImportTarget:
         """Return the uuid that the archive uses for a session with this uuid in a file."""
         if not self.is_confined:
             return uuid
-        known = Session.objects.filter(uuid=uuid).first()
-        if known is None or self.may_add_to(known):
+        session = Session.objects.filter(uuid=uuid).first()
+        if session is None or self.may_add_to(session):
             return uuid
         return uuid5(uuid, f"{self.workspace and self.workspace.slug} {self.owner}")
 
@@ -73,32 +73,32 @@ class ImportTarget:
         workspace = self.workspace or self._find_workspace(header.workspace, owner, warn)
         uuid, key = header.uuid, header.columns["key"]
         if uuid is None and key is not None:
-            known = Session.objects.filter(workspace=workspace, key=key).first()
-            if known is not None and self.may_add_to(known):
-                return known, False
-            if known is None:
+            session = Session.objects.filter(workspace=workspace, key=key).first()
+            if session is not None and self.may_add_to(session):
+                return session, False
+            if session is None:
                 uuid = uuid5(NAMESPACE, f"key {workspace.slug} {key}")
         uuid = self.resolve(uuid or unnamed)
-        known = Session.objects.filter(uuid=uuid).first()
-        if known is None:
+        session = Session.objects.filter(uuid=uuid).first()
+        if session is None:
             return self._create(uuid, header, workspace, owner, following, warn), True
-        if not self.may_add_to(known):
+        if not self.may_add_to(session):
             raise UnusableLine("another person's session has its UUID")
-        return known, False
+        return session, False
 
     def _find_workspace(self, name: str, owner: User, warn: Tell) -> Workspace:
         slug = slugify(name)[:MAX_SLUG_CHARS].strip("-_") or IMPORTED_SLUG
-        found = Workspace.objects.filter(slug=slug).first()
-        if found is not None:
-            return found
+        workspace = Workspace.objects.filter(slug=slug).first()
+        if workspace is not None:
+            return workspace
         folder = self.root / slug
         folder.mkdir(parents=True, exist_ok=True)
-        told = say(
+        message = say(
             "created the workspace %(workspace)s on the folder %(folder)s",
             workspace=slug,
             folder=str(folder),
         )
-        warn(told)
+        warn(message)
         return create_workspace(root=folder.resolve(), name=slug, slug=slug, owner=owner)
 
     def _create(
@@ -122,12 +122,12 @@ class ImportTarget:
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
             if self.owner is None:
-                told = say(
+                message = say(
                     "its owner %(owner)s has no account here; it belongs to %(other)s",
                     owner=header.owner,
                     other=owner.username,
                 )
-                warn(told)
+                warn(message)
         if header.workspace and header.workspace != workspace.slug:
             extra["original_workspace"] = header.workspace
         # An owner whom the operator names becomes a member. A name in a file gives no access.
@@ -137,12 +137,12 @@ class ImportTarget:
             if owner == self.owner:
                 add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
             else:
-                told = say(
+                message = say(
                     "its owner %(owner)s is not a member of the workspace %(workspace)s",
                     owner=owner.username,
                     workspace=workspace.slug,
                 )
-                warn(told)
+                warn(message)
         created_at = columns["created_at"]
         if created_at is None:  # use the time of the first row
             with suppress(UnusableLine):

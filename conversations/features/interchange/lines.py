@@ -131,39 +131,39 @@ class TurnFiles:
     lost: list[str] = field(default_factory=list)
 
     def add(self, data: bytes, name: str) -> None:
-        shown = clean_name(name)
+        clean = clean_name(name)
         if parts := _parts_of(data):
-            path = PurePath(shown)
+            path = PurePath(clean)
             for number, part in enumerate(parts, 1):
                 self.add(part.encode(), f"{path.stem} ({number} of {len(parts)}){path.suffix}")
             return
         try:
-            found = examine(data, shown)
+            content = examine(data, clean)
         except Rejected as error:
-            kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT_BYTES else ""
+            encoded = base64.b64encode(data).decode() if len(data) <= MAX_KEPT_BYTES else ""
             self.left.append(
-                {"name": name, "size": len(data), "reason": error.message, "data": kept}
+                {"name": name, "size": len(data), "reason": error.message, "data": encoded}
             )
-            self._report_loss(len(data), shown, error.message)
+            self._report_loss(len(data), clean, error.message)
             return
         attachment = Attachment(
             uuid=stable_uuid(str(self.session), self.node, str(len(self.blocks))),
             digest=sha256(data).hexdigest(),
-            sent=sha256(found.sent or data).hexdigest(),
-            **facts_of(found, name=shown, size=len(data)),
+            sent=sha256(content.sent or data).hexdigest(),
+            **facts_of(content, name=clean, size=len(data)),
         )
         line = {
             "type": "attachment",
             "uuid": str(attachment.uuid),
-            "name": shown,
+            "name": clean,
             "size": len(data),
             "digest": attachment.digest,
-            "tokens": found.tokens,
+            "tokens": content.tokens,
             "data": base64.b64encode(data).decode(),
         }
-        if found.sent is not None:
+        if content.sent is not None:
             line["sent_digest"], line["sent_type"] = attachment.sent, attachment.sent_type
-            line["sent_data"] = base64.b64encode(found.sent).decode()
+            line["sent_data"] = base64.b64encode(content.sent).decode()
         self.blocks.append(attachment_block(attachment))
         self.lines.append(line)
 
@@ -172,8 +172,8 @@ class TurnFiles:
             self.add(base64.b64decode(text, validate=True), name)
         except (binascii.Error, ValueError):
             reason = say("not valid base64")
-            kept = text if len(text) <= MAX_KEPT_BYTES else ""
-            self.left.append({"name": name, "reason": reason, "data": kept})
+            encoded = text if len(text) <= MAX_KEPT_BYTES else ""
+            self.left.append({"name": name, "reason": reason, "data": encoded})
             self._report_loss(len(text), clean_name(name), reason)
 
     def _report_loss(self, size: int, name: str, reason: str) -> None:
@@ -209,11 +209,11 @@ class TurnFiles:
 
 def _parts_of(data: bytes) -> list[str]:
     """Split a text that is too long for one attachment. Return [] for all other data."""
-    most, most_bytes = settings.LOOM.max_message_chars, settings.LOOM.max_attachment_bytes
+    max_chars, max_bytes = settings.LOOM.max_message_chars, settings.LOOM.max_attachment_bytes
     text = None if data.startswith(b"%PDF-") else decode_text(data)
-    if text is None or (len(text) <= most and len(data) <= most_bytes):
+    if text is None or (len(text) <= max_chars and len(data) <= max_bytes):
         return []
-    size = max(1, min(most, most_bytes // MAX_CHARACTER_BYTES))
+    size = max(1, min(max_chars, max_bytes // MAX_CHARACTER_BYTES))
     parts: list[str] = []
     start = 0
     while start < len(text):
@@ -242,14 +242,15 @@ def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
     ``model`` is the model that wrote the thinking. Thinking is sent only to the model of the turn,
     so a turn with unsigned thinking, which the provider refuses, gets a model name that does not
     exist."""
-    kept = [block for block in blocks if str(block.get("type")) in _KEYS]
-    texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
+    sent_blocks = [block for block in blocks if str(block.get("type")) in _KEYS]
+    texts = [str(block.get("text") or "") for block in sent_blocks if block["type"] == "text"]
     turn: Object = {"role": "assistant", "content": join_texts(texts)}
-    if any(block["type"] != "text" for block in kept) or len(texts) > 1:
+    if any(block["type"] != "text" for block in sent_blocks) or len(texts) > 1:
         turn["blocks"] = [
-            {name: block[name] for name in _KEYS[block["type"]] if name in block} for block in kept
+            {name: block[name] for name in _KEYS[block["type"]] if name in block}
+            for block in sent_blocks
         ]
-    if any(block["type"] == "thinking" and not block.get("signature") for block in kept):
+    if any(block["type"] == "thinking" and not block.get("signature") for block in sent_blocks):
         model = f"{model} (unsigned)"
     return turn | ({"model": model} if model else {}) | left_of_blocks(blocks)
 
@@ -269,13 +270,13 @@ def left_of_blocks(blocks: Iterable[Object], *, name: str = "left_of_blocks") ->
     """Return the blocks and keys of blocks that are not in a turn, under ``name``.
 
     These are whole blocks of other types, and keys that are not sent to the model."""
-    left = []
+    left_out = []
     for block in blocks:
-        known = _KEYS.get(str(block.get("type")))
-        rest = without(block, *known) if known else block
-        if rest:
-            left.append({"type": block.get("type")} | rest)
-    return {name: left} if left else {}
+        sent_keys = _KEYS.get(str(block.get("type")))
+        unsent = without(block, *sent_keys) if sent_keys else block
+        if unsent:
+            left_out.append({"type": block.get("type")} | unsent)
+    return {name: left_out} if left_out else {}
 
 
 def result_turn(

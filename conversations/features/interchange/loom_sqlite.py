@@ -67,11 +67,13 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     names = [row["name"] for row in rows if row["name"] in TABLES]
     tables: dict[str, list[str]] = {}
     for name in names:
-        tables[name], left = [], MAX_DEFAULT_CHARS
+        tables[name] = []
+        chars_left = MAX_DEFAULT_CHARS
         for column in connection.execute(f"PRAGMA table_info({name})"):
-            if (size := len(column["dflt_value"] or "")) <= left:
+            default_chars = len(column["dflt_value"] or "")
+            if default_chars <= chars_left:
                 tables[name].append(column["name"])
-                left -= size
+                chars_left -= default_chars
     return tables
 
 
@@ -102,19 +104,19 @@ class _Database:
                     yield row
                 elif row["id"] is not None:
                     rows[row["id"]] = rowid
-        found = dict.fromkeys(rows)
+        session_ids = dict.fromkeys(rows)
         for table in (TURNS, EVENTS):
             if "session_id" not in self.tables.get(table, ()):
                 continue
             query = f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
             try:
                 for row in self.connection.execute(query):
-                    found.setdefault(row["session_id"])
+                    session_ids.setdefault(row["session_id"])
             except SQLITE_DAMAGE as error:
                 text = say("not all sessions could be listed: %(error)s", error=str(error))
                 yield ImportNote(self._place(table), text)
         uuids: set[str] = set()
-        for session in found:
+        for session in session_ids:
             head: Object | ImportNote = {}
             if session in rows:
                 # Another process that has the database open may have deleted the row meanwhile.
@@ -156,23 +158,23 @@ class _Database:
         order = f"ORDER BY {number}, rowid" if number in columns else "ORDER BY rowid"
         # Text with bytes that are not UTF-8 cannot be passed as a text parameter.
         is_text = isinstance(session, str)
-        value = session.encode("utf-8", "surrogateescape") if is_text else session
-        where = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
-        last = 0
-        for rowid, row in self._fetch(table, where, (value,), session):
+        parameter = session.encode("utf-8", "surrogateescape") if is_text else session
+        condition = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
+        last_number = 0
+        for rowid, row in self._fetch(table, condition, (parameter,), session):
             self.seen[table] += 1
             if isinstance(row, ImportNote):
                 yield row
                 continue
-            given = row.get(number)
-            seen = given if isinstance(given, int) and given > last else None
-            last = last + 1 if seen is None else seen
-            yield ImportLine(self._place(table, rowid), read(row, seen))
+            value = row.get(number)
+            row_number = value if isinstance(value, int) and value > last_number else None
+            last_number = last_number + 1 if row_number is None else row_number
+            yield ImportLine(self._place(table, rowid), read(row, row_number))
 
     def _fetch(
         self,
         table: str,
-        where: str = "",
+        condition: str = "",
         values: tuple[Any, ...] = (),
         session: Any = None,
         columns: list[str] | None = None,
@@ -184,7 +186,7 @@ class _Database:
         ids: list[int] = []
         problem: Exception | None = None
         for source in (table, f"{table} NOT INDEXED"):
-            query = f"SELECT rowid AS n FROM {source} {where}"  # noqa: S608 - names of ours
+            query = f"SELECT rowid AS n FROM {source} {condition}"  # noqa: S608 - names of ours
             try:
                 ids = [row["n"] for row in self.connection.execute(query, values)]
             except SQLITE_DAMAGE as error:
@@ -210,25 +212,25 @@ class _Database:
         names = (name.replace('"', '""') for name in columns or self.tables[table])
         selected = ", ".join(f'"{name}"' for name in names)
 
-        def read(some: list[int]) -> dict[int, Object]:
-            marks = ",".join("?" * len(some))
+        def read(batch: list[int]) -> dict[int, Object]:
+            marks = ",".join("?" * len(batch))
             query = f"SELECT rowid AS loom_rowid, {selected} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
-            rows = [dict(row) for row in self.connection.execute(query, some)]
+            rows = [dict(row) for row in self.connection.execute(query, batch)]
             return {row.pop("loom_rowid"): row for row in rows}
 
         for start in range(0, len(ids), BATCH_ROWS):
-            some = ids[start : start + BATCH_ROWS]
+            batch = ids[start : start + BATCH_ROWS]
             try:
-                rows = read(some)
+                rows = read(batch)
             except SQLITE_DAMAGE:  # read the rows one by one, so that only damaged ones are lost
-                for rowid in some:
+                for rowid in batch:
                     try:
                         yield rowid, read([rowid])[rowid]
                     except (*SQLITE_DAMAGE, KeyError) as error:
                         reason = say("the row cannot be read: %(error)s", error=str(error))
                         yield rowid, ImportNote(self._place(table, rowid), reason)
             else:
-                yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
+                yield from ((rowid, rows[rowid]) for rowid in batch if rowid in rows)
 
 
 def _text(value: Any) -> str:
@@ -261,8 +263,8 @@ def _session(session: str, row: Object) -> Object:
         "metadata": _object(row.pop("metadata", None)),
         "source": {"format": "loom-sqlite", "id": session},
     }
-    told = {name: value for name, value in line.items() if value is not None}
-    return told | without(row, "id", *line)
+    values = {name: value for name, value in line.items() if value is not None}
+    return values | without(row, "id", *line)
 
 
 def _object(value: Any) -> Any:
@@ -275,11 +277,11 @@ def _object(value: Any) -> Any:
 def _turn(row: Object, number: int | None) -> Object:
     row = _plain(row)
     line: Object = {"type": "turn"} | {name: row.pop(name) for name in _TURN_KEYS if name in row}
-    given = row.pop("turn_number", None)
+    turn_number = row.pop("turn_number", None)
     if number is not None:
         line["number"] = number
-    elif given is not None:
-        line["turn_number"] = given
+    elif turn_number is not None:
+        line["turn_number"] = turn_number
     # Content of a recorded tool result besides its text becomes blocks, so that rows indicate it.
     content = line.get("content")
     if line.get("role") == "tool" and isinstance(content, str) and content.startswith("{"):

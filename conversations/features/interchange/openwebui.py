@@ -50,49 +50,49 @@ def read_openwebui(
 
 
 class _OpenWebUi(ConversationReader):
-    def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
-        super().__init__(told, place, archive)
-        self.chat = an_object(told.get("chat")) or told  # some exports have only the chat itself
+    def __init__(self, data: Object, place: str, archive: ImportHistory) -> None:
+        super().__init__(data, place, archive)
+        self.chat = an_object(data.get("chat")) or data  # some exports have only the chat itself
 
     def read(self) -> Iterator[Item]:
         history = an_object(self.chat.get("history"))
         id = self.data.get("id") or self.chat.get("id")
-        known = id or f"{self.chat.get('timestamp')} {self.chat.get('title')}"
-        tree = MessageTree(own_uuid(SOURCE, known), SOURCE)
-        found = an_object(history.get("messages"))
-        if not found:  # a list: each message is the parent of the next one
+        identity = id or f"{self.chat.get('timestamp')} {self.chat.get('title')}"
+        tree = MessageTree(own_uuid(SOURCE, identity), SOURCE)
+        messages = an_object(history.get("messages"))
+        if not messages:  # a list: each message is the parent of the next one
             above: str | None = None
             for ordinal, message in enumerate(objects(self.chat.get("messages"))):
                 node = a_text(message.get("id")) or f"message-{ordinal}"
-                found[node] = {"parentId": above} | message
+                messages[node] = {"parentId": above} | message
                 above = node
         ordinals = {
             child: ordinal
-            for message in found.values()
+            for message in messages.values()
             for ordinal, child in enumerate(ids(an_object(message).get("childrenIds")))
         }
-        self.messages = {id: message for id, message in found.items() if an_object(message)}
+        self.messages = {id: message for id, message in messages.items() if an_object(message)}
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             tree.parents[node] = a_text(self.messages[node].get("parentId")) or None
         tree.leaf = a_text(history.get("currentId")) or None
         yield from self.lines_of_tree(tree)
 
     def header(self, path: TreePath) -> Object:
-        told, chat = self.data, self.chat
-        updated = told.get("updated_at") or chat.get("timestamp")
+        data, chat = self.data, self.chat
+        updated = data.get("updated_at") or chat.get("timestamp")
         system = an_object(chat.get("params")).get("system") or chat.get("system")
-        left = without(told, "chat", "title", "created_at", "updated_at", "history", "messages")
+        left_out = without(data, "chat", "title", "created_at", "updated_at", "history", "messages")
         return {
             "channel": SOURCE,
-            "title": told.get("title") or chat.get("title"),
+            "title": data.get("title") or chat.get("title"),
             "system_prompt": system,
-            "created_at": told.get("created_at") or chat.get("timestamp"),
+            "created_at": data.get("created_at") or chat.get("timestamp"),
             "last_active_at": updated,
-            "archived_at": updated if told.get("archived") is True else None,
-            "pinned_at": updated if told.get("pinned") is True and not path.number else None,
+            "archived_at": updated if data.get("archived") is True else None,
+            "pinned_at": updated if data.get("pinned") is True and not path.number else None,
             "source": {"format": SOURCE}
-            | left
-            | ({"chat": without(chat, "title", "history", "messages")} if chat is not told else {}),
+            | left_out
+            | ({"chat": without(chat, "title", "history", "messages")} if chat is not data else {}),
         }
 
     def make(self, path: TreePath, node: str) -> Iterator[Made]:
@@ -125,14 +125,14 @@ class _OpenWebUi(ConversationReader):
                 yield turn | extra, files.lines
                 extra, files.lines = {"created_at": message.get("timestamp")}, []
         else:
-            told = {} if role == "system" else {"original_role": role}
-            yield {"role": "system", "content": text} | told | extra, files.lines
+            original_role = {} if role == "system" else {"original_role": role}
+            yield {"role": "system", "content": text} | original_role | extra, files.lines
 
 
 def _add_file(attached: Object, files: TurnFiles) -> None:
-    held = an_object(attached.get("file"))
-    name = a_text(attached.get("name") or held.get("filename")) or a_text(attached.get("type"))
-    text = a_text(an_object(held.get("data")).get("content"))
+    file = an_object(attached.get("file"))
+    name = a_text(attached.get("name") or file.get("filename")) or a_text(attached.get("type"))
+    text = a_text(an_object(file.get("data")).get("content"))
     if text:
         files.add(text.encode("utf-8", "replace"), name or "file")
     else:
@@ -150,51 +150,56 @@ def _add_address(address: str, name: str, described: Object, files: TurnFiles) -
 
 
 def _answer(node: str, text: str, model: str) -> Iterator[Object]:
-    said: list[Object] = []
+    blocks: list[Object] = []
     end = count = 0
     for start, after, attributes, inside in _find_details(text):
-        told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
-        kind = told.get("type")
+        values = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(attributes)}
+        kind = values.get("type")
         if kind not in ("reasoning", "tool_calls", "code_interpreter"):
             continue
-        said += _words(text[end:start])
+        blocks += _words(text[end:start])
         end = after
-        before, opening, rest = inside.partition("<summary>")
-        _, closing, following = rest.partition("</summary>")
+        before, opening, after_opening = inside.partition("<summary>")
+        _, closing, following = after_opening.partition("</summary>")
         if opening and closing:
             inside = before + following.lstrip()
         if kind == "code_interpreter":  # its code is not HTML-escaped
-            told["name"], told["arguments"] = kind, dump_json(_code_of(inside.strip()))
-            told["result"], inside = told.pop("output", ""), ""
+            values["name"] = kind
+            values["arguments"] = dump_json(_code_of(inside.strip()))
+            values["result"] = values.pop("output", "")
+            inside = ""
         inside = html.unescape(inside)
         if kind == "reasoning":
             words = _QUOTED.sub("", inside).strip()
-            said.append(without(told, "done") | {"type": "thinking", "thinking": words})
+            blocks.append(without(values, "done") | {"type": "thinking", "thinking": words})
             continue
         count += 1
-        yield from _call(told, inside.strip(), f"{node}-{count}", said, model)
-        said = []
-    said += _words(text[end:])
-    if said or not count:
-        yield assistant_turn(said, model=model)
+        yield from _call(values, inside.strip(), f"{node}-{count}", blocks, model)
+        blocks = []
+    blocks += _words(text[end:])
+    if blocks or not count:
+        yield assistant_turn(blocks, model=model)
 
 
 def _call(
-    told: dict[str, str], inside: str, own_id: str, said: list[Object], model: str
+    attributes: dict[str, str], inside: str, own_id: str, blocks: list[Object], model: str
 ) -> Iterator[Object]:
     """Yield the answer up to a tool call, and the call's result if the call has ended."""
-    id, name = told.get("id") or own_id, told.get("name") or "tool"
-    result, is_done = told.get("result", ""), told.get("done") != "false"
+    id = attributes.get("id") or own_id
+    name = attributes.get("name") or "tool"
+    is_done = attributes.get("done") != "false"
+    result = attributes.get("result", "")
     if is_done and not result:
-        result, inside = inside, ""
-    left: Object = without(told, "id", "name", "arguments", "result", "done")
-    left |= without({"result": "" if is_done else result, "inside": inside})
-    given = as_input(_unquote(told.get("arguments", "")))
-    call = left | {"type": "tool_use", "id": id, "name": name, "input": given}
-    yield assistant_turn([*said, call], model=model)
+        result = inside
+        inside = ""
+    extra: Object = without(attributes, "id", "name", "arguments", "result", "done")
+    extra |= without({"result": "" if is_done else result, "inside": inside})
+    tool_input = as_input(_unquote(attributes.get("arguments", "")))
+    call = extra | {"type": "tool_use", "id": id, "name": name, "input": tool_input}
+    yield assistant_turn([*blocks, call], model=model)
     if is_done:
         result = _unquote(result)
-        ok = told.get("status") != "failed" and told.get("error") != "true"
+        ok = attributes.get("status") != "failed" and attributes.get("error") != "true"
         yield result_turn(result, call_id=id, name=name, ok=ok)
 
 

@@ -121,15 +121,15 @@ class ImportRun:
     def run(self, path: Path, *, name: str, max_bytes: int = 0) -> None:
         """Import a file, a folder or an archive. Raise UnreadableSource and OSError."""
         with open_source(path, name=name, max_bytes=max_bytes) as source:
-            found = self._choose(source)
-            if not found and not source.refused:
+            recognised_files = self._choose(source)
+            if not recognised_files and not source.refused:
                 raise UnreadableSource(
                     "The format is unknown: it is not an interchange file, as export_sessions "
                     "writes, a database of an earlier Loom version, a Claude Code session, or an "
                     "export of ChatGPT, Claude or Open WebUI."
                 )
             with self._importer:
-                for file, format in found:
+                for file, format in recognised_files:
                     source.used.add(file.name)
                     if format == LOOM:
                         with file.open() as stream:
@@ -148,15 +148,20 @@ class ImportRun:
                 self._import_item(item, 0)
             unread = [file.name for file in source.files if file.name not in source.used]
             if unread:
-                named, more = ", ".join(unread[:MAX_NAMED_FILES]), len(unread) - MAX_NAMED_FILES
-                if more > 0:
+                names, unnamed_count = (
+                    ", ".join(unread[:MAX_NAMED_FILES]),
+                    len(unread) - MAX_NAMED_FILES,
+                )
+                if unnamed_count > 0:
                     text = say(
-                        "no conversations in %(files)s and %(count)s more", files=named, count=more
+                        "no conversations in %(files)s and %(count)s more",
+                        files=names,
+                        count=unnamed_count,
                     )
                 else:
-                    text = say("no conversations in %(files)s", files=named)
+                    text = say("no conversations in %(files)s", files=names)
                 self.report(ImportedRowSource(0, source.name), text)
-            if not found:
+            if not recognised_files:
                 raise UnreadableSource("Nothing in it could be read.")
 
     def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
@@ -171,8 +176,8 @@ class ImportRun:
                         found=recognised,
                     )
             return [(file, self.format)]
-        wanted = None if self.format == AUTO else self.format
-        found = []
+        only_format = None if self.format == AUTO else self.format
+        recognised_files = []
         for file in source.files:
             try:
                 format = recognise(file)
@@ -180,17 +185,22 @@ class ImportRun:
                 reason = say("it cannot be read: %(error)s", error=str(error))
                 source.refused.append(ImportNote(file.name, reason))
                 continue
-            if format and wanted in (None, format):
-                found.append((file, format))
-        if not found and len(source.files) == 1 and wanted is None and source.files[0].path:
+            if format and only_format in (None, format):
+                recognised_files.append((file, format))
+        if (
+            not recognised_files
+            and len(source.files) == 1
+            and only_format is None
+            and source.files[0].path
+        ):
             # It could be an interchange file whose first lines are all unreadable.
             with source.files[0].open() as stream:
                 text = stream.read(HEAD_BYTES).removeprefix(_BOM).lstrip()
             is_text = text[:1] in (b"", b"{") and b"\x00" not in text
             return [(source.files[0], LOOM)] if is_text else []
-        formats = {format for _, format in found}
+        formats = {format for _, format in recognised_files}
         self.format = formats.pop() if len(formats) == 1 else self.format
-        return found
+        return recognised_files
 
     def _import_item(self, item: Item, number: int) -> None:
         line = ImportedRowSource(number, item.place)

@@ -88,8 +88,8 @@ class CheckedCopy:
                     name = file["name"]
                     self.damage.append(f"the attachment {name} does not match its digest")
 
-    def _time(self, given: datetime | None, problem: str) -> datetime:
-        time = given or self.created_at
+    def _time(self, row_time: datetime | None, problem: str) -> datetime:
+        time = row_time or self.created_at
         if time is None:
             raise UnusableLine(problem)
         return time

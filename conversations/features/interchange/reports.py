@@ -18,34 +18,34 @@ MAX_TEXT_CHARS = 500  # Longer texts are cut, and stored without ``said``.
 
 
 def as_note(place: str, text: str) -> dict[str, Any]:
-    told = {"place": place, "text": text}
-    said = {name: data for name, one in told.items() if (data := _said(one))}
-    kept = {name: one[:MAX_TEXT_CHARS] for name, one in told.items()}
-    return kept | ({"said": said} if said else {})
+    texts = {"place": place, "text": text}
+    templates = {name: data for name, value in texts.items() if (data := _said(value))}
+    cut_texts = {name: value[:MAX_TEXT_CHARS] for name, value in texts.items()}
+    return cut_texts | ({"said": templates} if templates else {})
 
 
 def write_report(notes: Sequence[dict[str, Any]], error: str = "") -> str:
-    said = _said(error)
-    return dump_json({"notes": notes} | ({"error": said} if said else {}))
+    template = _said(error)
+    return dump_json({"notes": notes} | ({"error": template} if template else {}))
 
 
 def read_notes(report: str) -> list[tuple[str, str]]:
     """Return the place and the text of each note, as messages that can be translated."""
-    found = json.loads(report)
-    return [_read_note(note) for note in an_object(found).get("notes", ())]
+    value = json.loads(report)
+    return [_read_note(note) for note in an_object(value).get("notes", ())]
 
 
 def read_error(report: str, error: str) -> str:
     """Return the text of the column ``error`` as a message that can be translated."""
-    found = json.loads(report)
-    return as_message(restore_message(error, an_object(found).get("error")))
+    value = json.loads(report)
+    return as_message(restore_message(error, an_object(value).get("error")))
 
 
 def _read_note(note: dict[str, Any]) -> tuple[str, str]:
-    place, text, said = note["place"], note["text"], note.get("said", {})
+    place, text, templates = note["place"], note["text"], note.get("said", {})
     # A place stays plain text unless ``said`` has its template: it may be any file name.
-    return restore_message(place, said.get("place")), as_message(
-        restore_message(text, said.get("text"))
+    return restore_message(place, templates.get("place")), as_message(
+        restore_message(text, templates.get("text"))
     )
 
 

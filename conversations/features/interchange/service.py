@@ -68,16 +68,16 @@ def save_upload(
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     try:
-        with path.open("wb") as kept:
+        with path.open("wb") as upload:
             for chunk in file.chunks():
-                kept.write(chunk)
+                upload.write(chunk)
         if own.filter(state__in=OPEN_STATES).count() >= MAX_OPEN_IMPORTS:
             raise Conflict(
                 "%(count)s of your imports are still running. Wait for them to finish.",
                 code="too_many_imports",
                 count=MAX_OPEN_IMPORTS,
             )
-        made = Import.objects.create(
+        new_import = Import.objects.create(
             uuid=uuid,
             workspace=workspace,
             user=user,
@@ -89,25 +89,25 @@ def save_upload(
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    over = own.exclude(state__in=OPEN_STATES).order_by("-id")
-    oldest = over.values_list("pk", flat=True)[MAX_KEPT_IMPORTS : MAX_KEPT_IMPORTS + 1].first()
+    ended = own.exclude(state__in=OPEN_STATES).order_by("-id")
+    oldest = ended.values_list("pk", flat=True)[MAX_KEPT_IMPORTS : MAX_KEPT_IMPORTS + 1].first()
     if oldest is not None:
-        over.filter(pk__lte=oldest).delete()
-    return made
+        ended.filter(pk__lte=oldest).delete()
+    return new_import
 
 
 def get_import(user: User, uuid: UUID) -> Import:
     """Return the user's import. Raise NotFound if it does not exist or is another user's."""
-    found = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
-    if found is None:
+    row = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
+    if row is None:
         raise NotFound("This import does not exist, or it is not yours.")
-    return found
+    return row
 
 
 def list_imports(user: User, *, limit: int = MAX_SHOWN_IMPORTS) -> list[Import]:
     """Return the user's imports, newest first."""
-    found = Import.objects.select_related("workspace").filter(user=user)
-    return list(found.order_by("-id")[:limit])
+    rows = Import.objects.select_related("workspace").filter(user=user)
+    return list(rows.order_by("-id")[:limit])
 
 
 def open_imports() -> QuerySet[Import]:
@@ -119,21 +119,21 @@ def begin_next_import() -> Import | None:
     """Mark the oldest open import as running and return it.
 
     The caller must hold the lock that lets one process at a time execute imports."""
-    found = open_imports().select_related("workspace", "user").first()
-    if found is None:
+    row = open_imports().select_related("workspace", "user").first()
+    if row is None:
         return None
-    open_imports().filter(pk=found.pk).update(
-        state=RUNNING, attempts=F("attempts") + 1, started_at=found.started_at or timezone.now()
+    open_imports().filter(pk=row.pk).update(
+        state=RUNNING, attempts=F("attempts") + 1, started_at=row.started_at or timezone.now()
     )
-    found.refresh_from_db(fields=("state", "attempts"))
-    return found
+    row.refresh_from_db(fields=("state", "attempts"))
+    return row
 
 
-def end_import(found: Import, state: str, *, error: str = "") -> None:
+def end_import(row: Import, state: str, *, error: str = "") -> None:
     """Set the final state of an open import and delete its upload.
 
     Sessions that were imported stay. An import that has already ended does not change."""
-    open_imports().filter(pk=found.pk).update(
+    open_imports().filter(pk=row.pk).update(
         state=state, error=storable(error)[:500], finished_at=timezone.now()
     )
-    import_path(settings.LOOM.data_dir, found.uuid).unlink(missing_ok=True)
+    import_path(settings.LOOM.data_dir, row.uuid).unlink(missing_ok=True)

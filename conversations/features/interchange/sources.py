@@ -99,11 +99,13 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
         source = ImportSource(name)
         for folder, folders, files in path.walk():
             folders.sort()
-            for found in (folder / file for file in sorted(files)):
-                if not stat.S_ISREG(found.lstat().st_mode):
+            for file_path in (folder / file for file in sorted(files)):
+                if not stat.S_ISREG(file_path.lstat().st_mode):
                     continue
-                shown = found.relative_to(path).as_posix()
-                source.files.append(SourceFile(shown, found.stat().st_size, path=found))
+                relative_name = file_path.relative_to(path).as_posix()
+                source.files.append(
+                    SourceFile(relative_name, file_path.stat().st_size, path=file_path)
+                )
                 if len(source.files) > MAX_FILES:
                     raise UnreadableSource(
                         "The folder has more than %(count)s files.", count=f"{MAX_FILES:,}"
@@ -118,7 +120,7 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
         return
     try:
         with _ArchiveFile(path) as packed, zipfile.ZipFile(packed) as archive:
-            packed.most = None
+            packed.max_read_bytes = None
             yield _list_archive(archive, name, max_bytes)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise UnreadableSource(
@@ -127,12 +129,13 @@ def open_source(path: Path, *, name: str, max_bytes: int = 0) -> Iterator[Import
 
 
 class _ArchiveFile(io.FileIO):
-    """A file that limits a single read to ``most`` bytes, set to None once the archive is open."""
+    """A file that limits the size of a single read until the archive is open."""
 
-    most: int | None = MAX_DIRECTORY_BYTES
+    max_read_bytes: int | None = MAX_DIRECTORY_BYTES
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if self.most is not None and size is not None and size > self.most:
+        limit = self.max_read_bytes
+        if limit is not None and size is not None and size > limit:
             raise UnreadableSource("The archive's file list is too long.")
         return super().read(-1 if size is None else size) or b""
 
@@ -212,15 +215,16 @@ class _JsonText:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._text = ""
         self._has_ended = False
-        self._signs = 0
+        self._sign_count = 0
         self.at = 0
 
     def _grow(self, size: int) -> None:
         data = self._stream.read(size)
         self._has_ended = not data
         text = self._decoder.decode(data, final=self._has_ended)
-        self._text, self.at = self._text[self.at :] + text, 0
-        self._signs = count_signs(self._text)
+        self._text = self._text[self.at :] + text
+        self.at = 0
+        self._sign_count = count_signs(self._text)
 
     def next_sign(self) -> str:
         while True:
@@ -232,7 +236,7 @@ class _JsonText:
     def read_value(self) -> Any:
         while True:
             # The text in memory has too many signs, so count the values of the next item.
-            if self._signs > MAX_ITEM_VALUES:
+            if self._sign_count > MAX_ITEM_VALUES:
                 values = count_values(self._text, limit=MAX_ITEM_VALUES, start=self.at)
                 if values > MAX_ITEM_VALUES:
                     limit = f"{MAX_ITEM_VALUES:,}"
@@ -243,10 +247,10 @@ class _JsonText:
             except RecursionError as error:
                 raise DamagedJson("it is nested too deeply") from error
             except ValueError as error:
-                left = len(self._text) - self.at
-                if self._has_ended or left > MAX_ITEM_CHARS:
+                chars_left = len(self._text) - self.at
+                if self._has_ended or chars_left > MAX_ITEM_CHARS:
                     raise DamagedJson("not JSON (%(error)s)", error=str(error)) from error
-                self._grow(max(self._chunk, left))
+                self._grow(max(self._chunk, chars_left))
 
 
 # Reading SQLite files of other programs, including damaged ones.

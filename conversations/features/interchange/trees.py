@@ -130,11 +130,11 @@ class MessageTree:
         return order
 
     def _up_from(self, node: str | None) -> list[str]:
-        found: list[str] = []
+        nodes: list[str] = []
         while node is not None:
-            found.append(node)
+            nodes.append(node)
             node = self.parents.get(node)
-        return found[::-1]
+        return nodes[::-1]
 
     def _follow(
         self, uuid: UUID, start: str, current: set[str], archive: ImportHistory
@@ -168,8 +168,8 @@ class ConversationReader:
     build the tree (``read``), return the session line's values (``header``) and make the turns of
     a node (``make``). ``make`` must always give the same turns for the same node."""
 
-    def __init__(self, told: Object, place: str, archive: ImportHistory) -> None:
-        self.data = told
+    def __init__(self, data: Object, place: str, archive: ImportHistory) -> None:
+        self.data = data
         self.place = place
         self.archive = archive
         self.messages: dict[str, Object] = {}
@@ -197,7 +197,7 @@ class ConversationReader:
         If a message has other content than in an earlier import, or stands in another message's
         place, a version of the session is made from there: a fork with a uuid of its own."""
         paths = tree.plan(self.archive)
-        number, known = self.archive.imported_branches(tree.main)
+        number, known_branches = self.archive.imported_branches(tree.main)
         ends: dict[str, int] = {}
         versions: dict[UUID, TreePath] = {}
         for path in paths:
@@ -205,7 +205,7 @@ class ConversationReader:
             while path.parent in versions and versions[path.parent].shared < path.shared:
                 path = replace(path, parent=versions[path.parent].uuid)
             while True:
-                if path.number and self.archive.resolve(path.uuid) not in known:
+                if path.number and self.archive.resolve(path.uuid) not in known_branches:
                     number += 1  # new branches are numbered after those of earlier imports
                     path = replace(path, number=number)
                 changed = yield from self._lines_of_path(path, ends)
@@ -232,25 +232,27 @@ class ConversationReader:
             if not path.is_current:
                 line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
         yield ImportLine(self.place, line)
-        number, told = 0, self.archive.imported_words(path.uuid)
+        number, imported_texts = 0, self.archive.imported_words(path.uuid)
         for index, node in enumerate(path.nodes):
             self.lost.clear()
-            made = list(self.make(path, node))
-            said = [words for turn, _ in made if (words := _words_of(turn)) is not None]
-            if any(words != next(told, words) for words in said):
-                return index, sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+            turns = list(self.make(path, node))
+            texts = [words for turn, _ in turns if (words := _words_of(turn)) is not None]
+            if any(words != next(imported_texts, words) for words in texts):
+                return index, sha256(repr(texts).encode("utf-8", "surrogatepass")).hexdigest()
             place = say("%(place)s, message %(id)s", place=self.place, id=node)
             if index >= path.shared:  # the parent's lines have reported the others
                 yield from [ImportNote(place, text) for text in self.lost]
-            for turn, lines in made:
+            for turn, lines in turns:
                 number += 1
                 yield ImportLine(
                     place, {"type": "turn", "number": number, "source_id": node} | turn
                 )
                 for extra in lines:
                     is_summary = extra["type"] == "compaction"  # covers all turns before it
-                    at = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
-                    yield ImportLine(place, extra | at)
+                    range_columns = (
+                        {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
+                    )
+                    yield ImportLine(place, extra | range_columns)
             ends[node] = number
         return None
 

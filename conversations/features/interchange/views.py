@@ -59,13 +59,15 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         return sign_in_first(uuid=uuid)
     context = replace(access_context_of(request, user), action=EXPORT)
     session, _ = await sync_to_async(get_session_for)(context, uuid)
-    wanted = request.GET.get("format", "markdown")
-    return export_response(session, wanted, is_head=request.method == "HEAD")
+    format_name = request.GET.get("format", "markdown")
+    return export_response(session, format_name, is_head=request.method == "HEAD")
 
 
-def export_response(session: Session, wanted: str, *, is_head: bool = False) -> HttpResponseBase:
+def export_response(
+    session: Session, format_name: str, *, is_head: bool = False
+) -> HttpResponseBase:
     """Return the session's file as a streamed response. Raise Rejected for an unknown format."""
-    format = EXPORT_FORMATS.get(wanted)
+    format = EXPORT_FORMATS.get(format_name)
     if format is None:
         raise Rejected(
             "The format must be one of %(formats)s.",
@@ -162,8 +164,8 @@ class ImportForm(forms.Form):
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        found = writable_workspaces(user).values_list("slug", "name")
-        self.fields["workspace"].choices = list(found)  # type: ignore[attr-defined]
+        choices = writable_workspaces(user).values_list("slug", "name")
+        self.fields["workspace"].choices = list(choices)  # type: ignore[attr-defined]
 
     def clean_file(self) -> "UploadedFile[Any]":
         file: UploadedFile[Any] = self.cleaned_data["file"]
@@ -188,14 +190,18 @@ def imports(request: HttpRequest) -> HttpResponse:
         try:
             chosen = form.cleaned_data
             workspace, _ = get_workspace_for(request, chosen["workspace"], to=WRITE)
-            made = service.save_upload(workspace, user, chosen["file"], format=chosen["format"])
+            new_import = service.save_upload(
+                workspace, user, chosen["file"], format=chosen["format"]
+            )
         except (Conflict, StorageFull) as error:
             form.add_error(None, translate(error.message))
             refused = error
         else:
-            return redirect("import_one", import_uuid=made.uuid)
+            return redirect("import_one", import_uuid=new_import.uuid)
     context = {"form": form, "imports": service.list_imports(user)}
-    status = 507 if isinstance(refused, StorageFull) else 400 if form.errors else 200
+    status = 400 if form.errors else 200
+    if isinstance(refused, StorageFull):
+        status = refused.status
     return render(request, "imports/list.html", context, status=status)
 
 
@@ -203,13 +209,13 @@ def imports(request: HttpRequest) -> HttpResponse:
 @require_safe
 def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     """Show the progress or the result of an import. For htmx, render only the state."""
-    found = service.get_import(person(request), import_uuid)
-    counts = json.loads(found.counts)
-    found.error = translate(read_error(found.report, found.error))
-    notes = read_notes(found.report)
+    row = service.get_import(person(request), import_uuid)
+    counts = json.loads(row.counts)
+    row.error = translate(read_error(row.report, row.error))
+    notes = read_notes(row.report)
     context = {
-        "import": found,
-        "format": FORMAT_NAMES.get(found.format, found.format) if found.format != AUTO else "",
+        "import": row,
+        "format": FORMAT_NAMES.get(row.format, row.format) if row.format != AUTO else "",
         "counts": [(words, counts[name]) for name, words in TOLD.items() if counts.get(name)],
         "report": [(translate(place), translate(text)) for place, text in notes],
     }

@@ -79,10 +79,10 @@ class ImportWorker:
                 return False
             try:
                 while not self._stopping.is_set():
-                    found = service.begin_next_import()
-                    if found is None:
+                    next_import = service.begin_next_import()
+                    if next_import is None:
                         break
-                    self._run(found)
+                    self._run(next_import)
                 # Delete files that failed uploads left behind.
                 needed = {
                     str(uuid) for uuid in service.open_imports().values_list("uuid", flat=True)
@@ -96,11 +96,11 @@ class ImportWorker:
                 connection.close()
         return True
 
-    def _run(self, found: Import) -> None:
-        path = service.import_path(self._data_dir, found.uuid)
-        watch = _ImportProgress(found, self._stopping)
+    def _run(self, row: Import) -> None:
+        path = service.import_path(self._data_dir, row.uuid)
+        watch = _ImportProgress(row, self._stopping)
         try:
-            error = self._import(found, path, watch)
+            error = self._import(row, path, watch)
         except ImportStopped:
             if self._stopping.is_set():
                 return  # the next server process starts it again
@@ -118,42 +118,44 @@ class ImportWorker:
                 logger.exception("import_failed")
                 error = say("A server error ended the import. Everything imported so far stays.")
         watch.save(error)
-        service.end_import(found, FAILED if error else DONE, error=error)
+        service.end_import(row, FAILED if error else DONE, error=error)
 
-    def _import(self, found: Import, path: Path, watch: "_ImportProgress") -> str:
-        if found.attempts > MAX_ATTEMPTS:
+    def _import(self, row: Import, path: Path, watch: "_ImportProgress") -> str:
+        if row.attempts > MAX_ATTEMPTS:
             return say("The server stopped %(count)s times during this import.", count=MAX_ATTEMPTS)
-        if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
+        if not row.user.is_active or WRITE not in rights_in(row.workspace, row.user).allowed:
             return say("You can no longer write in this workspace.")
         require_space(say("Imports"))
         try:
             watch.running.run(
-                path, name=found.name, max_bytes=MAX_GROWTH_FACTOR * settings.LOOM.max_import_bytes
+                path, name=row.name, max_bytes=MAX_GROWTH_FACTOR * settings.LOOM.max_import_bytes
             )
         except UnreadableSource as error:
             return error.message
         except FileNotFoundError:
             return say("The uploaded file no longer exists. Upload it again.")
         counts = watch.counts
-        came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
-        return "" if came or not counts.skipped else say("Nothing in it could be read.")
+        has_sessions = (
+            counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
+        )
+        return "" if has_sessions or not counts.skipped else say("Nothing in it could be read.")
 
 
 class _ImportProgress:
-    def __init__(self, found: Import, stopping: threading.Event) -> None:
+    def __init__(self, row: Import, stopping: threading.Event) -> None:
         self.counts = ImportCounts()
         target = ImportTarget(
-            default_owner=found.user,
-            owner=found.user,
-            workspace=found.workspace,
-            root=Path(found.workspace.root),
+            default_owner=row.user,
+            owner=row.user,
+            workspace=row.workspace,
+            root=Path(row.workspace.root),
             is_confined=True,
         )
-        self.running = ImportRun(target, self.counts, self.report, self.progress, found.format)
-        self._pk = found.pk
+        self.running = ImportRun(target, self.counts, self.report, self.progress, row.format)
+        self._pk = row.pk
         self._stopping = stopping
         self._notes: list[dict[str, Any]] = []
-        self._left = 0
+        self._dropped_count = 0
         self._next = time.monotonic()
 
     def report(self, line: ImportedRowSource, text: str) -> None:
@@ -161,7 +163,7 @@ class _ImportProgress:
             place = line.place or say("line %(number)s", number=line.number)
             self._notes.append(as_note(place, text))
         else:
-            self._left += 1
+            self._dropped_count += 1
 
     def progress(self) -> None:
         """Save the progress from time to time.
@@ -180,7 +182,7 @@ class _ImportProgress:
         is_told = Import.objects.filter(pk=self._pk, state=RUNNING).update(
             counts=dump_json(asdict(self.counts)),
             report=write_report(self._notes, error),
-            report_left=self._left,
+            report_left=self._dropped_count,
             format=self.running.format,
         )
         return bool(is_told)

@@ -301,7 +301,7 @@ def test_an_archive_with_too_long_a_file_list_is_refused(
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(100):
             archive.writestr(str(number), b"")
-    monkeypatch.setattr(sources._ArchiveFile, "most", 4_000)
+    monkeypatch.setattr(sources._ArchiveFile, "max_read_bytes", 4_000)
     upload(owner, path.read_bytes())
     carry_out()
     assert the_import().error == "The archive's file list is too long."

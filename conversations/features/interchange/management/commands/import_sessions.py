@@ -116,12 +116,12 @@ class Command(DatabaseCommand):
         counts: ImportCounts,
         reports: list[dict[str, str]],
     ) -> None:
-        shown, path = "stdin" if name == "-" else name, Path(name)
+        shown_name, path = "stdin" if name == "-" else name, Path(name)
         is_watched = sys.stderr.isatty()
 
         def report(line: Any, text: str) -> None:
-            self.stderr.write(f"{shown}:{line}: {text}")
-            reports.append({"file": shown, "place": str(line), "text": text})
+            self.stderr.write(f"{shown_name}:{line}: {text}")
+            reports.append({"file": shown_name, "place": str(line), "text": text})
 
         def progress() -> None:
             if is_watched and counts.lines % PROGRESS_LINES == 0:
@@ -137,9 +137,9 @@ class Command(DatabaseCommand):
                         stream, target=target, counts=counts, report=report, progress=progress
                     )
         except UnreadableSource as error:
-            raise CommandError(f"{shown}: {error}", returncode=2) from error
+            raise CommandError(f"{shown_name}: {error}", returncode=2) from error
         except OSError as error:
-            raise CommandError(f"{shown}: {error.strerror or error}", returncode=2) from error
+            raise CommandError(f"{shown_name}: {error.strerror or error}", returncode=2) from error
         if is_watched and counts.lines >= PROGRESS_LINES:
             sys.stderr.write("\r\033[K")
 

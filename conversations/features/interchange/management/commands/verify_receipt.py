@@ -29,9 +29,10 @@ class Command(DatabaseCommand):
                 for checked in check_copy(lines):
                     count += 1
                     damaged += bool(checked.problem)
-                    said = checked.problem or f"matches receipt {checked.receipt}"
+                    outcome = checked.problem or f"matches receipt {checked.receipt}"
                     self.stdout.write(
-                        f"{checked.session}: {checked.turns} turns, {checked.events} events: {said}"
+                        f"{checked.session}: {checked.turns} turns, {checked.events} events: "
+                        f"{outcome}"
                     )
         except (OSError, EOFError, zlib.error) as error:
             raise CommandError(f"{file}: {error}", returncode=2) from error
