@@ -71,8 +71,8 @@ class WindowBudget:
 
 
 def least_history(tokens: int) -> int:
-    most = int(tokens * MAX_HISTORY_SHARE)
-    return min(most, max(MIN_HISTORY_TOKENS, int(tokens * MIN_HISTORY_SHARE)))
+    max_tokens = int(tokens * MAX_HISTORY_SHARE)
+    return min(max_tokens, max(MIN_HISTORY_TOKENS, int(tokens * MIN_HISTORY_SHARE)))
 
 
 def frames_of(tokens: int) -> int:
@@ -144,24 +144,24 @@ def mark_cache(
     if system:
         system = [*system[:-1], system[-1] | {"cache_control": control}]
         places.append(("system", len(system) - 1, 0))
-    people = {at for at, message in enumerate(messages) if message["role"] == "user"}
-    ends = [(at, len(messages[at]["content"]) - 1) for at in sorted(people)[-2:]]
+    people = {index for index, message in enumerate(messages) if message["role"] == "user"}
+    ends = [(index, len(messages[index]["content"]) - 1) for index in sorted(people)[-2:]]
     first = ends[0] if len(ends) == 2 else (0, 0)
     after = [
-        (at, block)
-        for at in range(first[0], len(messages))
-        for block in range(len(messages[at]["content"]))
-        if (at, block) > first
+        (index, block)
+        for index in range(first[0], len(messages))
+        for block in range(len(messages[index]["content"]))
+        if (index, block) > first
     ]
     if len(after) > SPACING_BLOCKS:
         # From the last breakpoint, the provider's look-back would not reach the one before it.
         ends[1:1] = [place for place in after[:-SPACING_BLOCKS] if place[0] in people][-1:]
     messages = list(messages)
-    for at, block in ends:
-        content = list(messages[at]["content"])
+    for index, block in ends:
+        content = list(messages[index]["content"])
         content[block] = content[block] | {"cache_control": control}
-        messages[at] = messages[at] | {"content": content}
-        places.append(("messages", at, block))
+        messages[index] = messages[index] | {"content": content}
+        places.append(("messages", index, block))
     return system, messages, places
 
 
@@ -219,8 +219,8 @@ def choose_turns(
         if cost > high and units:
             break
     else:
-        found = find_head(turns[-1].number) if turns and turns[-1].role != USER else None
-        head = make(found, caps) if found else None
+        person_turn = find_head(turns[-1].number) if turns and turns[-1].role != USER else None
+        head = make(person_turn, caps) if person_turn else None
         if cost + (head.cost if head else 0) <= high or not units:
             return TurnChoice(pieces=pieces[::-1], floor=floor, head=head)
     sizes = [size for cost, size in exchanges if cost <= low]
@@ -231,31 +231,37 @@ def choose_turns(
         return _fit(turns[: max(sizes)][::-1], None, budget, caps, make)
     # Even the newest exchange is too long. Keep its message and the turns from one of its answers
     # on.
-    found = turns[exchanges[0][1] - 1] if exchanges else find_head(turns[-1].number)
-    room = low - (make(found, caps).cost if found else 0)
+    person_turn = turns[exchanges[0][1] - 1] if exchanges else find_head(turns[-1].number)
+    room = low - (make(person_turn, caps).cost if person_turn else 0)
     sizes = [size for cost, size in units if cost <= room] or [units[0][1]]
-    kept = turns[: sizes[-1]][::-1]
-    is_apart = found is not None and found.number < kept[0].number
-    return _fit(kept, found if is_apart else None, budget, caps, make)
+    kept_turns = turns[: sizes[-1]][::-1]
+    is_apart = person_turn is not None and person_turn.number < kept_turns[0].number
+    return _fit(kept_turns, person_turn if is_apart else None, budget, caps, make)
 
 
 def _fit(
-    kept: list[StoredTurn], head: StoredTurn | None, budget: int, caps: MessageCaps, make: MakePiece
+    turns: list[StoredTurn],
+    head: StoredTurn | None,
+    budget: int,
+    caps: MessageCaps,
+    make: MakePiece,
 ) -> TurnChoice:
     """Shorten the pieces until they fit the budget.
 
     Tool results are shortened first. Then attachments are left out, and then skills and messages
     are shortened.
     """
-    tighter = [caps]
+    caps_to_try = [caps]
     for name in ("result", "attached", "skill", "message"):
-        while getattr(tighter[-1], name) > MIN_CAP_TOKENS:
-            tighter.append(replace(tighter[-1], **{name: getattr(tighter[-1], name) // 2}))
-    for tight in tighter:
-        pieces = [make(turn, tight) for turn in kept]
+        while getattr(caps_to_try[-1], name) > MIN_CAP_TOKENS:
+            caps_to_try.append(
+                replace(caps_to_try[-1], **{name: getattr(caps_to_try[-1], name) // 2})
+            )
+    for tight in caps_to_try:
+        pieces = [make(turn, tight) for turn in turns]
         first = make(head, tight) if head else None
         if sum(p.cost for p in pieces) + (first.cost if first else 0) <= budget:
             break
     return TurnChoice(
-        pieces=pieces, floor=kept[0].number, head=first, tight=tight if tight != caps else None
+        pieces=pieces, floor=turns[0].number, head=first, tight=tight if tight != caps else None
     )

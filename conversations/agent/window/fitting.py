@@ -91,15 +91,15 @@ def fit_parts(
     """
     forms = fit_prompt(system, tools, room=int(budget.for_prompt * FORMS_SHARE), first=first)
     cost = estimate_tokens(forms.system) + estimate_tokens(forms.tools)
-    left = max(0, budget.for_parts - cost)
+    room_left = max(0, budget.for_parts - cost)
     parts = FittedParts(prompt=forms, cost=cost, reduced=list(forms.reduced))
 
     def fits(name: str, tokens: int) -> bool:
-        nonlocal left
-        if tokens > left:
+        nonlocal room_left
+        if tokens > room_left:
             parts.reduced.append(name)
             return False
-        left -= tokens
+        room_left -= tokens
         parts.cost += tokens
         return True
 
@@ -108,9 +108,10 @@ def fit_parts(
         parts.hint = hint if fits(say("hint"), estimate_tokens(hint)) else ""
     if compaction and not fits(say("summary"), estimate_tokens(compaction.summary)):
         parts.summary_chars = 0
-        if left >= MIN_SUMMARY_TOKENS:
-            parts.summary_chars = len(cut_to_tokens(compaction.summary, left)) - len(CUT)
-            parts.cost, left = parts.cost + left, 0
+        if room_left >= MIN_SUMMARY_TOKENS:
+            parts.summary_chars = len(cut_to_tokens(compaction.summary, room_left)) - len(CUT)
+            parts.cost += room_left
+            room_left = 0
             parts.reduced[-1] = say("end of the summary")
     if parent and fits(say("account of the earlier session"), estimate_tokens(parent.text)):
         parts.parent = parent
@@ -135,34 +136,36 @@ def fit_prompt(system: str, tools: str, *, room: int, first: tuple[str, ...] = (
     system_cost = estimate_tokens(system)
     if system_cost + estimate_tokens(tools) <= room:
         return FittedPrompt(system, tools)
-    told = [shorten_tool(tool) for tool in load_json(tools)]
-    brief = [(str(tool["name"]), dump_json(tool)) for tool in told]
+    shortened = [shorten_tool(tool) for tool in load_json(tools)]
+    brief = [(str(tool["name"]), dump_json(tool)) for tool in shortened]
     reduced: tuple[str, ...] = (say("descriptions of tools"),) if brief else ()
     if system_cost + estimate_tokens(_join(brief)) <= room:
         return FittedPrompt(system, _join(brief), reduced)
     bare = [
         (name, dump_json(leave_out_arguments(tool)))
-        for (name, _), tool in zip(brief, told, strict=True)
+        for (name, _), tool in zip(brief, shortened, strict=True)
     ]
     ranked = _rank_tools(bare, first)
     short = shorten_product_part(system)
-    most = room - estimate_tokens(_join(brief))
-    most = max(most, int(room * SYSTEM_SHARE))
-    if ranked and (beside := room - _cost_of(ranked[0])) >= room // 4:
-        # Otherwise a model that has called a tool may lose all of its tools
-        most = min(most, beside)
+    system_room = room - estimate_tokens(_join(brief))
+    system_room = max(system_room, int(room * SYSTEM_SHARE))
+    if ranked:
+        room_beside_tool = room - _cost_of(ranked[0])
+        if room_beside_tool >= room // 4:
+            # Otherwise a model that has called a tool may lose all of its tools
+            system_room = min(system_room, room_beside_tool)
     reduced += (say("product's part of the system prompt"),) if short != system else ()
-    if estimate_tokens(short) > most:
-        short = cut_to_tokens(short, most)
+    if estimate_tokens(short) > system_room:
+        short = cut_to_tokens(short, system_room)
         reduced += (say("end of the system prompt"),)
-    kept = _choose_tools(ranked, room=room - estimate_tokens(short))
-    kept = [tool for tool in bare if tool in kept]
+    tools_kept = _choose_tools(ranked, room=room - estimate_tokens(short))
+    tools_kept = [tool for tool in bare if tool in tools_kept]
     if bare != brief:
         reduced += (say("arguments of tools"),)
     reduced += tuple(
-        say("tool %(name)s", name=name) for name, text in bare if (name, text) not in kept
+        say("tool %(name)s", name=name) for name, text in bare if (name, text) not in tools_kept
     )
-    return FittedPrompt(short, _join(kept), reduced)
+    return FittedPrompt(short, _join(tools_kept), reduced)
 
 
 def _rank_tools(tools: list[tuple[str, str]], first: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -173,12 +176,12 @@ def _rank_tools(tools: list[tuple[str, str]], first: tuple[str, ...]) -> list[tu
 
 def _choose_tools(ranked: list[tuple[str, str]], *, room: int) -> list[tuple[str, str]]:
     """Return the tools that fit into ``room``, in order of importance."""
-    kept = []
+    chosen = []
     for tool in ranked:
         if (cost := _cost_of(tool)) <= room:
             room -= cost
-            kept.append(tool)
-    return kept
+            chosen.append(tool)
+    return chosen
 
 
 def _cost_of(tool: tuple[str, str]) -> int:
@@ -208,22 +211,26 @@ def leave_out_arguments(tool: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(properties, dict):
         return tool
     required = schema.get("required") or ()
-    others = [name for name in properties if name not in required][:MAX_OPTIONAL_ARGUMENTS]
+    optional = [name for name in properties if name not in required][:MAX_OPTIONAL_ARGUMENTS]
     if tool["name"] == RECALL:
-        others = [name for name in properties if name in RECALL_ARGUMENTS]
-    kept = {name: one for name, one in properties.items() if name in required or name in others}
-    return tool | {"input_schema": schema | {"properties": kept}}
+        optional = [name for name in properties if name in RECALL_ARGUMENTS]
+    kept_properties = {
+        name: definition
+        for name, definition in properties.items()
+        if name in required or name in optional
+    }
+    return tool | {"input_schema": schema | {"properties": kept_properties}}
 
 
 def _without_explanations(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_explanations(one) for one in schema]
+        return [_without_explanations(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     plain: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            plain[key] = {name: _without_explanations(one) for name, one in value.items()}
+            plain[key] = {name: _without_explanations(item) for name, item in value.items()}
         elif key in _VALUES:
             plain[key] = value
         elif key not in _EXPLAINING:

@@ -123,11 +123,11 @@ def read_manifest(text: str) -> Manifest:
         raise MalformedPayload(say("it is not an object"))
     if value.get("v") != MANIFEST_VERSION:
         raise MalformedPayload(say("its version is unknown"))
-    known = {name: part for name, part in value.items() if part is not None}
+    values = {name: part for name, part in value.items() if part is not None}
     try:
-        places = [(name, *numbers[:1]) for name, *numbers in known.get("breakpoints", ())]
-        known["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
-        return Manifest.model_validate(known)
+        places = [(name, *numbers[:1]) for name, *numbers in values.get("breakpoints", ())]
+        values["breakpoints"] = [place if len(place) > 1 else (*place, None) for place in places]
+        return Manifest.model_validate(values)
     except (TypeError, ValueError) as error:  # pydantic's ValidationError is a ValueError
         raise MalformedPayload(say("a part of it is not what it should be")) from error
 
@@ -194,16 +194,16 @@ def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
 
 
 def _rebuild_window(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
-    kept = read_prompt_texts([manifest["system_digest"], manifest["tools_digest"]])
+    prompt_texts = read_prompt_texts([manifest["system_digest"], manifest["tools_digest"]])
     compaction, state = manifest["compaction"], StateText(yaml="", turn=0, seq=0)
     if (mark := manifest["state"]) is not None:
         place = {"turn": mark["turn"], "seq": mark["seq"], "rewinds": manifest["rewinds"]}
-        memory = [KeptItem(*one) for one in mark.get("kept", ())]
+        memory = [KeptItem(*item) for item in mark.get("kept", ())]
         # Manifests of earlier versions lack the folder.
         state = rebuild_state_text(session_pk, **place, root=mark.get("root"), kept=memory)
     texts = WindowTexts(
-        system=kept[manifest["system_digest"]],
-        tools=kept[manifest["tools_digest"]],
+        system=prompt_texts[manifest["system_digest"]],
+        tools=prompt_texts[manifest["tools_digest"]],
         state=state,
         hint=manifest["hint"],
         parent=rebuild_parent_account(parent) if (parent := manifest.get("parent")) else None,

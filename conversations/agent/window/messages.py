@@ -89,28 +89,28 @@ def withhold(
         return dict.fromkeys(digests, REFUSED)
     recorded = recorded_digests(session_pk, set(digests)) if digests else set()
     withheld: dict[str, str] = {}
-    taken, images, pages = 0, 0, 0
-    known: set[str] = set()
+    bytes_sent, images, pages = 0, 0, 0
+    sent: set[str] = set()
     for block, digest in zip(reversed(references), reversed(digests), strict=True):
         if digest in withheld:
             continue
-        if digest not in known and not (digest in recorded and has_blob(digest)):
+        if digest not in sent and not (digest in recorded and has_blob(digest)):
             withheld[digest] = MISSING
             continue
         if takes is not None and takes.get(CAPABILITY_OF.get(kind_of(block), "")) is False:
             withheld[digest] = NOT_TAKEN
             continue
         sums = (
-            taken + size_of_blob(digest) * 4 // 3 + 4,
+            bytes_sent + size_of_blob(digest) * 4 // 3 + 4,
             images + (kind_of(block) == IMAGE),
             pages + int(block.get("pages") or 0),
         )
         is_too_much = sums[0] > MAX_ATTACHED_BYTES or sums[1] > MAX_IMAGES or sums[2] > MAX_PAGES
-        if is_too_much and digest in known:
+        if is_too_much and digest in sent:
             withheld[digest] = REPEATED
             continue
-        known.add(digest)
-        taken, images, pages = sums
+        sent.add(digest)
+        bytes_sent, images, pages = sums
         if is_too_much:
             withheld[digest] = TOO_MUCH
     return withheld
@@ -126,13 +126,17 @@ def expand_request(request: ModelRequest) -> ModelRequest:
             data = read_blob(_digest(block))
         except NotFound:
             return describe_left_out(block, MISSING)
-        kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+        cache_control = (
+            {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+        )
         media_type = str(block["source"].get("media_type", ""))
-        return make_content_block(block, data, media_type=media_type) | kept
+        return make_content_block(block, data, media_type=media_type) | cache_control
 
     if not any(list_references(message["content"]) for message in request.messages):
         return request
-    messages = [one | {"content": _map(one["content"], expand)} for one in request.messages]
+    messages = [
+        message | {"content": _map(message["content"], expand)} for message in request.messages
+    ]
     return replace(request, messages=messages)
 
 
@@ -204,13 +208,13 @@ def replace_withheld(
     pieces: Sequence[WindowPiece], withheld: Mapping[str, str]
 ) -> list[WindowPiece]:
     """Return the pieces with a sentence in place of each withheld attachment."""
-    left = Counter(_digest(block) for piece in pieces for block in piece.references)
+    copies_left = Counter(_digest(block) for piece in pieces for block in piece.references)
 
     def put(block: Block) -> Block:
         digest = _digest(block)
-        left[digest] -= 1
+        copies_left[digest] -= 1
         reason = withheld.get(digest)
-        if reason is None or (reason == REPEATED and not left[digest]):
+        if reason is None or (reason == REPEATED and not copies_left[digest]):
             return block
         return describe_left_out(block, reason)
 
@@ -230,17 +234,19 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> WindowPiec
         blocks = [_result_block(turn)]
     full_cost = sum(map(cost_of_block, blocks))
     # Keep as many attachments as fit, the last ones first.
-    gone: list[Block] = []
-    left = list_references(blocks)
-    attached = sum(map(cost_of_block, left))
+    left_out: list[Block] = []
+    attachments = list_references(blocks)
+    attached = sum(map(cost_of_block, attachments))
     while attached > caps.attached:
-        gone.append(left[len(gone)])
-        attached -= cost_of_block(gone[-1])
+        left_out.append(attachments[len(left_out)])
+        attached -= cost_of_block(left_out[-1])
 
     def leave_out(block: Block) -> Block:
-        return describe_left_out(block, NO_ROOM) if any(block is one for one in gone) else block
+        if any(block is attachment for attachment in left_out):
+            return describe_left_out(block, NO_ROOM)
+        return block
 
-    fitting = _map(blocks, leave_out) if gone else blocks
+    fitting = _map(blocks, leave_out) if left_out else blocks
     cap = caps.message
     if turn.role == TOOL:
         # Half of a skill misleads the model, and loading it again would give no more of it.
@@ -266,11 +272,11 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
     its words.
     """
     messages: list[Message] = []
-    given: set[str] = set()
+    used_ids: set[str] = set()
     # Calls without a result yet: the ids that they have in the request, by their id in the archive.
     waiting: dict[str, list[str]] = {}
     # Notes that came while calls were waiting. The results have to follow the calls immediately.
-    held: list[Block] = []
+    held_notes: list[Block] = []
     for piece in pieces:
         if piece.role == TOOL:
             [result] = piece.blocks
@@ -278,9 +284,9 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
                 _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
             continue
         if piece.role == SYSTEM and any(waiting.values()):
-            held += piece.blocks
+            held_notes += piece.blocks
             continue
-        _end_calls(messages, waiting, held)
+        _end_calls(messages, waiting, held_notes)
         if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:
@@ -290,21 +296,21 @@ def join_pieces(pieces: Iterable[WindowPiece], *, keeps_words: bool = True) -> l
                     # Some servers restart the numbering of calls in each answer, but the provider
                     # requires unique ids.
                     call_id, number = block["id"], 1
-                    while call_id in given:
+                    while call_id in used_ids:
                         number += 1
                         call_id = f"{block['id'][:110]}_again_{number}"
-                    given.add(call_id)
+                    used_ids.add(call_id)
                     waiting.setdefault(block["id"], []).append(call_id)
                     block = block if call_id == block["id"] else block | {"id": call_id}
                 blocks.append(block)
             _add(messages, "assistant", blocks)
-    _end_calls(messages, waiting, held)
+    _end_calls(messages, waiting, held_notes)
     while messages:
         first = messages[0]
-        said = [block for block in first["content"] if block.get("type") != "tool_result"]
-        is_whole = len(said) == len(first["content"])
-        if first["role"] == "user" and said and (keeps_words or is_whole):
-            first["content"] = said
+        content = [block for block in first["content"] if block.get("type") != "tool_result"]
+        is_whole = len(content) == len(first["content"])
+        if first["role"] == "user" and content and (keeps_words or is_whole):
+            first["content"] = content
             break
         messages.pop(0)
     return messages
@@ -334,14 +340,16 @@ def write_calls_as_text(messages: list[Message]) -> list[Message]:
     ]
 
 
-def _end_calls(messages: list[Message], waiting: dict[str, list[str]], held: list[Block]) -> None:
+def _end_calls(
+    messages: list[Message], waiting: dict[str, list[str]], held_notes: list[Block]
+) -> None:
     """Answer calls that have no result, and add the notes that were held back for the results."""
     for call_id in chain.from_iterable(waiting.values()):
         result = {"type": "tool_result", "tool_use_id": call_id}
         _add(messages, "user", [result | {"is_error": True, "content": NO_RESULT}])
     waiting.clear()
-    _add(messages, "user", held)
-    held.clear()
+    _add(messages, "user", held_notes)
+    held_notes.clear()
 
 
 def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
@@ -366,7 +374,7 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         blocks = read_blocks(turn) or []
     except MalformedTurn:
         blocks = []
-    kept = []
+    sendable = []
     for block in blocks:
         kind, source = block.get("type"), block.get("source")
         # Messages from other programs may contain blocks that would have to be loaded from
@@ -374,12 +382,12 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         is_named = kind not in GIVEN or (kind in ATTACHED_TOKENS and not isinstance(source, dict))
         place = an_object(source)
         if is_named or place.get("type") == "file":
-            kept.append(name_block(block))
+            sendable.append(name_block(block))
         elif place.get("type") == "url":
-            kept.append(text_block(f"[{kind}: {place.get('url')}, which is not loaded]"))
+            sendable.append(text_block(f"[{kind}: {place.get('url')}, which is not loaded]"))
         elif not _is_blank(block):
-            kept.append(block)
-    return name_images(kept) or _text(turn.content)
+            sendable.append(block)
+    return name_images(sendable) or _text(turn.content)
 
 
 def _is_blank(block: Block) -> bool:
@@ -400,15 +408,15 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
     same_model = _is_own(turn, model)
     if read_metadata(turn).get("model") != model:
         blocks = [{name: block[name] for name in block if name != SEALED} for block in blocks]
-    kept = [
+    sendable = [
         _sendable_call(block) if block.get("type") == "tool_use" else block
         for block in blocks
         if not _is_blank(block) and (same_model or block.get("type") not in THINKING)
     ]
     # Thinking at the end was cut off before it was signed, so the provider would refuse it.
-    while kept and kept[-1].get("type") in THINKING:
-        kept.pop()
-    return kept
+    while sendable and sendable[-1].get("type") in THINKING:
+        sendable.pop()
+    return sendable
 
 
 def _is_own(turn: StoredTurn, model: str) -> bool:
@@ -541,8 +549,8 @@ def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
 
     def shorten(value: Any) -> Any:
         if isinstance(value, str):
-            most = max(MIN_SHORTENED_TOKENS, int(estimate_tokens(value) * share))
-            return shorten_text(value, cap=most, turn=turn)
+            max_tokens = max(MIN_SHORTENED_TOKENS, int(estimate_tokens(value) * share))
+            return shorten_text(value, cap=max_tokens, turn=turn)
         if isinstance(value, list):
             return [shorten(item) for item in value]
         if isinstance(value, dict) and value.get("type") not in ATTACHED_TOKENS:

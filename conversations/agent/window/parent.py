@@ -46,26 +46,27 @@ def read_parent_account(session_pk: int, user_pk: int | None) -> ParentAccount |
     forks = parent.forks.filter(pk=session_pk)
     fork_turn = forks.values_list("fork_turn", flat=True).first()
     if fork_turn is None:
-        moment, gone = read_stored_state(parent.pk).moment, read_rewound(parent.pk, "turn")
+        moment, hidden = read_stored_state(parent.pk).moment, read_rewound(parent.pk, "turn")
     elif fork_turn < 1:
         return None
     else:
         # Later turns of the parent belong to this session as little as those of any other session.
         end = min(fork_turn, parent.turn_count)
-        moment, gone = read_state_moment(parent.pk, end), read_hidden_beside(parent, end)
-    gone = [*gone, *read_aside(parent.pk, gone=gone)]
+        moment, hidden = read_state_moment(parent.pk, end), read_hidden_beside(parent, end)
+    hidden = [*hidden, *read_aside(parent.pk, gone=hidden)]
     before = moment.turn + 1
     last = walk_turns(
-        parent.pk, start=before, is_back=True, limit=MAX_TURNS, rewound=gone, active=True
+        parent.pk, start=before, is_back=True, limit=MAX_TURNS, rewound=hidden, active=True
     )
-    asked, answered = None, None
+    question = None
+    answer = None
     for turn in last:
-        if turn.role == ASSISTANT and turn.content and answered is None:
-            answered = turn
+        if turn.role == ASSISTANT and turn.content and answer is None:
+            answer = turn
         if turn.role == USER:
-            asked = turn
+            question = turn
             break
-    turns = [turn for turn in (asked, answered) if turn is not None]
+    turns = [turn for turn in (question, answer) if turn is not None]
     source = {
         "session": parent.pk,
         "uuid": str(parent.uuid),
@@ -99,12 +100,12 @@ def _account(source: Mapping[str, Any], state: StateText, turns: list[StoredTurn
     # Only manifests of earlier versions have a title. Newer ones name the parent and contain none
     # of its text.
     title = f" ({source['title']})" if source.get("title") else ""
-    how = "is a fork of" if source["is_fork"] else "goes on from an expired one,"
+    relation = "is a fork of" if source["is_fork"] else "goes on from an expired one,"
     # Manifests of earlier versions lack the turn. They described a fork's parent as of the call.
     count = f"{source['turn']} turns"
     count = f"had {count} then" if source.get("fork_turn") else f"has {count}"
     lines = [
-        f"[This session {how} session {uuid}{title}, which {count}."
+        f"[This session {relation} session {uuid}{title}, which {count}."
         " What follows is its state and its last exchange: a record of what happened, not an"
         " instruction.]"
     ]

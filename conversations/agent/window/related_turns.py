@@ -112,17 +112,17 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
     tokens = sorted({token for word in words for token in word})
-    found = read_occurrences(session_pk, tokens, before_turn=turn, limit=MAX_OCCURRENCES)
-    if not needs_older_turns(text, words, found, floor=floor):
+    occurrences = read_occurrences(session_pk, tokens, before_turn=turn, limit=MAX_OCCURRENCES)
+    if not needs_older_turns(text, words, occurrences, floor=floor):
         return []
     places: list[list[int]] = []
     hits = search_session(session_pk, make_query(text), limit=MAX_HITS, before_turn=floor).hits
     for hit in hits:
         if hit.score < MIN_SCORE_SHARE * hits[0].score:
             break
-        near = [place for place in places if any(abs(hit.turn - turn) == 1 for turn in place)]
-        if near:
-            near[0].append(hit.turn)
+        neighbours = [place for place in places if any(abs(hit.turn - turn) == 1 for turn in place)]
+        if neighbours:
+            neighbours[0].append(hit.turn)
         elif len(places) < MAX_PLACES:
             places.append([hit.turn])
     return sorted(turn for place in places for turn in place)
@@ -130,34 +130,36 @@ def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> 
 
 def read_telling_words(text: str) -> list[Word]:
     """Return at most MAX_WORDS distinct words, with the less common ones first."""
-    found: dict[Word, None] = {}
+    telling_words: dict[Word, None] = {}
     for match in find_words(text):
-        telling = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
-        if telling:
-            found[tuple(dict.fromkeys(telling))] = None
-    return sorted(found, key=COMMON.issuperset)[:MAX_WORDS]
+        tokens = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
+        if tokens:
+            telling_words[tuple(dict.fromkeys(tokens))] = None
+    return sorted(telling_words, key=COMMON.issuperset)[:MAX_WORDS]
 
 
 def needs_older_turns(
-    text: str, words: Sequence[Word], found: Mapping[str, Sequence[int]], *, floor: int
+    text: str, words: Sequence[Word], occurrences: Mapping[str, Sequence[int]], *, floor: int
 ) -> bool:
     """Return whether a message with these words is about turns below the floor.
 
-    ``found`` has the turns that contain each token.
+    ``occurrences`` has the turns that contain each token.
     """
     below: dict[int, float] = defaultdict(float)
     window: dict[int, float] = defaultdict(float)
     rare_words: dict[int, int] = defaultdict(int)  # The number of less common words, by turn
-    total = known = 0.0
+    total = known_weight = 0.0
     for word in words:
-        turns = {turn for token in word for turn in found.get(token, ())}
-        old = sum(1 for turn in turns if turn < floor)
-        is_often = any(len(found.get(token, ())) >= MAX_OCCURRENCES for token in word)
-        rarity = 0.0 if is_often else max(0.0, math.log(floor / (old + 1)) / math.log(floor))
+        turns = {turn for token in word for turn in occurrences.get(token, ())}
+        older_turns = sum(1 for turn in turns if turn < floor)
+        is_often = any(len(occurrences.get(token, ())) >= MAX_OCCURRENCES for token in word)
+        rarity = 0.0
+        if not is_often:
+            rarity = max(0.0, math.log(floor / (older_turns + 1)) / math.log(floor))
         is_common = COMMON.issuperset(word)
         weight = rarity * COMMON_WEIGHT if is_common else rarity
         total += weight
-        known += weight if old else 0.0
+        known_weight += weight if older_turns else 0.0
         for turn in turns:
             (below if turn < floor else window)[turn] += weight
             rare_words[turn] += not is_common
@@ -166,18 +168,18 @@ def needs_older_turns(
     is_asking = ASKING.search(text) is not None
     best = max(below.values(), default=0.0)
     if is_asking and is_referring(text):
-        share, least = REFERRING_QUESTION
-        if known >= max(least, share * total):
+        share, min_weight = REFERRING_QUESTION
+        if known_weight >= max(min_weight, share * total):
             return True
     if best < (MIN_QUESTION_SHARE if is_asking else MIN_STATEMENT_SHARE) * total:
         return False
-    share, least = QUESTION
-    if is_asking and known >= max(least, share * total):
+    share, min_weight = QUESTION
+    if is_asking and known_weight >= max(min_weight, share * total):
         return True
-    least, least_rare, most_turns = QUESTION_ALONE if is_asking else STATEMENT_ALONE
+    min_weight, min_rare, max_turns = QUESTION_ALONE if is_asking else STATEMENT_ALONE
     chosen = [turn for turn, score in below.items() if score >= MIN_TIE_SHARE * best]
     rare = max((rare_words[turn] for turn in chosen), default=0)
-    return best >= least and rare >= least_rare and len(chosen) <= most_turns
+    return best >= min_weight and rare >= min_rare and len(chosen) <= max_turns
 
 
 def is_referring(text: str) -> bool:
@@ -216,18 +218,18 @@ def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
     if floor <= 1:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)
-    gone = read_rewound(session_pk, "turn") if related else []
-    turns = [turn for turn in related if not are_within(turn, gone)]
+    rewound = read_rewound(session_pk, "turn") if related else []
+    turns = [turn for turn in related if not are_within(turn, rewound)]
     if turns:
         return name_turns(turns)
     match = _PHRASE.search(text)
     if match is None:
         return ""
-    if thing := POINTING.get(match[0].lower()):
+    if noun := POINTING.get(match[0].lower()):
         # The phrase may refer to something that the window mentions.
-        [token] = tokens_of_word(thing)
-        found = read_occurrences(session_pk, [token], before_turn=turn, limit=1)
-        if any(number >= floor for number in found.get(token, ())):
+        [token] = tokens_of_word(noun)
+        occurrences = read_occurrences(session_pk, [token], before_turn=turn, limit=1)
+        if any(number >= floor for number in occurrences.get(token, ())):
             return ""
     return PHRASE_HINT
 

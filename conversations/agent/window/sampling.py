@@ -25,8 +25,8 @@ def make_sampling_request(prompt: Mapping[str, Any]) -> ModelRequest:
     See :class:`~conversations.domain.tool_questions.ToolQuestion` for the prompt.
     """
     messages = [
-        {"role": one["role"], "content": [{"type": "text", "text": one["text"]}]}
-        for one in prompt["messages"]
+        {"role": message["role"], "content": [{"type": "text", "text": message["text"]}]}
+        for message in prompt["messages"]
     ]
     system = prompt["system"]
     return ModelRequest(
@@ -47,8 +47,8 @@ def sampling_manifest(prompt: Mapping[str, Any], *, seq: int) -> str:
 
 def rebuild_sampling_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
     """Rebuild the request as it was sent."""
-    [asked] = walk_events(session_pk, start=manifest["asked_at"] - 1, limit=1)
-    question = read_question(asked.payload.data) if isinstance(asked.payload, Info) else None
+    [event] = walk_events(session_pk, start=manifest["asked_at"] - 1, limit=1)
+    question = read_question(event.payload.data) if isinstance(event.payload, Info) else None
     if question is None or not question.prompt:
         raise NotFound("The question of the tool server is not there.")
     return make_sampling_request(question.prompt)

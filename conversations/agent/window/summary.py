@@ -96,14 +96,14 @@ class CompactionPlan:
     def keep_oldest(self, count: int, *, floor: int) -> "CompactionPlan":
         """Return the plan with the first ``count`` parts. The others stay in the window."""
         parts, others = self.parts[:count], self.parts[count:]
-        left = [part.cost for part in others if part.number >= floor]
+        costs_in_window = [part.cost for part in others if part.number >= floor]
         return replace(
             self,
             parts=parts,
             to_turn=parts[-1].number,
-            stays=self.stays + sum(left),
-            goes=self.goes - sum(left),
-            turns_kept=self.turns_kept + len(left),
+            stays=self.stays + sum(costs_in_window),
+            goes=self.goes - sum(costs_in_window),
+            turns_kept=self.turns_kept + len(costs_in_window),
         )
 
 
@@ -114,7 +114,7 @@ def plan_summary(
     floor: int,
     keep_recent: int,
     most_tokens: int,
-    caps: SummaryCaps = SummaryCaps(),
+    caps: SummaryCaps,
 ) -> CompactionPlan | None:
     """Return which turns to summarise, or None if there are none.
 
@@ -123,7 +123,7 @@ def plan_summary(
     """
     previous = read_active_compaction(session_pk)
     after = previous.to_turn if previous else 0
-    exchanges = kept = gone = stays = tokens = 0
+    exchanges = turns_kept = summarised = stays = tokens = 0
     goes = estimate_tokens(previous.summary) if previous else 0
     parts: list[SummaryTurn] = []  # From the newest back
     walk = walk_active_turns_back(
@@ -132,7 +132,7 @@ def plan_summary(
     for turn in walk:
         if exchanges < keep_recent:
             exchanges += turn.role == USER
-            kept += 1
+            turns_kept += 1
             stays += cost_of(turn)
             continue
         part = make_part(turn, caps)
@@ -142,7 +142,7 @@ def plan_summary(
         tokens += part.tokens
         if turn.number >= floor:  # Turns below the floor are not in the window anyway
             goes += cost_of(turn)
-            gone += 1
+            summarised += 1
     if not parts:
         return None
     return CompactionPlan(
@@ -152,8 +152,8 @@ def plan_summary(
         previous=previous,
         stays=stays,
         goes=goes,
-        turns_kept=kept,
-        turns_before=kept + gone,
+        turns_kept=turns_kept,
+        turns_before=turns_kept + summarised,
     )
 
 
@@ -168,15 +168,15 @@ def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
         result = shorten_text(turn.content.strip(), cap=caps.result, turn=turn.number)
         text = f"[turn {turn.number}, result of {turn.tool_name or 'a tool'}]\n{result}"
     else:
-        who = {USER: "person", ASSISTANT: "assistant"}.get(turn.role, turn.role)
+        speaker = {USER: "person", ASSISTANT: "assistant"}.get(turn.role, turn.role)
         text = shorten_text(turn.content.strip(), cap=caps.message, turn=turn.number)
-        lines = [f"[turn {turn.number}, {who}{'' if turn.complete else ', cut off'}]"]
+        lines = [f"[turn {turn.number}, {speaker}{'' if turn.complete else ', cut off'}]"]
         lines += [f"(attached: {name})" for name in attached_names(turn)]
         lines += [text] if text else []
         for call in calls_of(turn):
-            given = dump_json(call.get("input"))
-            given = shorten_text(given, cap=caps.arguments, turn=turn.number)
-            lines.append(f"(calls {call.get('name') or 'a tool'} with {given})")
+            arguments = dump_json(call.get("input"))
+            arguments = shorten_text(arguments, cap=caps.arguments, turn=turn.number)
+            lines.append(f"(calls {call.get('name') or 'a tool'} with {arguments})")
         text = "\n".join(lines)
     return SummaryTurn(
         number=turn.number,
@@ -200,10 +200,10 @@ def count_fitting(parts: Sequence[SummaryTurn], *, budget: int) -> int:
 
 def count_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
     """Return how many parts a stage has. If possible, calls stay together with their results."""
-    most = count = count_fitting(parts, budget=budget)
+    fitting = count = count_fitting(parts, budget=budget)
     while 0 < count < len(parts) and parts[count].role == TOOL:
         count -= 1
-    return count or most
+    return count or fitting
 
 
 def make_summary_request(
@@ -249,7 +249,7 @@ def summary_manifest(
     words: int,
     estimated: int,
     limit: int,
-    caps: SummaryCaps = SummaryCaps(),
+    caps: SummaryCaps,
 ) -> str:
     """Return the manifest of a stage's request.
 
@@ -277,16 +277,16 @@ def summary_manifest(
 def rebuild_summary_request(session_pk: int, manifest: Mapping[str, Any]) -> ModelRequest:
     """Rebuild the request of a stage as it was sent. Raise KeyError if a text is missing."""
     digests = [d for d in (manifest["system_digest"], manifest["previous_digest"]) if d]
-    kept = read_prompt_texts(digests)
+    prompt_texts = read_prompt_texts(digests)
     caps = SummaryCaps(**manifest["caps"])
     ranges = [(low, high) for low, high in manifest["turns"]]
     request = make_summary_request(
         [make_part(turn, caps) for turn in read_turns_in(session_pk, ranges)],
-        previous=kept[manifest["previous_digest"]] if manifest["previous_digest"] else "",
+        previous=prompt_texts[manifest["previous_digest"]] if manifest["previous_digest"] else "",
         to_previous=manifest["to_previous"],
         model=manifest["model"],
         words=manifest["words"],
         output=manifest["max_tokens"],
     )
-    request.system[0]["text"] = kept[manifest["system_digest"]]
+    request.system[0]["text"] = prompt_texts[manifest["system_digest"]]
     return request

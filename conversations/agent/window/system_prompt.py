@@ -48,13 +48,13 @@ def describe_skills(root: Path) -> str:
     if not listed:
         return "\n".join(problems)
     lines = [HEADING]
-    left = loom.skill_index_chars
+    chars_left = loom.skill_index_chars
     for skill in listed:
         name = f"- {skill.name}"
-        room = left - len(name) - 2
+        room = chars_left - len(name) - 2
         if skill.description and room >= 20:
             name = f"{name}: {one_line(skill.description, limit=room)}"
-        left -= len(name)
+        chars_left -= len(name)
         lines.append(name)
     if len(listed) < len(offered):
         lines.append(f"({len(offered) - len(listed)} more; `load_skill` names them all.)")
@@ -73,8 +73,8 @@ def describe_problems(root: Path, skills: Sequence[Skill] | None = None) -> list
         if skill.problem
     ]
     if len(lines) > MAX_PROBLEMS:
-        rest = len(lines) - MAX_PROBLEMS
-        lines[MAX_PROBLEMS:] = [say("%(count)s more skills have such problems.", count=rest)]
+        unlisted = len(lines) - MAX_PROBLEMS
+        lines[MAX_PROBLEMS:] = [say("%(count)s more skills have such problems.", count=unlisted)]
     unread = count_unread(root)
     if unread:
         lines.append(

@@ -190,19 +190,21 @@ def assemble_window(spec: WindowSpec) -> Window:
         skills=skills,
     )
 
-    place = TurnSelection(session_pk=session, rewinds=spec.rewinds, floor=start, aside=tuple(aside))
-    known = TurnCache(place, model=spec.model, caps=caps)
+    selection = TurnSelection(
+        session_pk=session, rewinds=spec.rewinds, floor=start, aside=tuple(aside)
+    )
+    cache = TurnCache(selection, model=spec.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
         return read_user_turn_before(session, before, has_rewinds=has_rewinds, aside=aside)
 
     choice = choose_turns(
-        known.walk_back(),
+        cache.walk_back(),
         floor=start,
         budget=budget.for_history(fixed=parts.cost + frames_of(budget.tokens)),
         rules=spec.rules,
         caps=caps,
-        make=known.make_piece,
+        make=cache.make_piece,
         find_head=find_head,
     )
     before: list[int] = []
@@ -253,7 +255,7 @@ class _CachedTurns:
 
 
 # The selection that was used last is at the end.
-_known: OrderedDict[TurnSelection, _CachedTurns] = OrderedDict()
+_cached_turns: OrderedDict[TurnSelection, _CachedTurns] = OrderedDict()
 _lock = Lock()
 
 
@@ -263,11 +265,11 @@ class TurnCache:
     A turn never changes, and the next call needs nearly all of the turns again.
     """
 
-    def __init__(self, place: TurnSelection, *, model: str, caps: MessageCaps) -> None:
-        self._place = place
-        self._known = _known.get(place, _CachedTurns())
+    def __init__(self, selection: TurnSelection, *, model: str, caps: MessageCaps) -> None:
+        self._selection = selection
+        self._cached = _cached_turns.get(selection, _CachedTurns())
         self._model, self._caps = model, caps
-        self._pieces = self._known.pieces if self._known.form == (model, caps) else {}
+        self._pieces = self._cached.pieces if self._cached.form == (model, caps) else {}
 
     def make_piece(self, turn: StoredTurn, caps: MessageCaps) -> WindowPiece:
         """Do the same as :func:`~.messages.make_piece`. A piece's blocks must not be changed."""
@@ -275,8 +277,8 @@ class TurnCache:
             return make_piece(turn, model=self._model, caps=caps)
         piece = self._pieces.get(turn.number)
         if piece is None:
-            made = make_piece(turn, model=self._model, caps=caps)
-            piece = replace(made, blocks=list(map(KnownBlock, made.blocks)))
+            new_piece = make_piece(turn, model=self._model, caps=caps)
+            piece = replace(new_piece, blocks=list(map(KnownBlock, new_piece.blocks)))
             self._pieces[turn.number] = piece
         return piece
 
@@ -286,15 +288,15 @@ class TurnCache:
         Turns of an earlier window are not read again, because turns are only appended as long as
         the number of rewinds is the same.
         """
-        place, known = self._place, self._known
-        last = known.turns[-1].digest if known.turns else ""
+        selection, cached = self._selection, self._cached
+        last = cached.turns[-1].digest if cached.turns else ""
         later: list[StoredTurn] = []
         for turn in walk_active_turns_back(
-            place.session_pk,
-            has_rewinds=place.rewinds > 0,
-            down_to=place.floor,
+            selection.session_pk,
+            has_rewinds=selection.rewinds > 0,
+            down_to=selection.floor,
             page=NEW_PAGE_TURNS if last else 100,
-            aside=place.aside,
+            aside=selection.aside,
         ):
             # The digest covers the whole chain, so if it is the same, all turns before it are too.
             if last and turn.digest == last:
@@ -302,15 +304,19 @@ class TurnCache:
             later.append(turn)
             yield turn
         else:
-            known = _CachedTurns()
-        turns = (*known.turns, *reversed(later))
-        chars = known.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
+            cached = _CachedTurns()
+        turns = (*cached.turns, *reversed(later))
+        chars = cached.chars + sum(len(turn.content) + len(turn.blocks or "") for turn in later)
         with _lock:
-            _known.pop(place, None)
-            _known[place] = _CachedTurns(turns, chars, (self._model, self._caps), self._pieces)
-            while sum(one.chars for one in _known.values()) > MAX_KNOWN_CHARS:
-                _known.popitem(last=False)
-        yield from reversed(known.turns)
+            _cached_turns.pop(selection, None)
+            _cached_turns[selection] = _CachedTurns(
+                turns, chars, (self._model, self._caps), self._pieces
+            )
+            while (
+                sum(cached_turns.chars for cached_turns in _cached_turns.values()) > MAX_KNOWN_CHARS
+            ):
+                _cached_turns.popitem(last=False)
+        yield from reversed(cached.turns)
 
 
 def _make_window(
@@ -344,8 +350,8 @@ def _make_window(
     has_tools = texts.tools != NO_TOOLS
     choices = spec.choices.for_tools(has_any=has_tools, has_own=True).within(max_tokens)
     # An answer that was interrupted before its first word cannot be continued.
-    said = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
-    go_on = spec.go_on and said[-1:] == [ASSISTANT]
+    roles = [piece.role for piece in pieces if piece.blocks and piece.role != SYSTEM]
+    go_on = spec.go_on and roles[-1:] == [ASSISTANT]
     request, places = make_request(
         pieces,
         texts,
@@ -360,13 +366,17 @@ def _make_window(
     )
     state: dict[str, Any] | None = None
     if texts.state.yaml:
-        given = texts.state
-        state = {"turn": given.turn, "seq": given.seq, "digest": digest_of(given.yaml)}
-        state["root"] = given.root  # The data folder may be moved
+        state_text = texts.state
+        state = {
+            "turn": state_text.turn,
+            "seq": state_text.seq,
+            "digest": digest_of(state_text.yaml),
+        }
+        state["root"] = state_text.root  # The data folder may be moved
         # The memory changes independently of the session, so the manifest lists the items that were
         # given.
-        if given.kept:
-            state["kept"] = [list(one) for one in given.kept]
+        if state_text.kept:
+            state["kept"] = [list(item) for item in state_text.kept]
     decisions = {
         "v": MANIFEST_VERSION,
         "model": spec.model,
@@ -479,8 +489,8 @@ def make_request(
     Attachments are still references. ``has_tools`` is true if the model is given tools. For
     ``keeps_words`` see :func:`join_pieces`.
     """
-    given = replace_withheld(pieces, withheld) if withheld else pieces
-    messages = join_pieces(given, keeps_words=keeps_words)
+    sent_pieces = replace_withheld(pieces, withheld) if withheld else pieces
+    messages = join_pieces(sent_pieces, keeps_words=keeps_words)
     if not has_tools:
         messages = write_calls_as_text(messages)
     if messages and preamble:
