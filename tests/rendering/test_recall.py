@@ -61,7 +61,7 @@ def test_each_quoted_turn_is_a_link() -> None:
 
 def test_turns_of_another_session_link_to_it() -> None:
     said = [QuotedMessage(turn=4, head="[Turn 4] user: (x)", text="hello", length=5)]
-    html = completed(quote([QuotedGroup(session=THERE, title="Flowers", said=said)]))
+    html = completed(quote([QuotedGroup(session=THERE, title="Flowers", messages=said)]))
     assert f'<a href="/s/{THERE}/">[Session {THERE}]</a>' in html
     assert f'<a href="/s/{THERE}/t/4/">[Turn 4]</a>' in html
 
@@ -92,7 +92,7 @@ def test_a_later_page_links_to_the_other_session() -> None:
         QuotedMessage(turn=n, head=f"[Turn {n}] user: (x)", text="word " * 500, length=2500)
         for n in range(30)
     ]
-    html = pages_of(quote([QuotedGroup(session=THERE, title="Flowers", said=said)]))
+    html = pages_of(quote([QuotedGroup(session=THERE, title="Flowers", messages=said)]))
     assert f'<a href="/s/{THERE}/t/29/">' in html
 
 

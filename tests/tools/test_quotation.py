@@ -70,10 +70,10 @@ def test_any_hits_with_their_neighbours_fit_the_limit(
                 find=find if offset == len(turns) // 2 else None,
             )
         ]
-        quoted.append(QuotedGroup(said=said, session=OTHER))
+        quoted.append(QuotedGroup(messages=said, session=OTHER))
     fitted = fit(quoted, budget=MAX_QUOTED_TOKENS)
     output = quote(fitted)
-    hits = [message for group in fitted for message in group.said if message.is_hit]
+    hits = [message for group in fitted for message in group.messages if message.is_hit]
     assert estimate_tokens(output) <= MAX_QUOTED_TOKENS + 300
     assert len(hits) == len(groups)
     for message in hits:

@@ -116,8 +116,8 @@ def read_past_range(session_pk: int, *, start: int, end: int, limit: int) -> lis
 def read_past_turn(session_pk: int, number: int) -> RecalledTurn | None:
     """Return one turn with its whole text."""
     turns = Turn.objects.filter(session=session_pk, number=number)
-    found = _past_turns(session_pk, turns, piece=None)
-    return found[0] if found else None
+    past_turns = _past_turns(session_pk, turns, piece=None)
+    return past_turns[0] if past_turns else None
 
 
 def read_past_results(
@@ -138,15 +138,15 @@ def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int,
     turns = Turn.objects.filter(session=session_pk, number__in=numbers, role=ASSISTANT)
     callers = _past_turns(session_pk, turns.order_by("-number"), piece=1)
     calls = [call for caller in callers for call in caller.calls]
-    found: dict[int, RecalledCall] = {}
+    call_of_result: dict[int, RecalledCall] = {}
     for result in results:
         # A later answer may reuse an id, so the latest call before the result is taken.
         for call in calls:
             is_near = result.number - MAX_CALL_DISTANCE_TURNS <= call.turn < result.number
             if is_near and call.call_id == result.call_id:
-                found[result.number] = call
+                call_of_result[result.number] = call
                 break
-    return found
+    return call_of_result
 
 
 def find_exchange_start(session_pk: int, call_turn: int) -> int:
@@ -180,7 +180,7 @@ def list_tools(session_pk: int) -> str:
 
 
 def list_siblings(
-    session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None = None
+    session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None
 ) -> QuerySet[Session] | None:
     """Return sessions with turns that can be quoted in this one, the latest active first.
 
@@ -188,14 +188,16 @@ def list_siblings(
     session cannot be quoted any more.
     """
     sessions = quotable_sessions(session_pk, user_pk)
-    found = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
+    siblings = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
     if after is not None:
         last = sessions.filter(uuid=after).first()
         if last is None:
             return None
-        at = last.last_active_at
-        found = found.filter(Q(last_active_at__lt=at) | Q(last_active_at=at, pk__lt=last.pk))
-    return found[:limit]
+        last_active = last.last_active_at
+        siblings = siblings.filter(
+            Q(last_active_at__lt=last_active) | Q(last_active_at=last_active, pk__lt=last.pk)
+        )
+    return siblings[:limit]
 
 
 def _past_turns(
@@ -208,7 +210,7 @@ def _past_turns(
     if not rows:
         return []
     replaced = read_rewound(session_pk, "turn")
-    found: list[RecalledTurn] = []
+    past_turns: list[RecalledTurn] = []
     for row in rows:
         text, length = row.pop("piece"), row.pop("length")
         turn = StoredTurn(content=text, **row)
@@ -221,7 +223,7 @@ def _past_turns(
             )
             for call in (calls_of(turn) if turn.role == ASSISTANT else ())
         ]
-        found.append(
+        past_turns.append(
             RecalledTurn(
                 number=turn.number,
                 role=turn.role,
@@ -237,4 +239,4 @@ def _past_turns(
                 is_replaced=are_within(turn.number, replaced),
             )
         )
-    return found
+    return past_turns

@@ -31,17 +31,20 @@ def make_finder(query: str) -> Callable[[str], tuple[int, int]]:
     It returns how many different words of the query the passage has, and the position at which the
     passage begins; 0 and 0 if there is none.
     """
-    asked = parse_query(query)
-    wanted = {*asked.tokens, *(token for phrase in asked.phrases for token in phrase.tokens)}
+    search_query = parse_query(query)
+    query_tokens = {
+        *search_query.tokens,
+        *(token for phrase in search_query.phrases for token in phrase.tokens),
+    }
 
     def find(text: str) -> tuple[int, int]:
         places = [
             (low, token)
             for low, _, tokens in find_parts(text)
             for token in tokens
-            if token in wanted
+            if token in query_tokens
         ]
-        best, at, first = 0, 0, 0
+        best, best_start, first = 0, 0, 0
         inside = Counter[str]()
         for start, word in places:
             inside[word] += 1
@@ -50,8 +53,8 @@ def make_finder(query: str) -> Callable[[str], tuple[int, int]]:
                 first += 1
             distinct = sum(1 for count in inside.values() if count)
             if distinct > best:
-                best, at = distinct, places[first][0]
-        return best, at
+                best, best_start = distinct, places[first][0]
+        return best, best_start
 
     return find
 
@@ -140,7 +143,7 @@ class QuotedGroup:
     another session.
     """
 
-    said: list[QuotedMessage]
+    messages: list[QuotedMessage]
     session: UUID | None = None
     title: str = ""
 
@@ -179,7 +182,10 @@ def quote_turn(
         length=turn.length,
         role=turn.role,
     )
-    made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
+    call_messages = [
+        QuotedMessage(turn=turn.number, head=_head_of_call(turn, own_call))
+        for own_call in turn.calls
+    ]
     if find is not None:
         # The text, or one of the calls with all its arguments, becomes the hit.
         is_output = turn.role == TOOL
@@ -187,23 +193,24 @@ def quote_turn(
         best = (*find(searched), -1, "")
         for place, call in enumerate(turn.calls):
             arguments = whole_arguments(call)
-            score, at = find(arguments)
+            score, position = find(arguments)
             if score > best[0]:
-                best = (score, at, place, arguments)
-        _, at, place, arguments = best
+                best = (score, position, place, arguments)
+        _, position, place, arguments = best
         if place < 0:
-            text = replace(text, at=at)
+            text = replace(text, at=position)
         else:
             head = _head_of_call(turn, turn.calls[place], is_hit=True)
             hit = QuotedMessage(
-                turn=turn.number, head=head, text=arguments, length=len(arguments), at=at
+                turn=turn.number, head=head, text=arguments, length=len(arguments), at=position
             )
-            made = [*made[:place], hit, *made[place + 1 :]]
-    return [text, *made] if text.text or text.is_hit or not made else made
+            call_messages = [*call_messages[:place], hit, *call_messages[place + 1 :]]
+    has_text = text.text or text.is_hit
+    return [text, *call_messages] if has_text or not call_messages else call_messages
 
 
 def quote_whole_turn(
-    turn: RecalledTurn, *, offset: int = 0, size: int = MAX_PIECE_CHARS
+    turn: RecalledTurn, *, offset: int, size: int = MAX_PIECE_CHARS
 ) -> QuotedMessage:
     """Return a piece of a turn's whole content: its text, then its calls with all arguments."""
     calls = [f"tool:{call.name}\n{whole_arguments(call)}" for call in turn.calls]
@@ -223,11 +230,11 @@ def _head_of(turn: RecalledTurn, call: RecalledCall | None, *, is_hit: bool) -> 
         facts.append(clean(one_line(f"attached: {', '.join(turn.attached)}", limit=200)))
     if is_hit:
         facts.append("match")
-    who = turn.role
+    speaker = turn.role
     if turn.role == TOOL:
-        who = line_of_call(call) if call else f"tool:{one_line(turn.tool_name, limit=60)}"
+        speaker = line_of_call(call) if call else f"tool:{one_line(turn.tool_name, limit=60)}"
     replaced = " (replaced)" if turn.is_replaced else ""
-    return f"[Turn {turn.number}] {clean(who)}: ({', '.join(facts)}){replaced}"
+    return f"[Turn {turn.number}] {clean(speaker)}: ({', '.join(facts)}){replaced}"
 
 
 def _head_of_call(turn: RecalledTurn, call: RecalledCall, *, is_hit: bool = False) -> str:
@@ -238,11 +245,13 @@ def _head_of_call(turn: RecalledTurn, call: RecalledCall, *, is_hit: bool = Fals
 
 def line_of_call(call: RecalledCall) -> str:
     """Return the call as ``tool:read_file(path="src/auth.py")``, with long arguments shortened."""
-    shown = ", ".join(
+    arguments = ", ".join(
         f"{one_line(str(name), limit=40)}={one_line(dump_json(value), limit=MAX_ARGUMENT_CHARS)}"
         for name, value in call.arguments.items()
     )
-    return clean(f"tool:{one_line(call.name, limit=60)}({one_line(shown, limit=MAX_CALL_CHARS)})")
+    return clean(
+        f"tool:{one_line(call.name, limit=60)}({one_line(arguments, limit=MAX_CALL_CHARS)})"
+    )
 
 
 def whole_arguments(call: RecalledCall) -> str:
@@ -272,12 +281,12 @@ def quote(groups: Iterable[QuotedGroup]) -> str:
     lines = [BEGIN]
     current: UUID | None = None
     for number, group in enumerate(groups):
-        if number and group.said:
+        if number and group.messages:
             lines.append(GROUP_END)
         if group.session != current and group.head:
             lines.append(group.head)
         current = group.session
-        lines += [said.render() for said in group.said]
+        lines += [message.render() for message in group.messages]
     return "\n".join([*lines, END])
 
 
@@ -292,16 +301,16 @@ _SHORT_CHARS, _SHORTER_CHARS, _NO_CHARS = 1_500, 400, 0
 # shortened first, then answers, which are many times as long as the person's messages, and then the
 # oldest messages. A hit is never shortened below its matching passage.
 _STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int], ...] = (
-    (lambda said: said.is_result and not said.is_hit, _SHORT_CHARS),
-    (lambda said: said.is_result and not said.is_hit, _SHORTER_CHARS),
-    (lambda said: said.is_result and said.is_hit, _SHORT_CHARS),
-    (lambda said: said.is_result and not said.is_hit, _NO_CHARS),
-    (lambda said: said.role == ASSISTANT and not said.is_hit, _SHORTER_CHARS),
-    (lambda said: not said.is_hit, _SHORTER_CHARS),
-    (lambda said: said.is_hit, _SHORT_CHARS),
-    (lambda said: said.role == ASSISTANT and not said.is_hit, _NO_CHARS),
-    (lambda said: said.role != USER and said.is_hit, _SHORTER_CHARS),
-    (lambda said: not said.is_hit, _NO_CHARS),
+    (lambda message: message.is_result and not message.is_hit, _SHORT_CHARS),
+    (lambda message: message.is_result and not message.is_hit, _SHORTER_CHARS),
+    (lambda message: message.is_result and message.is_hit, _SHORT_CHARS),
+    (lambda message: message.is_result and not message.is_hit, _NO_CHARS),
+    (lambda message: message.role == ASSISTANT and not message.is_hit, _SHORTER_CHARS),
+    (lambda message: not message.is_hit, _SHORTER_CHARS),
+    (lambda message: message.is_hit, _SHORT_CHARS),
+    (lambda message: message.role == ASSISTANT and not message.is_hit, _NO_CHARS),
+    (lambda message: message.role != USER and message.is_hit, _SHORTER_CHARS),
+    (lambda message: not message.is_hit, _NO_CHARS),
 )
 # Further steps for hits, when everything else has been left out
 _HIT_STEPS = (_SHORTER_CHARS, PASSAGE_CHARS)
@@ -314,38 +323,45 @@ def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
     not hits are left out, and then the hits of the last groups. One hit always stays. Groups
     without messages are left out.
     """
-    said = {(g, n): said for g, group in enumerate(groups) for n, said in enumerate(group.said)}
+    messages = {
+        (g, n): message
+        for g, group in enumerate(groups)
+        for n, message in enumerate(group.messages)
+    }
     around = [group.cost(before) for before, group in zip((None, *groups), groups, strict=False)]
-    excess = sum(item.cost() for item in said.values()) + sum(around) - budget
-    oldest_first = sorted(said, key=lambda place: (said[place].turn, place))
+    excess = sum(message.cost() for message in messages.values()) + sum(around) - budget
+    oldest_first = sorted(messages, key=lambda place: (messages[place].turn, place))
 
     def shorten(concerns: Callable[[QuotedMessage], bool], limit: int) -> None:
         nonlocal excess
         for place in oldest_first:
             if excess <= 0:
                 return
-            if place in said and concerns(item := said[place]):
-                said[place] = item.cut(limit)
-                excess -= item.cost() - said[place].cost()
+            if place in messages and concerns(message := messages[place]):
+                messages[place] = message.cut(limit)
+                excess -= message.cost() - messages[place].cost()
 
     def leave_out(place: tuple[int, int]) -> None:
         nonlocal excess
-        excess -= said.pop(place).cost()
-        if place[0] not in {g for g, _ in said}:
+        excess -= messages.pop(place).cost()
+        if place[0] not in {g for g, _ in messages}:
             excess -= around[place[0]]
 
     for concerns, limit in _STEPS:
         shorten(concerns, limit)
     for place in oldest_first:
-        if excess > 0 and not said[place].is_hit:
+        if excess > 0 and not messages[place].is_hit:
             leave_out(place)
     for limit in _HIT_STEPS:
-        shorten(lambda said: said.is_hit, limit)
-    for place in sorted(said, reverse=True):
-        if excess > 0 and len(said) > 1:
+        shorten(lambda message: message.is_hit, limit)
+    for place in sorted(messages, reverse=True):
+        if excess > 0 and len(messages) > 1:
             leave_out(place)
-    kept = [
-        replace(group, said=[said[g, n] for n in range(len(group.said)) if (g, n) in said])
+    fitted = [
+        replace(
+            group,
+            messages=[messages[g, n] for n in range(len(group.messages)) if (g, n) in messages],
+        )
         for g, group in enumerate(groups)
     ]
-    return [group for group in kept if group.said]
+    return [group for group in fitted if group.messages]

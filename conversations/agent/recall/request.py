@@ -133,9 +133,9 @@ class RecallRequest:
         These replace the query's own filters of the same kind. Raise BadArgument if a filter is
         unknown.
         """
-        asked, narrowed = parse_query(self.query), parse_query(" ".join(self._filters))
-        given = {n: value for n in NARROWED if (value := getattr(narrowed, n)) not in (None, ())}
-        return replace(asked, **given)
+        search_query, narrowed = parse_query(self.query), parse_query(" ".join(self._filters))
+        filters = {n: value for n in NARROWED if (value := getattr(narrowed, n)) not in (None, ())}
+        return replace(search_query, **filters)
 
     @property
     def _filters(self) -> list[str]:
