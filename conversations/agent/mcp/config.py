@@ -179,7 +179,9 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
         raise ConfigError(f"{path} is not valid JSON ({error}).") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    servers = [one for some in (config.servers, *config.own.values()) for one in some.values()]
+    servers = [
+        server for group in (config.servers, *config.own.values()) for server in group.values()
+    ]
     holds_secrets = any(
         server.environment or server.headers or server.oauth.client_secret for server in servers
     )
@@ -194,26 +196,29 @@ def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
     """Read the servers from the file's JSON. Raise ConfigError if it is invalid."""
     data = _table(data, "the file", {"servers", "workspaces"})
     workspaces = _table(data.get("workspaces", {}), "workspaces")
-    own, off = {}, {}
+    workspace_servers = {}
+    disabled = {}
     for slug, entry in workspaces.items():
         where = f"workspaces.{slug}"
-        given = _table(entry, where, {"servers", "off"})
-        own[slug] = _servers(given.get("servers", {}), f"{where}.servers", environment)
-        off[slug] = frozenset(_texts(given.get("off", []), f"{where}.off"))
+        workspace = _table(entry, where, {"servers", "off"})
+        workspace_servers[slug] = _servers(
+            workspace.get("servers", {}), f"{where}.servers", environment
+        )
+        disabled[slug] = frozenset(_texts(workspace.get("off", []), f"{where}.off"))
     servers = _servers(data.get("servers", {}), "servers", environment)
-    return McpConfig(servers=servers, own=own, off=off)
+    return McpConfig(servers=servers, own=workspace_servers, off=disabled)
 
 
 def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, ServerConfig]:
-    found = {}
-    for name, given in _table(data, where).items():
+    servers = {}
+    for name, server in _table(data, where).items():
         if not _NAME.fullmatch(name) or "__" in name:
             raise ConfigError(
                 f"{where}: {name!r} is not a valid server name. Use letters, digits, single _ "
                 "and -, at most 32, with a letter or digit at both ends."
             )
         place = f"{where}.{name}"
-        entry = _table(given, place)
+        entry = _table(server, place)
         if ("command" in entry) == ("url" in entry):
             raise ConfigError(f"{place} needs either a command or a url.")
         keys, read = (_STDIO, _program) if "command" in entry else (_HTTP, _address)
@@ -226,7 +231,7 @@ def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str,
         if not is_number or not 1 <= seconds <= 3600:
             raise ConfigError(f"{place}.timeout_seconds must be a number from 1 to 3600.")
         tools = entry.get("tools")
-        found[name] = ServerConfig(
+        servers[name] = ServerConfig(
             name=name,
             timeout_seconds=float(seconds),
             effect=effect,
@@ -235,17 +240,17 @@ def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str,
             sampling=_read_sampling(entry.get("sampling"), f"{place}.sampling"),
             **read(entry, place, environment),
         )
-    return found
+    return servers
 
 
-def _read_sampling(given: Any, where: str) -> SamplingLimits | None:
-    if given is None:
+def _read_sampling(data: Any, where: str) -> SamplingLimits | None:
+    if data is None:
         return None
-    table = _table(given, where, _SAMPLING)
+    table = _table(data, where, _SAMPLING)
     limits = {name: table.get(name, default) for name, (default, _) in _SAMPLING.items()}
-    for name, (_, most) in _SAMPLING.items():
-        if type(limits[name]) is not int or not 1 <= limits[name] <= most:
-            raise ConfigError(f"{where}.{name} must be a whole number from 1 to {most}.")
+    for name, (_, maximum) in _SAMPLING.items():
+        if type(limits[name]) is not int or not 1 <= limits[name] <= maximum:
+            raise ConfigError(f"{where}.{name} must be a whole number from 1 to {maximum}.")
     return SamplingLimits(**limits)
 
 
@@ -262,16 +267,16 @@ def _program(
                 f"{where}.folder: {folder} is not an absolute path of an existing folder."
             )
     words = (command, *(_filled(arg, f"{where}.args", environment) for arg in args))
-    found = {
+    values = {
         "command": words,
         "environment": _filled_table(entry.get("env", {}), f"{where}.env", environment),
         "folder": folder,
         "sandbox": _flag(entry, "sandbox", where),
         "network": _flag(entry, "network", where),
     }
-    if "network" in entry and not found["sandbox"]:
+    if "network" in entry and not values["sandbox"]:
         raise ConfigError(f"{where}.network applies only to a sandbox: add sandbox, or remove it.")
-    return found
+    return values
 
 
 def _address(
@@ -294,16 +299,16 @@ def _address(
 
 
 def _read_oauth(data: Any, where: str, environment: Mapping[str, str]) -> OAuthConfig:
-    given = {name: _text(data[name], f"{where}.{name}") for name in _table(data, where, _OAUTH)}
-    grant = given.pop("grant", "authorization_code")
+    values = {name: _text(data[name], f"{where}.{name}") for name in _table(data, where, _OAUTH)}
+    grant = values.pop("grant", "authorization_code")
     if grant not in ("authorization_code", "client_credentials"):
         words = "authorization_code or client_credentials"
         raise ConfigError(f"{where}.grant must be {words}.")
     is_own_account = grant == "client_credentials"
-    if is_own_account and not {"client_id", "client_secret", "issuer"} <= given.keys():
+    if is_own_account and not {"client_id", "client_secret", "issuer"} <= values.keys():
         raise ConfigError(f"{where} needs client_id, client_secret and issuer for this grant.")
-    secret = _filled(given.pop("client_secret", ""), f"{where}.client_secret", environment)
-    return OAuthConfig(client_secret=secret, is_own_account=is_own_account, **given)
+    secret = _filled(values.pop("client_secret", ""), f"{where}.client_secret", environment)
+    return OAuthConfig(client_secret=secret, is_own_account=is_own_account, **values)
 
 
 def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -323,11 +328,11 @@ def _filled(text: str, where: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: environment[match[1]], text)
 
 
-def _table(data: Any, where: str, known: Collection[str] = ()) -> dict[str, Any]:
+def _table(data: Any, where: str, known_keys: Collection[str] = ()) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{where} must be an object.")
-    if known and (unknown := sorted(data.keys() - set(known))):
-        allowed = ", ".join(sorted(known))
+    if known_keys and (unknown := sorted(data.keys() - set(known_keys))):
+        allowed = ", ".join(sorted(known_keys))
         raise ConfigError(f"{where}: unknown key {unknown[0]!r}. Known keys: {allowed}.")
     return data
 

@@ -75,57 +75,58 @@ def make_offers(
 
     This may take some seconds.
     """
-    wanted: dict[str, Mapping[str, Any]] = {}
+    tools: dict[str, Mapping[str, Any]] = {}
     notes: list[str] = []
-    rest = 0
+    skipped = 0
     for tool in listed:
-        own = tool.get("name")
+        own_name = tool.get("name")
         problem: str
-        if not isinstance(own, str) or not own or storable(own) != own:
+        if not isinstance(own_name, str) or not own_name or storable(own_name) != own_name:
             problem = say("the name is not valid.")
-        elif config.tools is not None and own not in config.tools:
+        elif config.tools is not None and own_name not in config.tools:
             continue
-        elif len(wanted) == MAX_TOOLS or len(wanted) + len(notes) >= MAX_CHECKED_TOOLS:
-            rest += 1
+        elif len(tools) == MAX_TOOLS or len(tools) + len(notes) >= MAX_CHECKED_TOOLS:
+            skipped += 1
             continue
-        elif len(own) > MAX_OWN_NAME_CHARS:
+        elif len(own_name) > MAX_OWN_NAME_CHARS:
             problem = say("the name is too long.")
-        elif own in wanted:
+        elif own_name in tools:
             problem = say("another tool has the same name.")
         else:
             problem = find_problem(tool.get("inputSchema"))
         if problem:
-            shown = one_line(storable(str(own or "")), limit=60) or say("A tool without a name")
-            notes.append(say("%(tool)s: %(problem)s", tool=shown, problem=problem))
+            shown_name = one_line(storable(str(own_name or "")), limit=60)
+            shown_name = shown_name or say("A tool without a name")
+            notes.append(say("%(tool)s: %(problem)s", tool=shown_name, problem=problem))
         else:
-            wanted[str(own)] = tool
-    names = _names_of(config.name, wanted)
+            tools[str(own_name)] = tool
+    names = _names_of(config.name, tools)
     offers = [
-        _make_offer(config, names[own], own, wanted[own])
-        for own in sorted(wanted, key=names.__getitem__)
+        _make_offer(config, names[own_name], own_name, tools[own_name])
+        for own_name in sorted(tools, key=names.__getitem__)
     ]
-    if rest:
-        notes.append(say("%(count)s more: the limit on tools is reached.", count=rest))
-    known = {str(tool.get("name")) for tool in listed}
-    if missing := sorted((config.tools or frozenset()) - known):
+    if skipped:
+        notes.append(say("%(count)s more: the limit on tools is reached.", count=skipped))
+    listed_names = {str(tool.get("name")) for tool in listed}
+    if missing := sorted((config.tools or frozenset()) - listed_names):
         named = one_line(", ".join(missing), limit=200)
         notes.append(say("Configured but not offered: %(tools)s", tools=named))
     return tuple(offers), tuple(notes[:MAX_NOTES])
 
 
-def _names_of(server: str, wanted: Iterable[str]) -> dict[str, str]:
+def _names_of(server: str, own_names: Iterable[str]) -> dict[str, str]:
     """Return the names that the model uses, by the server's own names.
 
     Unsupported characters are replaced. A part of a digest is added to names that would then be
     equal to others, or that are too long.
     """
-    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in wanted}
+    plain = {own_name: f"{PREFIX}{server}__{_UNFIT.sub('_', own_name)}" for own_name in own_names}
     uses = Counter(plain.values())
-    for own, name in plain.items():
-        is_own = name == f"{PREFIX}{server}__{own}"
+    for own_name, name in plain.items():
+        is_own = name == f"{PREFIX}{server}__{own_name}"
         if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
-            digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
-            plain[own] = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
+            digest = sha256(f"{server}\0{own_name}".encode()).hexdigest()[:8]
+            plain[own_name] = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
     return plain
 
 
@@ -144,23 +145,27 @@ class PromptOffer:
 
 def make_prompts(listed: Sequence[Mapping[str, Any]]) -> tuple[PromptOffer, ...]:
     """Return the prompts of a list whose names can be typed, by name."""
-    found = {}
-    for one in listed:
-        name, given = one.get("name"), one.get("arguments")
+    prompts = {}
+    for prompt in listed:
+        name, arguments = prompt.get("name"), prompt.get("arguments")
         if not isinstance(name, str) or not _PROMPT.fullmatch(name):
             continue
-        arguments = [one for one in given if isinstance(one, dict)] if type(given) is list else []
-        names = [one_line(storable(str(one.get("name"))), limit=60) for one in arguments]
-        words = one.get("description") or one.get("title") or ""
-        found[name] = PromptOffer(
+        if type(arguments) is not list:
+            arguments = []
+        arguments = [argument for argument in arguments if isinstance(argument, dict)]
+        names = [one_line(storable(str(argument.get("name"))), limit=60) for argument in arguments]
+        words = prompt.get("description") or prompt.get("title") or ""
+        prompts[name] = PromptOffer(
             name=name,
             says=one_line(storable(str(words)), limit=200),
             arguments=tuple(names),
             required=frozenset(
-                told for told, one in zip(names, arguments, strict=True) if one.get("required")
+                argument_name
+                for argument_name, argument in zip(names, arguments, strict=True)
+                if argument.get("required")
             ),
         )
-    return tuple(found[name] for name in sorted(found)[:MAX_PROMPTS])
+    return tuple(prompts[name] for name in sorted(prompts)[:MAX_PROMPTS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +178,14 @@ class ResourceOffer:
 
 def make_resources(listed: Sequence[Mapping[str, Any]]) -> tuple[ResourceOffer, ...]:
     """Return the resources of a list whose addresses can be typed, by address."""
-    found = {}
-    for one in listed:
-        uri = one.get("uri")
+    resources = {}
+    for resource in listed:
+        uri = resource.get("uri")
         if isinstance(uri, str) and _RESOURCE.fullmatch(uri) and storable(uri) == uri:
-            words = (one.get("title") or one.get("name"), one.get("description"))
+            words = (resource.get("title") or resource.get("name"), resource.get("description"))
             says = " · ".join(str(text) for text in words if text)
-            found[uri] = ResourceOffer(uri=uri, says=one_line(storable(says), limit=200))
-    return tuple(found[uri] for uri in sorted(found)[:MAX_RESOURCES])
+            resources[uri] = ResourceOffer(uri=uri, says=one_line(storable(says), limit=200))
+    return tuple(resources[uri] for uri in sorted(resources)[:MAX_RESOURCES])
 
 
 def find_problem(schema: Any) -> str:
@@ -280,7 +285,7 @@ class ConnectionTiming:
 type Ask = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-async def ask_nobody(asked: Mapping[str, Any]) -> dict[str, Any]:
+async def ask_nobody(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": CANCEL}
 
 
@@ -323,7 +328,7 @@ class ToolServerConnection:
         self.last_used = monotonic()
         self._timing = timing
         self._session: ToolServerSession | None = None
-        self._held: ToolServerSession | None = None  # The last session
+        self._last_session: ToolServerSession | None = None
         self._limit: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -405,9 +410,9 @@ class ToolServerConnection:
         questions = samples = 0
         sampling = self.config.sampling
 
-        async def ask_in_time(asked: Mapping[str, Any]) -> dict[str, Any]:
+        async def ask_in_time(params: Mapping[str, Any]) -> dict[str, Any]:
             nonlocal questions, samples
-            if sampling is not None and asked.get("mode") == SAMPLING:
+            if sampling is not None and params.get("mode") == SAMPLING:
                 samples += 1
                 if samples > sampling.max_requests:
                     words = f"A call may ask the model {sampling.max_requests} times."
@@ -415,7 +420,7 @@ class ToolServerConnection:
             questions += 1
             limit.reschedule(None)
             try:
-                return await ask(asked)
+                return await ask(params)
             finally:
                 questions -= 1
                 if not questions and ask_in_time in self._asking:
@@ -458,7 +463,7 @@ class ToolServerConnection:
             self._on_closed()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.close):
-                while self._held is session and self.state == READY:
+                while self._last_session is session and self.state == READY:
                     await self._changed.wait()
         return ServerFailed(self.reason or error.message)
 
@@ -517,12 +522,12 @@ class ToolServerConnection:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(say("No answer within %(seconds)s s.", seconds=seconds)) from None
 
-    async def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def _answer(self, params: Mapping[str, Any]) -> dict[str, Any]:
         # Older servers do not say to which call a question belongs. If several calls are open, the
         # question could concern any of them, and they may be of different people, so it is
         # cancelled.
         asking = self._asking[0] if len(self._asking) == 1 else ask_nobody
-        return await asking(asked)
+        return await asking(params)
 
     def _interrupt(self) -> None:
         """Wake the owning task. If it is connecting, end the attempt."""
@@ -598,7 +603,7 @@ class ToolServerConnection:
             limit.reschedule(None)
             if self._is_closing:
                 return
-            self._session = self._held = session
+            self._session = self._last_session = session
             self.title = session.title
             await self._become_ready()
             logger.info("mcp_connected", extra={"fields": self._fields()})
@@ -657,9 +662,9 @@ class ToolServerConnection:
             raise ServerFailed(
                 say("It returned no list of tools: %(reason)s", reason=error.message)
             ) from error
-        found = await asyncio.to_thread(make_offers, self.config, listed)
-        if found != (self.offers, self.left_out) or not self.version:
-            self.offers, self.left_out = found
+        offers_and_notes = await asyncio.to_thread(make_offers, self.config, listed)
+        if offers_and_notes != (self.offers, self.left_out) or not self.version:
+            self.offers, self.left_out = offers_and_notes
             self.version += 1
 
     def _on_list_changed(self) -> None:

@@ -80,22 +80,22 @@ class ServerTransport(httpx2.AsyncHTTPTransport):
         kind = response.headers.get("content-type", "").lower()
         if not is_session or not kind.startswith(EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            most = MAX_LINE_BYTES if is_own else MAX_FOREIGN_RESPONSE_BYTES
-            response.stream = _SizeLimitedStream(response.stream, most)
+            max_bytes = MAX_LINE_BYTES if is_own else MAX_FOREIGN_RESPONSE_BYTES
+            response.stream = _SizeLimitedStream(response.stream, max_bytes)
         return response
 
 
 class _SizeLimitedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: int) -> None:
         self._stream = stream
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for data in self._stream:
             size += len(data)
-            if size > self._most:
-                raise httpx2.ReadError(f"a response of more than {self._most:,} bytes")
+            if size > self._max_bytes:
+                raise httpx2.ReadError(f"a response of more than {self._max_bytes:,} bytes")
             yield data
 
     async def aclose(self) -> None:
@@ -126,7 +126,7 @@ class _CheckedHostBackend(httpcore2.AnyIOBackend):
 
 async def _find_addresses(host: str, port: int) -> list[str]:
     try:
-        found = await anyio.getaddrinfo(host, port)
+        infos = await anyio.getaddrinfo(host, port)
     except OSError as error:
         raise httpcore2.ConnectError(str(error)) from error
-    return [str(address[0]) for *_, address in found]
+    return [str(address[0]) for *_, address in infos]

@@ -90,8 +90,8 @@ class _OwnTokenStorage(_MemoryStorage):
         self._grants = grants
 
     async def get_tokens(self) -> OAuthToken | None:
-        kept = (await self._grants.read()).get("tokens")
-        return OAuthToken.model_validate(kept) if kept else None
+        tokens = (await self._grants.read()).get("tokens")
+        return OAuthToken.model_validate(tokens) if tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         await self._grants.save(tokens=tokens.model_dump(mode="json"))
@@ -179,14 +179,14 @@ class _GrantProvider(OAuthClientProvider):
 
     async def _read(self) -> Any:
         """Copy the stored grant to the context and return its tokens."""
-        kept, context = await self._grants.read(), self.context
-        tokens = kept.get("tokens")
-        metadata, resource = kept.get("oauth_metadata"), kept.get("resource_metadata")
+        grant, context = await self._grants.read(), self.context
+        tokens = grant.get("tokens")
+        metadata, resource = grant.get("oauth_metadata"), grant.get("resource_metadata")
         context.current_tokens = OAuthToken.model_validate(tokens) if tokens else None
-        context.token_expiry_time = kept.get("expires_at")
-        context.client_info = _find_client(self._config, kept)
+        context.token_expiry_time = grant.get("expires_at")
+        context.client_info = _find_client(self._config, grant)
         # Otherwise a refresh after a restart would be sent to a guessed address.
-        context.auth_server_url = kept.get("auth_server_url")
+        context.auth_server_url = grant.get("auth_server_url")
         context.oauth_metadata = OAuthMetadata.model_validate(metadata) if metadata else None
         context.protected_resource_metadata = (
             ProtectedResourceMetadata.model_validate(resource) if resource else None
@@ -214,16 +214,16 @@ class _GrantProvider(OAuthClientProvider):
 
     async def _save_scopes(self, response: httpx2.Response) -> None:
         """Save the scopes that a call turned out to need, for the next sign-in."""
-        context, kept = self.context, await self._grants.read()
-        wanted = get_client_metadata_scopes(
+        context, grant = self.context, await self._grants.read()
+        needed_scopes = get_client_metadata_scopes(
             extract_scope_from_www_auth(response),
             context.protected_resource_metadata,
             context.oauth_metadata,
             context.client_metadata.grant_types,
         )
         granted = context.current_tokens.scope if context.current_tokens is not None else None
-        scopes = union_scopes(union_scopes(kept.get("scopes"), granted), wanted)
-        await self._grants.replace(kept.get("tokens"), scopes=scopes)
+        scopes = union_scopes(union_scopes(grant.get("scopes"), granted), needed_scopes)
+        await self._grants.replace(grant.get("tokens"), scopes=scopes)
 
     def _fail(self, error: ServerFailed) -> ServerFailed:
         self._on_failed(error.message)
@@ -256,7 +256,7 @@ def _describe_client(redirect_uri: str) -> OAuthClientMetadata:
 
 
 def _find_client(
-    config: ServerConfig, kept: Mapping[str, Any], redirect_uri: str = NOWHERE
+    config: ServerConfig, grant: Mapping[str, Any], redirect_uri: str = NOWHERE
 ) -> OAuthClientInformationFull | None:
     """Return the client that the configuration names, or the registered one."""
     oauth = config.oauth
@@ -267,7 +267,7 @@ def _find_client(
             redirect_uris=[AnyUrl(redirect_uri)],
             token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
         )
-    client = kept.get("client")
+    client = grant.get("client")
     return OAuthClientInformationFull.model_validate(client) if client else None
 
 
@@ -292,13 +292,13 @@ def make_auth(
 
 async def sign_in(
     config: ServerConfig,
-    kept: Mapping[str, Any],
+    grant: Mapping[str, Any],
     *,
     redirect_uri: str,
     show: Callable[[str, str], Awaitable[None]],
     wait_for_answer: Callable[[str], Awaitable[Mapping[str, str]]],
 ) -> dict[str, Any]:
-    """Have a person sign in, and return the data of the grant, which replaces ``kept``.
+    """Have a person sign in, and return the data of the grant, which replaces ``grant``.
 
     ``show`` is called with the address for the person and with the state that identifies the
     answer. ``wait_for_answer`` is called with that state and returns the answer. Raise ServerFailed
@@ -318,11 +318,11 @@ async def sign_in(
         if error := answer.get("error"):
             words = one_line(storable(answer.get("error_description") or error), limit=200)
             raise ServerFailed(say("The authorization server refused: %(reason)s.", reason=words))
-        given = {name: answer.get(name) for name in ("code", "state", "iss")}
-        return AuthorizationCodeResult.model_validate(given)
+        parameters = {name: answer.get(name) for name in ("code", "state", "iss")}
+        return AuthorizationCodeResult.model_validate(parameters)
 
     provider = _SignInProvider(
-        union_scopes(config.oauth.scopes or None, kept.get("scopes")),
+        union_scopes(config.oauth.scopes or None, grant.get("scopes")),
         server_url=config.url,
         client_metadata=_describe_client(redirect_uri),
         # A client that was registered earlier is not used, because the authorization server may
@@ -384,19 +384,19 @@ def explain(error: BaseException) -> str:
     return say("The sign-in failed: %(reason)s", reason=reason)
 
 
-async def revoke(config: ServerConfig, kept: Mapping[str, Any]) -> None:
+async def revoke(config: ServerConfig, grant: Mapping[str, Any]) -> None:
     """Revoke a grant at its authorization server, if the server supports that.
 
     Errors are ignored because the grant is deleted here anyway.
     """
-    endpoint = (kept.get("oauth_metadata") or {}).get("revocation_endpoint")
-    tokens = kept.get("tokens") or {}
+    endpoint = (grant.get("oauth_metadata") or {}).get("revocation_endpoint")
+    tokens = grant.get("tokens") or {}
     token = tokens.get("refresh_token") or tokens.get("access_token")
     if not endpoint or not token:
         return
     with suppress(McpError, httpx2.HTTPError, OSError, ValueError):
         context = OAuthContext(config.url, _describe_client(NOWHERE), _MemoryStorage(), None, None)
-        context.client_info = _find_client(config, kept)
+        context.client_info = _find_client(config, grant)
         data = {"token": token}
         if context.client_info is not None:
             data["client_id"] = context.client_info.client_id
@@ -423,6 +423,6 @@ def make_client(config: ServerConfig, *, auth: httpx2.Auth | None = None) -> htt
 async def poll(read: Callable[[], Awaitable[Any]], seconds: float, *, pause: float = 0.3) -> Any:
     """Call ``read`` until it returns a value, and return that. Raise TimeoutError."""
     async with asyncio.timeout(seconds):  # Another process may write the value
-        while (found := await read()) is None:  # noqa: ASYNC110
+        while (value := await read()) is None:  # noqa: ASYNC110
             await asyncio.sleep(pause)
-    return found
+    return value

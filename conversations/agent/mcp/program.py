@@ -65,7 +65,7 @@ class ServerProcess:
     def __init__(self, running: SupervisedProcess) -> None:
         self.tail = ""
         self._running = running
-        self._said: dict[str, Any] | None = None
+        self._end_report: dict[str, Any] | None = None
         self._buffer = bytearray()
         self._has_ended = False
 
@@ -156,10 +156,10 @@ class ServerProcess:
 
     def describe_end(self) -> str:
         """Return why the program has ended, as far as that is known, with its last output."""
-        said = self._said or {}
-        ending = _ENDINGS.get(said.get("reason", ""))
+        report = self._end_report or {}
+        ending = _ENDINGS.get(report.get("reason", ""))
         if ending is None:
-            code = said.get("exit") or 0
+            code = report.get("exit") or 0
             ending = (
                 say("It ended with exit code %(code)s.", code=code)
                 if code >= 0
@@ -195,8 +195,8 @@ class ServerProcess:
         return self._has_ended
 
     def _reap(self) -> None:
-        if self._said is None:
-            self._said = self._running.reap(kills=not self._has_ended)
+        if self._end_report is None:
+            self._end_report = self._running.reap(kills=not self._has_ended)
 
 
 def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:

@@ -149,8 +149,8 @@ def _split_blocks(server: str, data: Mapping[str, Any]) -> tuple[str, list[dict[
     limit: int = settings.LOOM.max_output_bytes
     encoded = output.encode()
     if len(encoded) > limit:
-        kept = encoded[:limit].decode("utf-8", "ignore")
-        output = f"{kept}\n\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
+        beginning = encoded[:limit].decode("utf-8", "ignore")
+        output = f"{beginning}\n\n[{len(encoded) - limit:,} more bytes of output were dropped.]"
     return output, files
 
 
@@ -163,19 +163,19 @@ async def _load_oauth() -> Any:
     return await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.oauth")
 
 
-def split_words(text: str, most: int) -> list[str]:
-    """Return at most ``most`` words. The last one has the rest of the text."""
+def split_words(text: str, max_words: int) -> list[str]:
+    """Return at most ``max_words`` words. The last one has the rest of the text."""
     words: list[str] = []
     rest = text.strip()
-    while rest and len(words) < most - 1:
-        found = _WORD.match(rest)
-        assert found is not None
-        words.append(found[1] if found[1] is not None else found[0].rstrip())
-        rest = rest[found.end() :].lstrip()
-    if not rest or not most:
+    while rest and len(words) < max_words - 1:
+        match = _WORD.match(rest)
+        assert match is not None
+        words.append(match[1] if match[1] is not None else match[0].rstrip())
+        rest = rest[match.end() :].lstrip()
+    if not rest or not max_words:
         return words
-    found = _WORD.fullmatch(rest)
-    return [*words, rest if found is None or found[1] is None else found[1]]
+    match = _WORD.fullmatch(rest)
+    return [*words, rest if match is None or match[1] is None else match[1]]
 
 
 def _write_messages(server: str, data: Mapping[str, Any]) -> str:
@@ -408,40 +408,42 @@ class ToolServers:
 
         The caller is about to execute calls of these tools.
         """
-        wanted = [name for name in names if name.startswith(PREFIX)]
-        if not wanted or self._is_stopped:
+        tool_names = [name for name in names if name.startswith(PREFIX)]
+        if not tool_names or self._is_stopped:
             return
         for connection in self._connections_of(workspace, root):
-            if any(name.startswith(f"{PREFIX}{connection.config.name}__") for name in wanted):
+            if any(name.startswith(f"{PREFIX}{connection.config.name}__") for name in tool_names):
                 connection.use()
                 await connection.wait_connected(seconds=self._timing.connect)
 
     def tools_of(self, workspace: str) -> Mapping[str, Tool]:
-        found: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         for server, connection in self._ready_of(workspace):
             key = self._key(server, workspace)
-            version, tools = self._tools.get(key, (0, ()))
+            version, server_tools = self._tools.get(key, (0, ()))
             if version != connection.version:  # Tools are made once for each list of the server
                 version = connection.version
                 find = partial(self._connection, server, workspace)
-                tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
-                self._tools[key] = version, tools
-            found |= {tool.name: tool for tool in tools}
-        return MappingProxyType(dict(sorted(found.items())))
+                server_tools = tuple(make_tool(server, offer, find) for offer in connection.offers)
+                self._tools[key] = version, server_tools
+            tools |= {tool.name: tool for tool in server_tools}
+        return MappingProxyType(dict(sorted(tools.items())))
 
     def prompts_of(self, workspace: str) -> dict[str, PromptOffer]:
         """Return the prompts of the connected servers by the name to type: ``server:prompt``."""
-        found: dict[str, PromptOffer] = {}
+        prompts: dict[str, PromptOffer] = {}
         for server, connection in self._ready_of(workspace):
-            found |= {f"{server.name}:{one.name}": one for one in connection.prompts}
-        return found
+            prompts |= {f"{server.name}:{prompt.name}": prompt for prompt in connection.prompts}
+        return prompts
 
     def resources_of(self, workspace: str) -> dict[str, ResourceOffer]:
         """Return the resources that the servers list by the name to type: ``server:uri``."""
-        found: dict[str, ResourceOffer] = {}
+        resources: dict[str, ResourceOffer] = {}
         for server, connection in self._ready_of(workspace):
-            found |= {f"{server.name}:{one.uri}": one for one in connection.resources}
-        return found
+            resources |= {
+                f"{server.name}:{resource.uri}": resource for resource in connection.resources
+            }
+        return resources
 
     async def read_resource(self, workspace: str, root: Path, name: str) -> list[tuple[str, bytes]]:
         """Return the names and bytes of files with the contents of the resource ``server:uri``.
@@ -470,9 +472,11 @@ class ToolServers:
         Each argument gets one word, and the last one gets the rest. Words in quotes count as one.
         """
         offer = self.prompts_of(workspace)[name]
-        given = split_words(words, len(offer.arguments))
-        arguments = dict(zip(offer.arguments, given, strict=False))
-        if missing := [one for one in offer.arguments if one in offer.required - arguments.keys()]:
+        values = split_words(words, len(offer.arguments))
+        arguments = dict(zip(offer.arguments, values, strict=False))
+        missing_names = offer.required - arguments.keys()
+        missing = [argument for argument in offer.arguments if argument in missing_names]
+        if missing:
             raise Rejected(
                 "/%(name)s needs: %(arguments)s.",
                 name=name,
@@ -536,12 +540,12 @@ class ToolServers:
         sentence.
         """
         connection = self._signable(workspace, root, name)
-        shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        work = self._sign_in(connection, workspace, user_pk, redirect_uri, shown)
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        work = self._sign_in(connection, workspace, user_pk, redirect_uri, address)
         task = asyncio.create_task(work)
         self._signing_in.add(task)
         task.add_done_callback(self._signing_in.discard)
-        return await shown
+        return await address
 
     async def sign_out(self, workspace: str, root: Path, name: str) -> None:
         """Delete a server's grant and revoke it at its authorization server. Raise Rejected."""
@@ -550,10 +554,10 @@ class ToolServers:
         assert self._read is not None
         assert self._write is not None
         async with refresh_lock(key):  # Tokens of a refresh in progress have to be revoked too
-            kept = await self._read(read_secrets, key)
+            grant = await self._read(read_secrets, key)
             await self._write(forget_grant, key)
         oauth = await _load_oauth()
-        await oauth.revoke(connection.config, kept)
+        await oauth.revoke(connection.config, grant)
         connection.connect_again()
         await connection.wait_connected()
 
@@ -569,7 +573,7 @@ class ToolServers:
         workspace: str,
         user_pk: int,
         redirect_uri: str,
-        shown: "asyncio.Future[str]",
+        address: "asyncio.Future[str]",
     ) -> None:
         config, read, write = connection.config, self._read, self._write
         assert read is not None
@@ -579,13 +583,13 @@ class ToolServers:
         async def show(url: str, state: str) -> None:
             states.append(state)
             await write(begin_sign_in, key, state=state, user_pk=user_pk, slug=workspace)
-            shown.set_result(url)
+            address.set_result(url)
 
         async def wait_for_answer(state: str) -> dict[str, str]:
             seconds = MAX_SIGN_IN_AGE.total_seconds()
-            answer = partial(read, read_answer, key, state)
-            found: dict[str, str] = await oauth.poll(answer, seconds)
-            return found
+            read_next = partial(read, read_answer, key, state)
+            answer: dict[str, str] = await oauth.poll(read_next, seconds)
+            return answer
 
         problem = ""
         try:
@@ -609,10 +613,10 @@ class ToolServers:
             logger.exception("mcp_sign_in_failed")
             problem = say("The sign-in failed; the log has the reason.")
         finally:
-            if not shown.done():
+            if not address.done():
                 reason = problem or say("The server ends.")
                 refusal = say("%(name)s: %(reason)s", name=config.name, reason=reason)
-                shown.set_exception(Rejected(refusal, code="no_sign_in"))
+                address.set_exception(Rejected(refusal, code="no_sign_in"))
             if states:
                 await write(finish_sign_in, key, states[0], problem=problem)
 
@@ -672,7 +676,10 @@ class ToolServers:
 
     def _find(self, workspace: str, root: Path, name: str) -> ToolServerConnection | None:
         connections = self._connections_of(workspace, root)
-        return next((one for one in connections if one.config.name == name), None)
+        for connection in connections:
+            if connection.config.name == name:
+                return connection
+        return None
 
     def _get(self, workspace: str, root: Path, name: str, *, code: str) -> ToolServerConnection:
         """Return a server's connection. Raise Rejected if it does not exist or is off here."""

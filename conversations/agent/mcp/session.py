@@ -116,8 +116,8 @@ class ToolServerSession:
         for _ in range(MAX_PAGES):
             with _translated():
                 # The raw result, because the SDK rejects the whole page if it cannot read one tool.
-                given = await self._send_raw(types.ListToolsRequest(params=params))
-                page = _ToolPage.model_validate(given)
+                result = await self._send_raw(types.ListToolsRequest(params=params))
+                page = _ToolPage.model_validate(result)
             is_whole = params is None and not page.cursor
             tools += self._without_unfit(page.tools, is_whole=is_whole)
             if not page.cursor:
@@ -168,13 +168,13 @@ class ToolServerSession:
 
     async def begin_task(self, name: str, arguments: dict[str, Any]) -> str:
         """Start the call of a tool as a task and return its id. Raise CallRefused."""
-        kept = types.TaskMetadata(ttl=TASK_TTL_MS)
-        params = types.CallToolRequestParams(name=name, arguments=arguments, task=kept)
+        metadata = types.TaskMetadata(ttl=TASK_TTL_MS)
+        params = types.CallToolRequestParams(name=name, arguments=arguments, task=metadata)
         with _translated():
             # The SDK has types for tasks, but its session accepts only a call's result as the
             # response to this request.
-            given = await self._send_raw(types.CallToolRequest(params=params))
-            return types.CreateTaskResult.model_validate(given, by_name=False).task.task_id
+            result = await self._send_raw(types.CallToolRequest(params=params))
+            return types.CreateTaskResult.model_validate(result, by_name=False).task.task_id
 
     async def finish_task(self, task: str, *, report: Callable[[str], None]) -> dict[str, Any]:
         """Wait for the result of a task and return it, unchecked. Raise CallRefused."""
@@ -182,16 +182,17 @@ class ToolServerSession:
         asking = asyncio.create_task(
             self._send(types.GetTaskPayloadRequest(params=params), types.CallToolResult)
         )
-        looked = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task))
-        pause, said = MIN_POLL_SECONDS, ""
+        status_request = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task))
+        pause = MIN_POLL_SECONDS
+        last_message = ""
         try:
             while not (await asyncio.wait({asking}, timeout=pause))[0]:
-                found = await self._send(looked, types.GetTaskResult)
-                if found.status_message and found.status_message != said:
-                    said = found.status_message
-                    report(f"{storable(said)}\n")
+                status = await self._send(status_request, types.GetTaskResult)
+                if status.status_message and status.status_message != last_message:
+                    last_message = status.status_message
+                    report(f"{storable(last_message)}\n")
                 pause = min(
-                    max((found.poll_interval or 0) / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS
+                    max((status.poll_interval or 0) / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS
                 )
             return _plain(asking.result())
         finally:
@@ -233,19 +234,19 @@ class ToolServerSession:
         """
 
         async def show(progress: float, total: float | None, message: str | None) -> None:
-            of = f"/{total:g}" if total is not None else ""
-            report(f"{progress:g}{of}{' ' + message if message else ''}\n")
+            out_of = f"/{total:g}" if total is not None else ""
+            report(f"{progress:g}{out_of}{' ' + message if message else ''}\n")
 
-        given: dict[str, Any] = {}
+        responses: dict[str, Any] = {}
         for _ in range(MAX_ROUNDS):
-            params = types.CallToolRequestParams(name=name, arguments=arguments, **given)
+            params = types.CallToolRequestParams(name=name, arguments=arguments, **responses)
             with _translated():
                 result = await self._client.session.send_request(
                     types.CallToolRequest(params=params), _ANSWER, progress_callback=show
                 )
             if not isinstance(result, types.InputRequiredResult):
                 return _plain(result)
-            given = {
+            responses = {
                 "input_responses": await self._respond(result.input_requests or {}, ask),
                 "request_state": result.request_state,
             }
@@ -304,17 +305,17 @@ def _translated() -> Iterator[None]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        where = one_line(storable(f"{path}: {first['msg']}"), limit=200)
+        problem = one_line(storable(f"{path}: {first['msg']}"), limit=200)
         raise CallRefused(
-            say("The server's response violates the protocol: %(reason)s.", reason=where)
+            say("The server's response violates the protocol: %(reason)s.", reason=problem)
         ) from error
 
 
 async def _sample(
     params: types.CreateMessageRequestParams, limits: SamplingLimits, ask: Ask
 ) -> types.CreateMessageResult:
-    asked = _plain(params) | {"maxTokens": max(1, min(params.max_tokens, limits.max_tokens))}
-    answer = await ask(asked | {"mode": SAMPLING})
+    request = _plain(params) | {"maxTokens": max(1, min(params.max_tokens, limits.max_tokens))}
+    answer = await ask(request | {"mode": SAMPLING})
     if answer["action"] != ACCEPT:
         raise CallRefused(answer.get("reason") or say("The request to the model was denied."))
     return types.CreateMessageResult.model_validate(answer["content"])
@@ -323,8 +324,8 @@ async def _sample(
 def _read_tool(tool: Any) -> types.Tool | None:
     """Return the parts of a tool that its calls need, or None if they are invalid."""
     with suppress(ValidationError, AttributeError):
-        given = {"name": tool.get("name"), "inputSchema": tool.get("inputSchema")}
-        return types.Tool.model_validate(given, by_name=False)
+        values = {"name": tool.get("name"), "inputSchema": tool.get("inputSchema")}
+        return types.Tool.model_validate(values, by_name=False)
     return None
 
 
@@ -334,16 +335,16 @@ def _list_roots(root: Path) -> types.ListRootsResult:
 
 
 async def _list_all(list_page: Callable[..., Awaitable[Any]], name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     cursor = None
     for _ in range(MAX_PAGES):
         with _translated():
             page = await list_page(cursor=cursor)
-        found += [_plain(one) for one in getattr(page, name)]
+        items += [_plain(item) for item in getattr(page, name)]
         cursor = page.next_cursor
         if not cursor:
             break
-    return found
+    return items
 
 
 def _plain(model: Any) -> dict[str, Any]:
@@ -371,7 +372,7 @@ async def open_session(
     Raise ServerFailed with the reason if the connection breaks or the body raises an error. Raise
     SignInNeeded if ``grants`` has no grant that the server accepts.
     """
-    said: list[str] = []  # Why the connection broke, from the code that knows the reason best
+    reasons: list[str] = []  # Why the connection broke, from the code that knows the reason best
 
     async def notice(message: IncomingMessage) -> None:
         if isinstance(message, LIST_CHANGES):
@@ -399,9 +400,9 @@ async def open_session(
     try:
         async with AsyncExitStack() as stack:
             transport = (
-                _program(config, root, said, on_end)
+                _program(config, root, reasons, on_end)
                 if config.is_program
-                else _http(config, said, grants)
+                else _http(config, reasons, grants)
             )
             client = Client(
                 transport,
@@ -416,16 +417,16 @@ async def open_session(
                 await stack.enter_async_context(client)
             yield ToolServerSession(client, root, config)
     except (Exception, ExceptionGroup) as error:
-        if said == [SIGN_IN_NEEDED]:
+        if reasons == [SIGN_IN_NEEDED]:
             raise SignInNeeded from error
-        raise ServerFailed(_describe(error, said)) from error
+        raise ServerFailed(_describe(error, reasons)) from error
 
 
-def _describe(error: BaseException, said: list[str]) -> str:
+def _describe(error: BaseException, reasons: list[str]) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if said and not isinstance(error, httpx2.TransportError | ServerProcessError):
-        return said[0]
+    if reasons and not isinstance(error, httpx2.TransportError | ServerProcessError):
+        return reasons[0]
     if isinstance(error, ServerFailed | CallRefused | ServerProcessError):
         return error.message
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
@@ -440,23 +441,23 @@ def _describe(error: BaseException, said: list[str]) -> str:
 
 @asynccontextmanager
 async def _http(
-    config: ServerConfig, said: list[str], grants: GrantStore | None
+    config: ServerConfig, reasons: list[str], grants: GrantStore | None
 ) -> AsyncIterator[Any]:
     auth: httpx2.Auth | None = None
     if grants is not None and (config.oauth.is_own_account or config.can_sign_in):
         from .oauth import make_auth
 
-        auth = make_auth(config, grants, lambda words: said.__setitem__(slice(None), [words]))
+        auth = make_auth(config, grants, lambda words: reasons.__setitem__(slice(None), [words]))
 
     async def explain_status(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
-            said[:] = [say("It refused access (HTTP %(status)s).", status=response.status_code)]
+            reasons[:] = [say("It refused access (HTTP %(status)s).", status=response.status_code)]
         elif response.status_code >= 500:
-            said[:] = [
+            reasons[:] = [
                 say("It responded with an error (HTTP %(status)s).", status=response.status_code)
             ]
         else:
-            said.clear()
+            reasons.clear()
 
     timeout = httpx2.Timeout(
         CONNECT_TIMEOUT_SECONDS,
@@ -478,7 +479,7 @@ async def _http(
 
 @asynccontextmanager
 async def _program(
-    config: ServerConfig, root: Path | None, said: list[str], on_end: Callable[[], None]
+    config: ServerConfig, root: Path | None, reasons: list[str], on_end: Callable[[], None]
 ) -> AsyncIterator[Streams]:
     folder = config.folder or root or Path("/")
     program = await ServerProcess.start(config, folder=folder)
@@ -486,8 +487,8 @@ async def _program(
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, program, to_us, said, on_end)
-            group.start_soon(_write, program, to_it, said, on_end)
+            group.start_soon(_read, program, to_us, reasons, on_end)
+            group.start_soon(_write, program, to_it, reasons, on_end)
             try:
                 yield incoming, outgoing
             finally:
@@ -502,7 +503,7 @@ async def _program(
 async def _read(
     program: ServerProcess,
     to_us: MemoryObjectSendStream[SessionMessage | Exception],
-    said: list[str],
+    reasons: list[str],
     on_end: Callable[[], None],
 ) -> None:
     async with to_us:
@@ -532,9 +533,9 @@ async def _read(
                     continue
                 noise = None
                 await to_us.send(SessionMessage(message))
-            said.append(program.describe_end())
+            reasons.append(program.describe_end())
         except ServerProcessError as error:
-            said.append(error.message)
+            reasons.append(error.message)
         except anyio.BrokenResourceError:
             return  # The receiver has ended
         finally:
@@ -568,7 +569,7 @@ _transport.jsonrpc_message_adapter = _READER
 async def _write(
     program: ServerProcess,
     to_it: MemoryObjectReceiveStream[SessionMessage],
-    said: list[str],
+    reasons: list[str],
     on_end: Callable[[], None],
 ) -> None:
     async with to_it:
@@ -578,7 +579,7 @@ async def _write(
                 async with asyncio.timeout(WRITE_SECONDS):
                     await program.write_line(text.encode("utf-8", "replace"))
             except TimeoutError:
-                said.append(say("It does not read its input."))
+                reasons.append(say("It does not read its input."))
                 return on_end()
             except OSError:
                 return None  # The program has ended, which ``_read`` reports
