@@ -88,10 +88,10 @@ def hides_something(text: str) -> bool:
 
 def command_summary(command: str, *, folder: str) -> str:
     """Return a one-line summary; ``folder`` is empty for the workspace's own folder."""
-    shown = one_line(command, limit=100)
+    line = one_line(command, limit=100)
     if not folder:
-        return say("Run %(command)s", command=shown)
-    return say("Run %(command)s in %(folder)s", command=shown, folder=one_line(folder, limit=200))
+        return say("Run %(command)s", command=line)
+    return say("Run %(command)s in %(folder)s", command=line, folder=one_line(folder, limit=200))
 
 
 def command_note(*, allows_network: bool, text: str) -> str:

@@ -70,9 +70,9 @@ def _declare[A: tool.ToolArguments](
     ``prepare`` reads the folder and changes nothing. It may raise BadArgument or Rejected.
     """
 
-    async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
+    async def plan(context: ToolContext, call_arguments: A) -> CallPlan | ToolResult:
         def look() -> tuple[PreparedChange, bool]:
-            prepared = _bind(context.root, prepare(context.root, asked))
+            prepared = _bind(context.root, prepare(context.root, call_arguments))
             action = prepared.action
             if action is None:
                 return prepared, False
@@ -98,9 +98,9 @@ def _declare[A: tool.ToolArguments](
             place="" if is_cut else prepared.place,
         )
 
-    async def run(context: ToolContext, asked: A) -> ToolResult:
+    async def run(context: ToolContext, call_arguments: A) -> ToolResult:
         prepared = await asyncio.to_thread(
-            lambda: _bind(context.root, prepare(context.root, asked))
+            lambda: _bind(context.root, prepare(context.root, call_arguments))
         )
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
@@ -121,12 +121,14 @@ def _bind(root: Path, prepared: PreparedChange) -> PreparedChange:
     action, note = prepared.action, prepared.note
     if action is None:
         return prepared
-    given = (action.source, action.target) if isinstance(action, MoveAction) else (action.path,)
+    action_paths = (
+        (action.source, action.target) if isinstance(action, MoveAction) else (action.path,)
+    )
     # A write changes the target of a link, the other actions the link itself.
     follow = isinstance(action, WriteAction)
-    places = [paths.find_place(root, path, follow_last=follow).path for path in given]
+    places = [paths.find_place(root, path, follow_last=follow).path for path in action_paths]
     # The summary of a move already has the real paths.
-    if len(places) == 1 and os.path.normpath(root / given[0]) != str(root / places[0]):
+    if len(places) == 1 and os.path.normpath(root / action_paths[0]) != str(root / places[0]):
         note = join_messages((note, say("It is %(path)s.", path=shown(places[0]))))
     basis = "\n".join((prepared.basis, *map(stored_path, places)))
     return replace(prepared, basis=basis, note=note, place=places[0])
@@ -159,10 +161,10 @@ def read_whole(root: Path, path: str) -> WholeFile:
     )
 
 
-def check_writable(found: paths.FileStatus) -> None:
+def check_writable(status: paths.FileStatus) -> None:
     """Raise Rejected if the file is read-only, although replacing it would be possible."""
-    if not found.mode & 0o222:
-        raise Rejected(f"{shown(found.path)} is read-only (mode {found.mode:04o}).")
+    if not status.mode & 0o222:
+        raise Rejected(f"{shown(status.path)} is read-only (mode {status.mode:04o}).")
 
 
 class WriteFile(tool.ToolArguments):
@@ -174,8 +176,8 @@ class WriteFile(tool.ToolArguments):
     ]
 
 
-def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
-    path, text = asked.path, asked.content
+def prepare_write(root: Path, arguments: WriteFile) -> PreparedChange:
+    path, text = arguments.path, arguments.content
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -185,9 +187,9 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
     limit = settings.LOOM.max_read_bytes
     if len(data) > limit:
         raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
-    found = stat_file(root, path)
+    status = stat_file(root, path)
     lines = lines_text(len(text_files.split_lines(text)))
-    if found is None:
+    if status is None:
         return PreparedChange(
             action=WriteAction(path=path, data=data, expect=NO_FILE),
             summary=say("Create %(path)s", path=shown(path)),
@@ -196,34 +198,35 @@ def prepare_write(root: Path, asked: WriteFile) -> PreparedChange:
             note=say("A new file of %(size)s.", size=lines),
             basis="new",
         )
-    if found.kind == paths.FOLDER:
+    if status.kind == paths.FOLDER:
         raise Rejected(f"{shown(path)} is a folder, not a file.")
-    if found.kind == paths.FILE:
-        check_writable(found)
-    there = read_whole(root, path)
-    if there.data == data:
+    if status.kind == paths.FILE:
+        check_writable(status)
+    current = read_whole(root, path)
+    if current.data == data:
         return PreparedChange(
             action=None,
             summary=say("Leave %(path)s as it is", path=shown(path)),
             output=f"{shown(path)} already has exactly this content.",
-            basis=there.digest,
+            basis=current.digest,
         )
-    if there.text is None:
-        had, diff, told = size_text(there.found.size), "", ""
+    if current.text is None:
+        had = size_text(current.found.size)
+        diff = recoding = ""
         note: str = say("It replaces a binary file of %(size)s.", size=had)
     else:
-        had = count_text(len(there.text.lines), "line")
-        diff = unified_diff(path, there.text.text, text)
+        had = count_text(len(current.text.lines), "line")
+        diff = unified_diff(path, current.text.text, text)
         after = text_files.read_text(data)
-        note = _describe_recoding(there.text, after) if after else ""
-        told = f" {note}" if note else ""
+        note = _describe_recoding(current.text, after) if after else ""
+        recoding = f" {note}" if note else ""
     return PreparedChange(
-        action=WriteAction(path=path, data=data, expect=there.digest),
+        action=WriteAction(path=path, data=data, expect=current.digest),
         summary=say("Overwrite %(path)s", path=shown(path)),
-        output=f"Overwrote {shown(path)}: {lines}; it had {had}.{told}",
+        output=f"Overwrote {shown(path)}: {lines}; it had {had}.{recoding}",
         diff=diff,
         note=note,
-        basis=there.digest,
+        basis=current.digest,
     )
 
 
@@ -232,9 +235,9 @@ def _describe_recoding(before: TextFile, after: TextFile) -> str:
     notes, encoding = [], before.encoding_name
     if encoding not in ("", "UTF-8", after.encoding_name):
         notes.append(say("Its encoding was %(encoding)s and becomes UTF-8.", encoding=encoding))
-    said = {"before": before.newline_name, "after": after.newline_name}
-    if all(said.values()) and said["before"] != said["after"]:
-        notes.append(say("Its newlines were %(before)s and become %(after)s.", **said))
+    newlines = {"before": before.newline_name, "after": after.newline_name}
+    if all(newlines.values()) and newlines["before"] != newlines["after"]:
+        notes.append(say("Its newlines were %(before)s and become %(after)s.", **newlines))
     return join_messages(notes)
 
 
@@ -273,49 +276,49 @@ class EditFile(tool.ToolArguments):
     ] = False
 
 
-def prepare_edit(root: Path, asked: EditFile) -> PreparedChange:
-    path, old, new = asked.path, asked.old_text, asked.new_text
+def prepare_edit(root: Path, arguments: EditFile) -> PreparedChange:
+    path, old, new = arguments.path, arguments.old_text, arguments.new_text
     if not old:
         raise BadArgument(f"'old_text' must {OLD_TEXT}")
     if old == new:
         raise BadArgument("'old_text' and 'new_text' are identical; nothing would change.")
-    there = read_whole(root, path)
-    if there.text is None:
+    current = read_whole(root, path)
+    if current.text is None:
         raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
-    check_writable(there.found)
-    match = _choose(path, there.text, old, new, every=asked.replace_all)
-    text = file_edits.replace_spans(there.text.text, match.spans)
+    check_writable(current.found)
+    match = _choose(path, current.text, old, new, every=arguments.replace_all)
+    text = file_edits.replace_spans(current.text.text, match.spans)
     try:
-        data = text_files.to_bytes(text, there.text)
+        data = text_files.to_bytes(text, current.text)
     except text_files.EncodingLacksCharacter as error:
         raise Rejected(
             f"{shown(path)} cannot store the new text: {error}. To change its encoding, write "
             "the whole file as UTF-8 with write_file."
         ) from error
-    if data == there.data:
+    if data == current.data:
         raise BadArgument(
             f"Nothing would change: {shown(path)} has this text already, and keeps its newlines."
             " To change its newlines, write the whole file with write_file."
         )
     # Describe the edit, with the lines around the first place as they are afterwards.
-    numbers, grown, count = [], 0, len(match.spans)
+    numbers, shift, count = [], 0, len(match.spans)
     for span in match.spans[:MAX_NAMED_PLACES]:
-        numbers.append(file_edits.line_of(text, span.start + grown))
-        grown += len(span.text) - (span.end - span.start)
-    at = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
+        numbers.append(file_edits.line_of(text, span.start + shift))
+        shift += len(span.text) - (span.end - span.start)
+    lines_text = f"line {numbers[0]}" if count == 1 else f"lines {_list(numbers, count)}"
     drift = f" It was found apart from {match.drift}." if match.drift else ""
-    head = f"Edited {shown(path)}: {count_text(count, 'place')} ({at}).{drift}"
+    head = f"Edited {shown(path)}: {count_text(count, 'place')} ({lines_text}).{drift}"
     first = max(1, numbers[0] - LINES_AROUND)
     height = match.spans[0].text.count("\n") + 1 + LINES_AROUND
     last = min(numbers[0] - 1 + height, first - 1 + MAX_SNIPPET_LINES)
     snippet = numbered(text_files.split_lines(text)[first - 1 : last], first)
     return PreparedChange(
-        action=WriteAction(path=path, data=data, expect=there.digest),
+        action=WriteAction(path=path, data=data, expect=current.digest),
         summary=say("Edit %(path)s", path=shown(path)),
         output=f"{head}\n{snippet}".rstrip("\n"),
-        diff=unified_diff(path, there.text.text, text),
+        diff=unified_diff(path, current.text.text, text),
         note=say("Found apart from %(difference)s.", difference=match.drift) if match.drift else "",
-        basis=there.digest,
+        basis=current.digest,
     )
 
 
@@ -333,18 +336,18 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
     numbers = [file_edits.line_of(file.text, span.start) for span in match.spans[:MAX_NAMED_PLACES]]
     if match.drift:
         ask = "Send it exactly as the file has it"
-        how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
+        beginning = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
     else:
         ask = "Send more of the lines around the one that is meant, or replace_all"
-        how = "'old_text'"
+        beginning = "'old_text'"
     count = len(match.spans)
-    where = f"{how} is there {count} times, in lines {_list(numbers, count)}. {ask}."
+    summary = f"{beginning} is there {count} times, in lines {_list(numbers, count)}. {ask}."
     lines = file.lines
     places = [
         numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
         for number in numbers[:MAX_SHOWN_PLACES]
     ]
-    raise BadArgument("\n--\n".join([where, *places]))
+    raise BadArgument("\n--\n".join([summary, *places]))
 
 
 def _list(numbers: list[int], count: int) -> str:
@@ -370,31 +373,29 @@ class DeleteFile(tool.ToolArguments):
     path: tool.FilePath
 
 
-def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
-    path = asked.path
-    found = stat_file(root, path, follow_last=False)
-    if found is None:
+def prepare_delete(root: Path, arguments: DeleteFile) -> PreparedChange:
+    path = arguments.path
+    status = stat_file(root, path, follow_last=False)
+    if status is None:
         raise Rejected(f"{shown(path)} does not exist.")
-    if found.kind == paths.FILE:
-        check_writable(found)
-        size = size_text(found.size)
-        if found.size <= settings.LOOM.max_read_bytes:
-            there = read_whole(root, path)
+    if status.kind == paths.FILE:
+        check_writable(status)
+        size = size_text(status.size)
+        if status.size <= settings.LOOM.max_read_bytes:
+            current = read_whole(root, path)
             return PreparedChange(
-                action=RemoveAction(path=path, expect=there.digest),
+                action=RemoveAction(path=path, expect=current.digest),
                 summary=say("Delete %(path)s", path=shown(path)),
                 output=f"Deleted {shown(path)} ({size}).",
-                diff=unified_diff(path, there.text.text, None) if there.text else "",
+                diff=unified_diff(path, current.text.text, None) if current.text else "",
                 note=say("%(size)s.", size=size)
-                if there.text
+                if current.text
                 else say("Binary, %(size)s.", size=size),
-                basis=there.digest,
+                basis=current.digest,
             )
-        what, basis = (
-            say("the file of %(size)s", size=size),
-            f"{found.identity} {found.size} {found.mtime_ns}",
-        )
-    elif found.kind == paths.FOLDER:
+        entry = say("the file of %(size)s", size=size)
+        basis = f"{status.identity} {status.size} {status.mtime_ns}"
+    elif status.kind == paths.FOLDER:
         deadline = time.monotonic() + 10
         walk = FolderWalk(root=root, path=path, with_ignored=True, deadline=deadline, max_depth=1)
         if entries := list(walk.entries()):
@@ -403,15 +404,17 @@ def prepare_delete(root: Path, asked: DeleteFile) -> PreparedChange:
                 f"{shown(path)} is a folder that contains {count}; only empty folders can be "
                 "deleted."
             )
-        what, basis = say("the empty folder"), "empty folder"
-    elif found.kind == paths.LINK:
-        what, basis = say("the link"), f"link {found.identity}"
+        entry = say("the empty folder")
+        basis = "empty folder"
+    elif status.kind == paths.LINK:
+        entry = say("the link")
+        basis = f"link {status.identity}"
     else:
         raise Rejected(f"{shown(path)} is neither a file nor a folder.")
     return PreparedChange(
         action=RemoveAction(path=path),
-        summary=say("Delete %(what)s %(path)s", what=what, path=shown(path)),
-        output=f"Deleted {what} {shown(path)}.",
+        summary=say("Delete %(what)s %(path)s", what=entry, path=shown(path)),
+        output=f"Deleted {entry} {shown(path)}.",
         basis=basis,
     )
 
@@ -436,15 +439,15 @@ class MoveFile(tool.ToolArguments):
     ]
 
 
-def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
-    source, target = asked.source, asked.destination
-    found = stat_file(root, source, follow_last=False)
-    if found is None:
+def prepare_move(root: Path, arguments: MoveFile) -> PreparedChange:
+    source, target = arguments.source, arguments.destination
+    source_status = stat_file(root, source, follow_last=False)
+    if source_status is None:
         raise Rejected(f"{shown(source)} does not exist.")
-    there = stat_file(root, target, follow_last=False)
-    if there is not None and there.identity != found.identity:
+    target_status = stat_file(root, target, follow_last=False)
+    if target_status is not None and target_status.identity != source_status.identity:
         name = shown(target.rstrip("/"))
-        if there.kind == paths.FOLDER:
+        if target_status.kind == paths.FOLDER:
             raise Rejected(f"{name} is a folder; give the whole new path, such as {name}/name.")
         raise Rejected(f"{name} already exists, and nothing is overwritten.")
     end = paths.find_place(root, target, follow_last=False)
@@ -454,7 +457,7 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
     if paths.is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
     moved = {"path": shown(start.path), "target": shown(end.path)}
-    if found.kind == paths.FOLDER:
+    if source_status.kind == paths.FOLDER:
         summary = say("Move the folder %(path)s to %(target)s", **moved)
         output = say("Moved the folder %(path)s to %(target)s.", **moved)
     else:
@@ -464,7 +467,7 @@ def prepare_move(root: Path, asked: MoveFile) -> PreparedChange:
         action=MoveAction(source=source, target=target),
         summary=summary,
         output=output,
-        basis=f"{found.identity} {found.size} {found.mtime_ns}",
+        basis=f"{source_status.identity} {source_status.size} {source_status.mtime_ns}",
     )
 
 

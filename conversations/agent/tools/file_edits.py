@@ -49,18 +49,18 @@ class BoundedMatcher(difflib.SequenceMatcher[str]):
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)
-        self.left = MAX_COMPARISONS
+        self.comparisons_left = MAX_COMPARISONS
         self._sizes = len(old), len(new)
-        known = Counter(old)
-        self._pairs = sum(known[line] * count for line, count in Counter(new).items())
+        old_counts = Counter(old)
+        self._pairs = sum(old_counts[line] * count for line, count in Counter(new).items())
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
         old = (self._sizes[0] if ahi is None else ahi) - alo
         new = (self._sizes[1] if bhi is None else bhi) - blo
-        self.left -= old + min(self._pairs, old * new)
-        if self.left < 0:
+        self.comparisons_left -= old + min(self._pairs, old * new)
+        if self.comparisons_left < 0:
             raise TooManyComparisons
         return super().find_longest_match(alo, ahi, blo, bhi)
 
@@ -81,8 +81,8 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
     for count, line in enumerate(lines):
         size += len(line) + 1
         if size > MAX_DIFF_CHARS:
-            rest = len(lines) - count
-            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
+            unshown = len(lines) - count
+            return "\n".join([*lines[:count], f"\\ {unshown:,} more lines of this diff"]) + "\n"
     return "\n".join(lines) + "\n"
 
 
@@ -132,8 +132,9 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
                 yield from _marked("+", new[k:m], starts)
 
 
-def _count_equal(one: Iterable[str], other: Iterable[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _count_equal(first: Iterable[str], second: Iterable[str]) -> int:
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _range(start: int, end: int) -> str:
@@ -153,11 +154,11 @@ def _marked(mark: str, lines: list[str], starts: Sequence[int] = ()) -> Iterator
         text = shown = line.removesuffix("\n")
         if len(text) > MAX_LINE_CHARS:
             shown = text[start : start + MAX_LINE_CHARS]
-        left = len(text) - len(shown)
-        head = "…" if left and start else ""
-        yield f"{mark}{head}{shown}{'…' if left > start else ''}"
-        if left and mark != " ":
-            yield f"\\ {left:,} more characters of this line"
+        hidden_chars = len(text) - len(shown)
+        head = "…" if hidden_chars and start else ""
+        yield f"{mark}{head}{shown}{'…' if hidden_chars > start else ''}"
+        if hidden_chars and mark != " ":
+            yield f"\\ {hidden_chars:,} more characters of this line"
         if not line.endswith("\n"):
             yield NO_NEWLINE
 
@@ -199,23 +200,23 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     text = file.text
     starts = list(_find_all(text, old))
     # A match must not begin within a CRLF. If one does, newlines are normalised for all matches.
-    in_newline = old.startswith(LF) and any(text[at - 1 : at] == "\r" for at in starts)
+    in_newline = old.startswith(LF) and any(text[start - 1 : start] == "\r" for start in starts)
     if starts and not in_newline:
-        return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
-    plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
-    ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
+        return EditMatch(spans=[TextEdit(start, start + len(old), new) for start in starts])
+    plain, plain_old = text.replace(CRLF, LF), old.replace(CRLF, LF)
+    ends = [match.start() - count for count, match in enumerate(re.finditer(CRLF, text))]
 
-    def place(at: int) -> int:
+    def place(start: int) -> int:
         """Return the position of a character in the text with its original newlines."""
-        return at + bisect_left(ends, at)
+        return start + bisect_left(ends, start)
 
     for drift, table in (("", {}), (say("typographic quotes, dashes or spaces"), _TYPOGRAPHIC)):
-        starts = list(_find_all(plain.translate(table), wanted.translate(table)))
+        starts = list(_find_all(plain.translate(table), plain_old.translate(table)))
         if starts:
-            spans = [TextEdit(place(at), place(at + len(wanted)), new) for at in starts]
+            spans = [TextEdit(place(start), place(start + len(plain_old)), new) for start in starts]
             return EditMatch(spans=spans, drift=drift)
     for drift, plain_line in _DRIFTS:
-        if spans := list(_find_lines(file, wanted, new, plain_line)):
+        if spans := list(_find_lines(file, plain_old, new, plain_line)):
             return EditMatch(spans=spans, drift=drift)
     # Whether each line begins with a number as ``read_file`` shows it
     if all(_NUMBER.match(line) for line in old.strip(LF).split(LF)):
@@ -225,11 +226,12 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
 
 
 def replace_spans(text: str, spans: list[TextEdit]) -> str:
-    pieces, at = [], 0
+    pieces = []
+    position = 0
     for span in spans:
-        pieces += [text[at : span.start], span.text]
-        at = span.end
-    return "".join([*pieces, text[at:]])
+        pieces += [text[position : span.start], span.text]
+        position = span.end
+    return "".join([*pieces, text[position:]])
 
 
 def line_of(text: str, offset: int) -> int:
@@ -242,15 +244,15 @@ def describe_nearest(file: TextFile, old: str) -> str:
 
     Return an empty string if no part is similar.
     """
-    wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:MAX_COMPARED_LINES]
-    lines, keys = file.lines, [_line_words(line) for line in wanted]
+    old_text_lines = old.replace(CRLF, LF).strip(LF).split(LF)[:MAX_COMPARED_LINES]
+    lines, keys = file.lines, [_line_words(line) for line in old_text_lines]
     # The starts of the groups of lines that share the most lines with the text. If none does, the
     # start of the group with the line that is most similar to the longest line of the text.
-    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
+    first_place = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
     scores = Counter(
-        max(0, number - known[key])
+        max(0, number - first_place[key])
         for number, key in enumerate(map(_line_words, lines))
-        if key in known
+        if key in first_place
     )
     starts = sorted(sorted(scores, key=lambda start: (-scores[start], start))[:MAX_SIMILAR_PLACES])
     if not starts:
@@ -258,31 +260,33 @@ def describe_nearest(file: TextFile, old: str) -> str:
         plain = [_line_words(line)[:200] for line in lines[:MAX_SCANNED_PLACES]]
         like = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
         starts = [max(0, plain.index(text) - longest) for text in like]
-    told: list[str] = []
+    description: list[str] = []
     for start in starts:
-        found = lines[start : start + len(wanted)]
-        told.append(
-            f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
+        nearby = lines[start : start + len(old_text_lines)]
+        description.append(
+            f"Lines {start + 1}–{start + len(nearby)} are like it (- your text, + the file):"
         )
-        asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
+        old_lines, file_lines = (
+            [cut(line.rstrip(), 300) for line in side] for side in (old_text_lines, nearby)
+        )
         # Compare whole lines, because the time for comparing them character by character grows with
         # a power of their length.
-        matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
+        matcher = difflib.SequenceMatcher(None, old_lines, file_lines, autojunk=False)
         for tag, a, b, c, d in matcher.get_opcodes():
-            told += [f"{'-' if tag != 'equal' else ' '} {line}" for line in asked[a:b]]
-            told += [f"+ {line}" for line in there[c:d] if tag != "equal"]
-    return "\n".join(told)
+            description += [f"{'-' if tag != 'equal' else ' '} {line}" for line in old_lines[a:b]]
+            description += [f"+ {line}" for line in file_lines[c:d] if tag != "equal"]
+    return "\n".join(description)
 
 
 def _without_numbers(text: str) -> str:
     return LF.join(_NUMBER.sub("", line) for line in text.split(LF))
 
 
-def _find_all(text: str, wanted: str) -> Iterator[int]:
-    at = text.find(wanted)
-    while at >= 0:
-        yield at
-        at = text.find(wanted, at + len(wanted))
+def _find_all(text: str, part: str) -> Iterator[int]:
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + len(part))
 
 
 def _line_words(line: str) -> str:
@@ -306,9 +310,9 @@ def _find_lines(
         old, new = old[1:], new[1:]
     while old.endswith(LF) and new.endswith(LF):
         old, new = old[:-1], new[:-1]
-    wanted = old.strip(LF).split(LF)
+    old_lines = old.strip(LF).split(LF)
     removes_lines = not new and old != old.strip(LF)
-    keys = [plain(line) for line in wanted]
+    keys = [plain(line) for line in old_lines]
     if not any(keys):
         return
     lines = file.text.split(LF)
@@ -316,37 +320,41 @@ def _find_lines(
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
-    at = 0
-    while at + len(keys) <= len(lines):
-        if plain_lines[at] == keys[0] and plain_lines[at : at + len(keys)] == keys:
-            found = lines[at : at + len(keys)]
-            end = starts[at + len(keys)]
+    position = 0
+    while position + len(keys) <= len(lines):
+        # The first comparison saves most of the slices.
+        starts_alike = plain_lines[position] == keys[0]
+        if starts_alike and plain_lines[position : position + len(keys)] == keys:
+            matched = lines[position : position + len(keys)]
+            end = starts[position + len(keys)]
             if not removes_lines:
-                end -= 2 if found[-1].endswith("\r") else 1
+                end -= 2 if matched[-1].endswith("\r") else 1
             # In the new lines, replace the indentation of the old lines by that of the file.
-            known: dict[str, str] = {}
-            for asked, there in zip(wanted, found, strict=True):
-                if asked.strip():
-                    known.setdefault(_indent(asked), _indent(there))
+            indents: dict[str, str] = {}
+            for old_line, file_line in zip(old_lines, matched, strict=True):
+                if old_line.strip():
+                    indents.setdefault(_indent(old_line), _indent(file_line))
             yield TextEdit(
-                starts[at], end, file.newline.join(_indented(line, known) for line in new.split(LF))
+                starts[position],
+                end,
+                file.newline.join(_indented(line, indents) for line in new.split(LF)),
             )
-            at += len(keys)
+            position += len(keys)
         else:
-            at += 1
+            position += 1
 
 
-def _indented(line: str, known: dict[str, str]) -> str:
+def _indented(line: str, indents: dict[str, str]) -> str:
     own = _indent(line)
-    if not line.strip() or own in known:
-        return known.get(own, own) + line[len(own) :]
-    outer = max((indent for indent in known if own.startswith(indent)), key=len, default=None)
+    if not line.strip() or own in indents:
+        return indents.get(own, own) + line[len(own) :]
+    outer = max((indent for indent in indents if own.startswith(indent)), key=len, default=None)
     if outer is None:
         return line
     deeper = own[len(outer) :]
-    if "\t" in known[outer] and set(deeper) <= {" "}:
+    if "\t" in indents[outer] and set(deeper) <= {" "}:
         deeper = "\t" * max(1, round(len(deeper) / 4))
-    return known[outer] + deeper + line[len(own) :]
+    return indents[outer] + deeper + line[len(own) :]
 
 
 def _indent(line: str) -> str:

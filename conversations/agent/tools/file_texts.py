@@ -27,10 +27,10 @@ def cut(line: str, limit: int = MAX_LINE_CHARS) -> str:
     return f"{text[:limit]}… [{len(text) - limit:,} more characters in this line]"
 
 
-def count_text(count: int, what: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """Return a count as in "1 line" and "1,200 lines"."""
-    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{count:,} {what if count == 1 else plural}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def lines_text(count: int) -> str:

@@ -26,8 +26,10 @@ def _declare[A: tool.ToolArguments](
 ) -> tool.Tool:
     """Declare a tool whose result is text about the folder, made off the event loop."""
 
-    async def run(context: ToolContext, asked: A) -> ToolResult:
-        return ToolResult(ok=True, output=await asyncio.to_thread(look, context.root, asked))
+    async def run(context: ToolContext, call_arguments: A) -> ToolResult:
+        return ToolResult(
+            ok=True, output=await asyncio.to_thread(look, context.root, call_arguments)
+        )
 
     return tool.declare_tool(name=name, description=description, arguments=arguments, run=run)
 
@@ -49,11 +51,11 @@ class ListFiles(tool.ToolArguments):
     ] = ""
 
 
-def list_files(root: Path, asked: ListFiles) -> str:
-    path, depth = asked.path, min(asked.depth, MAX_DEPTH)
-    found = stat_file(root, path)
-    if found is not None and found.kind != FOLDER:
-        raise Rejected(f"{shown(path)} is not a folder: {_describe(root, found)}.")
+def list_files(root: Path, arguments: ListFiles) -> str:
+    path, depth = arguments.path, min(arguments.depth, MAX_DEPTH)
+    status = stat_file(root, path)
+    if status is not None and status.kind != FOLDER:
+        raise Rejected(f"{shown(path)} is not a folder: {_describe(root, status)}.")
     walk = FolderWalk(
         root=root,
         path=path,
@@ -63,7 +65,7 @@ def list_files(root: Path, asked: ListFiles) -> str:
         max_depth=depth,
         deadline=time.monotonic() + LIST_SECONDS,
     )
-    after = path_order(read_cursor(asked.cursor))
+    after = path_order(read_cursor(arguments.cursor))
     entries = dropwhile(lambda entry: path_order(entry.path) <= after, walk.entries())
     page = list(islice(entries, MAX_ENTRIES + 1))
     lines = [_describe(root, entry) for entry in page[:MAX_ENTRIES]]
@@ -120,27 +122,29 @@ class GlobFiles(tool.ToolArguments):
     ] = False
 
 
-def glob_files(root: Path, asked: GlobFiles) -> str:
-    path = asked.path
-    pattern = read_pattern(asked.pattern, folder=root / path)
+def glob_files(root: Path, arguments: GlobFiles) -> str:
+    path = arguments.path
+    pattern = read_pattern(arguments.pattern, folder=root / path)
     start = stat_file(root, path)
     if start is not None and start.kind != FOLDER:
         raise BadArgument("'path' must be a folder.")
     depth = 0 if start is None or start.path == "." else start.path.count("/") + 1
     deadline = time.monotonic() + GLOB_SECONDS
-    walk = FolderWalk(root=root, path=path, with_ignored=asked.include_ignored, deadline=deadline)
-    found = [
+    walk = FolderWalk(
+        root=root, path=path, with_ignored=arguments.include_ignored, deadline=deadline
+    )
+    matching = [
         entry
         for entry in walk.entries()
         if entry.kind not in (FOLDER, LINK) and pattern.matches(entry.path.split("/")[depth:])
     ]
-    newest = nlargest(MAX_FILES, found, key=lambda entry: (entry.mtime_ns, entry.path))
+    newest = nlargest(MAX_FILES, matching, key=lambda entry: (entry.mtime_ns, entry.path))
     lines = [f"{shown(entry.path)}  {size_text(entry.size)}" for entry in newest]
-    if not found:
+    if not matching:
         lines.append("No file matches.")
-    elif len(found) > MAX_FILES:
-        rest = count_text(len(found) - MAX_FILES, "older file")
-        lines.append(f"[And {rest}; choose a folder or a narrower pattern.]")
+    elif len(matching) > MAX_FILES:
+        older = count_text(len(matching) - MAX_FILES, "older file")
+        lines.append(f"[And {older}; choose a folder or a narrower pattern.]")
     return "\n".join([*lines, *describe_walk(walk)])
 
 

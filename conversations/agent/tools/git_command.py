@@ -101,8 +101,8 @@ def is_offered(scope: ToolScope) -> bool:
     return support.can_run()
 
 
-async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
-    git, folder = await _read(context, asked)
+async def plan(context: ToolContext, arguments: GitCommand) -> CallPlan | ToolResult:
+    git, folder = await _read(context, arguments)
     command = shlex.join(["git", git.subcommand, *git.words])
     if not git.changes:
         return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
@@ -111,7 +111,7 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
     is_kind = git.is_kind and not names_self_running(text)
     return CallPlan(
         effect=CHANGES,
-        summary=command_summary(command, folder=asked.folder if is_inside else ""),
+        summary=command_summary(command, folder=arguments.folder if is_inside else ""),
         command=command,
         note=command_note(allows_network=git.needs_network, text=text),
         basis=support.find_mode(),
@@ -122,8 +122,8 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
     )
 
 
-async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
-    git, folder = await _read(context, asked)
+async def run(context: ToolContext, arguments: GitCommand) -> ToolResult:
+    git, folder = await _read(context, arguments)
     if git.changes and not context.scope.offers_changes:
         return ToolResult(ok=False, output=f"git {git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
@@ -133,7 +133,7 @@ async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
             context,
             ["git", "--no-pager", *options, *git.runs],
             folder=folder,
-            timeout_seconds=asked.timeout_seconds,
+            timeout_seconds=arguments.timeout_seconds,
             allows_network=git.needs_network,
             may_write=git.changes,
             may_write_config=git.writes_config,
@@ -161,10 +161,10 @@ def _identity_file(name: str) -> Iterator[Path]:
         yield Path(file.name).resolve()
 
 
-async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]:
-    given = asked.arguments
+async def _read(context: ToolContext, arguments: GitCommand) -> tuple[GitCall, Path]:
+    text = arguments.arguments
     try:
-        words = shlex.split(given) if isinstance(given, str) else given
+        words = shlex.split(text) if isinstance(text, str) else text
     except ValueError as error:
         raise BadArgument(f"'arguments' cannot be read: {error}.") from error
     check_text(" ".join(words), "arguments")
@@ -189,7 +189,7 @@ async def _read(context: ToolContext, asked: GitCommand) -> tuple[GitCall, Path]
     # Without a sandbox, every call may change something.
     if support.find_mode() == support.UNSANDBOXED:
         git = replace(git, changes=True)
-    return git, await asyncio.to_thread(read_folder, asked.folder, context.root)
+    return git, await asyncio.to_thread(read_folder, arguments.folder, context.root)
 
 
 TOOL = declare_tool(

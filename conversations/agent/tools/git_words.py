@@ -47,8 +47,9 @@ def read_list(text: str) -> Mapping[str, str]:
     """Return the allowed options with their marks. The last entry for a name counts."""
     allowed = {}
     for word in text.split():
-        at = min((at for mark in _MARKS if (at := word.find(mark)) > 0), default=len(word))
-        allowed[word[:at]] = word[at:]
+        positions = [word.find(mark) for mark in _MARKS]
+        mark_start = min((start for start in positions if start > 0), default=len(word))
+        allowed[word[:mark_start]] = word[mark_start:]
     return allowed
 
 
@@ -59,24 +60,25 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
     behind ``--`` and in the place of a value. The result is therefore safe even if the program has
     another idea of which options take a value.
     """
-    found, rest = ParsedWords(), iter(enumerate(words))
-    for at, word in rest:
+    parsed = ParsedWords()
+    remaining = iter(enumerate(words))
+    for position, word in remaining:
         if word == "--":
-            found.has_dashes = True
-            found.plain += words[at + 1 :]
-            for path in words[at + 1 :]:
+            parsed.has_dashes = True
+            parsed.plain += words[position + 1 :]
+            for path in words[position + 1 :]:
                 if path.startswith("-") and path != "-":
                     raise WordNotAllowed(
                         f"Write ./{_shorten(path)} for a path that begins with '-'."
                     )
             break
         if word == "-" or not word.startswith("-"):
-            found.plain.append(word)
+            parsed.plain.append(word)
             continue
-        following = words[at + 1] if at + 1 < len(words) else None
+        following = words[position + 1] if position + 1 < len(words) else None
         read = _read_long if word[1] == "-" else _read_bundle
         options = list(read(word, allowed))
-        found.options.extend((name, value) for name, value, _ in options)
+        parsed.options.extend((name, value) for name, value, _ in options)
         name, value, mark = options[-1]  # Only the last option of a bundle can have a value
         if value is None and mark[:1] in ("=", "~") and (mark[0] == "=" or _is_value(following)):
             if following is None:
@@ -85,15 +87,15 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ParsedWords:
                 joined = f"{name}{'=' if name.startswith('--') else ''}{_shorten(following)}"
                 raise WordNotAllowed(f"Write {joined} for a value that begins with '-'.")
             value = following
-            found.options[-1] = (name, value)
-            next(rest)
+            parsed.options[-1] = (name, value)
+            next(remaining)
         choices = mark[1:].split("|") if mark[1:] else []
         if choices and value is not None and value not in choices:
             one_of = ", ".join(choices)
             raise WordNotAllowed(
                 f"The option {name} is only allowed together with one of: {one_of}."
             )
-    return found
+    return parsed
 
 
 def _read_long(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, str | None, str]]:
@@ -110,11 +112,11 @@ def _read_bundle(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, s
     if word[1:].isdecimal() and word.isascii() and "-#" in allowed:
         yield "-#", word[1:], ""
         return
-    for at, letter in enumerate(word[1:], start=2):
+    for next_position, letter in enumerate(word[1:], start=2):
         mark = allowed.get(f"-{letter}")
         if mark is None:
             raise WordNotAllowed(_explain(f"-{letter}", allowed, within=word))
-        value = word[at:] if mark and at < len(word) else None
+        value = word[next_position:] if mark and next_position < len(word) else None
         yield f"-{letter}", value, mark
         if value is not None:
             return
@@ -125,13 +127,13 @@ def _is_value(word: str | None) -> bool:
 
 
 def _explain(name: str, allowed: Mapping[str, str], *, within: str = "") -> str:
-    shown = _shorten(name)
+    shortened = _shorten(name)
     if within and within != name:
-        return f"The option {shown} (in {_shorten(within)}) is not allowed here."
-    full = [known for known in allowed if known.startswith(name)] if len(name) > 2 else []
+        return f"The option {shortened} (in {_shorten(within)}) is not allowed here."
+    full = [option for option in allowed if option.startswith(name)] if len(name) > 2 else []
     if full and name not in allowed:
-        return f"The option {shown} is not allowed: write options in full, as in {full[0]}."
-    return f"The option {shown} is not allowed here."
+        return f"The option {shortened} is not allowed: write options in full, as in {full[0]}."
+    return f"The option {shortened} is not allowed here."
 
 
 def _shorten(word: str) -> str:
@@ -185,101 +187,105 @@ class GitCall:
 
 def read_call(words: Sequence[str]) -> GitCall:
     """Parse the words after ``git``. Raise WordNotAllowed with a sentence for the model."""
-    subcommand, rest = words[0], list(words[1:])
+    subcommand = words[0]
+    arguments = list(words[1:])
     if subcommand not in SUBCOMMANDS:
-        known = ", ".join(sorted(SUBCOMMANDS))
-        raise WordNotAllowed(f"'git {subcommand[:100]}' is not available. Available: {known}.")
+        available = ", ".join(sorted(SUBCOMMANDS))
+        raise WordNotAllowed(f"'git {subcommand[:100]}' is not available. Available: {available}.")
     if subcommand == "config":
-        return _read_config(rest)
+        return _read_config(arguments)
     # The verb ("list" of ``stash list``), empty if there is none, and its rule.
-    verb = rest[0] if rest and f"{subcommand} {rest[0]}" in FORMS else ""
+    verb = arguments[0] if arguments and f"{subcommand} {arguments[0]}" in FORMS else ""
     form = FORMS.get(f"{subcommand} {verb}" if verb else subcommand)
     if form is None:
-        first = rest[0][:100] if rest else ""
+        first = arguments[0][:100] if arguments else ""
         verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
         raise WordNotAllowed(f"'git {subcommand} {first}' is not available. Available: {verbs}.")
-    found = read_words(rest[1:] if verb else rest, read_list(form.options))
-    if found.plain and not form.takes_words:
-        raise WordNotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not available.")
+    parsed = read_words(arguments[1:] if verb else arguments, read_list(form.options))
+    if parsed.plain and not form.takes_words:
+        raise WordNotAllowed(f"'git {subcommand} {parsed.plain[0][:100]}' is not available.")
     if form.has_url:
-        values = [value for name, value in found.options if name == "--repo" and value]
-        for word in [*found.plain, *values]:
+        values = [value for name, value in parsed.options if name == "--repo" and value]
+        for word in [*parsed.plain, *values]:
             scheme = _SCHEME.match(word)
             if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
                 raise WordNotAllowed(
                     f"The URL {word[:100]} is not allowed; allowed are {', '.join(_SCHEMES)} "
                     "and paths."
                 )
-        for word in found.plain[1:] if subcommand == "remote" else ():
+        paths = parsed.plain[1:] if subcommand == "remote" else []
+        for word in paths:
             is_absolute = word.startswith(("/", "~")) or word.lower().startswith("file:")
             if is_absolute or ".." in word.split("/"):
                 raise WordNotAllowed("A remote cannot be a path outside the workspace.")
-    changes = _changes(subcommand, form, found)
+    changes = _changes(subcommand, form, parsed)
     writes_config = form.writes_config
     if subcommand == "branch":
         # git writes the upstream of a new branch to the configuration, also when it guesses the
         # branch from the name of a remote branch.
         writes_config = changes
     elif subcommand in ("checkout", "switch"):
-        is_name = len(found.plain) == 1 and not found.has_dashes
-        writes_config = found.has(*_MAKES_BRANCH) or is_name
+        is_name = len(parsed.plain) == 1 and not parsed.has_dashes
+        writes_config = parsed.has(*_MAKES_BRANCH) or is_name
     elif subcommand in ("fetch", "pull", "push"):
-        writes_config = found.has("-u", "--set-upstream")
+        writes_config = parsed.has("-u", "--set-upstream")
     return GitCall(
         subcommand=subcommand,
-        words=rest,
-        runs=_add_options(subcommand, verb, rest),
+        words=arguments,
+        runs=_add_options(subcommand, verb, arguments),
         changes=changes,
         needs_network=form.needs_network,
         writes_config=writes_config,
         # A rebase continues with the steps in a file that commands can write, and these may run
         # programs.
-        is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
+        is_kind=not (subcommand == "rebase" and parsed.has("--continue", "--skip")),
     )
 
 
 def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
     """Add options that keep a reading command from running programs that the repository names."""
-    rest = list(words[1:] if verb else words)
+    arguments = list(words[1:] if verb else words)
     if subcommand == "stash" and verb in _SHOWS_STASHES:
         # With any option, `stash show` prints a patch instead of its usual list.
-        summary = ["--stat"] if verb == "show" and not any(w[:1] == "-" for w in rest) else []
-        return [subcommand, verb, *_PLAIN_DIFFS, *summary, *rest]
+        summary = ["--stat"] if verb == "show" and not any(w[:1] == "-" for w in arguments) else []
+        return [subcommand, verb, *_PLAIN_DIFFS, *summary, *arguments]
     if subcommand == "reflog" and verb in ("", "show"):
-        return [subcommand, "show", *_PLAIN_DIFFS, *rest]
+        return [subcommand, "show", *_PLAIN_DIFFS, *arguments]
     plain = _PLAIN_DIFFS if subcommand in _SHOWS_DIFFS and not verb else ()
-    return [subcommand, *([verb] if verb else []), *plain, *rest]
+    return [subcommand, *([verb] if verb else []), *plain, *arguments]
 
 
-def _changes(subcommand: str, form: SubcommandRule, found: ParsedWords) -> bool:
+def _changes(subcommand: str, form: SubcommandRule, parsed: ParsedWords) -> bool:
     if form.effect:
         return form.effect == CHANGES
     lists = _LISTS + (_LISTS_BRANCHES if subcommand == "branch" else ())
     # Only with an option that asks, names are searched. Otherwise they would be created.
-    is_list = all(name in lists for name, _ in found.options)
-    return not (is_list and (found.has(*_ASKS) or not found.plain))
+    is_list = all(name in lists for name, _ in parsed.options)
+    return not (is_list and (parsed.has(*_ASKS) or not parsed.plain))
 
 
 def _read_config(words: Sequence[str]) -> GitCall:
     """Parse ``config`` with its old options or its newer verbs."""
     verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
-    rest = words[1:] if verb else words
+    arguments = words[1:] if verb else words
     changes = verb in ("set", "unset")
     if not verb:
-        names = [word for word in rest if not word.startswith("-")]
-        sets = any(word in ("--add", "--unset", "--unset-all", "--replace-all") for word in rest)
-        asks = any(word in _CONFIG_ASKS for word in rest) or (len(names) == 1 and not sets)
+        names = [word for word in arguments if not word.startswith("-")]
+        sets = any(
+            word in ("--add", "--unset", "--unset-all", "--replace-all") for word in arguments
+        )
+        asks = any(word in _CONFIG_ASKS for word in arguments) or (len(names) == 1 and not sets)
         changes = not asks
     allowed = read_list(CONFIG_WRITES if changes else CONFIG_READS)
-    found = read_words(rest, allowed)
-    if negated := [name for name, _ in found.options if name not in allowed]:
+    parsed = read_words(arguments, allowed)
+    if negated := [name for name, _ in parsed.options if name not in allowed]:
         # A negated option could turn a command that asks into one that sets.
         raise WordNotAllowed(f"The option {negated[0][:100]} is not allowed here.")
     if changes:
-        if not found.plain:
+        if not parsed.plain:
             raise WordNotAllowed("The name of the setting is missing.")
-        takes_away = verb == "unset" or found.has("--unset", "--unset-all")
-        key, *values = found.plain
+        takes_away = verb == "unset" or parsed.has("--unset", "--unset-all")
+        key, *values = parsed.plain
         # Check that the setting cannot run a program. git ignores the case of all parts but the
         # middle.
         parts = _KEY.fullmatch(key)

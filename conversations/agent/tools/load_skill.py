@@ -26,24 +26,27 @@ class LoadSkill(ToolArguments):
     name: Annotated[ExactText, Requirement(NAMED), Field(description="The skill's name.")]
 
 
-async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
-    skills, name = await asyncio.to_thread(find_skills, context.root), asked.name.strip()
+async def run(context: ToolContext, arguments: LoadSkill) -> ToolResult:
+    skills = await asyncio.to_thread(find_skills, context.root)
+    name = arguments.name.strip()
     if not name:
         return _refused(skills, f"'name' must {NAMED}")
     # Find the skill by its name or by the name of its folder, because people confuse the two.
-    wanted = name.lower()
+    lower_name = name.lower()
     by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
     by_name = {skill.name.lower(): skill for skill in skills}
-    skill = (by_folder | by_name).get(wanted)
+    skill = (by_folder | by_name).get(lower_name)
     if skill is None:
         return _refused(skills, f"There is no skill named {name[:100]!r}.")
-    most = settings.LOOM.max_skill_bytes
-    file = await asyncio.to_thread(partial(read_file, context.root, skill.path, limit=most))
+    max_bytes = settings.LOOM.max_skill_bytes
+    file = await asyncio.to_thread(partial(read_file, context.root, skill.path, limit=max_bytes))
     if file is None:
         return ToolResult(ok=False, output=f"{skill.path} cannot be read as text.")
     content = file.text
     if file.is_cut:
-        content += f"\n[{skill.path} is cut here: the first {most} of {file.size} bytes are shown.]"
+        content += (
+            f"\n[{skill.path} is cut here: the first {max_bytes} of {file.size} bytes are shown.]"
+        )
     loaded = await context.write(
         append_loaded_skill,
         context.session_pk,

@@ -34,20 +34,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked = json.loads(sys.stdin.buffer.readline())
-    data, charset = sys.stdin.buffer.read(), asked["charset"]
-    if asked["is_html"] and not charset:
+    options = json.loads(sys.stdin.buffer.readline())
+    data, charset = sys.stdin.buffer.read(), options["charset"]
+    if options["is_html"] and not charset:
         charset = declared_encoding(data)
     text = decode(data, charset)
-    if asked["is_html"]:
-        text = html_to_text(text, base=asked["base"])
-    part = text[asked["offset"] : asked["offset"] + asked["limit"]]
+    if options["is_html"]:
+        text = html_to_text(text, base=options["base"])
+    part = text[options["offset"] : options["offset"] + options["limit"]]
     print(json.dumps({"chars": len(text), "part": part}))
 
 
 def declared_encoding(data: bytes) -> str:
-    found = _DECLARED.search(data[:CHARSET_HEAD_BYTES])
-    name = found[1].decode().lower() if found and not data.startswith(_MARKS) else ""
+    match = _DECLARED.search(data[:CHARSET_HEAD_BYTES])
+    name = match[1].decode().lower() if match and not data.startswith(_MARKS) else ""
     # A declaration that can be read as ASCII cannot be in UTF-16 (13.2.3.2)
     return "" if name.startswith("utf-16") else name
 

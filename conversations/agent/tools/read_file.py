@@ -62,47 +62,50 @@ class ReadFile(tool.ToolArguments):
     ] = MAX_LINES
 
 
-async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
-    read = await asyncio.to_thread(_read, context.root, asked)
+async def run(context: ToolContext, arguments: ReadFile) -> ToolResult:
+    read = await asyncio.to_thread(_read, context.root, arguments)
     if isinstance(read, str):
         return ToolResult(ok=True, output=read)
     data, content = read
-    name = asked.path.rpartition("/")[2]
+    name = arguments.path.rpartition("/")[2]
     block = await save_file(context, data=data, name=name, content=content)
     output = f"{shown(name)} is shown below ({size_text(len(data))})."
     return ToolResult(ok=True, output=output, blocks=[block])
 
 
-def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
-    path, offset, limit = asked.path, max(asked.offset, 1), min(asked.limit, MAX_LINES)
+def _read(root: Path, arguments: ReadFile) -> str | tuple[bytes, FileType]:
+    path = arguments.path
+    offset = max(arguments.offset, 1)
+    limit = min(arguments.limit, MAX_LINES)
+    max_size = size_text(settings.LOOM.max_read_bytes)
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
+    data = content.data
     # The type of the content by its first bytes, or empty if they do not show it
-    data, most = content.data, size_text(settings.LOOM.max_read_bytes)
     kind = next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         kind = "WebP image"
     if kind in _SHOWABLE and content.is_cut:
-        raise Rejected(f"{shown(path)} is a {kind} of more than {most}, too large to show.")
+        raise Rejected(f"{shown(path)} is a {kind} of more than {max_size}, too large to show.")
     if kind in _SHOWABLE:
         return data, examine(data, path.rpartition("/")[2])
     file = read_text(content.data, is_cut=content.is_cut)
     if file is None:
-        what = kind or "binary data"
-        return f"{shown(path)} is not text: {what}, {size_text(content.found.size)}."
+        description = kind or "binary data"
+        return f"{shown(path)} is not text: {description}, {size_text(content.found.size)}."
     lines = file.lines
     if not lines:
         return f"{shown(path)} is empty."
-    rest = ""
+    cut_note = ""
     if content.is_cut:
-        rest = (
-            f"The file has {size_text(content.found.size)}; only its first {most} are read here."
-            " A command reaches the rest."
+        cut_note = (
+            f"The file has {size_text(content.found.size)}; only its first {max_size} are read"
+            " here. A command reaches the rest."
         )
     if offset > len(lines):
         has = count_text(len(lines), "line")
         raise BadArgument(
-            f"{shown(path)}: only {has} are read. {rest}"
-            if rest
+            f"{shown(path)}: only {has} are read. {cut_note}"
+            if cut_note
             else f"{shown(path)} has only {has}."
         )
     chosen = lines[offset - 1 : offset - 1 + limit]
@@ -115,10 +118,10 @@ def _read(root: Path, asked: ReadFile) -> str | tuple[bytes, FileType]:
     end = offset - 1 + len(chosen)
     notes = [numbered(chosen, offset)]
     if end < len(lines):
-        total = f"at least {len(lines):,}" if rest else f"{len(lines):,}"
+        total = f"at least {len(lines):,}" if cut_note else f"{len(lines):,}"
         notes.append(f"[Lines {offset}–{end} of {total}. Go on with offset={end + 1}.]")
-    if rest:
-        notes.append(f"[{rest}]")
+    if cut_note:
+        notes.append(f"[{cut_note}]")
     if file.encoding != "utf-8":
         notes.append(f"[Encoding: {file.encoding}.]")
     return "\n".join(notes)

@@ -56,31 +56,35 @@ class SearchFiles(tool.ToolArguments):
     ] = ""
 
 
-async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
+async def run(context: ToolContext, arguments: SearchFiles) -> ToolResult:
     """Execute a call. End the search if the call is cancelled."""
-    pattern = asked.pattern
+    pattern = arguments.pattern
     if not pattern or len(pattern) > MAX_PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
         raise BadArgument("'pattern' is matched line by line; it cannot contain a line break.")
-    after, _, number = asked.cursor.rpartition(":")
-    if asked.cursor and not (after and number.isascii() and number.isdigit()):
+    after, _, number = arguments.cursor.rpartition(":")
+    if arguments.cursor and not (after and number.isascii() and number.isdigit()):
         raise BadArgument("'cursor' is not one that an earlier result returned.")
     search = FileSearch(
         context.root,
         FileQuery(
             expression=pattern,
-            is_literal=asked.literal,
-            ignores_case=asked.ignore_case,
-            path=asked.path,
-            glob=read_pattern(asked.glob, folder=context.root / asked.path) if asked.glob else None,
-            with_ignored=asked.include_ignored,
-            after=(read_cursor(after), int(number[:12])) if asked.cursor else None,
+            is_literal=arguments.literal,
+            ignores_case=arguments.ignore_case,
+            path=arguments.path,
+            glob=read_pattern(arguments.glob, folder=context.root / arguments.path)
+            if arguments.glob
+            else None,
+            with_ignored=arguments.include_ignored,
+            after=(read_cursor(after), int(number[:12])) if arguments.cursor else None,
             limit=settings.LOOM.max_read_bytes,
             seconds=TIMEOUT_SECONDS,
         ),
     )
-    page = _Page(limit=min(asked.limit, MAX_MATCHES), around=min(asked.context, MAX_CONTEXT_LINES))
+    page = _Page(
+        limit=min(arguments.limit, MAX_MATCHES), around=min(arguments.context, MAX_CONTEXT_LINES)
+    )
     work = asyncio.ensure_future(asyncio.to_thread(_find, search, page))
     try:
         return ToolResult(ok=True, output=await asyncio.shield(work))
@@ -93,29 +97,31 @@ async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
 def _find(search: FileSearch, page: "_Page") -> str:
     if stat_file(search.root, search.query.path) is None:
         raise Rejected(f"{shown(search.query.path)} does not exist.")
-    found = search.run()
+    results = search.run()
     try:
-        page.has_more = not all(page.add(*file) for file in found)
+        page.has_more = not all(page.add(*file) for file in results)
     finally:
-        found.close()
-    told = page.blocks
+        results.close()
+    blocks = page.blocks
     if not page.count:
-        what = "more line" if search.query.after else "line"
-        told.append(f"No {what} matches in {count_text(search.looked_into, 'file')}.")
+        noun = "more line" if search.query.after else "line"
+        blocks.append(f"No {noun} matches in {count_text(search.looked_into, 'file')}.")
     if page.has_more:
-        told.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
+        blocks.append(f'More: call again with the same arguments and cursor="{page.cursor}".')
     elif search.was_late:
-        told.append(
+        blocks.append(
             f"[Stopped after {TIMEOUT_SECONDS:.0f} s; the result is incomplete."
             " Choose a folder or a glob.]"
         )
     if search.too_large:
         limit = size_text(search.query.limit)
-        told.append(f"[{count_text(search.too_large, 'file')} of more than {limit} not searched.]")
+        blocks.append(
+            f"[{count_text(search.too_large, 'file')} of more than {limit} not searched.]"
+        )
     if search.too_much:
         count = count_text(search.too_much, "file")
-        told.append(f"[{count} not searched: the expression takes too much memory.]")
-    return "\n".join(filter(None, [*told, describe_passed_over(search.passed_over)]))
+        blocks.append(f"[{count} not searched: the expression takes too much memory.]")
+    return "\n".join(filter(None, [*blocks, describe_passed_over(search.passed_over)]))
 
 
 class _Page:
@@ -126,11 +132,13 @@ class _Page:
         self.cursor = ""
         self.count = 0
         self.has_more = False
-        self._left, self._room, self._around = limit, MAX_CHARS, around
+        self._matches_left = limit
+        self._room = MAX_CHARS
+        self._around = around
 
     def add(self, path: str, lines: list[str], numbers: list[int]) -> bool:
         """Add a file's matches. Return False if something had to be left out."""
-        chosen = numbers[: self._left]
+        chosen = numbers[: self._matches_left]
         block = "\n".join([shown(path), *_show(lines, chosen, self._around)])
         while len(block) > self._room and len(chosen) > 1:
             chosen = chosen[: len(chosen) // 2]
@@ -140,7 +148,7 @@ class _Page:
         self.blocks.append(block)
         self.count += len(chosen)
         self.cursor = f"{make_cursor(path)}:{chosen[-1]}"
-        self._left -= len(chosen)
+        self._matches_left -= len(chosen)
         self._room -= len(block)
         return len(chosen) == len(numbers)
 
@@ -153,9 +161,9 @@ def _show(lines: list[str], numbers: list[int], around: int) -> Iterator[str]:
         if around and last and start > last + 1:
             yield "  --"
         end = min(len(lines), number + around)
-        for at in range(start, end + 1):
-            mark = ":" if at in chosen else "-"
-            yield f"{at:>6}{mark} {cut(lines[at - 1], MAX_LINE_CHARS)}"
+        for line_number in range(start, end + 1):
+            mark = ":" if line_number in chosen else "-"
+            yield f"{line_number:>6}{mark} {cut(lines[line_number - 1], MAX_LINE_CHARS)}"
         last = max(last, end)
 
 

@@ -47,10 +47,10 @@ class SessionStateArguments(ToolArguments):
     ] = ""
 
 
-async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
-    if asked.action == "note":
-        text = one_line(asked.text, limit=MAX_ITEM_CHARS + 1)
-        if not asked.text:
+async def run(context: ToolContext, arguments: SessionStateArguments) -> ToolResult:
+    if arguments.action == "note":
+        text = one_line(arguments.text, limit=MAX_ITEM_CHARS + 1)
+        if not arguments.text:
             raise BadArgument("'text' must be the decision, in one sentence.")
         if len(text) > MAX_ITEM_CHARS:
             raise BadArgument(
@@ -60,24 +60,24 @@ async def run(context: ToolContext, asked: SessionStateArguments) -> ToolResult:
     view = await context.read(read_state_view, context.session_pk)
     # Items of the workspace memory are listed with the session's own items, as in the window's
     # state.
-    kept = [StateItem(*one[:3], turn=0, source=one.scope) for one in view.kept]
-    if asked.action == "show":
-        told = "\n".join(map(_line, [*kept, *view.items]))
-        told = told or "There is nothing in the register yet."
-        return ToolResult(ok=True, output=told)
-    found = _find([*kept, *(item for item in view.items if item.kind in STATED)], asked.text)
-    if _is_kept(found):
+    memory = [StateItem(*entry[:3], turn=0, source=entry.scope) for entry in view.kept]
+    if arguments.action == "show":
+        lines = "\n".join(map(_line, [*memory, *view.items]))
+        lines = lines or "There is nothing in the register yet."
+        return ToolResult(ok=True, output=lines)
+    item = _find([*memory, *(item for item in view.items if item.kind in STATED)], arguments.text)
+    if _is_kept(item):
         raise BadArgument(
-            f"This {found.kind} is kept for the {found.source}; only a person can remove it."
+            f"This {item.kind} is kept for the {item.source}; only a person can remove it."
         )
-    if found.is_pinned:
-        raise BadArgument(f"A person pinned this {found.kind}; only they can take it back.")
-    return ToolResult(ok=True, output=f"Struck {found.id}: {found.text}")
+    if item.is_pinned:
+        raise BadArgument(f"A person pinned this {item.kind}; only they can take it back.")
+    return ToolResult(ok=True, output=f"Struck {item.id}: {item.text}")
 
 
-def _find(items: list[StateItem], wanted: str) -> StateItem:
+def _find(items: list[StateItem], text: str) -> StateItem:
     """Return the item with this id or wording, or the only item that contains the words."""
-    words = one_line(wanted, limit=2 * MAX_ITEM_CHARS).casefold()
+    words = one_line(text, limit=2 * MAX_ITEM_CHARS).casefold()
     if not words:
         raise BadArgument("'text' must be the item to strike, as it stands in the state.")
     # The last form is that of an item in the window's state.
@@ -86,11 +86,11 @@ def _find(items: list[StateItem], wanted: str) -> StateItem:
         for item in items
         if words in (item.id, item.text.casefold(), f"{item.text} ({_place(item)})".casefold())
     ]
-    found = same or [item for item in items if words in item.text.casefold()]
-    if len(found) == 1:
-        return found[0]
-    choices = found or items
-    reason = "More than one item holds these words." if found else "There is no such item."
+    matching = same or [item for item in items if words in item.text.casefold()]
+    if len(matching) == 1:
+        return matching[0]
+    choices = matching or items
+    reason = "More than one item holds these words." if matching else "There is no such item."
     listed = "\n".join(map(_line, choices))
     raise BadArgument(f"{reason} There are:\n{listed}" if choices else f"{reason} There is none.")
 
@@ -106,9 +106,9 @@ def _place(item: StateItem) -> str:
 def _line(item: StateItem) -> str:
     if _is_kept(item):
         return f"kept {item.kind}: {item.text} (for the {item.source})"
-    what = f"{item.action} {item.text}" if item.kind == FILE else item.text
+    description = f"{item.action} {item.text}" if item.kind == FILE else item.text
     pinned = ", pinned" if item.is_pinned else ""
-    return f"{item.id} {item.kind}: {what} (turn {item.turn}{pinned})"
+    return f"{item.id} {item.kind}: {description} (turn {item.turn}{pinned})"
 
 
 TOOL = declare_tool(

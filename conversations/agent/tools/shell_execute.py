@@ -40,16 +40,18 @@ def is_offered(scope: ToolScope) -> bool:
     return scope.offers_changes and support.can_run()
 
 
-async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
-    text = asked.command
+async def plan(context: ToolContext, arguments: ShellExecute) -> CallPlan | ToolResult:
+    text = arguments.command
     check_text(text, "command")
-    at = await asyncio.to_thread(read_folder, asked.folder, context.root)
-    folder = "" if at == context.root else str(at.relative_to(context.root, walk_up=True))
+    real_folder = await asyncio.to_thread(read_folder, arguments.folder, context.root)
+    folder = ""
+    if real_folder != context.root:
+        folder = str(real_folder.relative_to(context.root, walk_up=True))
     kind = kind_of(text, folder=folder)
     allows_network = support.has_network(workspace_allows=context.scope.allows_network)
     return CallPlan(
         effect=CHANGES,
-        summary=command_summary(text, folder=asked.folder if folder else ""),
+        summary=command_summary(text, folder=arguments.folder if folder else ""),
         command=text,
         note=command_note(allows_network=allows_network, text=f"{text}\n{folder}"),
         basis=support.find_mode(),
@@ -58,14 +60,14 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
     )
 
 
-async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
-    check_text(asked.command, "command")
+async def run(context: ToolContext, arguments: ShellExecute) -> ToolResult:
+    check_text(arguments.command, "command")
     shell = shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
     return await execute(
         context,
-        [shell, "-c", asked.command],
-        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
-        timeout_seconds=asked.timeout_seconds,
+        [shell, "-c", arguments.command],
+        folder=await asyncio.to_thread(read_folder, arguments.folder, context.root),
+        timeout_seconds=arguments.timeout_seconds,
         allows_network=support.has_network(workspace_allows=context.scope.allows_network),
     )
 

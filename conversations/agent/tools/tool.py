@@ -49,8 +49,8 @@ class ToolArguments(BaseModel):
         try:
             return cls.model_validate(sent)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            sentences = dict.fromkeys(_explain(cls, one) for one in found)
+            details = error.errors(include_url=False, include_input=False)
+            sentences = dict.fromkeys(_explain(cls, error_details) for error_details in details)
         raise BadArgument(" ".join(sentences))
 
 
@@ -144,8 +144,8 @@ OneOf = BeforeValidator(_stripped)  # For a ``Literal`` of texts
 _FORMS: dict[Any, str] = {bool: "be true or false.", str: "be a text."}
 
 
-def _explain(declared: type[ToolArguments], found: ErrorDetails) -> str:
-    name = str(found["loc"][0])
+def _explain(declared: type[ToolArguments], error: ErrorDetails) -> str:
+    name = str(error["loc"][0])
     fields = declared.model_fields
     field = fields.get(name) or next(
         f
@@ -161,7 +161,7 @@ def _explain(declared: type[ToolArguments], found: ErrorDetails) -> str:
     elif get_origin(field.annotation) is Literal:
         form = f"be one of {', '.join(map(repr, get_args(field.annotation)))}."
         must = must or form
-    if found["type"] != "missing":
+    if error["type"] != "missing":
         return f"'{name}' must {form or must}"
     return f"'{name}' must {must}" if must else f"'{name}' is missing: {field.description}"
 
@@ -173,7 +173,7 @@ def _report_nothing(text: str) -> None:
 type Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-async def _ask_nobody(server: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask_nobody(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"action": CANCEL}
 
 
@@ -254,14 +254,14 @@ class Tool:
 
     @cached_property
     def input_schema(self) -> dict[str, Any]:
-        given = self.arguments
-        return given if isinstance(given, dict) else schema_of(given)
+        arguments = self.arguments
+        return arguments if isinstance(arguments, dict) else schema_of(arguments)
 
     @cached_property
     def as_json(self) -> str:
         """The tool as JSON for the provider, cached because every call needs it."""
-        told = {"name": self.name, "description": self.description}
-        return dump_json(told | {"input_schema": self.input_schema})
+        data = {"name": self.name, "description": self.description}
+        return dump_json(data | {"input_schema": self.input_schema})
 
 
 def declare_tool[A: ToolArguments](

@@ -33,12 +33,12 @@ def is_public(address: str) -> bool:
     Addresses of this machine, of its network, of a cloud's metadata service and of aliases for
     these are not public.
     """
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv6Address) and found.ipv4_mapped:
-        found = found.ipv4_mapped
-    is_special = found.is_multicast or found.is_reserved or found.is_unspecified
-    is_local = isinstance(found, IPv6Address) and found.is_site_local
-    return found.is_global and not is_special and not is_local and str(found) != AZURE_METADATA
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    is_special = ip.is_multicast or ip.is_reserved or ip.is_unspecified
+    is_local = isinstance(ip, IPv6Address) and ip.is_site_local
+    return ip.is_global and not is_special and not is_local and str(ip) != AZURE_METADATA
 
 
 def is_private_host(host: str) -> bool:
@@ -51,10 +51,10 @@ def is_private_host(host: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        found = socket.getaddrinfo(name, None, flags=socket.AI_NUMERICHOST)
+        infos = socket.getaddrinfo(name, None, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):  # The host is a name
         return False
-    return not all(is_public(str(address[0])) for *_, address in found)
+    return not all(is_public(str(address[0])) for *_, address in infos)
 
 
 def read_url(text: str) -> URL:
@@ -86,8 +86,8 @@ def open_client(allows: Allows, *, headers: Mapping[str, str]) -> "aiohttp.Clien
 
     from .web_names import Resolver
 
-    def open_socket(found: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
-        family, kind, protocol, _, address = found
+    def open_socket(info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+        family, kind, protocol, _, address = info
         if not allows(address[0]):
             raise PrivateAddress("private address")
         return socket.socket(family, kind, protocol)

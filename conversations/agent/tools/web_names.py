@@ -22,17 +22,17 @@ class Resolver(AbstractResolver):
     ) -> list[ResolveResult]:
         kind, flags = socket.SOCK_STREAM, socket.AI_ADDRCONFIG
         look = partial(socket.getaddrinfo, host, port, family, kind, flags=flags)
-        found = await asyncio.get_running_loop().run_in_executor(_threads, look)
+        infos = await asyncio.get_running_loop().run_in_executor(_threads, look)
         return [
             ResolveResult(
                 hostname=host,
                 host=str(address[0]),
                 port=port,
-                family=family_of_it,
+                family=address_family,
                 proto=protocol,
                 flags=_FLAGS,
             )
-            for family_of_it, _, protocol, _, address in found
+            for address_family, _, protocol, _, address in infos
         ]
 
     async def close(self) -> None:
