@@ -190,8 +190,8 @@ def _read_and_copy(root: Path, path: str) -> FileState | None:
     """Return the current state of the entry, and store a copy of its content."""
     if path == ".":
         raise Rejected("This is the workspace's folder itself.")
-    with batch() as kept:
-        state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, kept=kept)
+    with batch() as blobs:
+        state = disk.read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, blobs=blobs)
     if state is not None and state.is_file and not state.is_read:
         raise TooLarge(
             "%(path)s is too large to be stored, so the change could not be undone.",
@@ -211,9 +211,9 @@ def _check_expected(path: str, before: FileState | None, expect: str | None) -> 
 
 
 def _missing_folders(root: Path, path: str) -> list[EntryChange]:
-    made = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
+    new_folder = FileState(mode=stat.S_IFDIR | 0o755, digest=disk.NOTHING, size=0)
     return [
-        EntryChange(path=folder, before=None, after=made)
+        EntryChange(path=folder, before=None, after=new_folder)
         for folder in disk.folders_of(path)[1:]
         if disk.read_state(root, folder, limit=0) is None
     ]

@@ -46,9 +46,9 @@ class DisarmResult:
     @property
     def note(self) -> str:
         """A message for the model and for people; empty if there was nothing to do."""
-        told = []
+        sentences = []
         if self.paths:
-            told.append(
+            sentences.append(
                 say(
                     "Git would run or obey %(paths)s outside the sandbox, so it was disarmed: "
                     "renamed with the ending %(ending)s, or commented out.",
@@ -57,7 +57,7 @@ class DisarmResult:
                 )
             )
         if self.failed:
-            told.append(
+            sentences.append(
                 say(
                     "Do not use git in this folder before somebody has checked %(paths)s: git "
                     "would run or obey it, and it could not be disarmed.",
@@ -65,13 +65,13 @@ class DisarmResult:
                 )
             )
         if not self.is_whole:
-            told.append(
+            sentences.append(
                 say(
                     "The folder has too many files to scan completely: git might run something "
                     "new in its deepest folders."
                 )
             )
-        return join_messages(told)
+        return join_messages(sentences)
 
 
 def disarm(
@@ -79,12 +79,12 @@ def disarm(
     before: Mapping[str, GitPart],
     *,
     contents: Mapping[str, bytes] | None = None,
-    kept: Mapping[str, FileState] | None = None,
+    entries: Mapping[str, FileState] | None = None,
     was_held: Callable[[str], bool] = lambda _: False,
 ) -> DisarmResult:
     """Check everything that git obeys in the folder, and disarm what is new and not harmless.
 
-    ``before`` has the parts that git obeyed earlier. ``contents`` (by digest) and ``kept`` (the
+    ``before`` has the parts that git obeyed earlier. ``contents`` (by digest) and ``entries`` (the
     states of files at that time) are used to decide what stays and to restore earlier content.
     ``was_held`` says whether the part at a path was read-only during the command; a change there
     was made by somebody else.
@@ -92,18 +92,18 @@ def disarm(
     A part stays if a part of the same kind had the same content before, because folders with a
     repository may be moved and copied."""
     real = os.path.realpath(root)
-    now = find_repositories(root, known=before)
+    now = find_repositories(root, known_parts=before)
     trusted = without_failed(root, before)
-    known = {(part.kind, part.state) for part in trusted.values()}
+    trusted_states = {(part.kind, part.state) for part in trusted.values()}
     disarmed: list[str] = []
     failed: dict[str, GitPart] = {}
     with FolderReader(real) as reach:
-        work = _Disarmer(root, reach, trusted, contents or {}, kept or {})
+        work = _Disarmer(root, reach, trusted, contents or {}, entries or {})
         for path, part in now.parts.items():
             # The target of a link or ``commondir`` depends on the part's own location. A folder has
             # no effect where git only reads a file.
             is_way = part.kind in (LINK, COMMON)
-            is_old = part.state == "o" or (part.kind, part.state) in known
+            is_old = part.state == "o" or (part.kind, part.state) in trusted_states
             if trusted.get(path) == part or (is_old and not is_way):
                 continue
             if was_held(path) and _failed_before(real).get(path) != part:
@@ -153,7 +153,7 @@ class _Disarmer:
     reach: FolderReader
     before: Mapping[str, GitPart]
     contents: Mapping[str, bytes]
-    kept: Mapping[str, FileState]
+    entries: Mapping[str, FileState]
 
     def disarm(self, path: str, part: GitPart) -> None:
         """Comment out the lines of the part that are not harmless, if they can be determined.
@@ -209,15 +209,15 @@ class _Disarmer:
         data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""
-        known = self._content_before(path)
+        earlier = self._content_before(path)
         if part.kind in STEPS:
-            clean = executed_files.clean_steps(data, known=known)
+            clean = executed_files.clean_steps(data, known=earlier)
         else:
 
             def may_work_in(place: str) -> bool:
                 return bool(place) and self.reach.resolve(os.path.dirname(path), place) is not None
 
-            clean = executed_files.clean_config(data, known=known, may_work_in=may_work_in)
+            clean = executed_files.clean_config(data, known=earlier, may_work_in=may_work_in)
         return None if clean == data else clean
 
     def _content_before(self, path: str) -> bytes:
@@ -228,5 +228,5 @@ class _Disarmer:
         return read_blob(digest) if digest and has_blob(digest) else b""
 
     def _put(self, path: str, content: bytes) -> None:
-        state = self.kept.get(path)
+        state = self.entries.get(path)
         put_file(self.root, path, content, mode=state.permissions if state else 0o644)

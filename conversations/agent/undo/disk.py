@@ -61,11 +61,11 @@ class FileState:
         return stat.S_IMODE(self.mode)
 
 
-def same_state(one: FileState | None, other: FileState | None) -> bool:
+def same_state(first: FileState | None, second: FileState | None) -> bool:
     """Return whether type, permissions and content are equal, or neither entry exists."""
-    if one is None or other is None:
-        return one is other
-    return (one.mode, one.digest) == (other.mode, other.digest)
+    if first is None or second is None:
+        return first is second
+    return (first.mode, first.digest) == (second.mode, second.digest)
 
 
 def digest_of(state: FileState | None) -> str:
@@ -122,8 +122,8 @@ def real_path(stored: str) -> str:
 _QUOTED = re.compile(rb"\\(\\|[0-3][0-7]{2})")
 
 
-def _unquote(found: re.Match[bytes]) -> bytes:
-    return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])
+def _unquote(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 8)])
 
 
 class DatabaseCall(Protocol):
@@ -192,14 +192,14 @@ def open_folder(root: Path, path: str) -> Iterator[int]:
 
 
 def read_state(
-    root: Path, path: str, *, limit: int | None = None, kept: BlobBatch | None = None
+    root: Path, path: str, *, limit: int | None = None, blobs: BlobBatch | None = None
 ) -> FileState | None:
     """Return the current state of the entry, or None if it does not exist.
 
     The content is added to the batch, if one is given. A file of more than ``limit`` bytes is not
     read."""
     with suppress(MissingFolder), folder_of(root, path) as (folder, name):
-        return read_entry(folder, name, limit=limit, kept=kept)[0]
+        return read_entry(folder, name, limit=limit, blobs=blobs)[0]
     return None
 
 
@@ -208,35 +208,35 @@ def read_states(root: Path, paths: Iterable[str]) -> list[FileState | None]:
 
 
 def read_entry(
-    folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
+    folder: int, name: str, *, limit: int | None, blobs: BlobBatch | None
 ) -> tuple[FileState | None, os.stat_result | None]:
     """Return the state of an entry, and its status at the time of reading.
 
     The content is added to the batch, if one is given."""
     try:
-        found = os.lstat(name, dir_fd=folder)
-        if stat.S_ISDIR(found.st_mode):
-            return FileState(mode=found.st_mode, digest=NOTHING, size=0), found
-        if stat.S_ISLNK(found.st_mode):
+        status = os.lstat(name, dir_fd=folder)
+        if stat.S_ISDIR(status.st_mode):
+            return FileState(mode=status.st_mode, digest=NOTHING, size=0), status
+        if stat.S_ISLNK(status.st_mode):
             text = os.fsencode(os.readlink(name, dir_fd=folder))
-            link_digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
-            return FileState(mode=found.st_mode, digest=link_digest, size=len(text)), found
-        if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
+            link_digest = blobs.put(text) if blobs else hashlib.sha256(text).hexdigest()
+            return FileState(mode=status.st_mode, digest=link_digest, size=len(text)), status
+        if stat.S_ISREG(status.st_mode) and (limit is None or status.st_size <= limit):
             with suppress(PermissionError):
                 file = os.open(name, _FILE, dir_fd=folder)
                 with os.fdopen(file, "rb") as opened:
-                    found = os.fstat(file)
-                    if not stat.S_ISREG(found.st_mode):
-                        return unread_state(found), found
-                    if kept:
-                        digest, size = kept.copy(opened)
+                    status = os.fstat(file)
+                    if not stat.S_ISREG(status.st_mode):
+                        return unread_state(status), status
+                    if blobs:
+                        digest, size = blobs.copy(opened)
                     else:
                         digest = hashlib.file_digest(opened, "sha256").hexdigest()
                         size = opened.tell()
-                    return FileState(mode=found.st_mode, digest=digest, size=size), found
+                    return FileState(mode=status.st_mode, digest=digest, size=size), status
     except FileNotFoundError:
         return None, None
-    return unread_state(found), found
+    return unread_state(status), status
 
 
 def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
@@ -251,14 +251,21 @@ def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
     return None
 
 
-def unread_state(found: os.stat_result) -> FileState:
+def unread_state(status: os.stat_result) -> FileState:
     """Return the state of an entry that is not read, with a digest of its inode, size and times."""
-    told, size = (found.st_ino, found.st_rdev, 0, 0, 0), 0
-    if stat.S_ISREG(found.st_mode):
-        told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
-        size = found.st_size
-    digest = hashlib.sha256(repr(told).encode()).hexdigest()
-    return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
+    identity = (status.st_ino, status.st_rdev, 0, 0, 0)
+    size = 0
+    if stat.S_ISREG(status.st_mode):
+        identity = (
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_rdev,
+        )
+        size = status.st_size
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()
+    return FileState(mode=status.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
 
 
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
@@ -337,16 +344,16 @@ def list_below(root: Path, path: str, *, limit: int) -> list[str]:
     """Return the path and all paths below it, the path itself first.
 
     Raise TooLarge if there are more than ``limit``."""
-    found = [path]
-    for entry in found:
+    paths = [path]
+    for entry in paths:
         with folder_of(root, entry) as (folder, name):
             is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode)
         if is_folder:
             with open_folder(root, entry) as opened:
-                found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
-        if len(found) > limit:
+                paths += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
+        if len(paths) > limit:
             raise TooLarge("This folder has more than %(limit)s files.", limit=number_text(limit))
-    return found
+    return paths
 
 
 async def run_to_completion[T](work: Coroutine[Any, Any, T]) -> T:

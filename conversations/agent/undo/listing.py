@@ -58,11 +58,11 @@ class FolderListing:
 
 
 # The cached values of a file: its stamp and state, when it was read, and when its blob was touched
-type _Known = tuple[tuple[int, ...], FileState, int, int]
+type _CachedFile = tuple[tuple[int, ...], FileState, int, int]
 
 # The cache of each folder's files. An entry is replaced as a whole, so two concurrent listings do
 # no harm.
-_known = LRUCache[str, dict[str, _Known]](size=MAX_CACHED_FOLDERS)
+_file_cache = LRUCache[str, dict[str, _CachedFile]](size=MAX_CACHED_FOLDERS)
 
 
 def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderListing:
@@ -71,7 +71,7 @@ def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderL
     ``earlier`` is a listing with which this one will be compared. Files that were read for it are
     read again, and files that were not read are not. Raise Rejected if there is no space for the
     copies."""
-    work = _ListingBuilder(root, dict(_known.find(str(root)) or {}))
+    work = _ListingBuilder(root, dict(_file_cache.find(str(root)) or {}))
     try:
         work.walk()
         work.choose(earlier.entries if earlier else {})
@@ -84,15 +84,15 @@ def make_listing(root: Path, *, earlier: FolderListing | None = None) -> FolderL
             reason=error.strerror,
             code="not_kept",
         ) from error
-    known = {path: found for path, found in work.known.items() if path in work.entries}
-    _known.store(str(root), known)
+    cache = {path: cached for path, cached in work.known.items() if path in work.entries}
+    _file_cache.store(str(root), cache)
     return FolderListing(entries=work.entries, unlisted=frozenset(work.unlisted))
 
 
 class _ListingBuilder:
     """A listing that is being built: first all names and stamps, then the contents to be read."""
 
-    def __init__(self, root: Path, known: dict[str, _Known]) -> None:
+    def __init__(self, root: Path, known: dict[str, _CachedFile]) -> None:
         self.root = root
         self.known = known
         self.entries: dict[str, FileState] = {}
@@ -101,34 +101,34 @@ class _ListingBuilder:
         self.links: list[str] = []
 
     def walk(self) -> None:
-        own = set()
+        private = set()
         for place in private_places():
             with suppress(OSError):
                 stats = os.stat(place)
-                own.add((stats.st_dev, stats.st_ino))
+                private.add((stats.st_dev, stats.st_ino))
         self.entries[disk.ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
         # Outer folders come first, so the limit leaves out the deepest ones
         for folder in folders:
             try:
                 with disk.open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
-                    found = []
+                    children = []
                     for entry in entries:
                         with suppress(FileNotFoundError):
-                            found.append((entry.name, entry.stat(follow_symlinks=False)))
-                found = sorted(found)
+                            children.append((entry.name, entry.stat(follow_symlinks=False)))
+                children = sorted(children)
             except (MissingFolder, PermissionError):
                 if not folder:
                     raise
                 self.unlisted.add(folder)
                 continue
-            count = len(self.entries) + len(self.files) + len(found)
+            count = len(self.entries) + len(self.files) + len(children)
             if count > settings.LOOM.snapshot_max_files + 1:
                 self.unlisted.add(folder)
                 continue
-            for name, status in found:
+            for name, status in children:
                 path = f"{folder}/{name}" if folder else name
-                if (status.st_dev, status.st_ino) in own or len(path) > MAX_PATH_CHARS:
+                if (status.st_dev, status.st_ino) in private or len(path) > MAX_PATH_CHARS:
                     continue
                 if stat.S_ISREG(status.st_mode):
                     self.files[path] = status
@@ -170,13 +170,13 @@ class _ListingBuilder:
         """Read the files that are not cached, in batches."""
         waiting = sorted({*self.links, *(self.files.keys() - self.entries.keys())})
         for start in range(0, len(waiting), BATCH_FILES):
-            with batch() as kept:
+            with batch() as blobs:
                 for path in waiting[start : start + BATCH_FILES]:
                     now = time.time_ns()
                     state = status = None
                     with suppress(MissingFolder), disk.folder_of(self.root, path) as (folder, name):
                         state, status = disk.read_entry(
-                            folder, name, limit=settings.LOOM.snapshot_max_file_bytes, kept=kept
+                            folder, name, limit=settings.LOOM.snapshot_max_file_bytes, blobs=blobs
                         )
                     if state is None or status is None:
                         self.entries.pop(path, None)  # it has been removed meanwhile
@@ -243,20 +243,20 @@ def prune_blobs(*, days: int, dry_run: bool) -> dict[str, int]:
     files = list(_files())
     used = used_digests() | listed_digests()
     counts = dict.fromkeys(("removed", "removed_bytes", "kept", "kept_bytes"), 0)
-    for path, found in files:
+    for path, status in files:
         try:
             digest = bytes.fromhex(path.parent.name + path.name)
         except ValueError:
             digest = b""  # a draft that was left by a dead process
-        is_kept = digest in used or found.st_mtime > newest
+        is_kept = digest in used or status.st_mtime > newest
         if not is_kept and not dry_run:
             if digest:
                 is_kept = not remove_untouched(digest.hex(), since=newest)
             else:
                 path.unlink(missing_ok=True)
-        what = "kept" if is_kept else "removed"
-        counts[what] += 1
-        counts[f"{what}_bytes"] += found.st_size
+        counter = "kept" if is_kept else "removed"
+        counts[counter] += 1
+        counts[f"{counter}_bytes"] += status.st_size
     return counts
 
 
@@ -270,11 +270,11 @@ def _files() -> Iterator[tuple[Path, os.stat_result]]:
 
 def listed_digests() -> set[bytes]:
     """Return the digests of contents that running or interrupted commands may have to restore."""
-    found = set()
+    digests = set()
     for tree in open_trees():
         try:
             listing = load_listing(read_blob(tree))
         except NotFound:
             continue
-        found |= {bytes.fromhex(state.digest) for state in listing.entries.values()}
-    return found
+        digests |= {bytes.fromhex(state.digest) for state in listing.entries.values()}
+    return digests

@@ -63,8 +63,8 @@ def record_found(*, author: ChangeAuthor, changes: Sequence[EntryChange]) -> Non
         lock_session(author.session_pk)
         paths = [stored_path(change.path) for change in changes]
         rows = FileChange.objects.filter(call=author.call_pk, revert=None, path__in=paths)
-        known = {real_path(path) for path in rows.values_list("path", flat=True)}
-        missing = [change for change in changes if change.path not in known]
+        recorded = {real_path(path) for path in rows.values_list("path", flat=True)}
+        missing = [change for change in changes if change.path not in recorded]
         record_changes(author=author, changes=missing, is_done=True)
 
 
@@ -123,10 +123,10 @@ def append_disarmed(session_pk: int, *, text: str) -> None:
 
 def unfinished_calls() -> list[int]:
     """Return the keys of calls that have ended, but whose changes are not completely recorded."""
-    over = ToolCall.objects.exclude(state__in=OPEN_STATES)
+    ended = ToolCall.objects.exclude(state__in=OPEN_STATES)
     begun = FileChange.objects.filter(done_at=None, call__isnull=False, revert=None).values("call")
-    found = {*over.exclude(tree="").values_list("pk", flat=True)}
-    return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
+    unfinished = {*ended.exclude(tree="").values_list("pk", flat=True)}
+    return sorted(unfinished | {*ended.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
 def read_unfinished(call_pk: int) -> tuple[ToolCall, list[tuple[int, EntryChange]]]:
@@ -232,9 +232,9 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
     rows = FileChange.objects.filter(
         session__workspace=workspace, done_at__gte=since, revert=None, reverted_by=None
     ).exclude(session=session_pk)
-    wanted = {stored_path(path) for path in paths}
-    found = rows.order_by("pk").values_list("path", "session__uuid")
-    return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
+    stored_paths = {stored_path(path) for path in paths}
+    rows_of_path = rows.order_by("pk").values_list("path", "session__uuid")
+    return {real_path(path): uuid for path, uuid in rows_of_path.iterator() if path in stored_paths}
 
 
 def last_of_answer(run_pk: int, *, turn: int, path: str) -> EntryChange | None:
@@ -293,8 +293,8 @@ def scopes_of(revert: Revert) -> list[ChangeScope]:
             )
         ]
     earlier = Revert.objects.filter(session=revert.session_id, pk__lt=revert.pk).order_by("-pk")
-    found = earlier.values_list("uuid", flat=True)
-    return [*(ChangeScope(revert=uuid) for uuid in found), ChangeScope()]
+    uuids = earlier.values_list("uuid", flat=True)
+    return [*(ChangeScope(revert=uuid) for uuid in uuids), ChangeScope()]
 
 
 def finish_revert(
@@ -303,16 +303,16 @@ def finish_revert(
     outcome: dict[str, Any],
     back: Sequence[str],
     text: str,
-    told: str,
-    left: int,
+    note_text: str,
+    left_count: int,
 ) -> AppendResult:
     """Record what the revert restored, and show it in the transcript.
 
-    ``back`` has the files that were restored, and ``left`` is the number of files that were not.
-    ``text`` is the text of the row, and ``told`` is what the model reads with the next message.
-    ``outcome`` (the arguments of ``complete_changes``) is recorded in the same transaction, so a
-    revert without a message in the transcript still has unfinished changes."""
-    data = {"revert": str(revert.uuid), "files": len(back), "left": left}
+    ``back`` has the files that were restored, and ``left_count`` is the number of files that were
+    not. ``text`` is the text of the row, and ``note_text`` is what the model reads with the next
+    message. ``outcome`` (the arguments of ``complete_changes``) is recorded in the same
+    transaction, so a revert without a message in the transcript still has unfinished changes."""
+    data = {"revert": str(revert.uuid), "files": len(back), "left": left_count}
     note = {
         MODEL_NOTE: True,
         "user_facing": True,
@@ -320,8 +320,8 @@ def finish_revert(
     } | data
     turn = NewTurn(
         role=SYSTEM,
-        content=storable(told),
-        token_count=estimate_tokens(told),
+        content=storable(note_text),
+        token_count=estimate_tokens(note_text),
         metadata=dump_json(note),
     )
     event = NewEvent(payload=Info(text=text, code=REVERTED, data=data), new=0)
@@ -342,15 +342,15 @@ def mark_undone(revert: Revert, *, changes: Sequence[StoredChange]) -> None:
     with transaction.atomic():
         rows = FileChange.objects.filter(pk__in=[change.pk for change in changes])
         rows.update(reverted_by=revert.pk)
-        for one in Revert.objects.filter(uuid__in=earlier).order_by("pk"):
-            undo, was_undone = _first_undo(one)
+        for earlier_revert in Revert.objects.filter(uuid__in=earlier).order_by("pk"):
+            undo, was_undone = _first_undo(earlier_revert)
             if not was_undone:
-                of_calls.filter(reverted_by=one).update(reverted_by=None)
+                of_calls.filter(reverted_by=earlier_revert).update(reverted_by=None)
                 continue
             chosen = {"call": undo.call_id, "run": undo.run_id}
-            again = of_calls.filter(**{name: pk for name, pk in chosen.items() if pk})
+            undone_again = of_calls.filter(**{name: pk for name, pk in chosen.items() if pk})
             begun = undo.file_changes.order_by("pk").values("pk")[:1]
-            again.filter(pk__lt=begun, reverted_by=None).update(reverted_by=revert.pk)
+            undone_again.filter(pk__lt=begun, reverted_by=None).update(reverted_by=revert.pk)
 
 
 def _first_undo(revert: Revert) -> tuple[Revert, bool]:
@@ -359,8 +359,8 @@ def _first_undo(revert: Revert) -> tuple[Revert, bool]:
     Also return whether that undo was taken back after the given revert."""
     was_undone = False
     taken_back = Revert.objects.order_by("pk")
-    while found := taken_back.filter(file_changes__reverted_by=revert).first():
-        revert, was_undone = found, not was_undone
+    while later := taken_back.filter(file_changes__reverted_by=revert).first():
+        revert, was_undone = later, not was_undone
     return revert, was_undone
 
 
@@ -402,7 +402,7 @@ MAX_REVERTS_SHOWN = 5
 def recent_reverts(session_pk: int) -> list[PastRevert]:
     """Return the last reverts that can be taken back, the newest first."""
     standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
-    found = (
+    rows = (
         Revert.objects.filter(session=session_pk)
         .annotate(
             entries=Count("file_changes", filter=standing),
@@ -414,7 +414,7 @@ def recent_reverts(session_pk: int) -> list[PastRevert]:
     )
     return [
         PastRevert(uuid=uuid, at=at, by=by or "", files=entries - folders, folders=folders)
-        for uuid, at, by, entries, folders in found[:MAX_REVERTS_SHOWN]
+        for uuid, at, by, entries, folders in rows[:MAX_REVERTS_SHOWN]
     ]
 
 
@@ -430,5 +430,5 @@ def used_digests() -> set[bytes]:
 
 def open_trees() -> list[str]:
     """Return the listings of calls whose changes are not recorded yet."""
-    found = ToolCall.objects.exclude(tree="").order_by("pk")
-    return list(found.values_list("tree", flat=True))
+    calls = ToolCall.objects.exclude(tree="").order_by("pk")
+    return list(calls.values_list("tree", flat=True))

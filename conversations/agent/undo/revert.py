@@ -182,9 +182,9 @@ class _RevertExecution:
         """Store the current content; raise Rejected if a file changed after planning."""
         self.git = find_repositories(self.root)
         for chunk in batched(self.plans, BATCH_FILES, strict=False):
-            with batch() as kept:
+            with batch() as blobs:
                 for plan in chunk:
-                    now = disk.read_state(self.root, plan.path, kept=kept)
+                    now = disk.read_state(self.root, plan.path, blobs=blobs)
                     is_unread = plan.current is not None and not plan.current.is_read
                     if not is_unread and not disk.same_state(now, plan.current):
                         raise Rejected(
@@ -232,8 +232,8 @@ class _RevertExecution:
             step(*args, **kwargs)
         except OSError as error:
             full = error.errno == errno.ENOTEMPTY
-            told = say("The folder is not empty.") if full else f"{error.strerror}."
-            self.failed[change.path] = told
+            reason = say("The folder is not empty.") if full else f"{error.strerror}."
+            self.failed[change.path] = reason
         except FileConflict as error:
             self.failed[change.path] = error.message
             self.foreign.add(change.path)
@@ -281,8 +281,8 @@ class _RevertExecution:
             try:
                 now = disk.read_state(self.root, change.path)
             except OSError as error:
-                told = say("It cannot be read: %(reason)s.", reason=error.strerror)
-                self.failed.setdefault(change.path, told)
+                reason = say("It cannot be read: %(reason)s.", reason=error.strerror)
+                self.failed.setdefault(change.path, reason)
                 others.append((pk, change.after))
                 continue
             if disk.same_state(now, change.after):
@@ -292,8 +292,8 @@ class _RevertExecution:
                 self.failed.setdefault(change.path, say("It could not be restored."))
             else:
                 others.append((pk, now))
-                told = say("Its content differs from the recorded one.")
-                self.failed.setdefault(change.path, told)
+                reason = say("Its content differs from the recorded one.")
+                self.failed.setdefault(change.path, reason)
         return {"confirmed": confirmed, "dropped": dropped, "done": others}
 
 
@@ -306,10 +306,10 @@ def _opened(state: FileState | None) -> int:
     return (state.permissions if state else 0) | 0o700
 
 
-def _same_type(one: FileState | None, other: FileState | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return stat.S_IFMT(one.mode) == stat.S_IFMT(other.mode)
+def _same_type(first: FileState | None, second: FileState | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return stat.S_IFMT(first.mode) == stat.S_IFMT(second.mode)
 
 
 async def revert_files(
@@ -329,13 +329,13 @@ async def revert_files(
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:
-        left = next((plan for plan in plans if plan.state != BACK), None)
-        if left is None:
+        unrestored = next((plan for plan in plans if plan.state != BACK), None)
+        if unrestored is None:
             raise Rejected("Nothing can be restored.", code="nothing_to_revert")
         raise Rejected(
             "Nothing can be restored. %(path)s: %(reason)s",
-            path=shown(left.path),
-            reason=left.reason,
+            path=shown(unrestored.path),
+            reason=unrestored.reason,
             code="nothing_to_revert",
         )
     work = _RevertExecution(root, chosen)
@@ -398,15 +398,15 @@ async def _conclude(
     for keys in batched(confirmed[BATCH_ROWS:], BATCH_ROWS, strict=False):
         await write(records.complete_changes, confirmed=keys)
     back = [plan.path for plan in plans if plan.path in chosen and plan.path not in failed]
-    left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
-    left |= failed
-    said = _describe(scope, back, left, folders={p.path for p in plans if p.is_folder})
-    told = f"Note: {said}"
+    unrestored = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
+    unrestored |= failed
+    message = _describe(scope, back, unrestored, folders={p.path for p in plans if p.is_folder})
+    note = f"Note: {message}"
     if back:
         names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
-        rest = len(back) - MAX_PATHS_NAMED
-        more = f" and {rest} more" if rest > 0 else ""
-        told += (
+        unnamed_count = len(back) - MAX_PATHS_NAMED
+        more = f" and {unnamed_count} more" if unnamed_count > 0 else ""
+        note += (
             f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
             " say what these files hold now; read them again before you change them."
         )
@@ -415,11 +415,11 @@ async def _conclude(
         revert,
         outcome=outcome | {"confirmed": confirmed[:BATCH_ROWS]},
         back=back,
-        text=said,
-        told=told,
-        left=len(left),
+        text=message,
+        note_text=note,
+        left_count=len(unrestored),
     )
-    return RevertResult(back=back, left=left, said=said, appended=appended)
+    return RevertResult(back=back, left=unrestored, said=message, appended=appended)
 
 
 async def complete_reverts(
@@ -429,14 +429,14 @@ async def complete_reverts(
 
     Return the key of each session with what was appended to it. No revert may be running. A revert
     that cannot be completed now is tried again the next time."""
-    said = []
+    appended_rows = []
     for revert_pk in await read(records.unfinished_reverts):
         try:
             if appended := await _complete_interrupted(revert_pk, read=read, write=write):
-                said.append(appended)
+                appended_rows.append(appended)
         except (LoomError, OSError):
             logger.warning("changes_not_settled", extra={"fields": {"revert_pk": revert_pk}})
-    return said
+    return appended_rows
 
 
 async def _complete_interrupted(
@@ -479,7 +479,7 @@ def _plan_again(
     grouped: dict[str, list[StoredChange]] = {}
     for scope in records.scopes_of(revert):
         changes = records.read_changes(session.pk, scope)
-        found = group_by_path(
+        candidates = group_by_path(
             change
             for change in changes
             if change.pk < begun[0].pk and change.reverted_by in (None, revert.uuid)
@@ -487,21 +487,26 @@ def _plan_again(
         # The right scope is the one whose changes lead to the states that the revert was to
         # restore.
         if all(
-            c.path in found and disk.same_state(found[c.path][0].before, c.after) for c in begun
+            c.path in candidates and disk.same_state(candidates[c.path][0].before, c.after)
+            for c in begun
         ):
-            grouped = found
+            grouped = candidates
             break
     root = Path(session.workspace.root)
     return revert, begun, scope, [judge_file(root, path, grouped[path]) for path in sorted(grouped)]
 
 
 def _describe(
-    scope: ChangeScope, back: Sequence[str], left: Collection[str], *, folders: Collection[str]
+    scope: ChangeScope,
+    back: Sequence[str],
+    unrestored: Collection[str],
+    *,
+    folders: Collection[str],
 ) -> str:
     counts = []
-    for paths in (back, left):
-        many = sum(path in folders for path in paths)
-        counts.append(records.count_entries(files=len(paths) - many, folders=many))
+    for paths in (back, unrestored):
+        folder_count = sum(path in folders for path in paths)
+        counts.append(records.count_entries(files=len(paths) - folder_count, folders=folder_count))
     if scope.revert:
         before = say("before the undo")
     elif scope.call:
@@ -515,12 +520,12 @@ def _describe(
         entries=counts[0],
         before=before,
     )
-    if not left:
+    if not unrestored:
         return say("%(restored)s.", restored=restored)
     return say_number(
         "%(restored)s; %(left)s left as it is.",
         "%(restored)s; %(left)s left as they are.",
-        len(left),
+        len(unrestored),
         restored=restored,
         left=counts[1],
     )

@@ -68,9 +68,7 @@ class ChangeReview:
     calls: Sequence[dict[str, Any]]
 
 
-def review_changes(
-    session_pk: int, root: Path, *, scope: ChangeScope, after: str = ""
-) -> ChangeReview:
+def review_changes(session_pk: int, root: Path, *, scope: ChangeScope, after: str) -> ChangeReview:
     """Return the files that the changes in the scope concern, by path, starting after ``after``.
 
     Reads the database, and the page's files in the folder."""
@@ -81,12 +79,12 @@ def review_changes(
     # of which another entry is shown.
     differing = [
         path
-        for path, of in sorted(grouped.items())
-        if not disk.same_state(of[0].before, of[-1].after)
+        for path, path_changes in sorted(grouped.items())
+        if not disk.same_state(path_changes[0].before, path_changes[-1].after)
     ]
     folders = {folder for path in differing for folder in disk.folders_of(path)}
-    shown = [path for path in differing if path not in folders]
-    page = [path for path in shown if path > after][: PAGE_FILES + 1]
+    shown_paths = [path for path in differing if path not in folders]
+    page = [path for path in shown_paths if path > after][: PAGE_FILES + 1]
     files = page[:PAGE_FILES]
     others: dict[str, UUID] = {}
     if concerned := [c for path in files for c in standing.get(path, ())]:
@@ -111,20 +109,20 @@ def review_changes(
             )
             for path in files
         ],
-        total=len(shown),
+        total=len(shown_paths),
         passing=sum(disk.same_state(c[0].before, c[-1].after) for c in grouped.values()),
         standing=len(standing),
         following=files[-1] if len(page) > PAGE_FILES else "",
         calls=[
             {
                 "call": call,
-                "name": found[0].call_name,
-                "turn": found[0].turn or 0,
-                "run": found[0].run,
-                "files": len(found),
-                "standing": sum(change.reverted_by is None for change in found),
+                "name": call_changes[0].call_name,
+                "turn": call_changes[0].turn or 0,
+                "run": call_changes[0].run,
+                "files": len(call_changes),
+                "standing": sum(change.reverted_by is None for change in call_changes),
             }
-            for call, found in reversed(by_call.items())
+            for call, call_changes in reversed(by_call.items())
         ],
     )
 
@@ -133,18 +131,18 @@ def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
     """Return the moved files: the old path and the new path.
 
     A file counts as moved if exactly one removed file and exactly one new file have its content."""
-    gone: dict[str, list[str]] = {}
-    come: dict[str, list[str]] = {}
-    for path, of in grouped.items():
-        before, after = of[0].before, of[-1].after
+    removed: dict[str, list[str]] = {}
+    added: dict[str, list[str]] = {}
+    for path, path_changes in grouped.items():
+        before, after = path_changes[0].before, path_changes[-1].after
         if before and not after and before.is_file and before.size:
-            gone.setdefault(before.digest, []).append(path)
+            removed.setdefault(before.digest, []).append(path)
         if after and not before and after.is_file and after.size:
-            come.setdefault(after.digest, []).append(path)
+            added.setdefault(after.digest, []).append(path)
     return {
-        paths[0]: come[digest][0]
-        for digest, paths in gone.items()
-        if len(paths) == 1 and len(come.get(digest, ())) == 1
+        paths[0]: added[digest][0]
+        for digest, paths in removed.items()
+        if len(paths) == 1 and len(added.get(digest, ())) == 1
     }
 
 

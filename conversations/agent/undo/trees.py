@@ -108,12 +108,12 @@ async def watched(
 
 
 def _list_before(root: Path) -> tuple[FolderListing, Repositories | None]:
-    found = None if find_mode() == UNSANDBOXED else find_repositories(root)
+    repositories = None if find_mode() == UNSANDBOXED else find_repositories(root)
     listing = make_listing(root)
-    if found is not None:
-        git = without_failed(root, found.parts)
-        listing = replace(listing, git=git, git_contents=found.contents)
-    return listing, found
+    if repositories is not None:
+        git = without_failed(root, repositories.parts)
+        listing = replace(listing, git=git, git_contents=repositories.contents)
+    return listing, repositories
 
 
 def _list_after(
@@ -122,8 +122,13 @@ def _list_after(
     """Disarm files that git would run or obey, and list the folder."""
     disarmed = DisarmResult()
     if before.git is not None:
-        contents, kept = before.git_contents, before.entries
-        disarmed = disarm(root, before.git, contents=contents, kept=kept, was_held=was_held)
+        disarmed = disarm(
+            root,
+            before.git,
+            contents=before.git_contents,
+            entries=before.entries,
+            was_held=was_held,
+        )
     return make_listing(root, earlier=before), disarmed
 
 
@@ -137,18 +142,18 @@ async def _conclude(
         return
     watch.changes = list(compare(before, after))
     lost = sum(c.before is not None and not c.before.has_copy for c in watch.changes)
-    told = [disarmed.note] if disarmed.note else []
+    sentences = [disarmed.note] if disarmed.note else []
     if lost:
-        told.append(
+        sentences.append(
             f"{lost:,} {'change' if lost == 1 else 'changes'} cannot be undone: what was there was "
             "too large to be stored, or was not a file."
         )
     if before.unlisted or after.unlisted:
-        told.append(
+        sentences.append(
             f"The folder has more than {settings.LOOM.snapshot_max_files:,} files or some that "
             "cannot be read; changes in part of it are unknown."
         )
-    watch.note = " ".join(told)
+    watch.note = " ".join(sentences)
     for chunk in batched(watch.changes, BATCH_ROWS, strict=False):
         await write(records.record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
@@ -174,13 +179,13 @@ async def complete_all(*, read: DatabaseCall, write: DatabaseCall) -> int:
     """Complete the records of calls whose process died, and return how many there were.
 
     A folder that cannot be read now is tried again the next time."""
-    found = await read(records.unfinished_calls)
-    for call_pk in found:
+    call_pks = await read(records.unfinished_calls)
+    for call_pk in call_pks:
         try:
             await complete_interrupted(call_pk, read=read, write=write)
         except (LoomError, OSError):
             logger.warning("changes_not_settled", extra={"fields": {"call_pk": call_pk}})
-    return len(found)
+    return len(call_pks)
 
 
 async def complete_interrupted(call_pk: int, *, read: DatabaseCall, write: DatabaseCall) -> None:

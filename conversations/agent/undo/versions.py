@@ -102,11 +102,16 @@ def session_marks(session_pk: int) -> dict[str, str]:
     Changes that were undone do not count."""
     changes = (c for c in read_changes(session_pk, ChangeScope()) if c.reverted_by is None)
     marks = {}
-    for path, of in group_by_path(changes).items():
-        before, after = of[0].before, of[-1].after
+    for path, path_changes in group_by_path(changes).items():
+        before, after = path_changes[0].before, path_changes[-1].after
         states = [state for state in (before, after) if state is not None]
         if not disk.same_state(before, after) and not any(state.is_folder for state in states):
-            marks[path] = REMOVED if after is None else NEW if before is None else CHANGED
+            if after is None:
+                marks[path] = REMOVED
+            elif before is None:
+                marks[path] = NEW
+            else:
+                marks[path] = CHANGED
     return marks
 
 
