@@ -75,11 +75,13 @@ def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
     with guarded(path), paths.open_parent(place) as folder:
         file = paths.open_regular(folder, place, path)
         try:
-            found, pieces, left = paths.found_at(place, os.fstat(file)), [], limit
-            while left > 0 and (piece := os.read(file, min(left, _PIECE_BYTES))):
+            status = paths.found_at(place, os.fstat(file))
+            pieces = []
+            bytes_left = limit
+            while bytes_left > 0 and (piece := os.read(file, min(bytes_left, _PIECE_BYTES))):
                 pieces.append(piece)
-                left -= len(piece)
-            return FileContent(found=found, data=b"".join(pieces))
+                bytes_left -= len(piece)
+            return FileContent(found=status, data=b"".join(pieces))
         finally:
             os.close(file)
 
@@ -93,12 +95,12 @@ def replace_file(root: Path, path: str, data: bytes, *, expect: str | None = Non
     _check_change(place, path)
     with guarded(path), paths.open_parent(place, create=expect in (None, NO_FILE)) as folder:
         _check_same_git(place, path)
-        there = paths.stat_regular(folder, place, path)
+        current = paths.stat_regular(folder, place, path)
         stamp = _check_content(folder, place, path, expect)
         # New content never gets the setuid and setgid bits of the old file.
-        mode = there.st_mode & 0o777 if there else None
-        with write_draft(folder, data, mode=mode, owner=there) as draft:
-            if there is None:
+        mode = current.st_mode & 0o777 if current else None
+        with write_draft(folder, data, mode=mode, owner=current) as draft:
+            if current is None:
                 paths.rename_to_nothing(folder, draft, folder, place.parts[-1])
             else:
                 with _last_step:
@@ -132,14 +134,14 @@ def rename(root: Path, source: str, target: str) -> None:
         _check_change(place, path)
     if paths.is_within(end.real, start.real):
         raise Rejected("%(path)s cannot be moved into itself.", path=shown(source))
-    with guarded(source), paths.open_parent(start) as there:
+    with guarded(source), paths.open_parent(start) as source_folder:
         _check_same_git(start, source)
-        os.lstat(start.parts[-1], dir_fd=there)
-        with guarded(target), paths.open_parent(end, create=True) as here:
+        os.lstat(start.parts[-1], dir_fd=source_folder)
+        with guarded(target), paths.open_parent(end, create=True) as target_folder:
             _check_same_git(end, target)
-            paths.rename_to_nothing(there, start.parts[-1], here, end.parts[-1])
-            os.fsync(here)
-            os.fsync(there)
+            paths.rename_to_nothing(source_folder, start.parts[-1], target_folder, end.parts[-1])
+            os.fsync(target_folder)
+            os.fsync(source_folder)
 
 
 def _check_change(place: ResolvedPath, path: str) -> None:

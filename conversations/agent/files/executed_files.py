@@ -48,8 +48,10 @@ def is_git_name(name: str) -> bool:
 
 def is_git_folder(names: Iterable[str]) -> bool:
     """Return whether git takes a folder that holds these names for a repository."""
-    found = {name.casefold() for name in names}
-    return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)
+    names_present = {name.casefold() for name in names}
+    return "head" in names_present and (
+        {"objects", "refs"} <= names_present or "commondir" in names_present
+    )
 
 
 def completes_git_folder(names: Iterable[str], name: str) -> bool:
@@ -119,7 +121,7 @@ _STRATEGY_OPTION = re.compile(rb"\bstrategy(?!-option\b)[ \t]*(?:=[ \t]*([^\n]*)
 _STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
 
 
-def is_settable(section: str, key: str, *, has_name: bool = False) -> bool:
+def is_settable(section: str, key: str, *, has_name: bool) -> bool:
     """Return whether ``git config`` may set the key, which must be harmless."""
     return _holds(_SETTABLE, section, key, has_name=has_name)
 
@@ -144,11 +146,11 @@ def clean_config(
     A line stays if it is harmless, or if ``known`` has it in the same section. ``may_work_in``
     decides about the path in ``core.worktree``. Git's own grammar has escapes, quotes and continued
     lines. A line that uses them is kept only if ``known`` has the whole line."""
-    kept = {(header, entry) for header, entry in _logical_lines(known)}
+    known_lines = {(header, entry) for header, entry in _logical_lines(known)}
     lines: list[bytes] = []
     is_in_known_place = True
     for header, entry in _logical_lines(data):
-        is_known = (header, entry) in kept
+        is_known = (header, entry) in known_lines
         if _is_header(entry):
             is_in_known_place = is_known or _HEADER.fullmatch(_text(entry)) is not None
             is_kept = is_in_known_place
@@ -165,9 +167,9 @@ def clean_steps(data: bytes, *, known: bytes = b"") -> bytes:
     """Return the steps of a rebase with those commented out that run a program.
 
     Lines of ``known`` stay."""
-    kept = set(known.split(b"\n"))
+    known_lines = set(known.split(b"\n"))
     return b"\n".join(
-        b"# disabled: " + line if _STEP.match(line) and line not in kept else line
+        b"# disabled: " + line if _STEP.match(line) and line not in known_lines else line
         for line in data.split(b"\n")
     )
 
@@ -177,7 +179,7 @@ def names_own_strategy(data: bytes) -> bool:
     if _STRATEGY.fullmatch(data):
         return True
     lines = data.lower().split(b"\n")
-    values = [found[1] for line in lines for found in _STRATEGY_OPTION.finditer(line)]
+    values = [match[1] for line in lines for match in _STRATEGY_OPTION.finditer(line)]
     is_configuration = all(b"=" in line or line.strip()[:1] in (b"", b"[") for line in lines)
     return is_configuration and all(_STRATEGY.fullmatch(value or b"-") for value in values)
 
@@ -282,6 +284,6 @@ def names_self_running(command: str) -> bool:
     words = {*_BETWEEN.split(command), *_BETWEEN.split(_QUOTES.sub("", command))}
     for word in words:
         last = min(_MAX_OPTION_CHARS, len(word)) if word.startswith("-") else 1
-        if any(runs_itself(word[at:]) for at in range(last)):
+        if any(runs_itself(word[start:]) for start in range(last)):
             return True
     return False

@@ -133,14 +133,14 @@ def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
 
 def shown(path: str) -> str:
     """Return a path for a sentence: on one line, without characters that hide or turn text."""
-    text = HIDING.sub(lambda found: ascii(found[0])[1:-1], path)
+    text = HIDING.sub(lambda match: ascii(match[0])[1:-1], path)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
 def reason(error: OSError | ValueError) -> str:
     """Return why the system refused, in its own words and without a path of the server."""
-    told = error.strerror if isinstance(error, OSError) else str(error)
-    return told.lower() if told else say("it cannot be opened")
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return text.lower() if text else say("it cannot be opened")
 
 
 # Functions that reach a place name by name, from the folder's own descriptor, without following
@@ -254,10 +254,10 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
     _check_regular(os.lstat(place.parts[-1], dir_fd=folder), path)
     file = os.open(place.parts[-1], _READ, dir_fd=folder)
     try:
-        found = os.fstat(file)
-        _check_regular(found, path)
+        status = os.fstat(file)
+        _check_regular(status, path)
         # A hard link to the server's key or database is refused, too
-        if found.st_nlink > 1 and _is_of_server(found):
+        if status.st_nlink > 1 and _is_of_server(status):
             raise OutsideFolder(
                 "%(path)s belongs to this server and cannot be accessed.", path=shown(path)
             )
@@ -267,8 +267,8 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
     return file
 
 
-def _check_regular(found: os.stat_result, path: str) -> None:
-    kind = stat.S_IFMT(found.st_mode)
+def _check_regular(status: os.stat_result, path: str) -> None:
+    kind = stat.S_IFMT(status.st_mode)
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, "")
     if kind == stat.S_IFLNK:
@@ -289,29 +289,29 @@ _KINDS = {
 }
 
 
-def _is_of_server(found: os.stat_result) -> bool:
+def _is_of_server(status: os.stat_result) -> bool:
     folder, *files = private_places()
     for file in (*files, *(os.path.join(folder, name) for name in ("secret_key", "loom.sqlite3"))):
         with suppress(OSError):
-            if os.path.samestat(found, os.stat(file)):
+            if os.path.samestat(status, os.stat(file)):
                 return True
     return False
 
 
-def stamp_of(found: os.stat_result) -> tuple[int, ...]:
+def stamp_of(status: os.stat_result) -> tuple[int, ...]:
     """Return values that tell two states of a file apart without reading it."""
-    what = (found.st_dev, found.st_ino, found.st_mode)
-    return (*what, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    identity = (status.st_dev, status.st_ino, status.st_mode)
+    return (*identity, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
     """Return the status of a regular file, or None if it does not exist; refuse all other kinds."""
     try:
-        found = os.lstat(place.parts[-1], dir_fd=folder)
+        status = os.lstat(place.parts[-1], dir_fd=folder)
     except FileNotFoundError:
         return None
-    _check_regular(found, path)
-    return found
+    _check_regular(status, path)
+    return status
 
 
 def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
@@ -330,29 +330,29 @@ _FILE_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK}
 _NO_REPLACE = 1
 
 
-def rename_to_nothing(there: int, name: str, here: int, new_name: str) -> None:
+def rename_to_nothing(old_folder: int, name: str, new_folder: int, new_name: str) -> None:
     """Rename an entry to a name that does not exist, atomically if the system supports that.
 
-    ``there`` and ``here`` are descriptors of the old and the new folder. Raise FileExistsError if
-    the new name exists."""
-    if _rename_without_replacing(there, name, here, new_name):
+    ``old_folder`` and ``new_folder`` are descriptors. Raise FileExistsError if the new name
+    exists."""
+    if _rename_without_replacing(old_folder, name, new_folder, new_name):
         return
-    if stat.S_ISDIR(os.lstat(name, dir_fd=there).st_mode):
+    if stat.S_ISDIR(os.lstat(name, dir_fd=old_folder).st_mode):
         with suppress(FileNotFoundError):
-            os.lstat(new_name, dir_fd=here)
+            os.lstat(new_name, dir_fd=new_folder)
             raise FileExistsError(errno.EEXIST, "")
-        os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
+        os.rename(name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
     else:
-        os.link(name, new_name, src_dir_fd=there, dst_dir_fd=here, follow_symlinks=False)
-        os.unlink(name, dir_fd=there)
+        os.link(name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
+        os.unlink(name, dir_fd=old_folder)
 
 
-def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -> bool:
+def _rename_without_replacing(old_folder: int, name: str, new_folder: int, new_name: str) -> bool:
     """Return False if the kernel or the file system does not support it."""
     call = _renameat2()
     if call is None:
         return False
-    if call(there, os.fsencode(name), here, os.fsencode(new_name), _NO_REPLACE) == 0:
+    if call(old_folder, os.fsencode(name), new_folder, os.fsencode(new_name), _NO_REPLACE) == 0:
         return True
     code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
@@ -360,9 +360,10 @@ def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -
     if code == errno.EEXIST and name != new_name and name.casefold() == new_name.casefold():
         # Perhaps only the case of the name is to change, on a file system that ignores case. Then
         # both names are one file, and not two names of it.
-        one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)
-        if os.path.samestat(one, other) and new_name not in os.listdir(here):
-            os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
+        old_status = os.lstat(name, dir_fd=old_folder)
+        new_status = os.lstat(new_name, dir_fd=new_folder)
+        if os.path.samestat(old_status, new_status) and new_name not in os.listdir(new_folder):
+            os.rename(name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
             return True
     raise OSError(code, os.strerror(code))
 

@@ -25,10 +25,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    asked = json.loads(source.readline())
+    query = json.loads(source.readline())
     try:
-        flags = re.IGNORECASE if asked["ignores_case"] else re.NOFLAG
-        expression = re.compile(asked["expression"], flags)
+        flags = re.IGNORECASE if query["ignores_case"] else re.NOFLAG
+        expression = re.compile(query["expression"], flags)
     except (re.error, RecursionError, OverflowError) as error:
         target.write(json.dumps(str(error)).encode() + b"\n")
         return
@@ -37,24 +37,24 @@ def main() -> None:
     while head := source.readline():
         data = source.read(int(head))
         try:
-            found: list[int] | None = find_lines(expression, data)
+            numbers: list[int] | None = find_lines(expression, data)
         except MemoryError:
-            found = None
-        target.write(json.dumps(found).encode() + b"\n")
+            numbers = None
+        target.write(json.dumps(numbers).encode() + b"\n")
         target.flush()
 
 
 def find_lines(expression: re.Pattern[str], data: bytes) -> list[int]:
-    found = []
+    numbers = []
     lines = data.decode("utf-8", "surrogatepass").split("\n")
     if lines[-1] == "":
         lines.pop()
     for number, line in enumerate(lines, 1):
         if expression.search(line.removesuffix("\r")):
-            found.append(number)
-            if len(found) == MAX_LINES:
+            numbers.append(number)
+            if len(numbers) == MAX_LINES:
                 break
-    return found
+    return numbers
 
 
 if __name__ == "__main__":

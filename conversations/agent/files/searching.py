@@ -200,9 +200,9 @@ class RipgrepEngine(SearchEngine):
             # The lines have the form ``path NUL number : text``. A path may contain a newline.
             begun = b""
             for line in self._open(self._command, paths):
-                name, nul, rest = (begun + line).partition(b"\0")
+                name, nul, after_name = (begun + line).partition(b"\0")
                 begun = b"" if nul else name
-                number, colon, data = rest.partition(b":")
+                number, colon, data = after_name.partition(b":")
                 if colon and number.isdigit():
                     data = data.removesuffix(b"\n").removesuffix(b"\r")
                     try:
@@ -224,8 +224,8 @@ class PythonEngine(SearchEngine):
         command = [sys.executable, "-I", "-S", search_worker.__file__]
         self._worker = self.start(command, os.sep, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         text = re.escape(query.expression) if query.is_literal else query.expression
-        asked = {"expression": text, "ignores_case": query.ignores_case}
-        answer = self._ask(json.dumps(asked).encode() + b"\n")
+        query_data = {"expression": text, "ignores_case": query.ignores_case}
+        answer = self._ask(json.dumps(query_data).encode() + b"\n")
         if isinstance(answer, str):
             self.close()
             raise BadExpression(
@@ -325,23 +325,28 @@ class FileSearch:
             self._engine.stop()
 
     def _batches(self) -> Iterator[list[str]]:
-        batch, size, most = list[str](), 0, FIRST_BATCH_FILES
+        batch: list[str] = []
+        size = 0
+        max_files = FIRST_BATCH_FILES
         for path in self._paths():
             batch.append(path)
             size += len(os.fsencode(path)) + 16
-            if len(batch) >= most or size > MAX_ARGUMENT_BYTES:
+            if len(batch) >= max_files or size > MAX_ARGUMENT_BYTES:
                 yield batch
-                batch, size, most = [], 0, min(2 * most, MAX_BATCH_FILES)
+                batch = []
+                size = 0
+                max_files = min(2 * max_files, MAX_BATCH_FILES)
         if batch:
             yield batch
 
     def _paths(self) -> Iterator[str]:
         query = self.query
-        found = stat_file(self.root, query.path)
-        if found is not None and found.kind == FILE:
-            entries, depth = iter([found]), found.path.count("/")
+        start = stat_file(self.root, query.path)
+        if start is not None and start.kind == FILE:
+            entries = iter([start])
+            depth = start.path.count("/")
         else:
-            depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
+            depth = 0 if start is None or start.path == "." else start.path.count("/") + 1
             self._walk = FolderWalk(
                 root=self.root,
                 path=query.path,
@@ -407,30 +412,30 @@ def find_files(
             below = folder if path == "." else f"{path}/{folder}"
             paths, is_cut = _listed(str(root), below, with_ignored=with_ignored)
             query = name
-    wanted = query.casefold().replace(" ", "").strip("/")
-    if not wanted:
+    chars = query.casefold().replace(" ", "").strip("/")
+    if not chars:
         return paths[:limit], is_cut
     ranked = []
     for path in paths:
         plain = path.casefold()
-        if not _has_in_order(plain, wanted):
+        if not _has_in_order(plain, chars):
             continue
         name = plain.rpartition("/")[2]
         tests = (
-            name.startswith(wanted),
-            wanted in name,
-            plain.startswith(wanted),
-            wanted in plain,
-            _has_in_order(name, wanted),
+            name.startswith(chars),
+            chars in name,
+            plain.startswith(chars),
+            chars in plain,
+            _has_in_order(name, chars),
             True,
         )
         ranked.append((tests.index(True), len(path), path))
     return [path for *_, path in sorted(ranked)[:limit]], is_cut
 
 
-def _has_in_order(text: str, wanted: str) -> bool:
-    rest = iter(text)
-    return all(char in rest for char in wanted)  # each search goes on where the one before ended
+def _has_in_order(text: str, chars: str) -> bool:
+    remaining = iter(text)  # each search continues where the one before ended
+    return all(char in remaining for char in chars)
 
 
 def _listed(root: str, path: str, *, with_ignored: bool) -> tuple[list[str], bool]:
@@ -445,8 +450,8 @@ def _listed(root: str, path: str, *, with_ignored: bool) -> tuple[list[str], boo
 
 def _listing(root: str, path: str, *, with_ignored: bool = False) -> tuple[list[str], bool, float]:
     key = (root, path, with_ignored)
-    known = _listings.find(key)
-    if known is None or time.monotonic() - known[2] > LISTING_CACHE_SECONDS:
+    listing = _listings.find(key)
+    if listing is None or time.monotonic() - listing[2] > LISTING_CACHE_SECONDS:
         walk = FolderWalk(
             root=Path(root),
             path=path,
@@ -457,6 +462,6 @@ def _listing(root: str, path: str, *, with_ignored: bool = False) -> tuple[list[
         newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
         # A name with hidden characters cannot be typed, and a name with a quote cannot be quoted.
         paths = [f.path for f in newest if '"' not in f.path and shown(f.path) == f.path]
-        known = paths, walk.is_late or len(files) > MAX_PATHS, time.monotonic()
-        _listings.store(key, known)
-    return known
+        listing = paths, walk.is_late or len(files) > MAX_PATHS, time.monotonic()
+        _listings.store(key, listing)
+    return listing

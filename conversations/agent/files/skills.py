@@ -78,7 +78,7 @@ def read_front_matter(source: str) -> tuple[dict[str, str], str]:
     no_texts = [key for key in KEYS if not isinstance(value.get(key, ""), str)]
     if no_texts:
         keys = reduce(
-            lambda one, other: say("%(one)s and %(other)s", one=one, other=other), no_texts
+            lambda first, second: say("%(one)s and %(other)s", one=first, other=second), no_texts
         )
         problem = say("%(keys)s of its front matter must be text", keys=keys)
     return {key: value[key] for key in KEYS if isinstance(value.get(key), str)}, problem
@@ -115,7 +115,7 @@ class Skill:
 def find_skills(root: Path) -> list[Skill]:
     """Return the workspace's skills, sorted by name. See also ``count_unread``."""
     real_root = os.path.realpath(root)
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for folder in FOLDERS:
         for name in sorted(_entries(real_root, folder))[:MAX_FOLDERS]:
             paths = (f"{folder}/{name}/{spelling}" for spelling in FILE_NAMES)
@@ -123,8 +123,8 @@ def find_skills(root: Path) -> list[Skill]:
             head = read_file(root, path, limit=HEAD_BYTES) if path else None
             if head is not None:
                 skill = _describe(head.text, path)
-                found.setdefault(skill.name, skill)
-    return sorted(found.values(), key=lambda skill: skill.name)
+                skills.setdefault(skill.name, skill)
+    return sorted(skills.values(), key=lambda skill: skill.name)
 
 
 def count_unread(root: Path) -> int:
@@ -144,9 +144,13 @@ def _entries(real_root: str, folder: str) -> list[str]:
 
 @lru_cache(maxsize=2 * MAX_FOLDERS * len(FOLDERS))
 def _describe(text: str, path: str) -> Skill:
-    texts, problem, body = dict[str, str](), "", text
-    if (found := _FRONT_MATTER.match(text)) is not None:
-        (texts, problem), body = read_front_matter(found[1]), text[found.end() :]
+    texts: dict[str, str] = {}
+    problem = ""
+    body = text
+    match = _FRONT_MATTER.match(text)
+    if match is not None:
+        texts, problem = read_front_matter(match[1])
+        body = text[match.end() :]
     name = one_line(texts.get("name", ""), limit=MAX_NAME_CHARS)
     description = one_line(texts.get("description", ""), limit=MAX_DESCRIPTION_CHARS)
     if not description:
@@ -174,7 +178,7 @@ def read_instruction_files(root: Path, *, limit: int) -> list[tuple[str, FileTex
 
     At most ``limit`` bytes of each file are read. A file is left out if it is a link to another
     one, a copy of it, or only refers to it (``@AGENTS.md``)."""
-    found: list[tuple[str, FileText]] = []
+    files: list[tuple[str, FileText]] = []
     for spellings in NAMES:
         for name in spellings:
             file = read_file(root, name, limit=limit)
@@ -185,9 +189,9 @@ def read_instruction_files(root: Path, *, limit: int) -> list[tuple[str, FileTex
                 other.identity == file.identity
                 or other.text.strip() == text
                 or text.removeprefix("@").removeprefix("./") == other_name
-                for other_name, other in found
+                for other_name, other in files
             )
             if text and not repeats:
-                found.append((name, file))
+                files.append((name, file))
             break
-    return found
+    return files

@@ -166,20 +166,20 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
     except (OSError, ValueError):
         return None
     key = (str(root), path, limit)
-    known = _cache.find(key)
-    if known is not None and known[0] == stamp:
-        return known[1]
+    cached = _cache.find(key)
+    if cached is not None and cached[0] == stamp:
+        return cached[1]
     try:
         content = read_bytes(root, path, limit=limit)
         data = content.data
-        found = None
+        file_text = None
         if b"\0" not in data:
             # Decode as UTF-8 and replace invalid bytes. A character that the limit cuts in two is
             # left out.
             text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
             if data and data[-1] >= 0x80:
                 text = text.rstrip("\ufffd")
-            found = FileText(
+            file_text = FileText(
                 text=storable(text.replace("\r\n", "\n").replace("\r", "\n")),
                 size=content.found.size,
                 is_cut=content.is_cut,
@@ -187,5 +187,5 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
             )
     except Rejected:
         return None
-    _cache.store(key, (stamp, found))
-    return found
+    _cache.store(key, (stamp, file_text))
+    return file_text

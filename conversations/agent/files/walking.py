@@ -75,7 +75,9 @@ def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
         if segment is None:
             places = set(range(min(places), len(parts) + 1))
         else:
-            places = {at + 1 for at in places if at < len(parts) and segment.match(parts[at])}
+            places = {
+                place + 1 for place in places if place < len(parts) and segment.match(parts[place])
+            }
         if not places:
             return False
     if segments and segments[-1] is None:
@@ -85,21 +87,22 @@ def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
 
 def _unfold(text: str) -> Iterator[str]:
     """Yield the pattern with all combinations of the choices in braces."""
-    waiting, count = [text], 0
+    waiting = [text]
+    count = 0
     while waiting:
         text = waiting.pop()
-        found = _BRACES.search(text)
-        if found is None:
+        match = _BRACES.search(text)
+        if match is None:
             yield text
             continue
-        choices = found[1].split(",")
+        choices = match[1].split(",")
         count += len(choices)
         if count > MAX_ALTERNATIVES:
             raise Rejected(
                 "The braces of a pattern may expand to at most %(limit)s alternatives.",
                 limit=MAX_ALTERNATIVES,
             )
-        waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
+        waiting += [text[: match.start()] + choice + text[match.end() :] for choice in choices]
 
 
 @lru_cache(maxsize=1024)
@@ -114,8 +117,8 @@ def _read_name(text: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(plain[:closed] + plain[closed:].replace("[", "[[]")))
 
 
-def _in_brackets(found: re.Match[str]) -> str:
-    return f"[{found[1]}]" if found[1] in "*?[" else found[1]
+def _in_brackets(match: re.Match[str]) -> str:
+    return f"[{match[1]}]" if match[1] in "*?[" else match[1]
 
 
 FILE_NAME = ".gitignore"
