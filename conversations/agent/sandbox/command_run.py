@@ -51,8 +51,8 @@ MOUNT = "/sys/fs/cgroup"
 _numbers = itertools.count(1)
 
 
-def make_group(most: int) -> str:
-    """Return the folder of a new control group with a limit of ``most`` processes and threads.
+def make_group(max_tasks: int) -> str:
+    """Return the folder of a new control group that limits processes and threads together.
 
     Return an empty string if this process may not make a group. A process that writes to the
     group's ``cgroup.procs`` joins the group."""
@@ -63,7 +63,7 @@ def make_group(most: int) -> str:
             os.mkdir(group)
             try:
                 with open(f"{group}/pids.max", "w") as file:
-                    file.write(str(most))
+                    file.write(str(max_tasks))
             except OSError:
                 remove_group(group)
             else:
@@ -158,8 +158,8 @@ class CommandOutput:
         if at_once or now - self._said_at >= seconds:
             if self._late:
                 end = self._late.lstrip(_CONTINUATION).decode(errors="replace")
-                if left := self._unsaid_late - len(self._late):
-                    end = f"\n[… {left:,} bytes left out …]\n{end}"
+                if omitted_bytes := self._unsaid_late - len(self._late):
+                    end = f"\n[… {omitted_bytes:,} bytes left out …]\n{end}"
                 self._unsaid.append(end)
                 self._unsaid_late, self._late = 0, b""
             text = storable("".join(self._unsaid))
@@ -264,9 +264,9 @@ class SupervisedProcess:
 def default_limits(*, seconds: float | None = None) -> CommandLimits:
     """Return the limits of the settings; ``seconds`` replaces the time, up to its maximum."""
     loom = settings.LOOM
-    wanted = loom.command_seconds if seconds is None else seconds
+    requested = loom.command_seconds if seconds is None else seconds
     return CommandLimits(
-        seconds=min(wanted, loom.command_max_seconds),
+        seconds=min(requested, loom.command_max_seconds),
         output_bytes=loom.max_output_bytes,
         processes=loom.command_max_processes,
         memory_bytes=loom.command_max_memory_mb * 2**20,
@@ -305,8 +305,8 @@ async def run_command(
     if protection is None:
         protection = WriteProtection()
         if may_write and support.find_mode() == support.SANDBOXED:
-            found = await asyncio.to_thread(find_repositories, root)
-            protection = make_protection(root, found, may_write_config=may_write_config)
+            repositories = await asyncio.to_thread(find_repositories, root)
+            protection = make_protection(root, repositories, may_write_config=may_write_config)
     if protection.pinned and not may_write_config:
         environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
@@ -323,7 +323,7 @@ async def run_command(
         limits,
     )
     prepared = replace(prepared, environment=prepared.environment | (environment or {}))
-    given = _as_file(stdin)
+    stdin_file = _as_file(stdin)
     disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes, "folder": str(root)}
     try:
         running = start_supervised(
@@ -344,12 +344,12 @@ async def run_command(
                 },
             },
             what=say("The command"),
-            stdin=given,
+            stdin=stdin_file,
             stderr=subprocess.STDOUT,
         )
     finally:
-        if given != subprocess.DEVNULL:
-            os.close(given)
+        if stdin_file != subprocess.DEVNULL:
+            os.close(stdin_file)
     attending = asyncio.create_task(
         _collect_output(running, CommandOutput(limits.output_bytes, report), limits)
     )
@@ -371,7 +371,7 @@ async def run_command(
 
 
 def prepare_sandboxed(
-    command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool = False
+    command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool
 ) -> PreparedCommand:
     """Return a command line for a program that keeps running and that the caller starts.
 
@@ -416,16 +416,16 @@ def _prepare(command: Sequence[str], spec: SandboxSpec, limits: CommandLimits) -
         raise Rejected(
             "%(why)s See LOOM_UNSANDBOXED_SHELL.", why=support.describe(), code="no_sandbox"
         )
-    found = support.find_support()
+    sandbox = support.find_support()
     if prlimit := support.find_prlimit():
-        most = limits.processes * THREADS_PER_PROCESS
-        command = [prlimit, f"--nproc={most}:{most}", "--", *command]
-    abilities = found.abilities
+        max_tasks = limits.processes * THREADS_PER_PROCESS
+        command = [prlimit, f"--nproc={max_tasks}:{max_tasks}", "--", *command]
+    abilities = sandbox.abilities
     seccomp = support.open_filter() if abilities.filters else None
     folders = [str(path / "bin") for path in spec.readable if (path / "bin").is_dir()]
     path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
     return PreparedCommand(
-        words=wrap(command, spec, bwrap=found.bwrap, abilities=abilities, seccomp=seccomp),
+        words=wrap(command, spec, bwrap=sandbox.bwrap, abilities=abilities, seccomp=seccomp),
         environment={**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"},  # noqa: S108 (its own)
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),

@@ -70,8 +70,8 @@ def main() -> int:
         finally:
             os._exit(127)
     while True:
-        found, status = os.wait()
-        if found == child:
+        pid, status = os.wait()
+        if pid == child:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 

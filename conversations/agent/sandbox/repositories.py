@@ -92,30 +92,33 @@ class FolderReader:
             raise Rejected(
                 "The folder cannot be read: %(reason)s.", reason=error.strerror
             ) from error
-        self._held: OrderedDict[str, int] = OrderedDict()
+        self._open_folders: OrderedDict[str, int] = OrderedDict()
         self.steps = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for opened in (*self._held.values(), self._root):
+        for opened in (*self._open_folders.values(), self._root):
             os.close(opened)
 
     def folder(self, path: str) -> int:
         """Return a folder opened by O_PATH, which stays open until the next folder is reached."""
-        known, folder = path, self._root
-        while known and known not in self._held:
-            known = known.rpartition("/")[0]
-        if known:
-            self._held.move_to_end(known)
-            folder = self._held[known]
-        for name in path[len(known) :].strip("/").split("/") if path != known else ():
-            folder, known = open_place(folder, name, is_folder=True), _join(known, name)
+        folder = self._root
+        reached = path  # the deepest folder on the way that is open
+        while reached and reached not in self._open_folders:
+            reached = reached.rpartition("/")[0]
+        if reached:
+            self._open_folders.move_to_end(reached)
+            folder = self._open_folders[reached]
+        names = path[len(reached) :].strip("/")
+        for name in names.split("/") if names else []:
+            folder = open_place(folder, name, is_folder=True)
+            reached = _join(reached, name)
             self.steps += 1
-            self._held[known] = folder
-            if len(self._held) > MAX_OPEN_FOLDERS:
-                os.close(self._held.popitem(last=False)[1])
+            self._open_folders[reached] = folder
+            if len(self._open_folders) > MAX_OPEN_FOLDERS:
+                os.close(self._open_folders.popitem(last=False)[1])
         return folder
 
     def entries(self, path: str, *, limit: int | None = None) -> list[tuple[str, bool]]:
@@ -128,7 +131,7 @@ class FolderReader:
             try:
                 with os.scandir(opened) as listing:
                     entries = islice(listing, limit)
-                    return [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
+                    return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
             finally:
                 os.close(opened)
 
@@ -245,41 +248,45 @@ class Repositories:
     is_whole: bool = True
 
 
-def find_repositories(root: Path, *, known: Mapping[str, GitPart] | None = None) -> Repositories:
-    """Return the present repositories; ``known`` parts are checked even beyond the limit."""
-    found = Repositories()
+def find_repositories(
+    root: Path, *, known_parts: Mapping[str, GitPart] | None = None
+) -> Repositories:
+    """Return the present repositories; ``known_parts`` are checked even beyond the limit."""
+    repositories = Repositories()
     with FolderReader(os.path.realpath(root)) as reach:
-        work = _RepositoryScan(reach, found)
+        work = _RepositoryScan(reach, repositories)
         work.walk()
-        if not found.is_whole:
-            work.add_known(known or {})
-        for folder in found.folders:
+        if not repositories.is_whole:
+            work.add_known(known_parts or {})
+        for folder in repositories.folders:
             work.add_parts(folder)
         work.add_linked()
         work.add_named()
-    return found
+    return repositories
 
 
 def make_protection(
-    root: Path, found: Repositories, *, may_write_config: bool = False
+    root: Path, repositories: Repositories, *, may_write_config: bool = False
 ) -> WriteProtection:
     """Return the paths that a command in the folder must not change.
 
     With ``may_write_config`` the configuration itself is excepted."""
-    pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
-    links = [path for path, part in found.parts.items() if part.kind == LINK]
-    read_only = [p for p in links if not found.parts[p].state.startswith("l")][:MAX_PROTECTED]
+    pinned = [root / folder for folder in repositories.folders[:MAX_PROTECTED] if folder]
+    links = [path for path, part in repositories.parts.items() if part.kind == LINK]
+    read_only = [p for p in links if not repositories.parts[p].state.startswith("l")][
+        :MAX_PROTECTED
+    ]
     names = [name for name in PARTS if not (may_write_config and name in CONFIGS)]
-    wanted = [_join(f, name) for f in found.folders[:MAX_PROTECTED] for name in names]
-    wanted += [
+    candidates = [_join(f, name) for f in repositories.folders[:MAX_PROTECTED] for name in names]
+    candidates += [
         path
-        for path in found.named[:MAX_PROTECTED]
-        if path and not any(f == path or f.startswith(f"{path}/") for f in found.folders)
+        for path in repositories.named[:MAX_PROTECTED]
+        if path and not any(f == path or f.startswith(f"{path}/") for f in repositories.folders)
     ]
     # Only paths that exist and have no link on the way
     read_only += [
         path
-        for path in wanted
+        for path in candidates
         if os.path.lexists(root / path) and os.path.realpath(root / path) == str(root / path)
     ]
     places = tuple(root / path for path in dict.fromkeys(read_only))
@@ -288,7 +295,7 @@ def make_protection(
 
 @contextmanager
 def hold_parts(
-    root: Path, found: Repositories, protection: WriteProtection
+    root: Path, repositories: Repositories, protection: WriteProtection
 ) -> Iterator[Callable[[str], bool]]:
     """Yield a function that says, after the command, whether a part was read-only all the time.
 
@@ -298,22 +305,22 @@ def hold_parts(
     # folder; an open descriptor keeps the inode number from being reused. A file with a second name
     # could be written through that name.
     real = os.path.realpath(root)
-    held: dict[str, int] = {}
+    descriptors: dict[str, int] = {}
     with ExitStack() as stack:
         with FolderReader(real) as reach:
-            linked = {path for path in found.parts if _has_other_name(reach, path)}
+            linked = {path for path in repositories.parts if _has_other_name(reach, path)}
             for place in protection.read_only[:MAX_HELD_PARTS]:
                 path = str(place.relative_to(root))
                 with suppress(OSError), reach.entry(path) as opened:
-                    held[path] = os.dup(opened)
-                    stack.callback(os.close, held[path])
+                    descriptors[path] = os.dup(opened)
+                    stack.callback(os.close, descriptors[path])
 
         def was_held(path: str) -> bool:
-            place = path if path in held else os.path.dirname(path)
-            if place not in held or path in linked:
+            place = path if path in descriptors else os.path.dirname(path)
+            if place not in descriptors or path in linked:
                 return False
             with suppress(OSError), FolderReader(real) as reach, reach.entry(place) as now:
-                is_same = os.path.samestat(os.fstat(held[place]), os.fstat(now))
+                is_same = os.path.samestat(os.fstat(descriptors[place]), os.fstat(now))
                 return is_same and not _has_other_name(reach, path)
             return False
 
@@ -332,23 +339,23 @@ def _has_other_name(reach: FolderReader, path: str) -> bool:
 @dataclass(slots=True)
 class _RepositoryScan:
     reach: FolderReader
-    found: Repositories
-    left: int = MAX_KEPT_BYTES
+    repositories: Repositories
+    content_bytes_left: int = MAX_KEPT_BYTES
 
     def walk(self) -> None:
         hidden = {str(path) for path in hidden_places()}
         folders = [""]
-        left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
+        names_left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
         for folder in folders:
             try:
-                entries = self.reach.entries(folder, limit=left + 1)
+                entries = self.reach.entries(folder, limit=names_left + 1)
             except OSError:
                 continue  # it is gone meanwhile, or has another owner
             # A folder costs as much as a name, each time that it must be opened again.
-            if len(entries) + self.reach.steps > left:
-                self.found.is_whole = False
+            if len(entries) + self.reach.steps > names_left:
+                self.repositories.is_whole = False
                 continue
-            left -= len(entries)
+            names_left -= len(entries)
             for name, is_folder in entries:
                 path = _join(folder, name)
                 if is_git_name(name) and not is_folder:
@@ -357,17 +364,17 @@ class _RepositoryScan:
                 if is_folder and len(path) < PATH_MAX and f"{self.reach.root}/{path}" not in hidden:
                     folders.append(path)
             if is_git_folder(name for name, _ in entries):
-                self.found.folders.append(folder)
+                self.repositories.folders.append(folder)
 
-    def add_known(self, known: Mapping[str, GitPart]) -> None:
-        for path, part in known.items():
+    def add_known(self, known_parts: Mapping[str, GitPart]) -> None:
+        for path, part in known_parts.items():
             if part.kind == LINK:
                 self.add(path, LINK)
             folder = path.removesuffix(part.kind).removesuffix("/")
-            if path.endswith(part.kind) and folder not in self.found.folders:
+            if path.endswith(part.kind) and folder not in self.repositories.folders:
                 with suppress(OSError):
                     if is_git_folder(name for name, _ in self.reach.entries(folder)):
-                        self.found.folders.append(folder)
+                        self.repositories.folders.append(folder)
 
     def add_parts(self, folder: str) -> None:
         for name in (*PARTS, *STEPS, *STRATEGIES):
@@ -391,34 +398,48 @@ class _RepositoryScan:
     def add(self, path: str, kind: str) -> None:
         with suppress(OSError), self.reach.entry(path) as opened:
             state, content = _read_state(opened)
-            self.found.parts[path] = GitPart(kind, state)
+            self.repositories.parts[path] = GitPart(kind, state)
             if content is None or kind not in (*CONFIGS, *STEPS):
                 return
-            if state[1:] not in self.found.contents and len(content) <= self.left:
-                self.left -= len(content)
-                self.found.contents[state[1:]] = content
+            if (
+                state[1:] not in self.repositories.contents
+                and len(content) <= self.content_bytes_left
+            ):
+                self.content_bytes_left -= len(content)
+                self.repositories.contents[state[1:]] = content
 
     def add_linked(self) -> None:
         """Add programs and configuration in the folder to which parts that are links lead."""
-        waiting = list(self.found.parts)
+        waiting = list(self.repositories.parts)
         for path in waiting:
-            kind, state = self.found.parts[path].kind, self.found.parts[path].state
+            kind, state = self.repositories.parts[path].kind, self.repositories.parts[path].state
             place = None
             if kind.partition("/")[0] in (*CONFIGS, *_FOLDERS) and state.startswith("l"):
                 place = _inside(self.reach.root, os.path.dirname(path), state[1:])
-            if place is None or place in self.found.parts or place in self.found.named:
+            if (
+                place is None
+                or place in self.repositories.parts
+                or place in self.repositories.named
+            ):
                 continue
-            known = set(self.found.parts)
-            self.found.named.append(place)
-            (self.add_folder if kind in _FOLDERS else self.add)(place, kind)
-            waiting += self.found.parts.keys() - known
+            earlier = set(self.repositories.parts)
+            self.repositories.named.append(place)
+            if kind in _FOLDERS:
+                self.add_folder(place, kind)
+            else:
+                self.add(place, kind)
+            waiting += self.repositories.parts.keys() - earlier
 
     def add_named(self) -> None:
         """Add places in the folder that configurations name, and their included configurations."""
-        found = self.found
-        waiting = [(path, path) for path, part in found.parts.items() if part.kind in CONFIGS]
-        work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
-        most = len(waiting) + MAX_INCLUDED_CONFIGS
+        repositories = self.repositories
+        waiting = [
+            (path, path) for path, part in repositories.parts.items() if part.kind in CONFIGS
+        ]
+        work_folders = [
+            os.path.dirname(path) for path, p in repositories.parts.items() if p.kind == LINK
+        ]
+        max_configs = len(waiting) + MAX_INCLUDED_CONFIGS
         for path, owner in waiting:
             content = b""
             with suppress(OSError):
@@ -428,14 +449,14 @@ class _RepositoryScan:
             bases = {os.path.dirname(git_folder), git_folder, *work_folders[:MAX_INCLUDED_CONFIGS]}
             for name, base in product(hooks, sorted(bases)):
                 place = _inside(self.reach.root, base, name)
-                if place is not None and place not in found.named:
-                    found.named.append(place)
+                if place is not None and place not in repositories.named:
+                    repositories.named.append(place)
                     self.add_folder(place, HOOKS)
             for name in included:
                 place = _inside(self.reach.root, os.path.dirname(path), name)
-                if place is None or place in found.named or len(waiting) >= most:
+                if place is None or place in repositories.named or len(waiting) >= max_configs:
                     continue
-                found.named.append(place)
+                repositories.named.append(place)
                 self.add(place, CONFIGS[0])
                 waiting.append((place, owner))
 

@@ -67,9 +67,9 @@ def main() -> int:
     if options.get("group"):
         with contextlib.suppress(OSError):
             os.rmdir(options["group"])
-    said = {"exit": supervisor.exit, "reason": supervisor.reason}
+    report = {"exit": supervisor.exit, "reason": supervisor.reason}
     with contextlib.suppress(OSError):
-        os.write(status, json.dumps(said).encode())
+        os.write(status, json.dumps(report).encode())
     return 0
 
 
@@ -85,8 +85,8 @@ def _exec_command(command: list[str], options: dict[str, Any], libc: ctypes.CDLL
             file.write(OOM_SCORE)
         for name, value in options["limits"].items():
             kind = getattr(resource, name)
-            _, most = resource.getrlimit(kind)  # a limit that is lower already stays
-            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            _, hard_limit = resource.getrlimit(kind)  # a limit that is lower already stays
+            value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
             resource.setrlimit(kind, (value, value))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -114,9 +114,9 @@ class Supervisor:
         """Return when the command has ended by itself or has to be ended by force."""
         while True:
             with contextlib.suppress(ChildProcessError):
-                while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                    if found[0] == self.child:
-                        self.exit = os.waitstatus_to_exitcode(found[1])
+                while (pid_and_status := os.waitpid(-1, os.WNOHANG))[0]:
+                    if pid_and_status[0] == self.child:
+                        self.exit = os.waitstatus_to_exitcode(pid_and_status[1])
             if self.exit is not None:
                 return
             received = signal.sigtimedwait(WATCHED, TICK_SECONDS)
@@ -128,9 +128,11 @@ class Supervisor:
             if self._kill_at and now >= self._kill_at:
                 return
             if not self.reason:
-                most = self._options["processes"]
-                pids = descendants(os.getpid(), skipped=self._options["skipped"], most=most)
-                if len(pids) > most:
+                max_processes = self._options["processes"]
+                pids = descendants(
+                    os.getpid(), skipped=self._options["skipped"], max_pids=max_processes
+                )
+                if len(pids) > max_processes:
                     self.reason = "processes"
                 elif self._memory.exceeded(pids):
                     self.reason = "memory"
@@ -157,19 +159,19 @@ class Supervisor:
         if self.exit is None:
             _send(self.child, signal.SIGKILL)
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            known: set[int] = set()
-            while new := set(descendants(os.getpid())) - known:
-                known |= new
+            signalled: set[int] = set()
+            while new := set(descendants(os.getpid())) - signalled:
+                signalled |= new
                 for pid in new:
                     _send(pid, number)
         while True:
             try:
-                found, status = os.waitpid(-1, os.WNOHANG)
+                ended_pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            if found == self.child:
+            if ended_pid == self.child:
                 self.exit = os.waitstatus_to_exitcode(status)
-            elif not found:
+            elif not ended_pid:
                 for pid in descendants(os.getpid()):
                     _send(pid, signal.SIGKILL)
                 signal.sigtimedwait(WATCHED, TICK_SECONDS / 10)
@@ -192,17 +194,20 @@ class MemoryMeter:
         self._in_doubt = False
 
     def exceeded(self, pids: list[int]) -> bool:
-        left = self._most_bytes - sum(map(private_bytes, pids))
+        bytes_left = self._most_bytes - sum(map(private_bytes, pids))
         now = time.monotonic()
-        if left < 0 or now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= left:
-            return left < 0
+        if bytes_left < 0:
+            return True
+        if now < self._next_look or listed_bytes("/proc/meminfo", "Shmem:") <= bytes_left:
+            return False
         # The kernel divides each page by the number of processes that have it mapped, so a page
         # counts several times if processes end during the examination. A file without a name may be
         # mapped, too, so the larger of the two figures counts.
         mapped = sum(listed_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids)
-        found = max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > left
-        exceeded, self._in_doubt = found and self._in_doubt, found
-        self._next_look = now + (TICK_SECONDS / 2 if found else SHARED_LOOK_INTERVAL_SECONDS)
+        is_above = max(mapped, sum(map(disk_bytes, held_without_name(self._device)))) > bytes_left
+        exceeded = is_above and self._in_doubt
+        self._in_doubt = is_above
+        self._next_look = now + (TICK_SECONDS / 2 if is_above else SHARED_LOOK_INTERVAL_SECONDS)
         return exceeded
 
 
@@ -221,7 +226,7 @@ class DiskMeter:
     def __init__(self, options: dict[str, Any]) -> None:
         self._folder: str = options["folder"]
         self._device = os.stat(self._folder).st_dev
-        self._known = self._list_known()
+        self._known_sizes = self._list_known()
         self._most_bytes: int = options["bytes"]
         self._min_free: int = options["min_free"]
         self._since = time.time() - 0.05  # the kernel's clock for file times has coarse ticks
@@ -230,7 +235,7 @@ class DiskMeter:
         self._next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
         self._look: Iterator[int] | None = None
         self._look_began = 0.0
-        self._found = 0
+        self._written_bytes = 0
 
     def exceeded(self) -> str:
         try:
@@ -239,62 +244,65 @@ class DiskMeter:
             return ""
         if free < self._min_free:
             return "disk"
-        gone, now = self._free - free, time.monotonic()
-        if self._look is None and (gone > self._look_at or now > self._next_look):
-            self._look_began, self._found = now, 0
-            held = map(self._grown, held_without_name(self._device))
-            self._look = chain(self._written(), held)
+        bytes_gone, now = self._free - free, time.monotonic()
+        if self._look is None and (bytes_gone > self._look_at or now > self._next_look):
+            self._look_began = now
+            self._written_bytes = 0
+            nameless_sizes = map(self._grown, held_without_name(self._device))
+            self._look = chain(self._written(), nameless_sizes)
         until = now + LOOK_SECONDS_PER_TICK
         for size in self._look or ():
-            self._found += size
-            if self._found > self._most_bytes or time.monotonic() > until:
+            self._written_bytes += size
+            if self._written_bytes > self._most_bytes or time.monotonic() > until:
                 break
         else:
             if self._look is not None:  # the scan is complete
                 self._look = None
-                self._look_at = gone + self._most_bytes - self._found
+                self._look_at = bytes_gone + self._most_bytes - self._written_bytes
                 took = time.monotonic() - self._look_began
                 self._next_look = now + max(LOOK_INTERVAL_SECONDS, LOOK_REST_FACTOR * took)
-        return "written" if self._found > self._most_bytes else ""
+        return "written" if self._written_bytes > self._most_bytes else ""
 
     def _list_known(self) -> dict[int, int]:
         """Return the bytes that the larger files of the folder take, by inode."""
-        known: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         until = time.monotonic() + LISTING_SECONDS
-        for found in entries_below(self._folder):
-            if len(known) >= MAX_KNOWN_FILES or time.monotonic() > until:
+        for entry in entries_below(self._folder):
+            if len(sizes) >= MAX_KNOWN_FILES or time.monotonic() > until:
                 break
-            if isinstance(found, str) or found.st_dev != self._device:
+            if isinstance(entry, str) or entry.st_dev != self._device:
                 continue
-            if stat.S_ISREG(found.st_mode) and disk_bytes(found) >= MIN_KNOWN_BYTES:
-                known[found.st_ino] = disk_bytes(found)
-        return known
+            if stat.S_ISREG(entry.st_mode) and disk_bytes(entry) >= MIN_KNOWN_BYTES:
+                sizes[entry.st_ino] = disk_bytes(entry)
+        return sizes
 
     def _written(self) -> Iterator[int]:
         """Yield for each entry how many bytes it has grown by, or 0 if it was not touched."""
-        for found in entries_below(self._folder):
+        for entry in entries_below(self._folder):
             size = 0
-            if isinstance(found, str):
+            if isinstance(entry, str):
                 # A folder that became inaccessible meanwhile may hold anything. A folder that was
                 # inaccessible before holds nothing of the command's.
                 with contextlib.suppress(OSError):
-                    size = sys.maxsize if os.stat(found).st_ctime >= self._since else 0
-            elif found.st_ctime >= self._since:  # the only one of its times that nobody can set
-                size = self._grown(found)
+                    size = sys.maxsize if os.stat(entry).st_ctime >= self._since else 0
+            elif entry.st_ctime >= self._since:  # the only one of its times that nobody can set
+                size = self._grown(entry)
             yield size
 
-    def _grown(self, found: os.stat_result) -> int:
-        known = self._known.get(found.st_ino, 0) if found.st_dev == self._device else 0
-        return max(0, disk_bytes(found) - known)
+    def _grown(self, status: os.stat_result) -> int:
+        earlier_bytes = 0
+        if status.st_dev == self._device:
+            earlier_bytes = self._known_sizes.get(status.st_ino, 0)
+        return max(0, disk_bytes(status) - earlier_bytes)
 
 
 def free_bytes(folder: str) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    stats = os.statvfs(folder)
+    return stats.f_bavail * stats.f_frsize
 
 
-def disk_bytes(found: os.stat_result) -> int:
-    return found.st_blocks * 512
+def disk_bytes(status: os.stat_result) -> int:
+    return status.st_blocks * 512
 
 
 def entries_below(folder: str) -> Iterator[os.stat_result | str]:
@@ -320,16 +328,16 @@ def held_without_name(device: int) -> Iterator[os.stat_result]:
     """Yield the nameless files on a file system that the command's processes have open.
 
     Such files were removed from their folder, or never had a name."""
-    known = set()
+    seen = set()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    found = os.stat(f"/proc/{pid}/fd/{name}")
-                    is_new = found.st_nlink == 0 and found.st_ino not in known
-                    if is_new and found.st_dev == device and stat.S_ISREG(found.st_mode):
-                        known.add(found.st_ino)
-                        yield found
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    is_new = status.st_nlink == 0 and status.st_ino not in seen
+                    if is_new and status.st_dev == device and stat.S_ISREG(status.st_mode):
+                        seen.add(status.st_ino)
+                        yield status
 
 
 def _send(pid: int, number: int) -> None:
@@ -337,28 +345,28 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def descendants(pid: int, *, skipped: int = 0, most: int = 10_000) -> list[int]:
+def descendants(pid: int, *, skipped: int = 0, max_pids: int = 10_000) -> list[int]:
     """Return the processes below ``pid``, without the first ``skipped`` levels.
 
-    The search ends when more than ``most`` are found."""
-    found: list[int] = []
+    The search ends when more than ``max_pids`` are found."""
+    pids: list[int] = []
     waiting = deque([(pid, -skipped)])
-    while waiting and len(found) <= most:
+    while waiting and len(pids) <= max_pids:
         parent, level = waiting.popleft()
         below = children(parent)
         if level >= 0:
-            found += below
+            pids += below
         waiting += [(child, level + 1) for child in below]
-    return found
+    return pids
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def private_bytes(pid: int) -> int:

@@ -196,14 +196,14 @@ def _try_sandbox(bwrap: str, abilities: SandboxAbilities) -> str:
         return say("no filter")
     with TemporaryDirectory(prefix="loom-probe-") as name:
         folder = Path(name).resolve()
-        kept = folder / "kept"
-        kept.touch()
+        protected = folder / "kept"
+        protected.touch()
         inside = SandboxSpec(
             root=folder,
             folder=folder,
             readable=interpreter_paths(),
             hidden=hidden_places(),
-            protection=WriteProtection(read_only=[kept]),
+            protection=WriteProtection(read_only=[protected]),
         )
         probe = ["/bin/sh", "-c", "echo x > kept; echo made > here && test -d /proc/1"]
         try:
@@ -223,7 +223,7 @@ def _try_sandbox(bwrap: str, abilities: SandboxAbilities) -> str:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-        if abilities.protects and kept.read_text():
+        if abilities.protects and protected.read_text():
             return say("no protection")
         if done.returncode == 0 and (folder / "here").exists():
             return ""
