@@ -364,19 +364,6 @@ def _make_window(
         choices=choices,
         has_tools=has_tools,
     )
-    state: dict[str, Any] | None = None
-    if texts.state.yaml:
-        state_text = texts.state
-        state = {
-            "turn": state_text.turn,
-            "seq": state_text.seq,
-            "digest": digest_of(state_text.yaml),
-        }
-        state["root"] = state_text.root  # The data folder may be moved
-        # The memory changes independently of the session, so the manifest lists the items that were
-        # given.
-        if state_text.kept:
-            state["kept"] = [list(item) for item in state_text.kept]
     decisions = {
         "v": MANIFEST_VERSION,
         "model": spec.model,
@@ -390,7 +377,7 @@ def _make_window(
         "left_out": left_out,
         "aside": [list(pair) for pair in aside if pair[1] >= floor],
         "rewinds": spec.rewinds,
-        "state": state,
+        "state": _describe_state(texts.state) if texts.state.yaml else None,
         "hint": texts.hint,
         "parent": texts.parent.source if texts.parent else None,
         "skills": [skill.pk for skill in texts.skills],
@@ -467,6 +454,21 @@ def preamble_of(texts: WindowTexts, *, strategy: str, floor: int, left_out: int)
 def make_tail(texts: WindowTexts) -> str:
     parts = [f"{STATE_MARK}\n{texts.state.yaml.strip()}"] if texts.state.yaml.strip() else []
     return "\n\n".join([*parts, *([texts.hint] if texts.hint else [])])
+
+
+def _describe_state(state: StateText) -> dict[str, Any]:
+    """Return what a manifest needs to rebuild the state."""
+    described: dict[str, Any] = {
+        "turn": state.turn,
+        "seq": state.seq,
+        "digest": digest_of(state.yaml),
+        "root": state.root,  # The data folder may be moved
+    }
+    # The memory changes independently of the session, so the manifest lists the items that were
+    # given.
+    if state.kept:
+        described["kept"] = [list(item) for item in state.kept]
+    return described
 
 
 def make_request(
