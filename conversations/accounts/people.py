@@ -37,7 +37,7 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def list_people(
-    *, query: str = "", closed: bool = False, after: str = "", limit: int
+    *, query: str, closed: bool, after: str, limit: int
 ) -> tuple[list[tuple[User, list[str]]], str]:
     """Return people with their roles, ordered by username, and the cursor of the next page.
 

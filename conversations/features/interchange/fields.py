@@ -198,7 +198,7 @@ class _LineKeys:
     def text(self, name: str, *, limit: int | None = None) -> str:
         return self.optional_text(name, limit=limit) or ""
 
-    def optional_text(self, name: str, *, limit: int | None = None) -> str | None:
+    def optional_text(self, name: str, *, limit: int | None) -> str | None:
         value = text = self.pop(name)
         if isinstance(text, int | float) and not isinstance(text, bool):
             value = text = str(text)

@@ -332,7 +332,7 @@ def get_receipt(uuid: UUID) -> Receipt:
     return require_found(Receipt.objects.filter(uuid=uuid).first(), "This receipt does not exist.")
 
 
-def find_receipts(query: str = "") -> QuerySet[Receipt]:
+def find_receipts(query: str) -> QuerySet[Receipt]:
     """Return receipts, the latest first.
 
     ``query`` limits them to a session (its uuid), a workspace or an owner.
