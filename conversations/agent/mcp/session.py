@@ -447,7 +447,10 @@ async def _http(
     if grants is not None and (config.oauth.is_own_account or config.can_sign_in):
         from .oauth import make_auth
 
-        auth = make_auth(config, grants, lambda words: reasons.__setitem__(slice(None), [words]))
+        def set_reason(words: str) -> None:
+            reasons[:] = [words]
+
+        auth = make_auth(config, grants, set_reason)
 
     async def explain_status(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):

@@ -83,7 +83,10 @@ def turn_range(request: RecallRequest) -> str:
         return _named_turns(request, target, numbers)
     else:
         offset = 0
-        start, end = (*numbers, *numbers) if numbers else (arguments.start_turn, arguments.end_turn)
+        if numbers:  # a single one
+            start = end = min(numbers)
+        else:
+            start, end = arguments.start_turn, arguments.end_turn
         if not start and not end:
             raise BadArgument(
                 "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"

@@ -9,6 +9,7 @@ Later, when the nonce has expired, the message is searched for among the last on
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 
@@ -80,15 +81,14 @@ class RunReply:
                 await listener.wait(POLL_SECONDS)
                 if monotonic() - self._changed_at > UNWATCHED_SECONDS:
                     self._changed_at = monotonic()
-                    await retry_until_done(self._recover)
-                    self._runtime.queue.begin(self.record.session_id)
+                    queue = self._runtime.queue
+                    session_pk = self.record.session_id
+                    await retry_until_done(partial(queue.recover, session_pk=session_pk))
+                    queue.begin(session_pk)
                 # Discord limits how often messages may be edited.
                 wait_seconds = self._shown_at + settings.LOOM.discord_edit_seconds - monotonic()
                 if wait_seconds > 0:
                     await asyncio.sleep(wait_seconds)
-
-    async def _recover(self) -> None:
-        await self._runtime.queue.recover(session_pk=self.record.session_id)
 
     async def _read_progress(self) -> RunProgress | None:
         """Read the run's progress. Return None if the session was purged."""

@@ -1,8 +1,8 @@
 """Finding or creating the session, workspace and owner of an imported session."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -143,13 +143,7 @@ class ImportTarget:
                     workspace=workspace.slug,
                 )
                 warn(message)
-        created_at = columns["created_at"]
-        if created_at is None:  # use the time of the first row
-            with suppress(UnusableLine):
-                row = parse_object(following)
-                if row.get("type") != "session":
-                    created_at = parse_moment(row.get("created_at"))
-            created_at = created_at or timezone.now()
+        created_at = columns["created_at"] or _time_of_row(following) or timezone.now()
         columns |= {
             "title": one_line(strip_invisible(columns["title"]), limit=MAX_TITLE_CHARS),
             "floor_turn": max(1, columns["floor_turn"]),
@@ -167,3 +161,12 @@ class ImportTarget:
             event_digest=first_digest(uuid, chain="events"),
             **columns,
         )
+
+
+def _time_of_row(line: bytes) -> datetime | None:
+    """Return the time in the line of a turn or an event, or None if it has none."""
+    try:
+        row = parse_object(line)
+    except UnusableLine:
+        return None
+    return None if row.get("type") == "session" else parse_moment(row.get("created_at"))

@@ -19,13 +19,13 @@ MAX_TEXT_CHARS = 500  # Longer texts are cut, and stored without ``said``.
 
 def as_note(place: str, text: str) -> dict[str, Any]:
     texts = {"place": place, "text": text}
-    templates = {name: data for name, value in texts.items() if (data := _said(value))}
+    templates = {name: data for name, value in texts.items() if (data := _template_of(value))}
     cut_texts = {name: value[:MAX_TEXT_CHARS] for name, value in texts.items()}
     return cut_texts | ({"said": templates} if templates else {})
 
 
 def write_report(notes: Sequence[dict[str, Any]], error: str = "") -> str:
-    template = _said(error)
+    template = _template_of(error)
     return dump_json({"notes": notes} | ({"error": template} if template else {}))
 
 
@@ -49,7 +49,7 @@ def _read_note(note: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def _said(text: str) -> dict[str, Any]:
+def _template_of(text: str) -> dict[str, Any]:
     """Return the template and values of a message, or {} if it has no values or is too long."""
     if not isinstance(text, Message) or not text.values or len(text) > MAX_TEXT_CHARS:
         return {}

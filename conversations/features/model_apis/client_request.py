@@ -101,9 +101,10 @@ def list_person_messages(messages: Sequence[dict[str, Any]]) -> list[str | list[
     items: list[str | list[str]] = []
     for is_answer, group in groupby(messages, key=lambda message: message.get("role") == ASSISTANT):
         with suppress(Rejected):  # earlier messages may have any content
-            text, files = ("", []) if is_answer else read_person_content(list(group))
-            digests = [sha256(file.data).hexdigest() for file in files]
-            items.append([text, *digests] if digests else text)
+            if not is_answer:
+                content = read_person_content(list(group))
+                digests = [sha256(file.data).hexdigest() for file in content.files]
+                items.append([content.text, *digests] if digests else content.text)
     return [message for message in items if message]
 
 

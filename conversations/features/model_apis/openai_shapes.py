@@ -395,11 +395,10 @@ def make_messages(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
 def _join_answers(answer: dict[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
     joined = {"role": ASSISTANT, "content": None} | (answer or {})
     if content := more.get("content"):
-        content_before = joined["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        joined["content"] = (
-            content if content_before is None else [*_as_parts(content_before), *parts]
-        )
+        if joined["content"] is None:
+            joined["content"] = content
+        else:
+            joined["content"] = [*_as_parts(joined["content"]), *_as_parts(content)]
     if calls := more.get("tool_calls"):
         joined["tool_calls"] = [*joined.get("tool_calls", []), *calls]
     return joined

@@ -205,8 +205,8 @@ def get_model(request: HttpRequest, slug: str, model_id: str) -> ModelInfo:
 
 
 def _find_model(model_id: str, models: Iterable[ModelInfo]) -> ModelInfo:
-    found = next((model for model in models if model.id == model_id), None)
-    if found is None:
-        # The message has the words of Anthropic's API.
-        raise NotFound(f"model: {model_id}", code="model_not_found")
-    return found
+    for model in models:
+        if model.id == model_id:
+            return model
+    # The message has the words of Anthropic's API.
+    raise NotFound(f"model: {model_id}", code="model_not_found")

@@ -97,7 +97,9 @@ def file_share(request: HttpRequest, slug: str) -> HttpResponse:
         "links": [
             {
                 "link": link,
-                "address": _address_of(request, link),
+                "address": request.build_absolute_uri(
+                    reverse("shared_one", args=[service.share_token(link)])
+                ),
                 "revoke_url": reverse("file_share_revoke", args=[slug, link.uuid]),
             }
             for link in service.open_file_links(workspace, address.path)
@@ -121,10 +123,6 @@ def shared_files(request: HttpRequest, slug: str) -> HttpResponse:
         for path, count in service.count_file_links(workspace)
     ]
     return render(request, "sharing/shared_files.html", {"workspace": workspace, "files": files})
-
-
-def _address_of(request: HttpRequest, link: FileLink) -> str:
-    return request.build_absolute_uri(reverse("shared_one", args=[service.share_token(link)]))
 
 
 @post_by_person

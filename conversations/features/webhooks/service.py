@@ -158,10 +158,6 @@ def _count_rotations(webhook: Webhook, *, since: datetime) -> int:
     return sum(change.get("what") == ROTATED for change in changes)
 
 
-def _overlaps(webhook: Webhook, now: datetime) -> bool:
-    return webhook.rotated_at is not None and now < webhook.rotated_at + SECRET_OVERLAP
-
-
 def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
     """Remove a webhook and its deliveries. The audit log records the removal."""
     with transaction.atomic():
@@ -193,7 +189,9 @@ def read_secret(webhook: Webhook) -> str:
 def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
     """Return the current key and, for a day after a rotation, the keys of the day before it."""
     newest = webhook.generation
-    oldest = webhook.oldest_generation if _overlaps(webhook, now) else newest
+    oldest = newest
+    if webhook.rotated_at is not None and now < webhook.rotated_at + SECRET_OVERLAP:
+        oldest = webhook.oldest_generation
     return [_key(webhook, generation) for generation in range(newest, oldest - 1, -1)]
 
 
