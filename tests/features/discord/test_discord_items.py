@@ -134,7 +134,9 @@ def test_the_last_message_shows_how_the_run_ended_and_the_next_action() -> None:
     failed = Info(text="The provider is overloaded. Retry.", kind="error", action="retry")
     [item] = make_items([failed, TurnSeparator(state="failed")], done=True, max_messages=5)
     assert (item.text, item.action) == ("-# The provider is overloaded. Retry.", "retry")
-    assert texts(make_items([TurnSeparator(state="stopped")], done=True, max_messages=5)) == ["-# Stopped."]
+    assert texts(make_items([TurnSeparator(state="stopped")], done=True, max_messages=5)) == [
+        "-# Stopped."
+    ]
     assert texts(make_items([], done=True, max_messages=5)) == ["-# No answer."]
     assert make_items([], done=False, max_messages=5) == []
 
@@ -159,7 +161,9 @@ def test_an_approval_that_is_cut_can_only_be_approved_on_the_page(
     command: str, plan: dict[str, str]
 ) -> None:
     [question] = make_items(
-        [asked(command=command, kind_label="“x” with any arguments", **plan)], done=False, max_messages=5
+        [asked(command=command, kind_label="“x” with any arguments", **plan)],
+        done=False,
+        max_messages=5,
     )
     assert size_of(question.text) <= MAX_MESSAGE_UNITS
     assert ("characters more" in question.text) == (command != "make")
