@@ -213,9 +213,8 @@ async def test_a_server_can_require_a_sign_in_for_calls_only(
         [connection] = runtime.tool_servers._connections.values()
         with pytest.raises(ServerFailed, match="Sign-in needed"):
             await connection.call("echo", {"text": "hello"}, report=print)
-        await until(runtime, garden, lambda state: state.state == "ready")
-        state = state_of(runtime, garden)
-        assert (state.needs_sign_in, state.reason) == (True, "Sign-in needed.")
+        await until(runtime, garden, lambda state: state.state == "ready" and state.needs_sign_in)
+        assert state_of(runtime, garden).reason == "Sign-in needed."
         await sign_in(runtime, garden)
         await until(runtime, garden, lambda state: not state.needs_sign_in)
         given = await connection.call("echo", {"text": "hello"}, report=print)
