@@ -152,7 +152,7 @@ def _megabytes(size: int) -> str:
 
 
 def _examine_pdf(data: bytes, name: str) -> FileType:
-    output = _ask_for_pages(data)
+    output = _ask_for_pages(data, name)
     if output == "encrypted":
         raise Rejected(
             "%(name)s is protected, so the model cannot read it. Save it without protection.",
@@ -173,12 +173,18 @@ def _examine_pdf(data: bytes, name: str) -> FileType:
     return FileType(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
 
 
-def _ask_for_pages(data: bytes) -> str:
+def _ask_for_pages(data: bytes, name: str) -> str:
     program = Path(__file__).with_name("pdf_pages.py")
     try:
         answer = ask_program(program, MAX_PAGES, data=data, seconds=READING_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TooLarge(
+                "%(name)s takes too much time or memory to be read.",
+                name=name,
+                code="attachment_too_large",
+            ) from error
         return ""
     return answer.decode("ascii", "replace").strip()
 

@@ -147,7 +147,7 @@ def _picture_type(data: bytes) -> str:
 def _show_pdf(data: bytes, first_page: int) -> Preview:
     drawn = run_program("draw_pdf.py", first_page, MAX_PDF_PAGES, PAGE_PIXELS, data=data)
     if drawn is None:
-        note = say("This PDF takes too long to be shown. Download it to open it.")
+        note = say("This PDF takes too much time or memory to be shown. Download it to open it.")
         return Preview("", note)
     if not drawn.get("total"):
         return Preview("", say("This PDF is damaged or protected, and cannot be shown."))

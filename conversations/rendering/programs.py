@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,9 @@ def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[by
 
 
 def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> bytes:
-    """Return a program's output for the input ``data``. May raise OSError or SubprocessError."""
+    """Return a program's output for the input ``data``.
+
+    May raise OSError or SubprocessError: TimeoutExpired if it takes too much time or memory."""
     command = [sys.executable, "-I", str(program), *map(str, arguments)]
     with start_program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -48,6 +51,10 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
         except BaseException:
             process.kill()
             raise
+    # The kernel kills a program at its limit of processor time, and when memory is short. Native
+    # code aborts at the limit of memory.
+    if process.returncode in (-signal.SIGKILL, -signal.SIGABRT):
+        raise subprocess.TimeoutExpired(command, seconds)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return output
@@ -56,7 +63,8 @@ def ask_program(program: Path, *arguments: int, data: bytes, seconds: float) -> 
 def run_program(name: str, *arguments: int, data: bytes) -> Any:
     """Return the JSON output of a program of this package for the input ``data``.
 
-    Return {} if the program fails. Return None if it, or the programs before it, take too long."""
+    Return {} if the program fails. Return None if it takes too much time or memory, or the programs
+    before it take too long."""
     program = Path(__file__).with_name(name)
     try:
         if not _slots[name].acquire(timeout=MAX_SECONDS):

@@ -23,7 +23,7 @@ from conversations.archive.attachments import (
 from conversations.archive.blobs import read_blob
 from conversations.archive.file_types import examine
 from conversations.domain.attachments import clean_name, shown_attachment
-from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
 from conversations.models import (
     Attachment,
     Run,
@@ -121,7 +121,7 @@ def test_pdf_pages_that_are_named_repeatedly_are_counted_once() -> None:
 def test_pdf_that_takes_too_long_to_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = b"%PDF-1.4\ntrailer\n" + b"<<" * 4_000_000 + b"\nstartxref\n9\n%%EOF"
     monkeypatch.setattr("conversations.archive.file_types.READING_SECONDS", 0.3)
-    with pytest.raises(Rejected, match="damaged PDF"):
+    with pytest.raises(TooLarge, match=r"nested\.pdf takes too much time or memory to be read\."):
         examine(nested, "nested.pdf")
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import zlib
 from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
@@ -27,6 +28,7 @@ from conversations.rendering.previews import Preview, preview_kind, render_previ
 from conversations.rendering.source_text import MARK_END, MARK_START
 
 PROGRAMS = Path(programs.__file__).parent
+TOO_MUCH = "This PDF takes too much time or memory"
 
 
 def render(name: str, data: bytes | str, **more: Any) -> Preview:
@@ -208,8 +210,8 @@ CROSSED = "".join(f"<b x={number}>" for number in range(20_000)) + "<p>x" * 20_0
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a program to one second of processor time instead of several."""
     limits = "MAX_CPU_SECONDS, MAX_MEMORY_BYTES = {},"
-    for name, seconds in (("clean_pages.py", 5), ("lex_code.py", 3)):
-        given = Path(programs.__file__).with_name(name).read_text()
+    for name, seconds in (("clean_pages.py", 5), ("draw_pdf.py", 20), ("lex_code.py", 3)):
+        given = (PROGRAMS / name).read_text()
         assert limits.format(seconds) in given
         (tmp_path / name).write_text(given.replace(limits.format(seconds), limits.format(1)))
     monkeypatch.setattr(programs, "__file__", str(tmp_path / "programs.py"))
@@ -261,7 +263,7 @@ def test_waiting_for_a_pdf_does_not_delay_other_previews(monkeypatch: pytest.Mon
         assert render("a.html", "<p>Beans</p>").is_page
         monkeypatch.setattr(programs, "MAX_SECONDS", 0.01)
         shown = render("a.pdf", picture("PDF", pages=1))
-    assert shown.note.startswith("This PDF takes too long")
+    assert shown.note.startswith(TOO_MUCH)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -363,6 +365,19 @@ def pdf(*objects: bytes) -> bytes:
 BLANK = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 100 100]>>"
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("memory", ["1_500_000_000", "200_000_000"])
+def test_a_pdf_that_exceeds_a_limit_is_not_called_damaged(tmp_path: Path, memory: str) -> None:
+    program = tmp_path / "draw_pdf.py"
+    program.write_text(program.read_text().replace("1_500_000_000", memory))
+    drawing = zlib.compress(b"0 0 m 50 50 l 100 0 l f\n" * 600_000, 9)
+    kids = b"<</Type/Pages/Kids[3 0 R]/Count 1>>"
+    page = BLANK.replace(b">>", b"/Contents 4 0 R>>")
+    content = b"<</Filter/FlateDecode/Length %d>>\nstream\n%s\nendstream"
+    slow = pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, page, content % (len(drawing), drawing))
+    assert render("a.pdf", slow).note == f"{TOO_MUCH} to be shown. Download it to open it."
+
+
 def test_a_damaged_page_does_not_hide_the_others() -> None:
     kids = b"<</Type/Pages/Kids[3 0 R 9 0 R 4 0 R]/Count 3>>"
     shown = render("a.pdf", pdf(b"<</Type/Catalog/Pages 2 0 R>>", kids, BLANK, BLANK))
@@ -402,7 +417,7 @@ def test_the_finished_pages_are_shown_when_time_is_up(
     found = json.loads(done.stdout)
     assert (found["total"], len(found["pages"])) == (5, 2)
     monkeypatch.setattr(programs, "MAX_SECONDS", 0.0)
-    assert "takes too long" in render("a.pdf", picture("PDF", pages=1)).note
+    assert render("a.pdf", picture("PDF", pages=1)).note.startswith(TOO_MUCH)
 
 
 @pytest.mark.parametrize(
