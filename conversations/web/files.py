@@ -266,7 +266,7 @@ def _list(
         note = gettext("Only a part of this folder is shown. Find others by name.")
         if not walk.is_late:
             note = gettext(
-                "Only %(shown)s of %(count)s entries of this folder is shown. Find others by name."
+                "Only %(shown)s of %(count)s entries of this folder are shown. Find others by name."
             ) % {"shown": number_text(MAX_ENTRIES), "count": number_text(len(entries))}
     return note, rows
 

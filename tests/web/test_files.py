@@ -85,7 +85,7 @@ def test_large_folder_is_truncated_with_a_notice(
         (root / f"{number}.txt").touch()
     page = owner.get(FILES)
     assert names_in(page) == ["0.txt", "1.txt", "2.txt"]
-    assert "Only 3 of 5 entries of this folder is shown" in page.text
+    assert "Only 3 of 5 entries of this folder are shown." in page.text
 
 
 def test_files_are_found_by_a_part_of_their_path(owner: Client, root: Path) -> None:
