@@ -855,12 +855,16 @@ async def test_form_without_a_client_id_gets_one(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_message_to_an_archived_session_is_refused(
-    async_browser: AsyncClient, session: Session
+@pytest.mark.parametrize("closed_by", ["archived_at", "expires_at"])
+async def test_message_to_a_closed_session_is_refused_and_stays_in_the_form(
+    async_browser: AsyncClient, session: Session, closed_by: str
 ) -> None:
-    await Session.objects.filter(pk=session.pk).aupdate(archived_at=timezone.now())
-    response = await async_browser.post(chat(session, "send/"), {"text": "Hello"})
+    await Session.objects.filter(pk=session.pk).aupdate(**{closed_by: timezone.now()})
+    response = await async_browser.post(chat(session, "send/"), {"text": "Plant <leeks>"})
     assert response.status_code == 409
+    [notice] = re.findall(r'<div id="refused"[^>]*>\s*(.*?)\s*</div>', response.text)
+    assert notice.startswith("This session ")
+    assert "Plant &lt;leeks&gt;</textarea>" in response.text
     assert await session.turns.acount() == 0
 
 
