@@ -38,7 +38,7 @@ from conversations.web.addresses import query_of
 from conversations.web.forms import FilterForm, date_field
 from conversations.web.pages import render_page
 
-from .best_matches import MAX_PHRASE_TURNS
+from .best_matches import MAX_PHRASE_TURNS, MAX_RANKED_TURNS
 from .find import search_session
 from .find_everywhere import EVERYWHERE, SearchedSessions, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
@@ -169,9 +169,6 @@ MAX_TITLED_SESSIONS = 10  # Sessions whose titles match, shown before the turns.
 
 MAX_SNIPPET_CHARS = 320
 
-# If this many turns match or more, some of them may not be ranked.
-MAX_RANKED_MATCHES = 200
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitPages:
@@ -297,7 +294,7 @@ def _search(
         "newest": form.address(order="newest") if order == "best" else "",
         "phrase_turns": number_text(MAX_PHRASE_TURNS) if results.is_phrase_cut else "",
         # The list ends here, but more turns may match, because only the best ones are ranked.
-        "is_cut": not results.cursor and order == "best" and results.total >= MAX_RANKED_MATCHES,
+        "is_cut": not results.cursor and order == "best" and results.total >= MAX_RANKED_TURNS,
     }
 
 
