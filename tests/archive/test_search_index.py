@@ -123,9 +123,7 @@ def test_damage_is_named_and_repaired(session: Session, statement: str, problem:
     assert check_index() == ""
 
 
-def test_change_of_the_word_rules_rebuilds_the_index(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_change_of_the_word_rules_rebuilds_the_index(session: Session) -> None:
     write(session, "one", "two")
     index_session(session.pk)
     SearchProgress.objects.update(version=search_tokens.VERSION - 1)

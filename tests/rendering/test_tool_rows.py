@@ -615,7 +615,7 @@ def test_an_image_is_a_thumbnail_that_links_to_it() -> None:
     link = f'<a href="{url}" data-action="view" title="plan.png">'
     assert f'{link}<img src="{url}thumb/" alt="plan.png" loading="lazy"></a>' in html
     assert "<small>image/png</small><small>20 KB</small>" in html
-    assert "not kept here" not in html
+    assert "not available" not in html
     told = render(ContentIndicator(label="plan.png", kind="image"))
     assert "<img" not in told
     assert "<small>not available</small>" in told

@@ -14,7 +14,6 @@ from django.contrib.auth.models import User
 
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.workspaces import create_workspace
-from conversations.domain.runs import FINAL_STATES
 from conversations.models import Run, Session
 from conversations.runtime.options import RuntimeOptions, read_options
 from conversations.runtime.publish import Subscriber
@@ -149,7 +148,3 @@ async def run_state(session: Session) -> str:
 
 async def fresh(session: Session) -> Session:
     return await sync_to_async(get_session)(session.uuid)
-
-
-def is_final(state: str) -> bool:
-    return state in FINAL_STATES

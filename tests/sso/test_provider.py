@@ -452,12 +452,7 @@ def test_connection_by_email_address_is_recorded(
 
 @pytest.mark.parametrize("does_connect", [False, True])
 def test_sign_in_fails_if_its_audit_entry_cannot_be_written(
-    client: Client,
-    provider: Provider,
-    user: User,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    does_connect: bool,
+    client: Client, provider: Provider, user: User, *, does_connect: bool
 ) -> None:
     """The account, the connection and the entry are one transaction."""
     sign_in(client)

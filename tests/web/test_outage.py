@@ -368,17 +368,16 @@ async def test_run_interrupted_by_an_outage_keeps_the_text_shown(
     monkeypatch.setattr(settings.LOOM, "database_wait_seconds", 0.3)
     socket = await open_socket(sessions[0], user)
     await Load(reader, program).say(socket)
-    await socket.until("draft")
-    with database.away():
-        shown = ""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(3):
-                while True:
-                    shown += (await socket.until("draft")).get("text", "")
+    shown = (await socket.until("draft"))["text"]
+    with database.away(), suppress(TimeoutError):
+        async with asyncio.timeout(3):
+            while True:
+                shown += (await socket.until("draft")).get("text", "")
     [run] = await wait_for_runs()
     assert run.state == INTERRUPTED
     turns = await sync_to_async(texts_of)(sessions[0])
     assert turns[-1][0] == "assistant"
+    assert shown.strip()
     assert shown.strip() in turns[-1][1]
     notices = await sync_to_async(notices_of)(sessions[0])
     assert "The database could not be reached during this answer" in notices[-1]

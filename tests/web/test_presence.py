@@ -42,7 +42,7 @@ def shown(frame: dict[str, Any]) -> list[tuple[str, bool, bool]]:
 
 
 async def test_people_who_come_write_and_leave_are_shown(
-    session: Session, user: User, viewer: User, monkeypatch: pytest.MonkeyPatch
+    session: Session, user: User, viewer: User
 ) -> None:
     async with AsyncExitStack() as stack:
 

@@ -109,7 +109,7 @@ def test_the_service_worker_gets_each_notice_once(
     leave_question(session)
     found = waiting(owner)
     [notice] = found["new"]
-    assert notice["title"] == session.title or "Untitled session"
+    assert notice["title"] == "Plant them"
     assert notice["body"] == "Needs your approval: Add to done.txt"
     assert notice["url"] == f"/s/{session.uuid}/"
     assert "beans" not in json.dumps(found), "what was said is on the page"

@@ -169,7 +169,7 @@ async def test_a_push_to_an_invalid_address_fails_without_an_error_page(
 
 
 async def test_an_unseen_notice_is_sent_by_email_after_a_delay(
-    start_runtime: Callable[..., Any], garden: Session, monkeypatch: pytest.MonkeyPatch
+    start_runtime: Callable[..., Any], garden: Session
 ) -> None:
     await User.objects.filter(pk=garden.owner_id).aupdate(email="ann@example.org")
     await NoticeChoice.objects.acreate(user=garden.owner, by_email=True, site=SITE)

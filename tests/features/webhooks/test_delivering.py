@@ -165,7 +165,7 @@ async def test_an_attempt_with_an_invalid_address_counts_as_a_failure(
     assert webhook.failing_since is not None
 
 
-def test_invalid_and_private_addresses_are_refused_when_entered(settings: Any) -> None:
+def test_invalid_and_private_addresses_are_refused_when_entered() -> None:
     assert check_webhook_url(" https://hooks.example.org/a?b=c#d ") == (
         "https://hooks.example.org/a?b=c"
     )
