@@ -40,10 +40,26 @@ def test_overwriting_is_reported(use: Use, root: Path) -> None:
     result = use("write_file", path="./a.txt", content="new")
     assert result.output == "Overwrote ./a.txt: 1 line; it had 2 lines."
     assert "\\ No newline at end of file" in result.diff
+
+
+@pytest.mark.parametrize(
+    ("content", "note", "diff"),
+    [
+        (
+            "a\nb\n",
+            "It replaces a binary file of 2.5 kB with 2 lines.",
+            "--- a/b.bin\n+++ b/b.bin\n@@ -0,0 +1,2 @@\n+a\n+b\n",
+        ),
+        ("", "It replaces a binary file of 2.5 kB with 0 lines.", ""),
+    ],
+)
+def test_text_that_replaces_a_binary_file_is_shown(
+    use: Use, root: Path, content: str, note: str, diff: str
+) -> None:
     (root / "b.bin").write_bytes(b"\0" * 2500)
-    plan = use.plan("write_file", path="b.bin", content="new")
+    plan = use.plan("write_file", path="b.bin", content=content)
     assert isinstance(plan, CallPlan)
-    assert (plan.diff, plan.note) == ("", "It replaces a binary file of 2.5 kB.")
+    assert (plan.note, plan.diff) == (note, diff)
 
 
 def test_writing_the_same_content_needs_no_approval(use: Use, root: Path) -> None:

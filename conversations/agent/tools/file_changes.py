@@ -211,9 +211,12 @@ def prepare_write(root: Path, arguments: WriteFile) -> PreparedChange:
             basis=current.digest,
         )
     if current.text is None:
-        had = size_text(current.found.size)
-        diff = recoding = ""
-        note: str = say("It replaces a binary file of %(size)s.", size=had)
+        had, recoding = size_text(current.found.size), ""
+        # The old content cannot be shown, but a person approves the new one.
+        diff = unified_diff(path, "", text)
+        note: str = say(
+            "It replaces a binary file of %(size)s with %(lines)s.", size=had, lines=lines
+        )
     else:
         had = count_text(len(current.text.lines), "line")
         diff = unified_diff(path, current.text.text, text)
